@@ -1,6 +1,6 @@
 //! What a burn-in has found, as the JSON document and as text. docs/BURNIN.md describes every key. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -123,26 +123,33 @@ pub fn nodes(
         .collect()
 }
 
+/// What was measured one way between two nodes.
+#[derive(Default)]
+struct Seen {
+    bandwidth: Vec<f64>,
+    latency: Vec<f64>,
+}
+
 /// The links beside their peers, both ways.
 pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFigures> {
-    let ways: BTreeSet<(usize, usize)> =
-        sweeps.iter().flat_map(|s| &s.passages).map(|p| (p.from, p.to)).collect();
+    // All of it is gone through once: of a thousand nodes there are millions of measurements, and as many ways.
+    let mut ways: BTreeMap<(usize, usize), Seen> = BTreeMap::new();
+    for passage in sweeps.iter().flat_map(|s| &s.passages) {
+        let seen = ways.entry((passage.from, passage.to)).or_default();
+        seen.bandwidth.push(passage.bytes_per_s);
+        seen.latency.push(passage.latency_s);
+    }
     ways.into_iter()
-        .map(|(from, to)| {
-            let figure = |what: What| {
-                let of = sweeps.iter().flat_map(|s| &s.passages);
-                let of = of.filter(|p| (p.from, p.to) == (from, to));
-                let seen: Vec<f64> = of
-                    .map(|p| if what == What::Latency { p.latency_s } else { p.bytes_per_s })
-                    .collect();
+        .map(|((from, to), seen)| {
+            let figure = |what: What, seen: &[f64]| {
                 let count = *judged.counts.get(&(what, from, to))?;
-                Some(Figure { median: median(&seen), count })
+                Some(Figure { median: median(seen), count })
             };
             LinkFigures {
                 from: names[from].clone(),
                 to: names[to].clone(),
-                bandwidth: figure(What::Bandwidth),
-                latency: figure(What::Latency),
+                bandwidth: figure(What::Bandwidth, &seen.bandwidth),
+                latency: figure(What::Latency, &seen.latency),
             }
         })
         .collect()
@@ -287,6 +294,17 @@ impl Document {
         }
     }
 
+    /// How often the link was measured that was measured most seldom, over all the ways there are. One without a figure has
+    /// no peers that are well, and is a finding by itself.
+    fn links_measured(&self) -> usize {
+        let nodes = self.nodes.len();
+        if self.links.len() < nodes * nodes.saturating_sub(1) {
+            return 0;
+        }
+        let figures = self.links.iter().flat_map(|link| [&link.bandwidth, &link.latency]);
+        figures.flatten().map(|figure| figure.count.of).min().unwrap_or(usize::MAX)
+    }
+
     /// For people: the figures, then what they come to.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -332,16 +350,28 @@ impl Document {
             );
         }
         let measured = self.sweeps.first().copied().unwrap_or(0);
-        if self.findings.is_empty() && measured >= self.sweeps_least {
+        let of_links = self.links_measured();
+        let least = self.sweeps_least;
+        if measured < least {
+            let _ = writeln!(
+                text,
+                "{measured} sweeps were measured, and nothing that is slow can be named with fewer than {least}: give more --time"
+            );
+        } else if of_links < least {
+            let nodes = if self.findings.is_empty() {
+                "no node is slower than its peers beyond the tolerance, but "
+            } else {
+                ""
+            };
+            let _ = writeln!(
+                text,
+                "{nodes}not every link could be judged: some were measured {of_links} times in a pass, and none that is slow can \
+                 be named with fewer than {least}: give more --time"
+            );
+        } else if self.findings.is_empty() {
             let _ = writeln!(
                 text,
                 "nothing was found: no node and no link is slower than its peers beyond the tolerance"
-            );
-        } else if measured < self.sweeps_least {
-            let _ = writeln!(
-                text,
-                "{measured} sweeps were measured, and nothing that is slow can be named with fewer than {}: give more --time",
-                self.sweeps_least
             );
         }
         text
@@ -351,6 +381,10 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::burnin::samples::Passage;
+    use crate::burnin::verdict::judge;
+    use std::collections::BTreeSet;
+    use std::time::{Duration, Instant};
 
     fn hpl(status: Option<i32>) -> HplRun {
         HplRun { n: 1000, seconds: 1.0, gflops: 50.0, status, ..HplRun::default() }
@@ -420,8 +454,6 @@ mod tests {
                 }
             }
         }
-        use crate::burnin::samples::Passage;
-        use crate::burnin::verdict::judge;
         let names = ["n1", "n2"].map(String::from);
         let passages = [(0, 1), (1, 0)].map(|(from, to)| Passage {
             from,
@@ -458,6 +490,82 @@ mod tests {
         let text = document.text();
         assert!(text.contains("FOUND: n2 multiplies at 50.0 %"), "{text}");
         assert!(text.contains("FOUND: the link from n2 to n1 carries 10.0 %"), "{text}");
+    }
+
+    fn names(nodes: usize) -> Vec<String> {
+        (1..=nodes).map(|node| format!("n{node}")).collect()
+    }
+
+    /// All are alike, and each link was measured so often; the way from the first to the second so often.
+    fn measured(nodes: usize, times: usize, first: usize) -> Document {
+        let sweeps: Vec<Sweep> = (0..times)
+            .map(|number| {
+                let ways = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+                let met = ways.filter(|(from, to)| from != to);
+                let met = met.filter(|way| *way != (0, 1) || number < first);
+                let passage = |(from, to)| Passage { from, to, latency_s: 1e-6, bytes_per_s: 1e9 };
+                Sweep {
+                    multiply: vec![1e9; nodes],
+                    memory: vec![1e9; nodes],
+                    products: vec![1; nodes],
+                    passages: met.map(passage).collect(),
+                }
+            })
+            .collect();
+        let engines = vec!["a".to_owned(); nodes];
+        let judged = judge(nodes, &sweeps, &engines, &Tolerance::default());
+        let here = vec![Here::default(); nodes];
+        let mut document = Document::new(Tolerance::default(), nodes, 0);
+        document.sweeps = vec![3 * times];
+        document.nodes = super::nodes(&names(nodes), &here, &sweeps, &judged);
+        document.links = links(&names(nodes), &sweeps, &judged);
+        document
+    }
+
+    #[test]
+    fn links_that_were_measured_too_seldom_are_no_clean_bill() {
+        let least = sweeps_least(4);
+        for (times, first, said) in [
+            (least, least, None),
+            (least, least - 1, Some(least - 1)),
+            (least, 0, Some(0)),
+            (least - 1, least - 1, Some(least - 1)),
+        ] {
+            let document = measured(4, times, first);
+            let text = document.text();
+            let clean = text.contains("no node and no link is slower");
+            assert_eq!(clean, said.is_none(), "{times}, {first}: {text}");
+            if let Some(said) = said {
+                let words = format!("some were measured {said} times in a pass");
+                assert!(text.contains(&words) && text.contains("give more --time"), "{text}");
+            }
+        }
+    }
+
+    /// By the square of the nodes, for there are as many ways, and no more.
+    #[test]
+    fn a_million_measurements_of_links_become_a_table_in_little_time() {
+        let nodes = 300;
+        let sweeps: Vec<Sweep> = (0..12)
+            .map(|number| {
+                let ways = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+                let bytes_per_s = 1e9 + f64::from(number);
+                let passage = |(from, to)| Passage { from, to, latency_s: 1e-6, bytes_per_s };
+                let passages = ways.filter(|(from, to)| from != to).map(passage).collect();
+                Sweep { passages, ..Sweep::default() }
+            })
+            .collect();
+        let count = Count { share: 1.0, limit: 0.95, slow: 0, of: 12, chance: 1.0 };
+        let ways = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        let counts = ways.map(|(from, to)| ((What::Bandwidth, from, to), count)).collect();
+        let judged = Judged { counts, ..Judged::default() };
+        let began = Instant::now();
+        let table = links(&names(nodes), &sweeps, &judged);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert_eq!(table.len(), nodes * (nodes - 1));
+        let figure = table[7].bandwidth.as_ref().unwrap();
+        assert_eq!((figure.median, figure.count.of), (1e9 + 5.5, 12));
+        assert_eq!(table[7].latency, None, "nothing was compared");
     }
 
     #[test]

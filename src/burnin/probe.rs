@@ -1,10 +1,12 @@
 //! What the ranks of a burn-in do, one on each node: measure by turns, and tell rank 0.
 //!
 //! Whoever is not in turn sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns all
-//! meet at rank 0, by messages; it says whom it waits for, and so a node that hangs is known by name.
+//! meet at rank 0, by messages; it says whom it waits for, and so a node that hangs is known by name. While rank 0 itself is busy
+//! with another rank, inside MPI, a thread beside it looks at the time.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,11 +14,12 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::rounds::{self, machines, turns};
-use super::samples::{Here, Passage, Said, Sweep};
+use super::samples::{Absent, Here, Passage, Said, Sweep, absent};
 use super::verdict::WHOLE_EVERY;
 use crate::blas::{Engine, Multiplication, one_library_thread_each};
 use crate::comm::{Comm, die};
 use crate::memory::copying::Copying;
+use crate::new_thread;
 use crate::params;
 use crate::threads::Pool;
 
@@ -73,8 +76,48 @@ impl FromStr for Extent {
     }
 }
 
+/// Whom rank 0 waits for inside MPI, and since when. A thread of its own says so when that takes long; it sleeps but for a moment
+/// in each second, as nothing may disturb what is measured.
+#[derive(Clone, Default)]
+struct Watch(Arc<Mutex<Option<(Absent, Instant)>>>);
+
+impl Watch {
+    /// Where the system gives no more threads nobody looks at the time there.
+    fn start(say: fn(&Said)) -> Self {
+        let watch = Self::default();
+        let looks = watch.clone();
+        let _ = new_thread::start("watch", move || {
+            let mut told: Option<(Instant, Duration)> = None;
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                let Some((who, since)) = *looks.look() else { continue };
+                let before =
+                    told.filter(|(of, _)| *of == since).map_or(Duration::ZERO, |(_, at)| at);
+                if since.elapsed() > before + SILENCE {
+                    told = Some((since, since.elapsed()));
+                    let seconds = since.elapsed().as_secs();
+                    say(&Said::WaitsFor { absent: vec![who], seconds });
+                }
+            }
+        });
+        watch
+    }
+
+    fn look(&self) -> MutexGuard<'_, Option<(Absent, Instant)>> {
+        self.0.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    /// Does something that takes as long as this rank or pair does.
+    fn over<T>(&self, who: Absent, work: impl FnOnce() -> T) -> T {
+        *self.look() = Some((who, Instant::now()));
+        let done = work();
+        *self.look() = None;
+        done
+    }
+}
+
 /// Measures, on all ranks together. `here` is this node, but for its engine; `say` is called on rank 0.
-pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said)) {
+pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let (me, nodes) = (comm.rank(), comm.size());
     let mut node = Node::new(here.threads);
     let here = Here { engine: node.engine.name().to_owned(), ..here };
@@ -91,11 +134,14 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said))
     let all: Vec<usize> = (0..nodes).collect();
     let alone = turns(&all, |node| vec![node], &machine);
     let games = rounds::rounds(nodes);
+    let watch = if me == 0 { Watch::start(say) } else { Watch::default() };
+    // Who was measuring a link before all meet.
+    let mut playing: Vec<(usize, usize)> = Vec::new();
     for number in 0..extent.sweeps {
         let mut own = Own::default();
         let whole = number.is_multiple_of(WHOLE_EVERY);
         for turn in &alone {
-            meet(comm, say);
+            meet(comm, &std::mem::take(&mut playing), say);
             if turn.contains(&me) {
                 (own.multiply, own.product) = node.multiply(extent.slot, whole);
                 if whole {
@@ -108,18 +154,20 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said))
         for game in 0..rounds {
             let pairs = rounds::pairs(nodes, (number / WHOLE_EVERY * rounds + game) % games);
             for turn in turns(&pairs, |(one, other)| vec![one, other], &machine) {
-                meet(comm, say);
-                for (one, other) in turn {
+                meet(comm, &playing, say);
+                for &(one, other) in &turn {
                     if me == one {
-                        own.passages.extend(lead(comm, other, extent.slot));
+                        let measure = || lead(comm, other, extent.slot);
+                        own.passages.extend(watch.over(Absent::Pair(one, other), measure));
                     } else if me == other {
                         follow(comm, one, extent.slot);
                     }
                 }
+                playing = turn;
             }
         }
-        meet(comm, say);
-        if let Some(mut sweep) = tell(comm, own) {
+        meet(comm, &std::mem::take(&mut playing), say);
+        if let Some(mut sweep) = tell(comm, own, &watch) {
             if !whole {
                 sweep.products.clear();
                 sweep.memory.clear();
@@ -127,7 +175,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: &mut dyn FnMut(&Said))
             say(&Said::Measured(sweep));
         }
     }
-    meet(comm, say);
+    meet(comm, &[], say);
 }
 
 /// What a rank has measured in a sweep.
@@ -139,8 +187,8 @@ struct Own {
     passages: Vec<Passage>,
 }
 
-/// Returns when all ranks have come here. Who waits, sleeps.
-fn meet(comm: &Comm, say: &mut dyn FnMut(&Said)) {
+/// Returns when all ranks have come here, of which these pairs were measuring their links. Who waits, sleeps.
+fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     let mut word = [0u64];
     if comm.rank() > 0 {
         comm.send(&word, 0, MEET);
@@ -158,10 +206,12 @@ fn meet(comm: &Comm, say: &mut dyn FnMut(&Said)) {
             }
             !here
         });
-        let Some(&node) = missing.first() else { break };
+        if missing.is_empty() {
+            break;
+        }
         if began.elapsed() > told + SILENCE {
             told = began.elapsed();
-            say(&Said::WaitsFor { node, seconds: told.as_secs() });
+            say(&Said::WaitsFor { absent: absent(&missing, pairs), seconds: told.as_secs() });
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -171,7 +221,7 @@ fn meet(comm: &Comm, say: &mut dyn FnMut(&Said)) {
 }
 
 /// Brings what all have measured to rank 0.
-fn tell(comm: &Comm, own: Own) -> Option<Sweep> {
+fn tell(comm: &Comm, own: Own, watch: &Watch) -> Option<Sweep> {
     if comm.rank() > 0 {
         let mut words = vec![own.multiply.to_bits(), own.memory.to_bits(), own.product];
         for p in own.passages {
@@ -189,10 +239,13 @@ fn tell(comm: &Comm, own: Own) -> Option<Sweep> {
         passages: own.passages,
     };
     for rank in 1..comm.size() {
-        let mut len = [0u64];
-        comm.recv(&mut len, rank, TELL);
-        let mut words = vec![0u64; len[0] as usize];
-        comm.recv(&mut words, rank, TELL);
+        let words = watch.over(Absent::Node(rank), || {
+            let mut len = [0u64];
+            comm.recv(&mut len, rank, TELL);
+            let mut words = vec![0u64; len[0] as usize];
+            comm.recv(&mut words, rank, TELL);
+            words
+        });
         sweep.multiply.push(f64::from_bits(words[0]));
         sweep.memory.push(f64::from_bits(words[1]));
         sweep.products.push(words[2]);

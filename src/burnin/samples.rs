@@ -3,6 +3,8 @@
 //! Rank 0 writes a line a sweep, and the command that started it reads them. Launchers may put words of their own
 //! around what is printed, so lines are marked.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 /// One direction between two nodes.
@@ -40,15 +42,46 @@ pub struct Here {
     pub memory_free_bytes: u64,
 }
 
+/// Who has not come to the next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Absent {
+    Node(usize),
+    /// Two that were measuring their link: one of them waits for the other, and which cannot be told.
+    Pair(usize, usize),
+}
+
+/// Who those are that have not come, after a turn in which these pairs measured their links.
+pub fn absent(missing: &[usize], pairs: &[(usize, usize)]) -> Vec<Absent> {
+    let missing: BTreeSet<usize> = missing.iter().copied().collect();
+    let partners = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
+    let partners: BTreeMap<usize, usize> = partners.collect();
+    let who = |&node: &usize| match partners.get(&node).filter(|other| missing.contains(other)) {
+        // Its partner has named both.
+        Some(&other) if other < node => None,
+        Some(&other) => Some(Absent::Pair(node, other)),
+        None => Some(Absent::Node(node)),
+    };
+    missing.iter().filter_map(who).collect()
+}
+
+/// Whom rank 0 waits for at the end of what it has said, and how long it had by then. Those that it went on with have come.
+pub fn waits_for(said: &[Said]) -> Option<(&[Absent], u64)> {
+    match said.last()? {
+        Said::WaitsFor { absent, seconds } => Some((absent, *seconds)),
+        Said::Begun(_) | Said::Measured(_) => None,
+    }
+}
+
 /// What rank 0 says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
     /// All ranks are there.
     Begun(Vec<Here>),
-    /// A node has not come to the next turn for so long.
+    /// Some have not come to the next turn for so long.
     WaitsFor {
-        node: usize,
+        absent: Vec<Absent>,
         seconds: u64,
     },
     Measured(Sweep),
@@ -89,6 +122,28 @@ fn read(line: &str) -> Option<Said> {
 mod tests {
     use super::*;
 
+    /// Node 7 hangs, and node 3 waits for it.
+    #[test]
+    fn of_a_pair_that_does_not_come_both_are_named() {
+        let pairs = [(0, 5), (1, 2), (3, 7), (4, 6)];
+        assert_eq!(absent(&[3, 7], &pairs), [Absent::Pair(3, 7)]);
+        assert_eq!(absent(&[7], &pairs), [Absent::Node(7)], "its partner was through");
+        let several = [Absent::Pair(1, 2), Absent::Pair(3, 7), Absent::Node(8)];
+        assert_eq!(absent(&[1, 2, 3, 7, 8], &pairs), several);
+        assert_eq!(absent(&[3, 7], &[]), [Absent::Node(3), Absent::Node(7)]);
+        assert_eq!(absent(&[], &pairs), []);
+    }
+
+    #[test]
+    fn who_was_waited_for_and_came_is_not_accused() {
+        let waits = |node| Said::WaitsFor { absent: vec![Absent::Node(node)], seconds: 16 };
+        let (begun, measured) = (Said::Begun(vec![]), Said::Measured(Sweep::default()));
+        assert_eq!(waits_for(&[]), None);
+        let still = [begun.clone(), waits(1), measured.clone(), waits(2)];
+        assert_eq!(waits_for(&still), Some((&[Absent::Node(2)][..], 16)));
+        assert_eq!(waits_for(&[begun, waits(1), measured]), None);
+    }
+
     #[test]
     fn what_is_said_is_read_whatever_stands_around_it() {
         let sweep = Sweep {
@@ -100,7 +155,7 @@ mod tests {
         let said = [
             Said::Begun(vec![Here { host: "n1".into(), threads: 2, ..Here::default() }]),
             Said::Measured(sweep),
-            Said::WaitsFor { node: 1, seconds: 20 },
+            Said::WaitsFor { absent: vec![Absent::Node(1), Absent::Pair(2, 3)], seconds: 20 },
         ];
         let mut output = String::from("Welcome\n");
         for one in &said {

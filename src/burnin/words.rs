@@ -1,6 +1,10 @@
 //! What was found, in a sentence: where, how slow, how sure, and what to do about it. Pure.
 
+use super::samples::Absent;
 use super::verdict::{Place, Slow, What, Wrong};
+
+/// So many that do not come are named; where more do not, it is no single node.
+const ABSENT_MOST: usize = 4;
 
 /// A part of the peers' pace as people say it; small parts are told by the factor that is missing.
 fn share(share: f64) -> String {
@@ -14,6 +18,22 @@ pub fn place(place: Place, names: &[String]) -> String {
         Place::Port(node) => format!("the network of {}", names[node]),
         Place::Link(from, to) => format!("the link from {} to {}", names[from], names[to]),
     }
+}
+
+/// Those that have not come, as the subject of a sentence.
+pub fn absent(absent: &[Absent], names: &[String]) -> String {
+    let who = |one: &Absent| match *one {
+        Absent::Node(node) => names[node].clone(),
+        Absent::Pair(one, other) => {
+            format!("{} or {}, which were measuring their link,", names[one], names[other])
+        }
+    };
+    let mut all: Vec<String> = absent.iter().take(ABSENT_MOST).map(who).collect();
+    let more = absent.len() - all.len();
+    if more > 0 {
+        all.push(format!("{more} more"));
+    }
+    all.join(" and ")
 }
 
 /// What is slow, how much and how often.
@@ -143,6 +163,10 @@ mod tests {
             assert!(advice(&slow(what, place), &names).contains("look"));
         }
         assert!(advice(&slow(What::Latency, Place::Link(2, 0)), &names).starts_with("n3 and n1"));
+        let told = |all: &[Absent]| absent(all, &["n1", "n2", "n3"].map(String::from));
+        assert_eq!(told(&[Absent::Pair(0, 2)]), "n1 or n3, which were measuring their link,");
+        assert_eq!(told(&[Absent::Node(1), Absent::Node(2)]), "n2 and n3");
+        assert_eq!(told(&[Absent::Node(1); 7]), "n2 and n2 and n2 and n2 and 3 more");
         assert!(wrong(&Wrong { node: 1, times: 2, of: 42 }, &names).contains("2 of 42"));
     }
 }

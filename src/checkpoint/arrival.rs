@@ -318,6 +318,17 @@ mod tests {
         }
     }
 
+    /// Every position is somebody's, and somebody's on the node that has its memory.
+    fn follows_memory(taken: &[Option<usize>]) {
+        let mut seen = vec![false; POSITIONS];
+        for (rank, position) in taken.iter().enumerate() {
+            let position = position.expect("as many ranks as positions");
+            assert!(!std::mem::replace(&mut seen[position], true));
+            let node = rank / PER_NODE;
+            assert!(node == 17 || held_on(node).contains(&position), "{rank} at {position}");
+        }
+    }
+
     /// No step of a launch, from what its nodes hold to who recovers what, takes work or messages by the
     /// square of the ranks: a million of them would not come to an end.
     #[test]
@@ -344,13 +355,7 @@ mod tests {
         assert_eq!(world.gathered_bytes.get(), bytes);
 
         let taken = arrival.place(TEST, POSITIONS, None);
-        let mut seen = vec![false; POSITIONS];
-        for (rank, position) in taken.iter().enumerate() {
-            let position = position.expect("as many ranks as positions");
-            assert!(!std::mem::replace(&mut seen[position], true));
-            let node = rank / PER_NODE;
-            assert!(node == 17 || held_on(node).contains(&position), "{rank} at {position}");
-        }
+        follows_memory(&taken);
         let next = arrival.place(TEST + 1, POSITIONS, None);
         assert!(next.iter().enumerate().all(|(rank, position)| *position == Some(rank)));
 
@@ -361,6 +366,39 @@ mod tests {
         let groups = divide(&domains, None, 1, Spread::Rotated).unwrap();
         assert_eq!(groups.len(), POSITIONS / 16);
         assert_eq!(worst_sharing(&groups, &domains), 1);
+
+        // The same amid a run: nobody has a position yet, but for what was heard of groups; then all but one node do.
+        let mut players: Vec<Player> = (0..POSITIONS)
+            .map(|rank| Player {
+                node: rank / PER_NODE * PER_NODE,
+                domain: format!("n{}", rank / PER_NODE),
+                ..Player::default()
+            })
+            .collect();
+        let cast =
+            |players: &[Player], test| arrival.place_again(test, POSITIONS, players).unwrap();
+        follows_memory(&cast(&players, TEST));
+        assert_eq!(cast(&players, TEST + 1), next);
+        for members in &groups {
+            for &position in members {
+                players[position].members = members.clone();
+            }
+        }
+        let mut there: Vec<Option<usize>> = cast(&players, TEST + 1);
+        there.sort_unstable();
+        assert!(there.iter().copied().eq((0..POSITIONS).map(Some)));
+        for (rank, player) in players.iter_mut().enumerate() {
+            let kept = taken[rank].filter(|_| rank / PER_NODE != 17);
+            (player.kept, player.members) = (kept, Vec::new());
+        }
+        for members in &groups {
+            // One of each group knows it.
+            players[members[0]].members = members.clone();
+        }
+        let again = cast(&players, TEST + 1);
+        assert!(again.iter().zip(&taken).enumerate().all(|(rank, (again, taken))| {
+            again == taken || rank / PER_NODE == 17 && again.is_some()
+        }));
 
         let target = EpochId { epoch: 5, made: 1 };
         let claims: Vec<Option<Claim>> = (0..POSITIONS)

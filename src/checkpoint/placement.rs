@@ -6,6 +6,7 @@
 //! draw what memory does not: so of a job with more ranks than positions, no node that has files needed stands idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 
 use super::protocol::{Order, Trace};
 
@@ -81,11 +82,7 @@ pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize
                 placed[position] = true;
             }
         }
-        // The ranks of each node that are free, the last first.
-        let mut free: HashMap<usize, Vec<usize>> = HashMap::new();
-        for rank in (0..ranks).rev().filter(|&rank| taken[rank].is_none()) {
-            free.entry(nodes[rank]).or_default().push(rank);
-        }
+        let mut free = free_by(&taken, |rank| nodes[rank]);
         for (position, node) in best.iter().enumerate() {
             let Some(node) = node else { continue };
             if !placed[position]
@@ -159,33 +156,72 @@ pub fn recast(
 ) -> Option<Vec<Option<usize>>> {
     let mut taken: Vec<Option<usize>> =
         players.iter().map(|p| p.kept.filter(|&kept| kept < positions)).collect();
-    let kept: BTreeSet<usize> = taken.iter().flatten().copied().collect();
-    let mut vacant: Vec<usize> = (0..positions).filter(|p| !kept.contains(p)).collect();
-    let best = remembering(positions, players.iter().map(|player| player.node).zip(found));
-    let remembers = |rank: usize, position: usize| best[position] == Some(players[rank].node);
-    let crowds = |taken: &[Option<usize>], rank: usize, position: usize| {
-        let group = players.iter().map(|p| &p.members).find(|group| group.contains(&position));
-        let there = |other: usize| {
-            let here = players.iter().zip(taken).find(|(_, taken)| **taken == Some(other));
-            here.is_some_and(|(player, _)| player.domain == players[rank].domain)
-        };
-        group.is_some_and(|group| group.iter().any(|&other| other != position && there(other)))
-    };
-    for wish in 0..3 {
-        vacant.retain(|&position| {
-            let suits = |rank: usize| match wish {
-                0 => remembers(rank, position),
-                1 => !crowds(&taken, rank, position),
-                _ => true,
-            };
-            let found = (0..players.len()).find(|&rank| taken[rank].is_none() && suits(rank));
-            if let Some(rank) = found {
-                taken[rank] = Some(position);
-            }
-            found.is_none()
-        });
+    // The rank at each position. Nothing below goes through all ranks for each of the positions: there may be a million.
+    let mut holder: Vec<Option<usize>> = vec![None; positions];
+    for (rank, position) in taken.iter().enumerate() {
+        if let Some(position) = position {
+            holder[*position] = Some(rank);
+        }
     }
-    vacant.is_empty().then_some(taken)
+    let mut vacant: Vec<usize> = (0..positions).filter(|&p| holder[p].is_none()).collect();
+
+    // On the node that has its memory.
+    let best = remembering(positions, players.iter().map(|player| player.node).zip(found));
+    let mut on_node = free_by(&taken, |rank| players[rank].node);
+    vacant.retain(|&position| {
+        let rank = best[position].and_then(|node| on_node.get_mut(&node)?.pop());
+        if let Some(rank) = rank {
+            (taken[rank], holder[position]) = (Some(position), Some(rank));
+        }
+        rank.is_none()
+    });
+
+    // Where no other of its group is: the first one that is free, of those of each failure domain.
+    let mut group: Vec<&[usize]> = vec![&[]; positions];
+    for members in players.iter().map(|player| &player.members) {
+        for &position in members.iter().filter(|&&position| position < positions) {
+            if group[position].is_empty() {
+                group[position] = members;
+            }
+        }
+    }
+    let mut in_domain = free_by(&taken, |rank| players[rank].domain.as_str());
+    let firsts = in_domain.iter().filter_map(|(domain, ranks)| Some((*ranks.last()?, *domain)));
+    let mut firsts: BTreeMap<usize, &str> = firsts.collect();
+    vacant.retain(|&position| {
+        let others = group[position].iter().filter(|&&other| other != position);
+        let ranks = others.filter_map(|&other| holder.get(other).copied().flatten());
+        let crowded: BTreeSet<&str> = ranks.map(|rank| players[rank].domain.as_str()).collect();
+        let found = firsts.iter().find(|(_, domain)| !crowded.contains(*domain));
+        let Some((rank, domain)) = found.map(|(rank, domain)| (*rank, *domain)) else {
+            return true;
+        };
+        firsts.remove(&rank);
+        let free = in_domain.get_mut(domain).expect("its first one was free");
+        free.pop();
+        firsts.extend(free.last().map(|next| (*next, domain)));
+        (taken[rank], holder[position]) = (Some(position), Some(rank));
+        false
+    });
+
+    // Rather than not at all, anywhere.
+    let free: Vec<usize> = (0..taken.len()).filter(|&rank| taken[rank].is_none()).collect();
+    for (&position, &rank) in vacant.iter().zip(&free) {
+        taken[rank] = Some(position);
+    }
+    (vacant.len() <= free.len()).then_some(taken)
+}
+
+/// The ranks that have no position, by what is asked of them, the last first.
+fn free_by<K: Eq + Hash>(
+    taken: &[Option<usize>],
+    what: impl Fn(usize) -> K,
+) -> HashMap<K, Vec<usize>> {
+    let mut free: HashMap<K, Vec<usize>> = HashMap::new();
+    for rank in (0..taken.len()).rev().filter(|&rank| taken[rank].is_none()) {
+        free.entry(what(rank)).or_default().push(rank);
+    }
+    free
 }
 
 #[cfg(test)]

@@ -193,3 +193,14 @@ fn on_six_positions_too() {
     let strikes: Vec<_> = strikes.into_iter().filter(|s| s.0 != Point::FinishEnd).collect();
     chain(2, 3, &strikes);
 }
+
+/// The second start goes on from what the first has saved, and dies before it saves anything itself: it was a start all the same.
+#[test]
+fn starts_that_die_before_they_save_are_counted() {
+    let scene = Scene::new(2, 2);
+    scene.strike("flush-data:1:3:kill");
+    scene.strike("resumed:1:1:kill");
+    let run = scene.finish().json();
+    let protection = run.tests[0].outcome.as_ref().unwrap().protection.unwrap();
+    assert_eq!((protection.attempts, protection.in_place), (3, 0));
+}

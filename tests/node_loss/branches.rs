@@ -70,3 +70,16 @@ fn a_node_at_the_tip_of_the_tree_is_noticed() {
     assert_eq!(end.survived(&["node-silent"])["node"], "n4");
     only(&end, "n4");
 }
+
+/// An agent that calls others is started in another folder than the supervisor, and finds the shell's files all the same.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_remote_shell_of_relative_paths_reaches_the_whole_tree() {
+    let lab = Lab::up(6, 1);
+    let plan = deep(&lab, 20).flags(&["--rsh", "ssh -F ssh.conf"]);
+    std::fs::copy(lab.ssh_config(), lab.path("run").join("ssh.conf")).unwrap();
+    let end = plan.start().end();
+    end.passed();
+    assert!(end.of("fault").is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4", "n5", "n6"]);
+}

@@ -62,6 +62,16 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
+/// The size and the grid of a run that leaves time for others. None where no time is left to choose a size for: a run of next to
+/// nothing would pass on nodes that fail at any other.
+fn chosen(
+    pass: &Pass,
+    (hosts, ranks): (usize, usize),
+    left: Duration,
+) -> Option<(u64, (u64, u64))> {
+    (!left.is_zero()).then(|| size(pass, hosts, ranks, left.mul_f64(PART)))
+}
+
 /// Words for the launcher beside the user's: a rank is to use all of its share of the node, where Open MPI would give it a core.
 fn not_bound(kind: Launcher, said: &[String]) -> Option<String> {
     let binds = kind != Launcher::Srun && !has_option(said, "bind-to");
@@ -96,7 +106,7 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
 /// How often a run's end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs HPL until the time is over, once at least.
+/// Runs HPL until the time is over: once at least where the user has given its flags.
 pub fn repeat(
     flags: &BurninFlags,
     hosts: &[Host],
@@ -109,14 +119,16 @@ pub fn repeat(
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
     // Without the user's flags a run is of one problem, checked, whatever lies here for their own runs.
-    let own_input = match flags.bench.is_empty() {
-        false => None,
-        true => {
-            let (n, (p, q)) = size(pass, hosts.len(), ranks, left.mul_f64(PART));
-            let test = usual(n as usize, NB as usize, (p as usize, q as usize));
-            let folder = Passing::new("burnin", true).map_err(environment)?;
-            Some((folder, hpl_dat(&test, &[test.n], "burn-in")))
-        }
+    let own_input = if flags.bench.is_empty() {
+        let Some((n, (p, q))) = chosen(pass, (hosts.len(), ranks), left) else {
+            show!("HPL was not run: measuring took the whole time, give more --time");
+            return Ok(Vec::new());
+        };
+        let test = usual(n as usize, NB as usize, (p as usize, q as usize));
+        let folder = Passing::new("burnin", true).map_err(environment)?;
+        Some((folder, hpl_dat(&test, &[test.n], "burn-in")))
+    } else {
+        None
     };
     let (tool, said) = flags.nodes.launcher()?;
     let unbound = not_bound(tool.kind, &said);
@@ -243,21 +255,31 @@ mod tests {
         assert_eq!(format!("{nodes:?}"), format!("{read:?}"));
     }
 
-    #[test]
-    fn a_size_fits_time_and_memory_and_counts_a_shared_machine_once() {
-        let pass = |machines: &[&str], memory: u64| Pass {
-            here: machines
-                .iter()
-                .map(|m| Here {
-                    machine: m.to_string(),
-                    memory_free_bytes: memory,
-                    ..Here::default()
-                })
-                .collect(),
+    fn pass(machines: &[&str], memory: u64) -> Pass {
+        let here = machines.iter().map(|m| Here {
+            machine: m.to_string(),
+            memory_free_bytes: memory,
+            ..Here::default()
+        });
+        Pass {
+            here: here.collect(),
             sweeps: vec![Sweep { multiply: vec![1e12; machines.len()], ..Sweep::default() }],
             judged: Judged::default(),
             took: Duration::ZERO,
-        };
+        }
+    }
+
+    /// Measuring has taken all of it.
+    #[test]
+    fn where_no_time_is_left_no_size_is_chosen() {
+        let pass = pass(&["a", "b", "c", "d"], 1 << 40);
+        assert_eq!(chosen(&pass, (4, 4), Duration::ZERO), None);
+        let (n, grid) = chosen(&pass, (4, 4), Duration::from_secs(60)).unwrap();
+        assert!(n > NB && grid == (2, 2));
+    }
+
+    #[test]
+    fn a_size_fits_time_and_memory_and_counts_a_shared_machine_once() {
         let minute = Duration::from_secs(60);
         let (one, grid) = size(&pass(&["a", "a", "a", "a"], 1 << 40), 4, 4, minute);
         assert_eq!(grid, (2, 2));

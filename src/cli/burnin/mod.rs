@@ -116,7 +116,7 @@ pub fn rank(extent: &Extent) -> ExitCode {
         ..Here::default()
     };
     let world = World::init(false);
-    probe::run(world.comm(), extent, here, &mut |said: &Said| {
+    probe::run(world.comm(), extent, here, |said: &Said| {
         use std::io::Write;
         let mut out = std::io::stdout().lock();
         // Nobody can be told that nothing can be told.
@@ -172,6 +172,9 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         bandwidth: flags.bandwidth_tolerance,
         latency: flags.latency_tolerance,
     };
+    if let Some(words) = pass::too_short(names.len(), flags.time, flags.slot) {
+        tell!("skt-hpl burnin: {words}");
+    }
     let mut document = Document::new(tolerance, names.len(), unix_ms() / 1000);
     let measure = |document: &mut Document| -> Result<Pass, Refusal> {
         let number = document.sweeps.len() + 1;

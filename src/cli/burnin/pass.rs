@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use super::{BurninFlags, INTERRUPTED};
 use crate::burnin::probe::Extent;
 use crate::burnin::rounds::rounds as all_rounds;
-use crate::burnin::samples::{Here, Listener, Said, Sweep};
-use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_wanted};
+use crate::burnin::samples::{self, Here, Listener, Said, Sweep};
+use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_least, sweeps_wanted};
+use crate::burnin::words;
 use crate::cli::exit::{Exit, Refusal};
 use crate::cli::template::own_program;
 use crate::supervise::remember::clerk::{Answer, Clerk};
@@ -21,6 +22,7 @@ use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
 use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
+use crate::units::show_seconds;
 
 /// A turn of two nodes, and what meeting before it takes, in slots.
 const GAME_SLOTS: f64 = 1.5;
@@ -50,6 +52,33 @@ fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Exten
     let slots = time.as_secs_f64() * PART / slot.as_secs_f64().max(1e-3) / whole;
     let rounds = ((slots - ALONE_SLOTS * (WHOLE_EVERY + 1) as f64) / GAME_SLOTS).max(1.0) as usize;
     Extent { sweeps, rounds: rounds.min(all_rounds(nodes)), threads, slot }
+}
+
+/// How often a pass measures each link, at least.
+fn meetings(nodes: usize, extent: &Extent) -> usize {
+    extent.sweeps / WHOLE_EVERY * extent.rounds / all_rounds(nodes).max(1)
+}
+
+/// The least time in which a pass measures each link so often that a slow one can be named.
+fn time_for_links(nodes: usize, slot: Duration) -> Duration {
+    let whole = sweeps_wanted(nodes) / WHOLE_EVERY;
+    let rounds = (sweeps_least(nodes) * all_rounds(nodes)).div_ceil(whole);
+    // As `extent` cuts off what is less than a round.
+    let slots = GAME_SLOTS * (rounds as f64 + 0.5) + ALONE_SLOTS * (WHOLE_EVERY + 1) as f64;
+    slot.max(Duration::from_millis(1)).mul_f64(slots * whole as f64 / PART)
+}
+
+/// What is to be known beforehand where the time is too short for the links of so many nodes; None where it is not.
+pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String> {
+    let (often, least) = (meetings(nodes, &extent(nodes, time, 0, slot)), sweeps_least(nodes));
+    (often < least).then(|| {
+        format!(
+            "in {} some links are measured {often} times in a pass, and none that is slow can be named with fewer than {least}: \
+             that takes --time {}min",
+            show_seconds(time.as_secs_f64()),
+            time_for_links(nodes, slot).as_secs().div_ceil(60)
+        )
+    })
 }
 
 /// How long rank 0 may have nothing to say: it speaks when a sweep is over, and a sweep may take twice its time.
@@ -155,27 +184,26 @@ pub fn measure(
         if ended == Some(Some(0)) && measured == extent.sweeps {
             break;
         }
-        let words = match wait(&job.words()).map(|(_, complaint)| complaint.words) {
-            Some(words) if !words.is_empty() => format!(" ({words})"),
+        let complaint = match wait(&job.words()).map(|(_, complaint)| complaint.words) {
+            Some(complaint) if !complaint.is_empty() => format!(" ({complaint})"),
             _ => String::new(),
         };
-        let waited = said.iter().rev().find_map(|s| match s {
-            Said::WaitsFor { node, seconds } => Some((*node, *seconds)),
-            _ => None,
-        });
-        return Err(environment(match (waited, late) {
-            (Some((node, seconds)), _) => format!(
-                "{} has stopped answering in the middle of the measurements: waited for it for {seconds} s{words}; \
-                 skt-hpl doctor tells whether it still answers",
-                hosts[node].name
-            ),
+        return Err(environment(match (samples::waits_for(&said), late) {
+            (Some((absent, seconds)), _) => {
+                let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+                let who = words::absent(absent, &names);
+                format!(
+                    "{who} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl doctor \
+                     tells who still answers"
+                )
+            }
             (None, true) => format!(
-                "nothing was measured for {} s{words}; skt-hpl doctor tells whether MPI starts over these nodes",
+                "nothing was measured for {} s{complaint}; skt-hpl doctor tells whether MPI starts over these nodes",
                 patience.as_secs()
             ),
             (None, false) => format!(
-                "the measurements ended after {measured} of {} sweeps{words}; skt-hpl doctor tells whether MPI starts over \
-                 these nodes",
+                "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor tells whether MPI starts \
+                 over these nodes",
                 extent.sweeps
             ),
         }));
@@ -211,5 +239,30 @@ mod tests {
         // A sweep of 999 rounds of 120 ms is over before it is called late.
         assert!(patience(&of(1000, 86_400)) > Duration::from_secs(200));
         assert!(patience(&of(4, 600)) < PATIENCE + Duration::from_secs(2));
+    }
+
+    /// A link that is slow in all of eleven measurements is not named where it takes twelve.
+    #[test]
+    fn a_time_too_short_for_the_links_is_told_with_one_that_does() {
+        let (slot, minutes) =
+            (Duration::from_millis(80), |count: u64| Duration::from_secs(60 * count));
+        assert_eq!(meetings(100, &extent(100, minutes(10), 0, slot)), 10);
+        let words = too_short(100, minutes(10), slot).unwrap();
+        assert!(words.contains("measured 10 times") && words.contains("fewer than 12"), "{words}");
+        assert!(words.ends_with("--time 12min"), "{words}");
+        assert_eq!(too_short(100, minutes(12), slot), None);
+        assert!(too_short(100, minutes(10), slot / 2).is_none());
+        // Few have met often enough by then.
+        for nodes in 2..8 {
+            assert_eq!(too_short(nodes, Duration::from_secs(300), slot), None, "{nodes}");
+        }
+        for nodes in [2, 3, 10, 64, 257, 1000] {
+            for slot in [1, 80, 1000].map(Duration::from_millis) {
+                let time = time_for_links(nodes, slot);
+                let often = |time| meetings(nodes, &extent(nodes, time, 0, slot));
+                assert!(often(time) >= sweeps_least(nodes), "{nodes}, {slot:?}");
+                assert!(nodes < 64 || often(time.mul_f64(0.9)) < sweeps_least(nodes));
+            }
+        }
     }
 }

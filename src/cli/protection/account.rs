@@ -21,12 +21,30 @@ pub(super) struct Account {
     /// What had passed at this save since an epoch last went to storage: seconds, and saves.
     #[serde(default)]
     pub(super) unstored: (f64, usize),
+    /// Starts of the test that the run in memory does not count among its own.
+    #[serde(default)]
+    pub(super) uncounted: u32,
 }
 
 impl Account {
     /// Seconds since the test's timer started first.
     pub(super) fn elapsed(&self) -> f64 {
         (unix_seconds() - self.began_unix_s).max(0.0)
+    }
+
+    /// Counts this start, or this going on in place. Its run counts each that took part in its memory, `joined` with this one:
+    /// also those that died before they saved anything. A run that has come from storage (`fetched`) has a count of its own,
+    /// which may begin with 1.
+    pub(super) fn count_start(&mut self, joined: u64, fetched: bool) {
+        let joined = u32::try_from(joined).unwrap_or(u32::MAX);
+        let told = &mut self.told;
+        if fetched {
+            self.uncounted = 0;
+        }
+        told.attempts = (told.attempts + 1).max(self.uncounted.saturating_add(joined));
+        if fetched {
+            self.uncounted = told.attempts.saturating_sub(joined);
+        }
     }
 
     /// Adds what a failure and the restart at boundary `boundary` took. As all ranks know it: `last`, when somebody showed a sign
@@ -88,6 +106,27 @@ mod tests {
         // Nobody has shown a sign of life since: all of it was the gap.
         let Protection { lost_s, down_s, restore_s, .. } = account.told;
         assert_eq!((lost_s, down_s, restore_s), (20.0, 70.0, 6.0));
+    }
+
+    #[test]
+    fn starts_that_died_before_they_saved_count() {
+        let mut first = Account::default();
+        first.count_start(1, false);
+        assert_eq!(first.told.attempts, 1);
+        // Three go on from what the first has saved, and only the last gets on.
+        let mut later = first.clone();
+        later.count_start(4, false);
+        assert_eq!(later.told.attempts, 4);
+        // All memory is lost: what storage has is another run, the first of its starts after those that had saved.
+        let mut fetched = later.clone();
+        fetched.count_start(1, true);
+        assert_eq!((fetched.told.attempts, fetched.uncounted), (5, 4));
+        fetched.count_start(3, false);
+        assert_eq!(fetched.told.attempts, 7);
+        // Too much memory is lost: what is left of it has counted more starts than storage knows of.
+        let mut fetched = first.clone();
+        fetched.count_start(4, true);
+        assert_eq!((fetched.told.attempts, fetched.uncounted), (4, 0));
     }
 
     proptest! {

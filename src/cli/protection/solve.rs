@@ -95,6 +95,7 @@ impl Guardian<'_> {
             self.take(params, (number, digest), world, shape.ld, storage, pool)?;
         story.cast.members = checkpointer.members();
         let mut account = Account::default();
+        let mut fetched = false;
         let start = match origin {
             Origin::Fresh => {
                 if context.grid.rank() == 0
@@ -136,7 +137,8 @@ impl Guardian<'_> {
                 context.grid.all_reduce(&mut times, Reduce::Max);
                 let start = (self.started_unix_s, unix_seconds());
                 account.charge_restart(times, start, restored.boundary);
-                if restored.fetched {
+                fetched = restored.fetched;
+                if fetched {
                     self.go_on_as_another_run(&mut checkpointer);
                     account.told.level2.get_or_insert_default().fetched += 1;
                 } else {
@@ -146,7 +148,7 @@ impl Guardian<'_> {
             }
         };
         self.hand_results_on(&mut checkpointer);
-        account.told.attempts += 1;
+        account.count_start(checkpointer.run().1, fetched);
         // What was saved last may be older than the last loss.
         let losses = max(context, story.losses.into()) as u32;
         // Rank 0, which came here too, has told the last one.

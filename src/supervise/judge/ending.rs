@@ -9,6 +9,7 @@ use crate::supervise::start::job::Told;
 
 pub const STATUS_PASSED: u8 = 0;
 pub const STATUS_LOSS: u8 = 4;
+pub const STATUS_NO_ROOM: u8 = 5;
 pub const STATUS_ENVIRONMENT: u8 = 6;
 pub const STATUS_RESUMABLE: u8 = 75;
 
@@ -89,7 +90,11 @@ pub fn finished_words(code: u8) -> &'static str {
         STATUS_PASSED => "the run is finished",
         3 => "a residual check FAILED",
         STATUS_LOSS => "more was lost than can be recovered; the memory is kept",
-        _ => "shared memory cannot be allocated",
+        STATUS_NO_ROOM => "shared memory cannot be allocated",
+        STATUS_ENVIRONMENT => {
+            "all tests are done, but a test was skipped or results could not be written; see above"
+        }
+        _ => "the run is over",
     }
 }
 
@@ -228,6 +233,23 @@ mod tests {
                 Next::Over { code: 3, why, all_done: true } => assert!(why.contains("afterwards")),
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    /// Docs: 5 is no room, and 6, once all is done, a skipped test or results that had nowhere to go.
+    #[test]
+    fn a_status_is_told_as_what_it_means() {
+        let said =
+            |status: u8| match verdict(exit(Some(status.into())), &facts(Told::All { status })) {
+                Next::Over { code, why, all_done: true } if code == status => why,
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(said(STATUS_PASSED), "the run is finished");
+        assert!(said(STATUS_ENVIRONMENT).contains("a test was skipped or results could not be"));
+        let refused = Facts { refused: Some(5), ..facts(Told::Nothing) };
+        match verdict(exit(Some(5)), &refused) {
+            Next::Over { code: STATUS_NO_ROOM, why, .. } => assert!(why.contains("shared memory")),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -133,6 +133,8 @@ pub struct Journal {
     good: u64,
     #[cfg(test)]
     fails: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    #[cfg(test)]
+    syncs: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
 
 impl Journal {
@@ -169,6 +171,8 @@ impl Journal {
             good: good as u64,
             #[cfg(test)]
             fails: Default::default(),
+            #[cfg(test)]
+            syncs: Default::default(),
         };
         Ok((journal, records))
     }
@@ -206,37 +210,54 @@ impl Journal {
     /// Writes an event and waits until it is on disk.
     pub fn append(&mut self, event: Event) -> Result<Record, JournalError> {
         let record = Record { seq: self.next, at_ms: steady_ms(), event };
-        self.write(&record)?;
+        self.write([&record])?;
         Ok(record)
     }
 
-    /// Writes the next record and waits until it is on disk. One that fails leaves nothing behind and can be tried again.
-    pub fn write(&mut self, record: &Record) -> Result<(), JournalError> {
-        debug_assert_eq!(record.seq, self.next);
-        let line = to_line(record) + "\n";
-        let written = self.write_line(line.as_bytes());
+    /// Writes the next records and waits until all of them are on disk. If that fails nothing of them is left behind, and it can
+    /// be tried again.
+    pub fn write<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> Result<(), JournalError> {
+        let mut lines = String::new();
+        let mut next = self.next;
+        for record in records {
+            debug_assert_eq!(record.seq, next);
+            lines += &(to_line(record) + "\n");
+            next += 1;
+        }
+        let written = self.write_lines(lines.as_bytes());
         if let Err(source) = written {
             // Half a line in the middle would be damage.
             let _ = self.file.set_len(self.good);
             let _ = self.file.seek(SeekFrom::Start(self.good));
             return Err(JournalError::Io { path: self.path.clone(), source });
         }
-        self.next += 1;
-        self.good += line.len() as u64;
+        self.next = next;
+        self.good += lines.len() as u64;
         Ok(())
     }
 
-    fn write_line(&mut self, line: &[u8]) -> std::io::Result<()> {
+    fn write_lines(&mut self, lines: &[u8]) -> std::io::Result<()> {
         #[cfg(test)]
         if self.fails.load(std::sync::atomic::Ordering::Relaxed) {
-            self.file.write_all(&line[..line.len() / 2])?;
+            self.file.write_all(&lines[..lines.len() / 2])?;
             return Err(std::io::ErrorKind::StorageFull.into());
         }
-        self.file.write_all(line)?;
+        self.file.write_all(lines)?;
+        #[cfg(test)]
+        self.syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.file.sync_data()
     }
 
-    /// As a full disk does: half a line, and no more.
+    /// How often it has waited for the disk.
+    #[cfg(test)]
+    pub(super) fn syncs(&self) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
+        std::sync::Arc::clone(&self.syncs)
+    }
+
+    /// As a full disk does: a half, and no more.
     #[cfg(test)]
     pub(super) fn fails_while(&mut self, full: std::sync::Arc<std::sync::atomic::AtomicBool>) {
         self.fails = full;

@@ -4,7 +4,6 @@
 //! written to a [`Scribe`] and asks whether it is on disk before it takes a step that must not be forgotten. What
 //! cannot be written (disk full, quota) is kept in memory and tried again; the run goes on meanwhile.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,7 +29,7 @@ enum Order {
 struct State {
     /// So many records are on disk.
     written: u64,
-    /// Why the next one is not.
+    /// Why the next ones are not.
     trouble: Option<String>,
     /// A whole file, in place of what it was; of several that wait only the last counts.
     file: Option<(PathBuf, Vec<u8>)>,
@@ -93,7 +92,7 @@ impl Scribe {
 }
 
 fn write_all(mut journal: Journal, orders: &Receiver<Order>, state: &Mutex<State>) {
-    let mut records: VecDeque<Record> = VecDeque::new();
+    let mut records: Vec<Record> = Vec::new();
     loop {
         let first = match records.is_empty() {
             true => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -103,23 +102,21 @@ fn write_all(mut journal: Journal, orders: &Receiver<Order>, state: &Mutex<State
         let mut waiting = Vec::new();
         for order in first.into_iter().chain(orders.try_iter()) {
             match order {
-                Order::Record(record) => records.push_back(record),
+                Order::Record(record) => records.push(record),
                 Order::File => {}
                 Order::Settle(done) => waiting.push(done),
             }
         }
-        while let Some(record) = records.front() {
-            match journal.write(record) {
+        // All that wait together: a disk takes as long for one as for hundreds.
+        if !records.is_empty() {
+            match journal.write(&records) {
                 Ok(()) => {
-                    records.pop_front();
                     let mut state = look(state);
-                    state.written += 1;
+                    state.written += records.len() as u64;
                     state.trouble = None;
+                    records.clear();
                 }
-                Err(error) => {
-                    look(state).trouble = Some(error.to_string());
-                    break;
-                }
+                Err(error) => look(state).trouble = Some(error.to_string()),
             }
         }
         let file = look(state).file.take();
@@ -138,6 +135,7 @@ fn write_all(mut journal: Journal, orders: &Receiver<Order>, state: &Mutex<State
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
     fn wait(what: &str, come: impl Fn() -> bool) {
@@ -166,19 +164,41 @@ mod tests {
         assert_eq!(found, told);
     }
 
+    /// They are handed over while the disk is full, and so wait together.
+    #[test]
+    fn records_that_wait_together_wait_for_the_disk_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        let (full, syncs) = (Arc::new(AtomicBool::new(true)), journal.syncs());
+        journal.fails_while(Arc::clone(&full));
+        let mut scribe = Scribe::new(journal).unwrap();
+        let told: Vec<Record> =
+            (0..200).map(|missing| scribe.append(Event::Waiting { missing })).collect();
+        wait("it is told", || scribe.trouble().is_some());
+        assert_eq!(syncs.load(Ordering::Relaxed), 0);
+        full.store(false, Ordering::Relaxed);
+        wait("all are written", || scribe.is_dry());
+        // Some may still have been on their way when the first were tried.
+        assert!(syncs.load(Ordering::Relaxed) <= 3, "{syncs:?}");
+        drop(scribe);
+        wait("the journal is closed", || Journal::open(&path).is_ok());
+        assert_eq!(Journal::open(&path).unwrap().1, told);
+    }
+
     /// A full disk: what could not be written is told, kept, and written when there is room again.
     #[test]
     fn what_cannot_be_written_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (mut journal, _) = Journal::open(&path).unwrap();
-        let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let full = Arc::new(AtomicBool::new(true));
         journal.fails_while(Arc::clone(&full));
         let mut scribe = Scribe::new(journal).unwrap();
         let told = scribe.append(Event::Waiting { missing: 1 });
         wait("it is told", || scribe.trouble().is_some());
         assert!(!scribe.is_dry());
-        full.store(false, std::sync::atomic::Ordering::Relaxed);
+        full.store(false, Ordering::Relaxed);
         wait("it is written", || scribe.is_dry());
         assert_eq!(scribe.trouble(), None);
         drop(scribe);

@@ -131,6 +131,7 @@ impl Supervisor<'_> {
             match placement {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
                 Placement::Go { hosts, replaced } => {
+                    let mut events = Vec::new();
                     for (node, by) in replaced {
                         let kept = self.cluster.find(&node);
                         let kept = kept.filter(|at| self.cluster.nodes[*at].lost.is_none());
@@ -159,9 +160,10 @@ impl Supervisor<'_> {
                                 _ => {}
                             }
                             self.members.go(&node, &by);
-                            self.note(Event::Replaced { node, by })?;
+                            events.push(Event::Replaced { node, by });
                         }
                     }
+                    self.note_all(events)?;
                     return Ok(Ok(hosts));
                 }
                 // Better a launch that may find room than none.

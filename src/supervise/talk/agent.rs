@@ -360,6 +360,8 @@ impl<S: ProgressSource> Agent<S> {
             ranks,
             shm_free_bytes: shm().free,
             memory_free_bytes: memory().1,
+            huge_free_bytes: depot::huge_free_bytes(),
+            sysv_free_bytes: room::sysv_free_bytes(),
             held_bytes,
             held_positions,
         }

@@ -41,16 +41,34 @@ pub struct Node {
 }
 
 impl Node {
-    /// What /dev/shm and the memory have left: room changes, unlike all else that a node has said of itself, so it goes by the
-    /// last heartbeat. Before the first, which takes longer the more nodes there are, by what it said when it was called.
-    fn free_bytes(&self) -> (u64, u64) {
-        match &self.facts {
-            Some((facts, _)) if self.beat.memory_free_bytes == 0 => {
-                (facts.shm_free_bytes, facts.memory_free_bytes)
-            }
-            _ => (self.beat.shm_free_bytes, self.beat.memory_free_bytes),
+    /// Room changes, unlike all else that a node has said of itself, so it goes by the last heartbeat. Before the first, which takes
+    /// longer the more nodes there are, by what it said when it was called.
+    fn free(&self) -> Free {
+        let (facts, beat) = (self.facts.as_ref().map(|(facts, _)| facts), &self.beat);
+        match facts {
+            Some(facts) if beat.memory_free_bytes == 0 => Free {
+                shm_bytes: facts.shm_free_bytes,
+                memory_bytes: facts.memory_free_bytes,
+                huge_bytes: facts.huge_free_bytes,
+                sysv_bytes: facts.sysv_free_bytes,
+            },
+            _ => Free {
+                shm_bytes: beat.shm_free_bytes,
+                memory_bytes: beat.memory_free_bytes,
+                huge_bytes: beat.huge_free_bytes.or(facts.and_then(|f| f.huge_free_bytes)),
+                sysv_bytes: beat.sysv_free_bytes.or(facts.and_then(|f| f.sysv_free_bytes)),
+            },
         }
     }
+}
+
+/// What a node has left: in /dev/shm, of its memory, in the pool of huge pages, and of what the kernel allows of System V shared
+/// memory.
+struct Free {
+    shm_bytes: u64,
+    memory_bytes: u64,
+    huge_bytes: Option<u64>,
+    sysv_bytes: Option<u64>,
 }
 
 /// News from a node.
@@ -175,6 +193,7 @@ impl Cluster {
             fanout: FANOUT,
             login_ms: None,
             shell,
+            dir: std::env::current_dir().ok().and_then(|dir| Some(dir.to_str()?.to_owned())),
             agent,
         };
         Self {
@@ -638,8 +657,14 @@ impl Cluster {
     pub fn findings(&self, at: usize, expected: &Expected) -> Vec<Finding> {
         let node = &self.nodes[at];
         let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
-        let (shm_free_bytes, memory_free_bytes) = node.free_bytes();
-        let facts = Facts { shm_free_bytes, memory_free_bytes, ..facts.clone() };
+        let free = node.free();
+        let facts = Facts {
+            shm_free_bytes: free.shm_bytes,
+            memory_free_bytes: free.memory_bytes,
+            huge_free_bytes: free.huge_bytes,
+            sysv_free_bytes: free.sysv_bytes,
+            ..facts.clone()
+        };
         let expected =
             Expected { unix_ms: *at_ms, held_bytes: node.beat.held_bytes, ..expected.clone() };
         let mut found = judge(&facts, &expected);
@@ -649,14 +674,11 @@ impl Cluster {
 
     /// What new named memory of the wanted kind could take on a node.
     fn free_bytes(&self, at: usize, expected: &Expected) -> u64 {
-        let node = &self.nodes[at];
-        let (shm_free_bytes, memory_free_bytes) = node.free_bytes();
+        let free = self.nodes[at].free();
         match expected.need.map_or(Store::Posix, |need| need.store) {
-            Store::Posix => shm_free_bytes.min(memory_free_bytes),
-            Store::SysV => memory_free_bytes,
-            Store::HugeTlbfs => {
-                node.facts.as_ref().and_then(|(f, _)| f.huge_free_bytes).unwrap_or(0)
-            }
+            Store::Posix => free.shm_bytes.min(free.memory_bytes),
+            Store::SysV => free.sysv_bytes.unwrap_or(u64::MAX).min(free.memory_bytes),
+            Store::HugeTlbfs => free.huge_bytes.unwrap_or(0),
         }
     }
 
@@ -675,6 +697,15 @@ fn short(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
+/// How ssh says that it has no file by the name it was given with -F.
+const NO_SSH_CONFIG: &str = "Can't open user config";
+
+/// Whether a line of a remote shell's says that there is no such program. Of a key that is not there ssh warns, and goes on.
+fn is_missing(line: &str) -> bool {
+    !line.starts_with("Warning: Identity file")
+        && (line.contains("not found") || line.contains("No such file"))
+}
+
 /// What a remote shell's last words mean to people.
 pub fn unreachable_words(said: &str) -> String {
     match said {
@@ -686,7 +717,12 @@ pub fn unreachable_words(said: &str) -> String {
                  the folder that has it in LD_LIBRARY_PATH here, which is handed on"
             )
         }
-        text if text.contains("not found") || text.contains("No such file") => {
+        text if text.contains(NO_SSH_CONFIG) => {
+            format!(
+                "ssh finds no file of its own ({text}); give --rsh its whole path, on every node that calls others"
+            )
+        }
+        text if text.split("; ").any(is_missing) => {
             format!("skt-hpl is not there, or not executable ({text}); install it at the same path")
         }
         text => format!("cannot be reached ({text})"),
@@ -697,6 +733,7 @@ pub fn unreachable_words(said: &str) -> String {
 mod tests {
     use super::super::wire::{WIRE_VERSION, to_line};
     use super::*;
+    use crate::supervise::judge::fitness::Need;
 
     /// Nodes of these names on the list, which call themselves so.
     fn cluster(nodes: &[(&str, &str)]) -> Cluster {
@@ -741,6 +778,21 @@ mod tests {
                 assert_eq!(cluster.find_told("10.0.0.3"), None);
             }
         }
+    }
+
+    #[test]
+    fn files_that_ssh_lacks_are_not_the_program() {
+        let said = |text| unreachable_words(text).split(" (").next().unwrap().to_owned();
+        for text in [
+            "bash: line 1: /opt/skt-hpl: No such file or directory",
+            "Warning: Identity file k not accessible: No such file or directory.; sh: 1: /opt/skt-hpl: not found",
+        ] {
+            assert_eq!(said(text), "skt-hpl is not there, or not executable", "{text}");
+        }
+        let config = "Can't open user config file ssh.conf: No such file or directory";
+        assert_eq!(said(config), "ssh finds no file of its own");
+        let key = "Warning: Identity file k not accessible: No such file or directory.; n1: Permission denied";
+        assert_eq!(said(key), "cannot be reached");
     }
 
     #[test]
@@ -792,6 +844,27 @@ mod tests {
             ..Beat::default()
         };
         assert_eq!(cluster.fitness("n1", &expected), fit(70 * GIB, GIB));
+
+        // The pool of huge pages was full, and is by now what the ranks hold.
+        let of = |store| {
+            let need = Need { store, named_bytes: 100 * GIB, own_bytes: 0, stored_bytes: 0 };
+            Expected { need: Some(need), ..expected.clone() }
+        };
+        let facts = cluster.nodes[0].facts.as_mut().map(|(facts, _)| facts).unwrap();
+        (facts.huge_free_bytes, facts.sysv_free_bytes) = (Some(100 * GIB), Some(100 * GIB));
+        let beat = &mut cluster.nodes[0].beat;
+        beat.held_bytes = 90 * GIB;
+        let (huge, sysv) = (of(Store::HugeTlbfs), of(Store::SysV));
+        assert_eq!(cluster.fitness("n1", &huge), fit(100 * GIB, 90 * GIB), "as it said at first");
+        let beat = &mut cluster.nodes[0].beat;
+        (beat.huge_free_bytes, beat.sysv_free_bytes) = (Some(10 * GIB), Some(20 * GIB));
+        assert_eq!(cluster.fitness("n1", &huge), fit(10 * GIB, 90 * GIB));
+        assert_eq!(cluster.fitness("n1", &sysv), fit(20 * GIB, 90 * GIB));
+        // A part of that was taken by others.
+        cluster.nodes[0].beat.huge_free_bytes = Some(9 * GIB);
+        assert!(
+            matches!(cluster.fitness("n1", &huge), Fitness::Unfit(why) if why.contains("pool"))
+        );
     }
 
     #[test]

@@ -103,6 +103,7 @@ impl Forest {
             fanout,
             login_ms: None,
             shell: RemoteShell::Ssh(vec!["ssh".into()]),
+            dir: None,
             agent: vec!["agent".into()],
         };
         let mut forest = Self {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -38,12 +39,20 @@ enum Shell {
 
 impl Shell {
     /// The ends are the shell's own; what is wrong with it comes out of the last of them, as its own words do.
-    fn start(words: Vec<String>, [input, output, errors]: [OwnedFd; 3]) -> Self {
+    /// Paths in the words begin in `dir`, if there is such a folder here.
+    fn start(
+        words: Vec<String>,
+        dir: Option<String>,
+        [input, output, errors]: [OwnedFd; 3],
+    ) -> Self {
         Self::Starting(Answer::beside(move || {
             let told = errors.try_clone();
             let mut command = Command::new(&words[0]);
             for (name, _) in std::env::vars_os().filter(|(name, _)| misleads(&words[0], name)) {
                 command.env_remove(name);
+            }
+            if let Some(dir) = dir.filter(|dir| Path::new(dir).is_dir()) {
+                command.current_dir(dir);
             }
             let spawned = command
                 .args(&words[1..])
@@ -295,7 +304,7 @@ impl Lines for Links {
             input: Some(input),
             output: Some(output),
             errors: Some(errors),
-            shell: Some(Shell::start(words, [theirs, out, err])),
+            shell: Some(Shell::start(words, attend.dir.clone(), [theirs, out, err])),
             ..Open::default()
         };
         self.open.insert(line, open);
@@ -368,6 +377,7 @@ mod tests {
             fanout: 32,
             login_ms: None,
             shell: RemoteShell::Ssh(shell.iter().map(|w| w.to_string()).collect()),
+            dir: None,
             agent: Vec::new(),
         }
     }
@@ -388,6 +398,30 @@ mod tests {
             links.poll(&[], Duration::from_millis(50)).unwrap();
         }
         None
+    }
+
+    /// An agent that calls others was started in its user's home folder.
+    #[test]
+    fn paths_of_a_shell_begin_in_the_supervisors_folder() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let wrap = dir.path().join("wrap");
+        std::fs::write(&wrap, "#!/bin/sh\ncat words\n").unwrap();
+        std::fs::set_permissions(&wrap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(dir.path().join("words"), "here\n").unwrap();
+        let mut links = Links::default();
+        let there = dir.path().to_str().map(str::to_owned);
+        links.open(1, "n1", &[], &Attend { dir: there, ..attend(&["./wrap"]) });
+        assert_eq!(next(&mut links), Some((1, Heard::Text("here".into()))));
+        assert_eq!(next(&mut links), Some((1, Heard::Closed(String::new()))));
+        // A node that has no such folder has what the words name by whole paths.
+        let gone = Some("/no/such/folder".to_owned());
+        links.open(2, "n1", &[], &Attend { dir: gone, ..attend(&[wrap.to_str().unwrap()]) });
+        let told = next(&mut links);
+        assert!(
+            matches!(&told, Some((2, Heard::Closed(why))) if why.contains("words")),
+            "{told:?}"
+        );
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! them without any lock. So a rank that hangs in the depths of MPI is seen to hang, and one that was
 //! killed leaves behind how far it had come.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use crate::memory::header::Doing;
 use crate::memory::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
-use crate::memory::{Depot, Part, depot};
+use crate::memory::{Depot, Part, Store, depot};
 
 /// What a rank is busy with, in a word for people.
 pub fn words(doing: Doing) -> &'static str {
@@ -108,8 +110,13 @@ impl ProgressSource for Heads {
     fn sample(&mut self) -> Vec<Progress> {
         self.found = depot::list_user();
         self.found.retain(|h| self.job.as_ref().is_none_or(|job| *job == h.job));
-        let look = |held: &depot::Held| {
-            let depot = Depot::new(held.store, &held.job).ok()?;
+        // To make one looks through all that is mounted: once a sample, not for each position.
+        let mut depots: HashMap<(Store, &str), Option<Depot>> = HashMap::new();
+        let heads = self.found.iter().filter(|held| held.part == Part::Head);
+        let look = heads.filter_map(|held| {
+            let made = || Depot::new(held.store, &held.job).ok();
+            let depot = depots.entry((held.store, held.job.as_str())).or_insert_with(made);
+            let depot = depot.as_ref()?;
             let head = Head::new(depot.peek(held.position, Part::Head).ok()?).ok()?;
             let words = head.progress();
             let mut progress = Progress {
@@ -130,8 +137,8 @@ impl ProgressSource for Heads {
                 progress.role = Role::of(&header.id).unwrap_or_default();
             }
             Some(progress)
-        };
-        self.found.iter().filter(|h| h.part == Part::Head).filter_map(look).collect()
+        });
+        look.collect()
     }
 
     fn held(&self) -> (u64, usize) {
@@ -143,7 +150,6 @@ impl ProgressSource for Heads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Store;
     use crate::memory::header::{HEAD_BYTES, NO_CODE};
 
     #[test]

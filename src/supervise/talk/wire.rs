@@ -10,7 +10,7 @@ use crate::blas::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 11;
+pub const WIRE_VERSION: u32 = 12;
 
 /// Which run to look after, and how the nodes below are to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,9 @@ pub struct Attend {
     /// What a login takes, as far as the one above knows: who takes much longer is bypassed.
     pub login_ms: Option<u64>,
     pub shell: RemoteShell,
+    /// The supervisor's folder: paths in the shell's words may begin there, on every node that has it.
+    #[serde(default)]
+    pub dir: Option<String>,
     /// What starts an agent.
     pub agent: Vec<String>,
 }
@@ -125,6 +128,11 @@ pub struct Beat {
     /// What /dev/shm and the memory have left.
     pub shm_free_bytes: u64,
     pub memory_free_bytes: u64,
+    /// As in [`Facts`]; None where the node has no such thing, or does not say.
+    #[serde(default)]
+    pub huge_free_bytes: Option<u64>,
+    #[serde(default)]
+    pub sysv_free_bytes: Option<u64>,
     /// Bytes and number of positions of this job's memory here.
     pub held_bytes: u64,
     pub held_positions: usize,
@@ -145,6 +153,10 @@ impl Beat {
     /// What has moved since the last beat, if all else is like it.
     pub fn moved_since(&self, last: &Self) -> Option<Moved> {
         let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
+        let like_some = |free: Option<u64>, before: Option<u64>| match (free, before) {
+            (Some(free), Some(before)) => like(free, before),
+            (free, before) => free == before,
+        };
         let same_rank = |(a, b): (&RankSeen, &RankSeen)| {
             let (p, q) = (&a.progress, &b.progress);
             a.state == b.state
@@ -156,7 +168,9 @@ impl Beat {
             && self.ranks.len() == last.ranks.len()
             && self.ranks.iter().zip(&last.ranks).all(same_rank)
             && like(self.shm_free_bytes, last.shm_free_bytes)
-            && like(self.memory_free_bytes, last.memory_free_bytes);
+            && like(self.memory_free_bytes, last.memory_free_bytes)
+            && like_some(self.huge_free_bytes, last.huge_free_bytes)
+            && like_some(self.sysv_free_bytes, last.sysv_free_bytes);
         let counters = |rank: &RankSeen| {
             let p = rank.progress;
             Counters(p.position, p.beat, p.iteration, p.busy_us, p.flops, p.waits)
@@ -334,6 +348,10 @@ mod tests {
         // All else is told in full.
         assert_eq!(beat(12, Doing::Saving, 1 << 36).moved_since(&first), None);
         assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);
+        let pool = |free| Beat { huge_free_bytes: Some(free), ..later.clone() };
+        assert_eq!(pool(1 << 30).moved_since(&first), None);
+        assert_eq!(pool(1 << 30).moved_since(&pool(1 << 31)), None);
+        assert!(pool(1 << 30).moved_since(&pool(1 << 30)).is_some());
         assert_eq!(Beat { ranks: vec![], ..first.clone() }.moved_since(&first), None);
         let mut replaced = later.clone();
         replaced.ranks[1].progress.role = Role::InPlaceOf(1);

@@ -114,6 +114,8 @@ struct Supervisor<'a> {
     computing_since: Option<(Instant, u64)>,
     /// A launcher of this run has got as far as starting ranks.
     ranks_seen: bool,
+    /// So has that of this incarnation.
+    ranks_seen_now: bool,
     beaten: Instant,
     /// Replacements told since the last launch.
     replaced: Vec<(String, String)>,
@@ -286,6 +288,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         requests: Requests::default(),
         computing_since: None,
         ranks_seen: false,
+        ranks_seen_now: false,
         beaten: Instant::now(),
         replaced: Vec::new(),
         slow: BTreeMap::new(),
@@ -579,6 +582,7 @@ impl Supervisor<'_> {
     /// Watches one incarnation to its end and cleans up after it. Some: the run has ended.
     fn incarnation(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
         self.status.incarnation = self.state.incarnation;
+        self.ranks_seen_now = false;
         self.echo.again();
         let (end, fell) = self.watch(&mut job)?;
         self.look_once_more(&mut job)?;
@@ -610,6 +614,7 @@ impl Supervisor<'_> {
             (test, iteration) = self.last_look((test, iteration))?;
             let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
             // It ended the others, and may have been quicker than a heartbeat.
+            self.ranks_seen_now |= first_to_end.is_some();
             let first = first_to_end.and_then(|name| self.cluster.find_told(&name));
             if first.is_some() && first != node {
                 (node, position) = (first, None);
@@ -624,6 +629,7 @@ impl Supervisor<'_> {
         let refused = job.refused().map(i32::from).filter(|refused| code == Some(*refused));
         if refused.is_some() {
             (node, position) = (None, None);
+            self.ranks_seen_now = true;
         }
         self.status.activity = Activity::Recovering;
         let struck_ms = steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms));
@@ -639,6 +645,7 @@ impl Supervisor<'_> {
             test,
             iteration,
             rank_iteration,
+            ranks_seen: self.ranks_seen_now,
             detail: detail.clone(),
         })?;
         // A node whose connection ended gets a second chance while the run is being stopped.

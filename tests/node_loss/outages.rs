@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use skt_hpl::supervise::remember::folder::read_whole;
 use skt_hpl::supervise::remember::journal::parse;
 use skt_hpl::supervise::start::launcher::Launcher;
+use skt_hpl::supervise::tell::status::Status;
 
 use crate::lab::{Lab, Stall, launcher, wait_until};
 
@@ -149,6 +151,28 @@ fn the_supervisors_own_outages_cost_nothing() {
     assert!(end.faults().is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert_eq!(end.of("alone").len(), 1, "{}", end.told());
+}
+
+/// Where a lock stays on one node, others see by the status that a supervisor is at work; they watch it for five seconds. Logins
+/// take longer.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_status_is_kept_whatever_the_run_is_busy_with() {
+    let lab = Lab::up(4, 0);
+    let mut run = lab.benchmark("run").reached_after(&lab, "sleep 8").start();
+    run.wait_for("run-started", 1);
+    let status = run.file("status.json");
+    let (mut last, mut since, mut longest) = (None, Instant::now(), Duration::ZERO);
+    while !run.over() {
+        let now = read_whole::<Status>(&status).map(|status| status.updated_ms);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        longest = longest.max(since.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run.end().passed();
+    assert!(longest < Duration::from_secs(4), "{longest:?} without a word");
 }
 
 /// Nobody can be reached from here, and the user stops the run: that loses no node, and the same command goes on with all.

@@ -70,6 +70,7 @@ impl Supervisor<'_> {
     /// The next news within `patience`. Whether nodes are well is judged here, and lost ones that are back are looked after,
     /// whatever the run is busy with.
     pub(super) fn hear(&mut self, patience: Duration) -> anyhow::Result<Option<(usize, News)>> {
+        self.keep_status();
         let news = match self.backlog.pop_front() {
             None => self.cluster.hear(patience),
             known => known,
@@ -191,7 +192,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Passes time between incarnations: heartbeats, lost nodes, the status.
+    /// Passes time between incarnations: heartbeats, lost nodes, the line of progress.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -211,7 +212,6 @@ impl Supervisor<'_> {
         if self.told.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
             self.told = Some(Instant::now());
             self.tell_of_journal();
-            self.write_status();
             self.show_line();
         }
         Ok(())

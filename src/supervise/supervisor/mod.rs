@@ -22,6 +22,7 @@ use anyhow::{Context as _, anyhow, bail};
 
 use self::halting::{Halt, OldRequest, Requests};
 pub use self::settings::Settings;
+use self::telling::Written;
 use self::trying::Tried;
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
@@ -105,6 +106,7 @@ struct Supervisor<'a> {
     /// Beginning of the watchdog's time.
     zero: Instant,
     status: Status,
+    written: Written,
     told: Option<Instant>,
     line_shown: bool,
     halt: Option<Halt>,
@@ -257,6 +259,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         status: Status {
             run_id: state.run_id.clone(),
             started_ms: state.started_ms,
+            incarnation: state.incarnation,
             problem: settings.problem,
             supervisor_host: me.clone(),
             supervisor_pid: std::process::id(),
@@ -282,6 +285,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         binary: binary_digest(),
         boot: boot(),
         zero: Instant::now(),
+        written: Written::new(settings.folder.status()),
         told: None,
         line_shown: false,
         halt: None,
@@ -324,6 +328,8 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         // The journal says so.
         let _ = std::fs::remove_file(settings.folder.given_up());
     }
+    // From here on it is kept up to date: whoever sees no lock would see no supervisor otherwise.
+    this.write_status();
     let result = this.run(resumed);
     this.finish_line();
     let (code, why) = match result {

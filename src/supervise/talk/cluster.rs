@@ -484,13 +484,13 @@ impl Cluster {
     }
 
     /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
-    /// gigabytes take their time: waits as long as they are heard and get on, and nobody says that it is `enough`. None for those
-    /// that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
+    /// gigabytes take their time: waits as long as they are heard and get on, and it is not `enough`, which is asked several times
+    /// a second. None for those that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
     pub fn clear(
         &mut self,
         nodes: &[usize],
         silence: Duration,
-        enough: fn() -> bool,
+        mut enough: impl FnMut() -> bool,
     ) -> Vec<(usize, Option<Cleared>)> {
         self.next_end += 1;
         let id = self.next_end;
@@ -529,9 +529,10 @@ impl Cluster {
                 Some(news) => unclaimed.push_back(news),
                 None => {}
             }
+            let is_enough = enough();
             let state = |node: &usize| &self.nodes[*node];
             let dumb = |node: &usize| {
-                enough()
+                is_enough
                     || !state(node).up
                     || state(node).silent.is_some_and(|s| s >= silence)
                     || gets_on[node].1.elapsed() >= silence + CLEAR_MOST

@@ -326,6 +326,37 @@ fn a_full_disk_is_told_and_outlived() {
     lab.same_x("run", &end);
 }
 
+/// What this machine refuses when an incarnation is to be started it may grant a moment later. What the nodes hold is worth the
+/// wait, and is kept where it grants it no more.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_launch_that_is_refused_is_tried_again() {
+    let lab = Lab::up(4, 2);
+    let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:20", "2@iteration:1:10"]);
+    let in_the_way = run.file("hosts.2");
+    std::fs::create_dir(&in_the_way).unwrap();
+    lab.vcluster(&["cut-off", "n3"]);
+    run.wait_for_words("it is tried again");
+    std::thread::sleep(Duration::from_secs(3));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    run.struck("2@iteration:1:10");
+    // It has begun with the usual patience, which is too long for a test.
+    run.kill_supervisor();
+    let mut run = lab.benchmark("run").flags(&["--start-patience", "3s"]).start();
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
+    let in_the_way = run.file("hosts.3");
+    std::fs::create_dir(&in_the_way).unwrap();
+    lab.vcluster(&["cut-off", "n4"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.errors.contains("could not be started for 3 s"), "{}", end.told());
+    assert!(end.errors.contains("the same command goes on"), "{}", end.told());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.hosts(), ["n1", "n2", "n5", "n6"], "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 /// While the next incarnation waits for room, one of its nodes is lost: another takes its place before it is launched.
 #[test]
 #[ignore = "needs root and network namespaces"]

@@ -69,12 +69,20 @@ const OUTAGE_PAUSE: Duration = Duration::from_secs(3);
 /// How long what a broken job has left may take to end where a run is stopped before it has begun.
 const LEFT_PATIENCE: Duration = Duration::from_secs(4);
 
-/// How often it is looked for room on a disk that was full.
-const ROOM_PAUSE: Duration = Duration::from_secs(1);
+/// How often a launch is tried again for which a disk had no room, or that this machine refused.
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether a write failed for want of room, which may come again.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+/// What has come of a launch.
+enum Launched {
+    Job(Box<Job>),
+    /// Meanwhile somebody asked to stop, or one of its nodes was lost: choose again.
+    No,
+    End((u8, String)),
 }
 
 struct Supervisor<'a> {
@@ -454,7 +462,11 @@ impl Supervisor<'_> {
                     Tried::End(end) => return Ok(end),
                 }
             }
-            let Some(job) = self.launch(&hosts)? else { continue };
+            let job = match self.launch(&hosts)? {
+                Launched::Job(job) => *job,
+                Launched::No => continue,
+                Launched::End(end) => return Ok(end),
+            };
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
             }
@@ -527,9 +539,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the next incarnation. None: while there was no room for its files somebody asked to stop, or one of its nodes was
-    /// lost.
-    fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
+    /// Starts the next incarnation. What the ranks of one before hold in memory is worth a wait: for room on the disk however
+    /// long it takes, and for what else this machine refuses as long as a start may take.
+    fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Launched> {
         let settings = self.settings;
         let incarnation = self.state.incarnation + 1;
         if let (None, Some(with)) = (&self.state.rounding, self.rounding.clone()) {
@@ -537,24 +549,38 @@ impl Supervisor<'_> {
         }
         let dir = std::path::absolute(settings.folder.path())?;
         let made = launch(&self.launch_plan(hosts, &dir, incarnation));
+        let patience = Duration::from_millis(settings.thresholds.start_ms);
         let mut told = false;
+        let mut refused_since = None;
         let job = loop {
             let (launch, folder) = (made.clone(), settings.folder.clone());
             match self.in_folder(move || Job::start(&launch, &folder, incarnation))? {
                 Ok(started) => break Job::new(started, &settings.folder, incarnation, &self.clerk),
-                // What the ranks hold in memory is worth the wait.
-                Err(error) if incarnation > 1 && is_full(&error) => {
+                Err(error) if incarnation > 1 => {
+                    let full = is_full(&error);
+                    let dir = dir.display();
                     if !std::mem::replace(&mut told, true) {
+                        let what = match full {
+                            true => "waiting for room to start the next incarnation",
+                            false => "the next incarnation cannot be started; it is tried again",
+                        };
                         self.finish_line();
-                        say!(
-                            "skt-hpl run: {}: {error}; waiting for room to start the next incarnation",
-                            dir.display()
-                        );
+                        say!("skt-hpl run: {dir}: {error}; {what}");
                     }
-                    self.idle(ROOM_PAUSE)?;
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if full {
+                        refused_since = None;
+                    } else if since.elapsed() >= patience {
+                        let why = format!(
+                            "the next incarnation could not be started for {} s: {dir}: {error}",
+                            patience.as_secs()
+                        );
+                        return Ok(Launched::End((STATUS_RESUMABLE, why)));
+                    }
+                    self.idle(START_PAUSE)?;
                     let lost = |host: &Host| self.state.lost.contains(&host.name);
                     if hosts.iter().any(lost) || self.is_to_halt()?.is_some() {
-                        return Ok(None);
+                        return Ok(Launched::No);
                     }
                 }
                 Err(error) => {
@@ -567,7 +593,7 @@ impl Supervisor<'_> {
         self.slow.clear();
         self.positions = None;
         self.doubts_room = false;
-        Ok(Some(job))
+        Ok(Launched::Job(Box::new(job)))
     }
 
     /// What an incarnation's end is judged by.

@@ -409,12 +409,13 @@ impl Supervisor<'_> {
         let mut adopted = None;
         if resumed {
             let known = self.knows_job()?;
-            let all_up = self
-                .state
-                .placed
-                .iter()
-                .all(|h| self.cluster.find(&h.name).is_some_and(|at| self.cluster.is_up(at)));
-            adopted = self.state.running.filter(|_| known && all_up);
+            // One that is being called again since its connection ended is as good as any other.
+            let well = |host: &Host| {
+                let at = self.cluster.find(&host.name);
+                at.is_some_and(|at| self.nodes.knows(at) && !failed.contains_key(&at))
+            };
+            let all_well = self.state.placed.iter().all(well);
+            adopted = self.state.running.filter(|_| known && all_well);
             self.note_takeover(adopted.is_some())?;
         }
         self.lose_all(failed)?;
@@ -490,8 +491,8 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Stopped on request while nodes were only being called, and no job is known that could save. Nobody is lost for not having
-    /// answered yet; what a job that broke has left is ended where somebody has.
+    /// Stopped on request while nodes were only being called, and no job is known that could save, or it could not be reached for
+    /// as long as a halt may take. Nobody is lost for not having answered yet; what a job has left is ended where somebody has.
     fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
         if resumed {
             self.note_takeover(false)?;

@@ -758,7 +758,7 @@ impl Run {
         self.child().id()
     }
 
-    fn over(&mut self) -> bool {
+    pub fn over(&mut self) -> bool {
         self.child().try_wait().unwrap().is_some()
     }
 

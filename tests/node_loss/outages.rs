@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use skt_hpl::supervise::remember::folder::read_whole;
 use skt_hpl::supervise::remember::journal::parse;
 use skt_hpl::supervise::start::launcher::Launcher;
+use skt_hpl::supervise::tell::status::Status;
 
 use crate::lab::{Lab, Stall, launcher, wait_until};
 
@@ -149,6 +151,28 @@ fn the_supervisors_own_outages_cost_nothing() {
     assert!(end.faults().is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert_eq!(end.of("alone").len(), 1, "{}", end.told());
+}
+
+/// Where a lock stays on one node, others see by the status that a supervisor is at work; they watch it for five seconds. Logins
+/// take longer.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_status_is_kept_whatever_the_run_is_busy_with() {
+    let lab = Lab::up(4, 0);
+    let mut run = lab.benchmark("run").reached_after(&lab, "sleep 8").start();
+    run.wait_for("run-started", 1);
+    let status = run.file("status.json");
+    let (mut last, mut since, mut longest) = (None, Instant::now(), Duration::ZERO);
+    while !run.over() {
+        let now = read_whole::<Status>(&status).map(|status| status.updated_ms);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        longest = longest.max(since.elapsed());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run.end().passed();
+    assert!(longest < Duration::from_secs(4), "{longest:?} without a word");
 }
 
 /// Nobody can be reached from here, and the user stops the run: that loses no node, and the same command goes on with all.
@@ -299,6 +323,37 @@ fn a_full_disk_is_told_and_outlived() {
     end.survived(&["launcher-gone", "rank-died"]);
     assert_eq!(end.of("finished").len(), 1, "{}", end.told());
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// What this machine refuses when an incarnation is to be started it may grant a moment later. What the nodes hold is worth the
+/// wait, and is kept where it grants it no more.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_launch_that_is_refused_is_tried_again() {
+    let lab = Lab::up(4, 2);
+    let mut run = lab.benchmark("run").hold_each(&["1@iteration:1:20", "2@iteration:1:10"]);
+    let in_the_way = run.file("hosts.2");
+    std::fs::create_dir(&in_the_way).unwrap();
+    lab.vcluster(&["cut-off", "n3"]);
+    run.wait_for_words("it is tried again");
+    std::thread::sleep(Duration::from_secs(3));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    run.struck("2@iteration:1:10");
+    // It has begun with the usual patience, which is too long for a test.
+    run.kill_supervisor();
+    let mut run = lab.benchmark("run").flags(&["--start-patience", "3s"]).start();
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
+    let in_the_way = run.file("hosts.3");
+    std::fs::create_dir(&in_the_way).unwrap();
+    lab.vcluster(&["cut-off", "n4"]);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.errors.contains("could not be started for 3 s"), "{}", end.told());
+    assert!(end.errors.contains("the same command goes on"), "{}", end.told());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.hosts(), ["n1", "n2", "n5", "n6"], "{}", end.told());
     lab.same_x("run", &end);
 }
 

@@ -125,6 +125,22 @@ fn none_left_and_none_may_take_more() {
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
 }
 
+/// The same where a login takes longer than it is until a lost node is called again.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_repaired_node_is_waited_for_as_long_as_a_login_takes() {
+    let lab = Lab::up(4, 0);
+    let run = lab.benchmark("run").flags(&["--no-doubling"]).hold("1@iteration:1:20");
+    lab.vcluster(&["cut-off", "n3"]);
+    assert_eq!(run.end().code, Some(75));
+    lab.vcluster(&["back", "n3"]);
+    let plan = lab.benchmark("run").flags(&["--no-doubling"]).reached_after(&lab, "sleep 8");
+    let end = plan.start().end();
+    end.passed();
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
+    lab.same_x("run", &end);
+}
+
 /// What a node held when it was lost is in the way when it is back to take another's ranks.
 #[test]
 #[ignore = "needs root and network namespaces"]

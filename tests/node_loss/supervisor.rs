@@ -1,5 +1,9 @@
 //! The supervisor dies, or the launcher, and nodes while nobody watches.
 
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
 use crate::lab::{Lab, wait_until};
 use skt_hpl::supervise::talk::processes::is_alive;
 
@@ -15,6 +19,75 @@ fn a_successor_takes_the_running_job_over() {
     let end = run.end();
     assert!(end.of("fault").is_empty(), "{}", end.told());
     assert_eq!(end.of("launched").len(), 1, "the job was to go on undisturbed");
+    lab.same_x("run", &end);
+}
+
+/// One login of a run fails, and one of its successor's, where the node is well.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_login_that_fails_once_loses_no_node() {
+    let lab = Lab::up(4, 1);
+    let failing_once = |name: &str| {
+        let once = lab.path(name).display().to_string();
+        format!("case \" $* \" in *' n3 '*) ! mkdir {once} 2>/dev/null || exit 255 ;; esac")
+    };
+    let plan = lab.benchmark("run").reached_after(&lab, &failing_once("first"));
+    plan.hold("1@iteration:1:20").kill_supervisor();
+    let plan = lab.benchmark("run").reached_after(&lab, &failing_once("second"));
+    let mut run = plan.start();
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    let both = ["first", "second"].map(|name| lab.path(name).exists());
+    assert_eq!(both, [true; 2], "no login failed: {}", end.told());
+    assert!(end.of("node-lost").is_empty() && end.of("replaced").is_empty(), "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// No name can be resolved where the successor starts: all its calls fail, for longer than nodes have for their first answer.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_successor_that_reaches_nobody_leaves_the_job_alone() {
+    let lab = Lab::up(4, 1);
+    let down = lab.path("down");
+    // Ranks that are held stand still, which agents without a supervisor bear for a minute otherwise.
+    let plan = || {
+        let first = format!("[ ! -e {} ] || exit 255", down.display());
+        lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &first)
+    };
+    plan().hold("1@iteration:1:20").kill_supervisor();
+    std::fs::write(&down, "").unwrap();
+    let mut run = plan().start();
+    run.wait_for("alone", 1);
+    std::thread::sleep(Duration::from_secs(2));
+    std::fs::remove_file(&down).unwrap();
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert!(end.of("node-lost").is_empty() && end.of("fault").is_empty(), "{}", end.told());
+    assert_eq!(end.of("together").len(), 1, "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// The same, and somebody stops the run at once: that loses no node.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_successor_that_reaches_nobody_can_be_stopped() {
+    let lab = Lab::up(4, 1);
+    lab.benchmark("run").hold("1@iteration:1:20").kill_supervisor();
+    let mut run = lab.benchmark("run").reached_after(&lab, "exit 255").start();
+    wait_until("the nodes are being called", || lab.status("run").contains("starting"));
+    run.signal(Signal::SIGINT);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!run.over(), "the job could have saved: {}", run.told());
+    run.signal(Signal::SIGINT);
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(end.of("node-lost").is_empty(), "{}", end.told());
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"], "{}", end.told());
     lab.same_x("run", &end);
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use skt_hpl::supervise::start::launcher::Launcher;
 
 use crate::lab::{Lab, PROGRAM, launcher};
+use crate::outages::launcher_by;
 
 /// Three times the same, and it is no accident.
 #[test]
@@ -74,6 +75,26 @@ fn a_launchers_failure_is_no_bad_input() {
     let end = lab.benchmark("idle").flags(&by).flags(&patience).start().end();
     assert_eq!(end.code, Some(6), "{}", end.told());
     assert_eq!(end.faults(), ["launch-failed"; 3], "{}", end.told());
+}
+
+/// The launcher starts nobody for a while amid a recovery, as where names cannot be resolved: that is no bug at the iteration to
+/// which the ranks before had come.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_launcher_that_fails_amid_a_recovery_is_no_bug() {
+    let lab = Lab::up(4, 0);
+    let fails = "case \"$SKT_INCARNATION\" in [234]) exit 1 ;; esac\nexec LAUNCH \"$@\"";
+    let launcher = launcher_by(&lab, fails).display().to_string();
+    let plan = lab.benchmark("run").flags(&["--launcher-program", &launcher]);
+    let mut run = plan.hang_each(&["1@iteration:1:20"]);
+    run.kill_launcher();
+    let end = run.end();
+    end.passed();
+    assert_eq!(end.of("launched").len(), 5, "{}", end.told());
+    let seen: Vec<bool> =
+        end.of("fault").iter().map(|fault| fault["ranks_seen"].as_bool().unwrap()).collect();
+    assert_eq!(seen, [true, false, false, false], "{}", end.told());
+    lab.same_x("run", &end);
 }
 
 #[test]

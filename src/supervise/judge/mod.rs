@@ -3,6 +3,7 @@
 //! The supervisor asks them and acts on the answers; so every judgement is a few lines of test.
 
 pub mod ending;
+pub mod first_calls;
 pub mod fitness;
 pub mod hang;
 pub mod life;

@@ -267,10 +267,14 @@ const SICK_AFTER: usize = 3;
 const STEP_MAX: u64 = 2;
 
 /// Whether two faults are likely one and the same. A rank's end may be heard from its node or from the
-/// launcher first.
+/// launcher first. A launcher that started nobody has failed by itself, wherever the ranks before had come.
 fn alike(a: &PastFault, b: &PastFault) -> bool {
     let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
-    (a.kind == b.kind || (ended(a) && ended(b))) && a.test == b.test && same_place(a, b)
+    a.placed
+        && b.placed
+        && (a.kind == b.kind || (ended(a) && ended(b)))
+        && a.test == b.test
+        && same_place(a, b)
 }
 
 /// Whether two faults of a test struck at the same iteration: that of the rank that died, else that of the furthest. Others
@@ -285,7 +289,7 @@ fn same_place(a: &PastFault, b: &PastFault) -> bool {
 /// The node on which the last faults all struck, if those are as many as a sick node has.
 fn sick(history: &[PastFault]) -> Option<&str> {
     let node = history.last()?.node.as_deref()?;
-    let own = |f: &&PastFault| f.kind.may_be_a_bug() && f.node.as_deref() == Some(node);
+    let own = |f: &&PastFault| f.placed && f.kind.may_be_a_bug() && f.node.as_deref() == Some(node);
     let streak = history.iter().rev().take_while(own).count();
     (streak >= SICK_AFTER).then_some(node)
 }
@@ -623,7 +627,15 @@ mod tests {
     }
 
     fn fault(kind: FaultKind, iteration: u64, advanced: bool) -> PastFault {
-        PastFault { kind, node: None, test: 0, iteration, rank_iteration: None, advanced }
+        PastFault {
+            kind,
+            node: None,
+            test: 0,
+            iteration,
+            rank_iteration: None,
+            placed: true,
+            advanced,
+        }
     }
 
     /// What comes next where every node could be replaced.
@@ -739,6 +751,41 @@ mod tests {
         assert_eq!(at(""), (1041, None));
         assert_eq!(at(r#""rank_iteration":null,"#), (1041, None));
         assert_eq!(at(r#""rank_iteration":1000,"#), (1041, Some(1000)));
+    }
+
+    /// Names cannot be resolved for a while amid a recovery, and the launcher ends at once: how far the ranks before had come says
+    /// nothing of that.
+    #[test]
+    fn a_launcher_that_starts_nobody_is_no_bug() {
+        let told = |computed: bool, seen: &str| {
+            let mut state = RunState::default();
+            let mut seq = 0;
+            let mut tell = |event: &str| {
+                let text = format!(r#"{{"seq":{seq},"at_ms":0,"incarnation":1,{event}}}"#);
+                seq += 1;
+                state.apply(&serde_json::from_str(&text).unwrap());
+            };
+            let iteration = if computed { 30 } else { 0 };
+            let fault = |seen: &str| {
+                format!(
+                    r#""event":"fault","fault":1,"kind":"launcher-gone","struck_ms":0,"node":null,"position":null,"iteration":{iteration},{seen}"detail":"""#
+                )
+            };
+            if computed {
+                tell(r#""event":"computing","iteration":0"#);
+                tell(&fault(r#""ranks_seen":true,"#));
+            }
+            (0..SAME_FAULT_MAX).for_each(|_| tell(&fault(seen)));
+            attempt(state.faults_that_count())
+        };
+        let unseen = r#""ranks_seen":false,"#;
+        assert_eq!(told(true, unseen), Attempt::Relaunch { after_ms: 4000 });
+        // Where nothing was ever computed it is soon told that the launcher cannot be used.
+        assert!(matches!(told(false, unseen), Attempt::Stop { why } if why.contains("same fault")));
+        // Ranks were seen, or the record is of before.
+        for seen in [r#""ranks_seen":true,"#, ""] {
+            assert!(matches!(told(true, seen), Attempt::Stop { why } if why.contains("bug")));
+        }
     }
 
     #[test]

@@ -19,6 +19,12 @@ pub struct RankSeen {
     pub state: char,
 }
 
+impl RankSeen {
+    pub fn lives(&self) -> bool {
+        !matches!(self.state, 'X' | 'Z')
+    }
+}
+
 /// Why a run is broken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Breakage {
@@ -292,7 +298,7 @@ impl Ranks {
         steps: &mut Vec<Step>,
     ) -> bool {
         let progress = seen.progress;
-        let gone = matches!(seen.state, 'X' | 'Z');
+        let gone = !seen.lives();
         let computes = progress.doing == Doing::Computing;
         let latest_ms = self.latest_ms().unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else {

@@ -67,6 +67,11 @@ impl FaultKind {
     }
 }
 
+/// What records of before mean that do not say it.
+fn yes() -> bool {
+    true
+}
+
 /// A process, so that a recycled pid is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
@@ -141,6 +146,9 @@ pub enum Event {
         /// How far the one had come that died, where that is known and it was in the same test.
         #[serde(default)]
         rank_iteration: Option<u64>,
+        /// Ranks of this incarnation were seen. Where they were not, `iteration` is how far those before had come.
+        #[serde(default = "yes")]
+        ranks_seen: bool,
         detail: String,
     },
     /// Ranks were lost, and those that are left went on in place. The moments are those of the ranks, as far as their clocks
@@ -281,6 +289,7 @@ pub(crate) mod tests {
                 test: 0,
                 iteration: 10,
                 rank_iteration: None,
+                ranks_seen: true,
                 detail: "no heartbeat for 4.0 s".to_string(),
             },
             Event::NodeLost { node: "n2".to_string(), why: "silent".to_string() },

@@ -276,6 +276,9 @@ pub struct PastFault {
     pub iteration: u64,
     /// How far the one had come that died, where that is known.
     pub rank_iteration: Option<u64>,
+    /// Whether these say where it struck: ranks of its incarnation were seen, or none of the run's has ever computed. What a
+    /// launcher that starts nobody leaves behind is how far the ranks before had come.
+    pub placed: bool,
     /// Whether anything was gained since the fault before: a test or an iteration never reached, or a save.
     pub advanced: bool,
 }
@@ -381,7 +384,7 @@ impl RunState {
                 self.advanced |= saved > self.last_saved;
                 self.last_saved = saved;
             }
-            Event::Fault { kind, node, test, iteration, rank_iteration, .. } => {
+            Event::Fault { kind, node, test, iteration, rank_iteration, ranks_seen, .. } => {
                 self.reach(*test, *iteration);
                 self.stopping = true;
                 self.faults.push(PastFault {
@@ -390,6 +393,7 @@ impl RunState {
                     test: *test,
                     iteration: *iteration,
                     rank_iteration: *rank_iteration,
+                    placed: *ranks_seen || !self.computed,
                     advanced: std::mem::take(&mut self.advanced),
                 });
             }
@@ -524,6 +528,7 @@ mod tests {
             test: 0,
             iteration: 9,
             rank_iteration: None,
+            ranks_seen: true,
             detail: String::new(),
         };
         let mut started =

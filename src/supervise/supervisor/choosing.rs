@@ -18,7 +18,7 @@ use crate::supervise::talk::wire::Storage;
 use crate::supervise::tell::say;
 use crate::supervise::tell::status::Activity;
 
-/// Before a run is given up for want of nodes, lost ones have so long to say that they are back.
+/// Before a run is given up for want of nodes, lost ones have so long to say that they are back; longer where logins take long.
 const LAST_CALL: Duration = Duration::from_secs(6);
 
 impl Supervisor<'_> {
@@ -173,7 +173,7 @@ impl Supervisor<'_> {
                 Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
                     // One of them may have been repaired since it was last called.
                     called = true;
-                    let until = Instant::now() + LAST_CALL;
+                    let until = Instant::now() + LAST_CALL.max(self.cluster.lost_patience());
                     while self.cluster.awaits_lost() && Instant::now() < until {
                         self.idle(Duration::from_millis(100))?;
                     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
+use crate::supervise::judge::first_calls::FirstCalls;
 use crate::supervise::judge::nodes::{Judged, Told};
 use crate::supervise::remember::events::Event;
 use crate::supervise::talk::cluster::{FIRST_CALL, News, Sign, unreachable_words};
@@ -17,30 +18,34 @@ const WEIGH_EVERY: Duration = Duration::from_millis(40);
 /// How often those who have not answered their first call are looked at.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
+/// How long a call that failed is repeated where no job runs that would be ended for it: a name that is wrong stays so.
+const REPEAT_FIRST: Duration = Duration::from_secs(3);
+
 impl Supervisor<'_> {
     /// Calls all nodes and waits until each has answered or failed: what is wrong with those that failed. Who has
     /// answered is under watch from then on. None: somebody asked to stop. A job that may be running (`runs`) is stopped by
-    /// way of its nodes, so for that they are waited for all the same.
+    /// way of its nodes, so for that they are waited for all the same, as long as a halt may take; and it would be ended for want
+    /// of one of them, so they have all the time there is, and where none at all answers it is we who are cut off.
     pub(super) fn first_contact(
         &mut self,
         runs: bool,
     ) -> anyhow::Result<Option<BTreeMap<usize, String>>> {
-        let mut missing: BTreeSet<usize> = self.cluster.call_new().into_iter().collect();
-        self.called_at_once = missing.len();
-        let mut failed = BTreeMap::new();
-        let asked = missing.len();
+        let asked = self.cluster.call_new();
+        self.called_at_once = asked.len();
+        let began_ms = self.now_ms();
+        let mut calls = FirstCalls::new(began_ms, &asked);
+        let mut failed: BTreeMap<usize, String> = BTreeMap::new();
+        let placed = self.state.placed.iter().filter(|_| runs);
+        let needed: BTreeSet<usize> = placed.filter_map(|h| self.cluster.find(&h.name)).collect();
+        let mut alone = false;
         let mut looked = Instant::now();
-        while !missing.is_empty() {
-            if let Some((node, news)) = self.hear(FIRST_LOOK)? {
-                match news {
-                    News::Up(_) => {
-                        missing.remove(&node);
-                    }
-                    News::Closed(why) if missing.remove(&node) => {
-                        failed.insert(node, unreachable_words(&why));
-                    }
-                    _ => {}
+        while !calls.are_over() {
+            match self.hear(FIRST_LOOK)? {
+                Some((node, News::Up(_))) => calls.answers(node),
+                Some((node, News::Closed(why))) => {
+                    calls.fails(self.now_ms(), node, unreachable_words(&why));
                 }
+                _ => {}
             }
             for loss in std::mem::take(&mut self.losses) {
                 failed.insert(loss.node, loss.detail);
@@ -49,18 +54,51 @@ impl Supervisor<'_> {
                 continue;
             }
             looked = Instant::now();
-            if self.is_to_halt()?.is_some() && !runs {
+            let enough = if runs { self.halting()? } else { self.is_to_halt()? };
+            if enough.is_some() {
                 return Ok(None);
             }
+            let now_ms = self.now_ms();
+            let nobody =
+                runs && self.nodes.none_answers(&asked, calls.open().chain(failed.keys().copied()));
+            if alone && !nobody {
+                alone = false;
+                calls.excuse(now_ms);
+                self.note(Event::Together { after_ms: now_ms - began_ms })?;
+            }
+            let due = calls.due(now_ms);
+            if !due.is_empty() {
+                self.cluster.call(&due);
+            }
             let most_ms = FIRST_CALL.as_millis() as u64;
-            let answered = asked.saturating_sub(missing.len() + failed.len());
-            let patience = Duration::from_millis(self.logins.first_ms(most_ms, answered, asked));
+            let answered = asked.len().saturating_sub(calls.open().count() + failed.len());
+            let usual_ms = self.logins.first_ms(most_ms, answered, asked.len());
             // It counts from when the node itself was called: those that were to call it may have been lost first.
-            let in_vain = |node: &&usize| self.cluster.silent_for(**node) >= patience;
-            let late: Vec<usize> = missing.iter().filter(in_vain).copied().collect();
-            for node in late {
-                missing.remove(&node);
-                failed.insert(node, self.cluster.give_up(node, patience));
+            let in_vain = |node| {
+                let ms = if needed.contains(&node) { most_ms } else { usual_ms };
+                let patience = Duration::from_millis(ms);
+                (self.cluster.silent_for(node) >= patience).then_some((node, patience))
+            };
+            let late: Vec<(usize, Duration)> = calls.open().filter_map(in_vain).collect();
+            let repeated = REPEAT_FIRST.as_millis() as u64;
+            let time_ms = |node| if nobody || needed.contains(&node) { most_ms } else { repeated };
+            let spent = calls.in_vain(time_ms);
+            if nobody && !alone && !(late.is_empty() && spent.is_empty()) {
+                alone = true;
+                self.note(Event::Alone)?;
+            }
+            for (node, patience) in late {
+                let why = self.cluster.give_up(node, patience);
+                if nobody {
+                    calls.fails(now_ms, node, why);
+                } else {
+                    calls.answers(node);
+                    failed.insert(node, why);
+                }
+            }
+            if !nobody {
+                let given_up = |node| Some((node, calls.give_up(node)?));
+                failed.extend(spent.into_iter().filter_map(given_up));
             }
         }
         self.called_at_once = 1;
@@ -70,6 +108,7 @@ impl Supervisor<'_> {
     /// The next news within `patience`. Whether nodes are well is judged here, and lost ones that are back are looked after,
     /// whatever the run is busy with.
     pub(super) fn hear(&mut self, patience: Duration) -> anyhow::Result<Option<(usize, News)>> {
+        self.keep_status();
         let news = match self.backlog.pop_front() {
             None => self.cluster.hear(patience),
             known => known,
@@ -191,7 +230,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Passes time between incarnations: heartbeats, lost nodes, the status.
+    /// Passes time between incarnations: heartbeats, lost nodes, the line of progress.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -211,7 +250,6 @@ impl Supervisor<'_> {
         if self.told.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
             self.told = Some(Instant::now());
             self.tell_of_journal();
-            self.write_status();
             self.show_line();
         }
         Ok(())

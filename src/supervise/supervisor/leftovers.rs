@@ -63,7 +63,12 @@ impl Supervisor<'_> {
             return Ok(done);
         }
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        for (at, cleared) in self.cluster.clear(nodes, silence, enough) {
+        let Self { cluster, written, status, scribe, .. } = self;
+        let cleared = cluster.clear(nodes, silence, || {
+            written.keep(status, scribe);
+            enough()
+        });
+        for (at, cleared) in cleared {
             let node = self.cluster.nodes[at].host.name.clone();
             match cleared {
                 Some(Cleared { freed_bytes, .. }) => {

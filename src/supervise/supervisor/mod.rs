@@ -22,6 +22,7 @@ use anyhow::{Context as _, anyhow, bail};
 
 use self::halting::{Halt, OldRequest, Requests};
 pub use self::settings::Settings;
+use self::telling::Written;
 use self::trying::Tried;
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
@@ -68,12 +69,20 @@ const OUTAGE_PAUSE: Duration = Duration::from_secs(3);
 /// How long what a broken job has left may take to end where a run is stopped before it has begun.
 const LEFT_PATIENCE: Duration = Duration::from_secs(4);
 
-/// How often it is looked for room on a disk that was full.
-const ROOM_PAUSE: Duration = Duration::from_secs(1);
+/// How often a launch is tried again for which a disk had no room, or that this machine refused.
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether a write failed for want of room, which may come again.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+/// What has come of a launch.
+enum Launched {
+    Job(Box<Job>),
+    /// Meanwhile somebody asked to stop, or one of its nodes was lost: choose again.
+    No,
+    End((u8, String)),
 }
 
 struct Supervisor<'a> {
@@ -105,6 +114,7 @@ struct Supervisor<'a> {
     /// Beginning of the watchdog's time.
     zero: Instant,
     status: Status,
+    written: Written,
     told: Option<Instant>,
     line_shown: bool,
     halt: Option<Halt>,
@@ -114,6 +124,8 @@ struct Supervisor<'a> {
     computing_since: Option<(Instant, u64)>,
     /// A launcher of this run has got as far as starting ranks.
     ranks_seen: bool,
+    /// So has that of this incarnation.
+    ranks_seen_now: bool,
     beaten: Instant,
     /// Replacements told since the last launch.
     replaced: Vec<(String, String)>,
@@ -255,6 +267,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         status: Status {
             run_id: state.run_id.clone(),
             started_ms: state.started_ms,
+            incarnation: state.incarnation,
             problem: settings.problem,
             supervisor_host: me.clone(),
             supervisor_pid: std::process::id(),
@@ -280,12 +293,14 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         binary: binary_digest(),
         boot: boot(),
         zero: Instant::now(),
+        written: Written::new(settings.folder.status()),
         told: None,
         line_shown: false,
         halt: None,
         requests: Requests::default(),
         computing_since: None,
         ranks_seen: false,
+        ranks_seen_now: false,
         beaten: Instant::now(),
         replaced: Vec::new(),
         slow: BTreeMap::new(),
@@ -321,6 +336,8 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         // The journal says so.
         let _ = std::fs::remove_file(settings.folder.given_up());
     }
+    // From here on it is kept up to date: whoever sees no lock would see no supervisor otherwise.
+    this.write_status();
     let result = this.run(resumed);
     this.finish_line();
     let (code, why) = match result {
@@ -392,12 +409,13 @@ impl Supervisor<'_> {
         let mut adopted = None;
         if resumed {
             let known = self.knows_job()?;
-            let all_up = self
-                .state
-                .placed
-                .iter()
-                .all(|h| self.cluster.find(&h.name).is_some_and(|at| self.cluster.is_up(at)));
-            adopted = self.state.running.filter(|_| known && all_up);
+            // One that is being called again since its connection ended is as good as any other.
+            let well = |host: &Host| {
+                let at = self.cluster.find(&host.name);
+                at.is_some_and(|at| self.nodes.knows(at) && !failed.contains_key(&at))
+            };
+            let all_well = self.state.placed.iter().all(well);
+            adopted = self.state.running.filter(|_| known && all_well);
             self.note_takeover(adopted.is_some())?;
         }
         self.lose_all(failed)?;
@@ -445,7 +463,11 @@ impl Supervisor<'_> {
                     Tried::End(end) => return Ok(end),
                 }
             }
-            let Some(job) = self.launch(&hosts)? else { continue };
+            let job = match self.launch(&hosts)? {
+                Launched::Job(job) => *job,
+                Launched::No => continue,
+                Launched::End(end) => return Ok(end),
+            };
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
             }
@@ -469,8 +491,8 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Stopped on request while nodes were only being called, and no job is known that could save. Nobody is lost for not having
-    /// answered yet; what a job that broke has left is ended where somebody has.
+    /// Stopped on request while nodes were only being called, and no job is known that could save, or it could not be reached for
+    /// as long as a halt may take. Nobody is lost for not having answered yet; what a job has left is ended where somebody has.
     fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
         if resumed {
             self.note_takeover(false)?;
@@ -518,9 +540,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the next incarnation. None: while there was no room for its files somebody asked to stop, or one of its nodes was
-    /// lost.
-    fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
+    /// Starts the next incarnation. What the ranks of one before hold in memory is worth a wait: for room on the disk however
+    /// long it takes, and for what else this machine refuses as long as a start may take.
+    fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Launched> {
         let settings = self.settings;
         let incarnation = self.state.incarnation + 1;
         if let (None, Some(with)) = (&self.state.rounding, self.rounding.clone()) {
@@ -528,24 +550,38 @@ impl Supervisor<'_> {
         }
         let dir = std::path::absolute(settings.folder.path())?;
         let made = launch(&self.launch_plan(hosts, &dir, incarnation));
+        let patience = Duration::from_millis(settings.thresholds.start_ms);
         let mut told = false;
+        let mut refused_since = None;
         let job = loop {
             let (launch, folder) = (made.clone(), settings.folder.clone());
             match self.in_folder(move || Job::start(&launch, &folder, incarnation))? {
                 Ok(started) => break Job::new(started, &settings.folder, incarnation, &self.clerk),
-                // What the ranks hold in memory is worth the wait.
-                Err(error) if incarnation > 1 && is_full(&error) => {
+                Err(error) if incarnation > 1 => {
+                    let full = is_full(&error);
+                    let dir = dir.display();
                     if !std::mem::replace(&mut told, true) {
+                        let what = match full {
+                            true => "waiting for room to start the next incarnation",
+                            false => "the next incarnation cannot be started; it is tried again",
+                        };
                         self.finish_line();
-                        say!(
-                            "skt-hpl run: {}: {error}; waiting for room to start the next incarnation",
-                            dir.display()
-                        );
+                        say!("skt-hpl run: {dir}: {error}; {what}");
                     }
-                    self.idle(ROOM_PAUSE)?;
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if full {
+                        refused_since = None;
+                    } else if since.elapsed() >= patience {
+                        let why = format!(
+                            "the next incarnation could not be started for {} s: {dir}: {error}",
+                            patience.as_secs()
+                        );
+                        return Ok(Launched::End((STATUS_RESUMABLE, why)));
+                    }
+                    self.idle(START_PAUSE)?;
                     let lost = |host: &Host| self.state.lost.contains(&host.name);
                     if hosts.iter().any(lost) || self.is_to_halt()?.is_some() {
-                        return Ok(None);
+                        return Ok(Launched::No);
                     }
                 }
                 Err(error) => {
@@ -558,7 +594,7 @@ impl Supervisor<'_> {
         self.slow.clear();
         self.positions = None;
         self.doubts_room = false;
-        Ok(Some(job))
+        Ok(Launched::Job(Box::new(job)))
     }
 
     /// What an incarnation's end is judged by.
@@ -579,6 +615,7 @@ impl Supervisor<'_> {
     /// Watches one incarnation to its end and cleans up after it. Some: the run has ended.
     fn incarnation(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
         self.status.incarnation = self.state.incarnation;
+        self.ranks_seen_now = false;
         self.echo.again();
         let (end, fell) = self.watch(&mut job)?;
         self.look_once_more(&mut job)?;
@@ -610,6 +647,7 @@ impl Supervisor<'_> {
             (test, iteration) = self.last_look((test, iteration))?;
             let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
             // It ended the others, and may have been quicker than a heartbeat.
+            self.ranks_seen_now |= first_to_end.is_some();
             let first = first_to_end.and_then(|name| self.cluster.find_told(&name));
             if first.is_some() && first != node {
                 (node, position) = (first, None);
@@ -624,6 +662,7 @@ impl Supervisor<'_> {
         let refused = job.refused().map(i32::from).filter(|refused| code == Some(*refused));
         if refused.is_some() {
             (node, position) = (None, None);
+            self.ranks_seen_now = true;
         }
         self.status.activity = Activity::Recovering;
         let struck_ms = steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms));
@@ -639,6 +678,7 @@ impl Supervisor<'_> {
             test,
             iteration,
             rank_iteration,
+            ranks_seen: self.ranks_seen_now,
             detail: detail.clone(),
         })?;
         // A node whose connection ended gets a second chance while the run is being stopped.

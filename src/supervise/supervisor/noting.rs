@@ -90,6 +90,7 @@ impl Supervisor<'_> {
                 self.lay_aside(news);
             }
             self.weigh_if_due()?;
+            self.keep_status();
             if !told && since.elapsed() > DISK_PATIENCE {
                 told = true;
                 self.finish_line();

@@ -3,13 +3,52 @@
 //! Nothing here may end a run: a terminal that is gone or a full disk is passed over.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::{Event, Record, steady_ms, unix_ms};
-use crate::supervise::tell::status::{self, NodeRole, NodeStatus};
+use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::tell::status::{self, NodeRole, NodeStatus, Status};
 use crate::supervise::tell::{say, say_on, timeline};
+
+/// How often the status is written, whatever the run is busy with: other hosts know by it that a supervisor is at work.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+
+/// The status in the run's folder.
+pub(super) struct Written {
+    path: PathBuf,
+    /// When it was last written, if it was.
+    at: Option<Instant>,
+}
+
+impl Written {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, at: None }
+    }
+
+    fn is_due(&self) -> bool {
+        self.at.is_some_and(|at| at.elapsed() >= STATUS_EVERY)
+    }
+
+    /// Says that somebody is at work, for whoever cannot learn meanwhile what else there is to say.
+    pub(super) fn keep(&mut self, status: &mut Status, scribe: &Scribe) {
+        if self.is_due() {
+            self.write(status, scribe);
+        }
+    }
+
+    fn write(&mut self, status: &mut Status, scribe: &Scribe) {
+        self.at = Some(Instant::now());
+        status.updated_ms = unix_ms();
+        status.own_ms = steady_ms();
+        if let Ok(bytes) = serde_json::to_vec_pretty(status) {
+            scribe.file(self.path.clone(), bytes);
+        }
+    }
+}
 
 impl Supervisor<'_> {
     /// Events people want to see at once.
@@ -115,8 +154,6 @@ impl Supervisor<'_> {
             .collect();
         self.status.nodes = nodes;
         self.status.faults = timeline::faults(&self.records);
-        self.status.updated_ms = unix_ms();
-        self.status.own_ms = steady_ms();
         match self.computing_since {
             Some((since, from)) => self.status.measure(from, since.elapsed().as_secs_f64()),
             None => self.status.measure(0, 0.0),
@@ -125,8 +162,13 @@ impl Supervisor<'_> {
 
     pub(super) fn write_status(&mut self) {
         self.refresh_status();
-        if let Ok(bytes) = serde_json::to_vec_pretty(&self.status) {
-            self.scribe.file(self.settings.folder.status(), bytes);
+        self.written.write(&mut self.status, &self.scribe);
+    }
+
+    /// Writes the status when it is due. Before the journal knows of the run nothing is to be told.
+    pub(super) fn keep_status(&mut self) {
+        if self.written.is_due() {
+            self.write_status();
         }
     }
 
@@ -149,6 +191,7 @@ impl Supervisor<'_> {
     }
 
     pub(super) fn tell_findings(&mut self) {
+        self.finish_line();
         for at in 0..self.cluster.nodes.len() {
             let name = &self.cluster.nodes[at].host.name;
             for finding in self.cluster.findings(at, &self.expected(name)) {

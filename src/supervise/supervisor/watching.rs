@@ -167,7 +167,8 @@ impl Supervisor<'_> {
             if due && !self.nodes.is_alone() {
                 verdicts.extend(watch.tick(now, |node| !self.nodes.is_in_trouble(node)));
             }
-            self.ranks_seen |= watch.has_seen_ranks();
+            self.ranks_seen_now |= watch.has_seen_ranks();
+            self.ranks_seen |= self.ranks_seen_now;
             for verdict in verdicts {
                 let incarnation = self.state.incarnation;
                 match verdict {
@@ -299,6 +300,8 @@ impl Supervisor<'_> {
             if let Some((node, News::Beat { beat, .. })) = self.hear(Duration::from_millis(20))? {
                 missing.remove(&node);
                 self.ranks_seen |= !beat.ranks.is_empty();
+                // Dead ones may be of an incarnation before.
+                self.ranks_seen_now |= beat.ranks.iter().any(RankSeen::lives);
                 let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
                 latest = seen.fold(latest, Ord::max);
             }

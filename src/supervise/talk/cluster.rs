@@ -41,6 +41,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// It is lost, was called, and has neither come back nor failed to.
+    fn is_awaited(&self) -> bool {
+        self.lost.is_some() && !self.returned && self.called.is_some()
+    }
+
     /// Room changes, unlike all else that a node has said of itself, so it goes by the last heartbeat. Before the first, which takes
     /// longer the more nodes there are, by what it said when it was called.
     fn free(&self) -> Free {
@@ -146,6 +151,9 @@ const CLEAR_MOST: Duration = Duration::from_secs(300);
 /// How often a lost node is called to see whether it is back, at first and at last.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
 const CALL_SELDOM: Duration = Duration::from_secs(60);
+
+/// A lost node may take so many times what the slowest login took.
+const LOGIN_TIMES: u32 = 2;
 
 /// How long it is until a node is called again that has been lost for so long: a tenth of that, within limits. A node that is up
 /// but cannot be used would otherwise have thousands of logins in its logs, and some sites bar whoever logs in so often.
@@ -495,13 +503,13 @@ impl Cluster {
     }
 
     /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
-    /// gigabytes take their time: waits as long as they are heard and get on, and nobody says that it is `enough`. None for those
-    /// that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
+    /// gigabytes take their time: waits as long as they are heard and get on, and it is not `enough`, which is asked several times
+    /// a second. None for those that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
     pub fn clear(
         &mut self,
         nodes: &[usize],
         silence: Duration,
-        enough: fn() -> bool,
+        mut enough: impl FnMut() -> bool,
     ) -> Vec<(usize, Option<Cleared>)> {
         self.next_end += 1;
         let id = self.next_end;
@@ -540,9 +548,10 @@ impl Cluster {
                 Some(news) => unclaimed.push_back(news),
                 None => {}
             }
+            let is_enough = enough();
             let state = |node: &usize| &self.nodes[*node];
             let dumb = |node: &usize| {
-                enough()
+                is_enough
                     || !state(node).up
                     || state(node).silent.is_some_and(|s| s >= silence)
                     || gets_on[node].1.elapsed() >= silence + CLEAR_MOST
@@ -558,14 +567,32 @@ impl Cluster {
         done.into_iter().collect()
     }
 
+    /// How long a lost node may take to answer a call: what a login there takes, as far as that is known.
+    fn login_patience(&self, node: &Node) -> Duration {
+        match node.facts {
+            // It has not answered this supervisor yet.
+            None => FIRST_CALL,
+            Some(_) => CALL_AGAIN.max(LOGIN_TIMES * self.login),
+        }
+    }
+
+    /// Whether a node that was called may still come to answer: to call it again would end that very login.
+    fn may_answer(&self, node: &Node) -> bool {
+        node.called.is_some_and(|at| !node.up && at.elapsed() <= self.login_patience(node))
+    }
+
+    /// How long the lost nodes that are awaited may take.
+    pub fn lost_patience(&self) -> Duration {
+        let awaited = self.nodes.iter().filter(|node| node.is_awaited());
+        awaited.map(|node| self.login_patience(node)).max().unwrap_or_default()
+    }
+
     /// Calls lost nodes from time to time, to see whether they are back.
     pub fn call_lost(&mut self) {
         let now = Instant::now();
         let due = |n: &Node| {
-            n.lost.is_some()
-                && !n.returned
-                && now >= n.call_at
-                && (n.called.is_none_or(|at| !n.up && at.elapsed() > CALL_AGAIN))
+            let silent = n.called.is_none() || !n.up && !self.may_answer(n);
+            n.lost.is_some() && !n.returned && now >= n.call_at && silent
         };
         let nodes: Vec<usize> = (0..self.nodes.len()).filter(|at| due(&self.nodes[*at])).collect();
         self.call_again(&nodes);
@@ -581,18 +608,19 @@ impl Cluster {
         }
     }
 
-    /// Calls all lost nodes that are not back, whenever they were called last. False if there are none.
+    /// Calls all lost nodes that are not back nor being called, whenever they were called last. False if none is away.
     pub fn call_lost_now(&mut self) -> bool {
-        let lost = |n: &Node| n.lost.is_some() && !n.returned;
-        let absent: Vec<usize> =
-            (0..self.nodes.len()).filter(|at| lost(&self.nodes[*at])).collect();
+        let away = |n: &Node| n.lost.is_some() && !n.returned;
+        let (called, absent): (Vec<usize>, Vec<usize>) = (0..self.nodes.len())
+            .filter(|at| away(&self.nodes[*at]))
+            .partition(|at| self.may_answer(&self.nodes[*at]));
         self.call_again(&absent);
-        !absent.is_empty()
+        !(called.is_empty() && absent.is_empty())
     }
 
     /// Whether a lost node that was called has neither come back nor failed to.
     pub fn awaits_lost(&self) -> bool {
-        self.nodes.iter().any(|n| n.lost.is_some() && !n.returned && n.called.is_some())
+        self.nodes.iter().any(Node::is_awaited)
     }
 
     /// Asks nodes to end the run's processes; those named in `clean` remove what memory the run has left, too.

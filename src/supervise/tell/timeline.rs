@@ -528,6 +528,7 @@ mod tests {
                         test,
                         iteration,
                         rank_iteration,
+                        ranks_seen,
                         detail,
                         ..
                     } => Event::Fault {
@@ -540,6 +541,7 @@ mod tests {
                         test,
                         iteration,
                         rank_iteration,
+                        ranks_seen,
                         detail,
                     },
                     other => other,

@@ -33,8 +33,9 @@ impl Speed {
         trip_ms: f64,
         ranks: &[RankSeen],
     ) -> Option<String> {
-        for RankSeen { progress, state } in ranks {
-            if progress.doing == Doing::Computing && !matches!(state, 'X' | 'Z') {
+        for rank in ranks {
+            let progress = &rank.progress;
+            if progress.doing == Doing::Computing && rank.lives() {
                 let (pid, busy_us, flops) = (progress.pid, progress.busy_us, progress.flops);
                 let work = Work { pid, busy_us, flops };
                 self.pace.see(now_ms, progress.position, node, work);

@@ -1,0 +1,159 @@
+//! Who has not answered its first call yet: who is called again after a call that failed, and whose time is over. Pure.
+//!
+//! One login of thousands fails now and then where the node is well, so a call that fails is repeated while there is time. How
+//! much time a node has depends on what is lost with it; the supervisor knows that and says it.
+//!
+//! Times are milliseconds of any clock that only goes forward.
+
+use std::collections::BTreeMap;
+
+/// How soon a call that failed is repeated: the first time, the second time, and at most.
+const AGAIN_FIRST_MS: u64 = 100;
+const AGAIN_SECOND_MS: u64 = 1_000;
+const AGAIN_MAX_MS: u64 = 10_000;
+
+/// A node that has not answered yet.
+#[derive(Clone, Debug)]
+struct Open {
+    /// From when its time counts.
+    since_ms: u64,
+    /// How many calls have failed.
+    failed: u32,
+    /// When it is to be called again; None while a call is under way.
+    again_ms: Option<u64>,
+    /// What went wrong the last time.
+    why: String,
+}
+
+/// The nodes of a first call that have not answered and are not given up.
+#[derive(Clone, Debug)]
+pub struct FirstCalls(BTreeMap<usize, Open>);
+
+impl FirstCalls {
+    /// These have been called just now.
+    pub fn new(now_ms: u64, nodes: &[usize]) -> Self {
+        let fresh = Open { since_ms: now_ms, failed: 0, again_ms: None, why: String::new() };
+        Self(nodes.iter().map(|node| (*node, fresh.clone())).collect())
+    }
+
+    pub fn open(&self) -> impl Iterator<Item = usize> {
+        self.0.keys().copied()
+    }
+
+    pub fn are_over(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn answers(&mut self, node: usize) {
+        self.0.remove(&node);
+    }
+
+    /// A call has failed, or was broken off since it was in vain.
+    pub fn fails(&mut self, now_ms: u64, node: usize, why: String) {
+        if let Some(open) = self.0.get_mut(&node) {
+            let pause_ms = match open.failed {
+                0 => AGAIN_FIRST_MS,
+                more => (AGAIN_SECOND_MS << (more - 1).min(10)).min(AGAIN_MAX_MS),
+            };
+            open.failed += 1;
+            open.again_ms = Some(now_ms + pause_ms);
+            open.why = why;
+        }
+    }
+
+    /// Whom to call again now.
+    pub fn due(&mut self, now_ms: u64) -> Vec<usize> {
+        let is_due = |open: &mut Open| open.again_ms.take_if(|at| *at <= now_ms).is_some();
+        self.0.iter_mut().filter_map(|(node, open)| is_due(open).then_some(*node)).collect()
+    }
+
+    /// Those whose next call would come too late, by the time that each has. A second one is made whatever that is: a login that
+    /// fails may take long to do so.
+    pub fn in_vain(&self, time_ms: impl Fn(usize) -> u64) -> Vec<usize> {
+        let late = |(node, open): (&usize, &Open)| {
+            let at_ms = open.again_ms.filter(|_| open.failed > 1)?;
+            (at_ms > open.since_ms + time_ms(*node)).then_some(*node)
+        };
+        self.0.iter().filter_map(late).collect()
+    }
+
+    /// Gives a node up: what went wrong the last time.
+    pub fn give_up(&mut self, node: usize) -> Option<String> {
+        self.0.remove(&node).map(|open| open.why)
+    }
+
+    /// What went before this moment is held against nobody, and who waits for a call is called.
+    pub fn excuse(&mut self, now_ms: u64) {
+        for open in self.0.values_mut() {
+            (open.since_ms, open.failed) = (now_ms, 0);
+            open.again_ms = open.again_ms.map(|_| now_ms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a node is called whose calls all fail at once, and when it is given up, if it has so much time.
+    fn called_in_vain(time_ms: u64, until_ms: u64) -> (Vec<u64>, Option<u64>) {
+        let mut calls = FirstCalls::new(0, &[7]);
+        calls.fails(0, 7, "refused".to_owned());
+        let mut made = Vec::new();
+        for now_ms in (0..until_ms).step_by(10) {
+            if calls.in_vain(|_| time_ms) == [7] {
+                assert_eq!(calls.give_up(7).as_deref(), Some("refused"));
+                assert!(calls.are_over());
+                return (made, Some(now_ms));
+            }
+            for node in calls.due(now_ms) {
+                made.push(now_ms);
+                calls.fails(now_ms, node, "refused".to_owned());
+            }
+        }
+        (made, None)
+    }
+
+    #[test]
+    fn a_call_that_fails_is_repeated_while_there_is_time() {
+        let (made, given_up) = called_in_vain(3_000, 60_000);
+        assert_eq!((made, given_up), (vec![100, 1_100], Some(1_110)));
+        let (made, given_up) = called_in_vain(30_000, 60_000);
+        assert_eq!(made, [100, 1_100, 3_100, 7_100, 15_100, 25_100]);
+        assert_eq!(given_up, Some(25_110));
+        // Who is never given up is called every ten seconds.
+        let (made, given_up) = called_in_vain(u64::MAX / 2, 100_000);
+        assert_eq!(
+            (made[5..].to_vec(), given_up),
+            ((25..100).step_by(10).map(|s| s * 1_000 + 100).collect(), None)
+        );
+    }
+
+    #[test]
+    fn a_second_call_is_made_however_long_the_first_one_took() {
+        let mut calls = FirstCalls::new(0, &[0, 1]);
+        calls.fails(20_000, 0, "no route".to_owned());
+        assert_eq!(calls.in_vain(|_| 3_000), [0; 0]);
+        assert_eq!(calls.due(20_100), [0]);
+        assert_eq!(calls.due(20_200), [0; 0], "it is under way");
+        calls.fails(23_000, 0, "no route".to_owned());
+        assert_eq!(calls.in_vain(|_| 3_000), [0]);
+        assert_eq!(calls.in_vain(|_| 30_000), [0; 0], "another node of which more is lost");
+        calls.answers(0);
+        assert_eq!(calls.open().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn who_is_excused_is_called_at_once_and_has_all_its_time() {
+        let mut calls = FirstCalls::new(0, &[0, 1]);
+        for at_ms in [1_000, 2_000, 40_000] {
+            calls.fails(at_ms, 0, "no such name".to_owned());
+        }
+        assert_eq!(calls.in_vain(|_| 30_000), [0]);
+        calls.excuse(41_000);
+        assert_eq!(calls.in_vain(|_| 30_000), [0; 0]);
+        assert_eq!(calls.due(41_000), [0], "the other one is being called");
+        calls.fails(41_000, 0, "no such name".to_owned());
+        assert_eq!(calls.due(41_100), [0], "as at first");
+    }
+}

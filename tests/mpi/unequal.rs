@@ -59,13 +59,15 @@ fn ranks_with_other_cores_than_the_rest_compute_the_same() {
 /// The order of messages goes by the threads of those that compute: a third rank, which has no part and all cores, has no say.
 #[test]
 fn a_rank_without_a_part_has_no_more_threads_than_the_others() {
+    let first = cores::bound_to().first().unwrap().to_string();
+    let one_core: &[&str] = &["taskset", "-c", &first];
     for protect in [&[][..], &["--checkpoint", "1", "--job", "t-unequal-idle"]] {
         let folder = tempfile::tempdir().unwrap();
         let domains = folder.path().join("domains");
         std::fs::write(&domains, "rank:0 a\nrank:1 b\nrank:2 c\n").unwrap();
         let at = ["--domains", domains.to_str().unwrap()];
         let more = if protect.is_empty() { &[][..] } else { &at };
-        let ran = job(3, (2, 1), &[(2, ONE_CORE), (1, &[])]).args(protect).args(more);
+        let ran = job(3, (2, 1), &[(2, one_core), (1, &[])]).args(protect).args(more);
         let ran = ran.run().expect_code(0);
         assert_eq!(ran.json().threads.most, 1, "{}", ran.told());
     }

@@ -61,8 +61,8 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
-/// The benchmark's flags: the user's, or, where there are none, a size that leaves time for other runs. None where no time is left
-/// to choose a size for: a run of next to nothing would pass on nodes that fail at any other.
+/// The benchmark's flags: the user's, or, where there are none, a size that leaves time for other runs. None where no time is
+/// left to choose a size for: a run of next to nothing would pass on nodes that fail at any other.
 fn bench_words(
     said: &[OsString],
     pass: &Pass,

@@ -41,8 +41,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Room changes, unlike all else that a node has said of itself, so it goes by the last heartbeat. Before the first, which takes
-    /// longer the more nodes there are, by what it said when it was called.
+    /// Room changes, unlike all else that a node has said of itself, so it goes by the last heartbeat. Before the first, which
+    /// takes longer the more nodes there are, by what it said when it was called.
     fn free(&self) -> Free {
         let (facts, beat) = (self.facts.as_ref().map(|(facts, _)| facts), &self.beat);
         match facts {

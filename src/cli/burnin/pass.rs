@@ -193,8 +193,8 @@ pub fn measure(
                 let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
                 let who = words::absent(absent, &names);
                 format!(
-                    "{who} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl doctor \
-                     tells who still answers"
+                    "{who} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl \
+                     doctor tells who still answers"
                 )
             }
             (None, true) => format!(

@@ -474,7 +474,9 @@ mod tests {
         let proposal = |rank: usize, node: &Arithmetic, choice| {
             let mut rounding = [0; CANDIDATES];
             for (place, name) in rounding.iter_mut().zip(Engine::candidates(choice)) {
-                let identity = if name == "blas" { &node.picked } else { OWN };
+                let fused = node.engines.len() > 1;
+                let of_blas = Engine::identity_of_blas(&node.picked, fused);
+                let identity = if name == "blas" { &of_blas } else { OWN };
                 let able = node.engines.iter().any(|own| own == name);
                 *place = if able { digest(identity) } else { 0 };
             }

@@ -178,8 +178,9 @@ pub fn run(flags: &BenchFlags) -> Exit {
     )
 }
 
-/// Threads of this rank, by those it would have by itself. One that does not compute has no more than those that do, or the others
-/// would order their messages by threads that none of them has; and one alone where its `turn` never comes. All ranks together.
+/// Threads of this rank, by those it would have by itself. One that does not compute has no more than those that do, or the
+/// others would order their messages by threads that none of them has; and one alone where its `turn` never comes. All ranks
+/// together.
 fn threads_of_all(comm: &Comm, (threads, computes): (usize, bool), turn: bool) -> usize {
     let mut most = [if computes { threads as u64 } else { 1 }];
     comm.all_reduce(&mut most, Reduce::Max);

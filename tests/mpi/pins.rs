@@ -129,8 +129,8 @@ fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     tasks.filter_map(read).collect()
 }
 
-/// A rank more than the grid has places: the cores are the other's, so it sleeps, and it starts no threads, whose turn would never
-/// come.
+/// A rank more than the grid has places: the cores are the other's, so it sleeps, and it starts no threads, whose turn would
+/// never come.
 #[test]
 fn who_has_no_part_sleeps_and_has_no_threads() {
     let dat = Dat { ns: vec![4000], nbs: vec![64], grids: vec![(1, 1)], ..Dat::default() };

@@ -753,8 +753,8 @@ mod tests {
         assert_eq!(at(r#""rank_iteration":1000,"#), (1041, Some(1000)));
     }
 
-    /// Names cannot be resolved for a while amid a recovery, and the launcher ends at once: how far the ranks before had come says
-    /// nothing of that.
+    /// Names cannot be resolved for a while amid a recovery, and the launcher ends at once: how far the ranks before had come
+    /// says nothing of that.
     #[test]
     fn a_launcher_that_starts_nobody_is_no_bug() {
         let told = |computed: bool, seen: &str| {

@@ -46,8 +46,8 @@ impl Node {
         self.lost.is_some() && !self.returned && self.called.is_some()
     }
 
-    /// Room changes, unlike all else that a node has said of itself, so it goes by the last heartbeat. Before the first, which takes
-    /// longer the more nodes there are, by what it said when it was called.
+    /// Room changes, unlike all else that a node has said of itself, so it goes by the last heartbeat. Before the first, which
+    /// takes longer the more nodes there are, by what it said when it was called.
     fn free(&self) -> Free {
         let (facts, beat) = (self.facts.as_ref().map(|(facts, _)| facts), &self.beat);
         match facts {
@@ -502,9 +502,9 @@ impl Cluster {
         self.next_end
     }
 
-    /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of
-    /// gigabytes take their time: waits as long as they are heard and get on, and it is not `enough`, which is asked several times
-    /// a second. None for those that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
+    /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of gigabytes
+    /// take their time: waits as long as they are heard and get on, and it is not `enough`, which is asked several times a
+    /// second. None for those that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
     pub fn clear(
         &mut self,
         nodes: &[usize],

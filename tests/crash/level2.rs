@@ -290,7 +290,7 @@ pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
 #[test]
 fn whoever_helps_the_same_epochs_are_written_and_come_back() {
     let written = ["threads", "process", "off"].map(|helpers| {
-        let problem = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "20"]);
+        let problem = crate::process::slow().protect(&["--checkpoint", "20"]);
         let scene = Stored::of(problem.helped_by(helpers), "1");
         match helpers {
             "process" => crate::process::end_with_helper(&scene, "manifest-whole:0:1:hang"),

@@ -20,11 +20,15 @@ use crate::scene::{LONGER, SMALL, Scene, from_storage, resumed_at, sampled};
 /// Helpers are found by whose they are.
 const MARK: &str = "SKT_HELPER_OF=";
 
-/// What is limited here: every save goes to storage, by processes. The ranks have much to compute, and do so slowly: so these
-/// have time for several epochs also where the machine is busy with other tests.
+/// Ranks that have much to compute, and do so slowly: so helpers that are processes have time for several epochs also where the
+/// machine is busy with other tests.
+pub fn slow() -> Scene {
+    Scene::of(2, 2, &["-n", "1403", "--nb", "10"]).solver(&["--engine", "portable"])
+}
+
+/// What is limited here: every save goes to storage, by processes.
 fn by_processes() -> Stored {
-    let problem = Scene::of(2, 2, &["-n", "1403", "--nb", "10"]).solver(&["--engine", "portable"]);
-    Stored::of(problem.protect(&["--checkpoint", "2"]).by_processes(), "1")
+    Stored::of(slow().protect(&["--checkpoint", "2"]).by_processes(), "1")
 }
 
 /// The helpers of these ranks.

@@ -125,6 +125,7 @@ fn setting(job: &Job, me: usize) -> (Config, Test) {
         run: job.run,
         domain: format!("n{me}"),
         node: format!("n{me}"),
+        leader: me,
         storage: None,
     };
     let test =

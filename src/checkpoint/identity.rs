@@ -99,6 +99,7 @@ pub(super) mod tests {
             run: 1,
             domain: String::new(),
             node: String::new(),
+            leader: 0,
             storage: None,
         };
         (test, config)

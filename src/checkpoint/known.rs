@@ -25,6 +25,8 @@ pub(super) struct Fact {
     pub unix_ms: u64,
     pub domain: String,
     pub node: String,
+    /// The first rank on it, which tells apart nodes of one name.
+    pub leader: u64,
     pub trouble: String,
     /// There is a header that may once have been right: of another version, damaged, or beside a bad page.
     pub unread: bool,
@@ -35,6 +37,7 @@ impl Fact {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = self.run.to_le_bytes().to_vec();
         out.extend_from_slice(&self.unix_ms.to_le_bytes());
+        out.extend_from_slice(&self.leader.to_le_bytes());
         out.push(u8::from(self.unread));
         let header = self.header.as_ref().map(Header::to_bytes).unwrap_or_default();
         for piece in
@@ -49,6 +52,7 @@ impl Fact {
     pub(super) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let run = u128::from_le_bytes(*bytes.split_off(..16)?.first_chunk()?);
         let unix_ms = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?);
+        let leader = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?);
         let unread = bytes.split_off(..1)? == [1];
         let mut piece = || {
             let length = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) as usize;
@@ -57,7 +61,7 @@ impl Fact {
         let mut text = || Some(String::from_utf8_lossy(piece()?).into_owned());
         let (domain, node, trouble) = (text()?, text()?, text()?);
         let header = Header::from_bytes(piece()?).ok();
-        Some(Self { run, unix_ms, domain, node, trouble, unread, header })
+        Some(Self { run, unix_ms, domain, node, leader, trouble, unread, header })
     }
 }
 
@@ -116,7 +120,7 @@ impl Known {
 
     /// The positions whose ranks are on this one's node, itself among them, in order.
     pub(super) fn neighbours(&self, position: usize) -> Vec<usize> {
-        let node = |at: usize| &self.facts[at].node;
+        let node = |at: usize| self.facts[at].leader;
         (0..self.facts.len()).filter(|&at| node(at) == node(position)).collect()
     }
 
@@ -393,6 +397,7 @@ mod tests {
             unix_ms: 1000 + position as u64,
             domain: format!("domain{position}"),
             node: format!("node{position}"),
+            leader: position as u64,
             trouble: String::new(),
             unread: false,
             header,
@@ -667,6 +672,17 @@ mod tests {
         assert_eq!(decided(&known, RUN - 1, false), Decision::Fetch);
     }
 
+    /// All nodes call themselves `localhost`.
+    #[test]
+    fn nodes_of_one_name_are_not_one_node() {
+        let mut known = known(saved());
+        for (position, fact) in known.facts.iter_mut().enumerate() {
+            (fact.node, fact.leader) = ("localhost".into(), position as u64 / 2 * 2);
+        }
+        assert_eq!(known.neighbours(2), [2, 3]);
+        assert_eq!(known.neighbours(1), [0, 1]);
+    }
+
     proptest! {
         #[test]
         fn a_fact_arrives_as_it_was_sent(
@@ -674,12 +690,13 @@ mod tests {
             unix_ms: u64,
             domain in ".*",
             node in ".*",
+            leader: u64,
             trouble in ".*",
             unread: bool,
             there: bool,
         ) {
             let header = there.then(|| header(run, 1, (0, &[0, 1])));
-            let fact = Fact { run, unix_ms, domain, node, trouble, unread, header };
+            let fact = Fact { run, unix_ms, domain, node, leader, trouble, unread, header };
             let bytes = fact.to_bytes();
             prop_assert_eq!(Fact::from_bytes(&bytes), Some(fact));
             for short in 0..bytes.len() {

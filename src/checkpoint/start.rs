@@ -328,6 +328,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             unix_ms: now().as_millis() as u64,
             domain: config.domain.clone(),
             node: config.node.clone(),
+            leader: config.leader as u64,
             trouble,
             unread,
             header,

@@ -57,6 +57,8 @@ pub struct Config {
     /// This rank's failure domain and node, the latter for messages.
     pub domain: String,
     pub node: String,
+    /// The first rank on it: several may have one name.
+    pub leader: usize,
     /// The second level, if there is one.
     pub storage: Option<Storage>,
 }

@@ -60,6 +60,8 @@ pub struct Guardian<'a> {
     /// What the launch found on its nodes.
     arrival: Arrival,
     host: String,
+    /// The first rank on its node.
+    leader: usize,
     domain: String,
     started_unix_s: f64,
 }

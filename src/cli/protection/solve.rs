@@ -60,6 +60,7 @@ impl Guardian<'_> {
             run: self.run.get(),
             domain: self.domain.clone(),
             node: self.host.clone(),
+            leader: self.leader,
             storage,
         };
         set_phase("taking the memory of the run");

@@ -101,6 +101,7 @@ impl<'a> Guardian<'a> {
             finished: Vec::new(),
             arrival,
             host,
+            leader: leader[0] as usize,
             domain,
             started_unix_s,
         };

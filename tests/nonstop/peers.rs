@@ -189,12 +189,13 @@ fn member() {
     }
 }
 
-/// One is stopped for so long that the others take it for lost, and then goes on. They work longer than that.
+/// One is stopped for so long that the others take it for lost, also where the machine is busy, and then goes on. They work longer
+/// than that.
 fn asleep(mut world: World) {
     let work = |world: &World| {
-        for round in 0..75 {
+        for round in 0..110 {
             if round == 3 && world.launched().get(2) == Some(&2) && world.comm().rank() == 2 {
-                after(10_000_000, "-CONT");
+                after(16_000_000, "-CONT");
                 after(0, "-STOP");
             }
             std::thread::sleep(Duration::from_millis(200));

@@ -189,8 +189,8 @@ fn member() {
     }
 }
 
-/// One is stopped for so long that the others take it for lost, also where the machine is busy, and then goes on. They work longer
-/// than that.
+/// One is stopped for so long that the others take it for lost, also where the machine is busy, and then goes on. They work
+/// longer than that.
 fn asleep(mut world: World) {
     let work = |world: &World| {
         for round in 0..110 {

@@ -304,7 +304,7 @@ fn a_burn_in_heeds_no_input_of_other_runs() {
     std::fs::write(at("skt.toml"), "nbmin = [2, 4]\n").unwrap();
     let mut command = lab.command("burnin", false);
     command.env("SKT_JSON", "mine.json").env("SKT_BCAST", "0,1");
-    command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--threads", "1"]);
+    command.args(["--state", "state", "--time", "40s", "--slot", "1ms", "--threads", "1"]);
     let out = command.output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(text.contains("HPL run 1: N = "), "{text}{}", errors(&out));

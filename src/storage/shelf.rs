@@ -407,11 +407,13 @@ impl Shelf {
         let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
         let manifest = |key: Key| self.manifest(key).ok().flatten();
         let listed: Vec<About> = keys.filter_map(manifest).map(|manifest| manifest.about).collect();
-        let is_known = |key: Key| listed.iter().chain(whole).any(|about| about.key() == key);
-        let of_test = |test: u32| listed.iter().filter(move |about| about.test == test);
-        let furthest = |test: u32| of_test(test).max_by_key(|about| about.progress());
-        let outdated =
-            |key: Key| is_known(key) && furthest(key.test).is_some_and(|about| about.key() != key);
+        let is_further = |than: &About| {
+            listed.iter().any(|about| about.test == than.test && about.progress() > than.progress())
+        };
+        let outdated = |key: Key| {
+            let known = listed.iter().chain(whole).find(|about| about.key() == key);
+            known.is_some_and(is_further)
+        };
         self.prune_where(outdated, |_| {}, flow)
     }
 
@@ -773,6 +775,9 @@ mod tests {
         shelf.outdate(&[further.clone(), later.clone()], &flow).unwrap();
         let there = |about: &About| shelf.epoch(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
+        // Whole by another node's manifest, and further than what is listed here.
+        shelf.outdate(std::slice::from_ref(&next), &flow).unwrap();
+        assert!(there(&further) && there(&next));
     }
 
     /// Where each node has its own DIR.

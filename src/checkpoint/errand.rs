@@ -48,7 +48,8 @@ pub(super) enum What {
 }
 
 /// To make DIR this start's, and remove what lies there of epochs that were never completed, but those that are whole elsewhere
-/// and the next one, and results that do not count. At last, unless two are wanted, to remove what is whole and outdated.
+/// and the next one, and results that do not count; where DIR is the node's own, to list what lies there of the epoch that the
+/// run goes on from, or that has got furthest. At last, unless two are wanted, to remove what is whole and outdated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Settle {
     /// The run that begins or goes on, and its test.

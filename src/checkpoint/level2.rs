@@ -335,7 +335,7 @@ impl Level2 {
     fn settle(
         &mut self,
         patience: Duration,
-        (run, test): (u128, u32),
+        id: &Identity,
         (from, next): (Option<&About>, Option<Key>),
         attend: impl Fn(),
     ) {
@@ -347,6 +347,7 @@ impl Level2 {
         let two = self.alone.is_some();
         // Later ones are this launch's own.
         let results = self.storage.results.take();
+        let (run, test) = (id.run, id.test);
         let settle = Settle { run, test, from, whole, next, own, two, results };
         let task = self.send(What::Settle(Box::new(settle))).within(patience);
         // At once: who leaves at a loss takes care of it. What comes of it, the next epoch will tell.
@@ -360,7 +361,7 @@ impl Level2 {
     /// an epoch on storage: a start after that goes on from memory, and knows nothing of files that could not be read.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
         let patience = if self.storage.in_place { MOVES } else { PATIENCE };
-        self.settle(patience, (id.run, id.test), (from, None), attend);
+        self.settle(patience, id, (from, None), attend);
     }
 
     /// A helper sets out. What it does takes little of a processor.
@@ -677,8 +678,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             level2.stuck.is_empty() && level2.leaving.is_empty() && level2.manifest.is_none();
         // Method disk has made room before, all but for what it writes over.
         if idle && level2.alone.is_none() {
-            let key = about.key();
-            level2.settle(PATIENCE, (key.run, key.test), (None, Some(key)), || self.world.attend());
+            let next = Some(about.key());
+            level2.settle(PATIENCE, &self.header.id, (None, next), || self.world.attend());
             level2.stuck.retain(|task| !task.is_over());
         }
         let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);

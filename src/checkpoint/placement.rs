@@ -43,7 +43,7 @@ pub struct Told {
 pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     let told: Vec<Told> = told.into_iter().collect();
     let mut heirs: HashMap<u64, u128> = HashMap::new();
-    for (mark, run) in told.iter().filter_map(|told| told.result.zip(Some(told.run))) {
+    for (mark, run) in told.iter().filter_map(|told| Some((told.result?, told.run))) {
         let heir = heirs.entry(mark).or_default();
         *heir = run.max(*heir);
     }

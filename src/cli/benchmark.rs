@@ -345,7 +345,7 @@ fn room(
     if settings.memory_check == MemoryCheck::Off {
         return Ok(Unfit::default());
     }
-    // Who could not prepare is refused, and counts as a domain by itself meanwhile.
+    // Who could not prepare is refused soon, whatever groups would come of that.
     let domains = settings.protection.as_ref().map_or(Vec::new(), |_| {
         let own = ground.map_or(String::new(), |ground| ground.domain.clone());
         let all = comm.all_gather_bytes(own.as_bytes());

@@ -262,12 +262,7 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
 /// goes on from memory and does not know that, so what it leaves on storage must be of use by then.
 #[test]
 fn the_epoch_that_was_of_use_is_the_one_that_stays() {
-    let scene = stored(2, 2);
-    scene.strike("manifest-whole:0:2:kill");
-    lose_all(&scene);
-    let there = whole(&scene);
-    assert_eq!(there.len(), 2);
-    flip(&there[1].join("p1"), 0.5);
+    let scene = with_the_later_epoch_damaged();
     scene.strike("committed:1:1:kill");
     scene.strike("iteration:1:1:kill");
     goes_on(&scene, true, "the older one was of use");
@@ -595,15 +590,21 @@ fn files_that_are_not_what_was_written_are_named() {
     }
 }
 
-/// Where an older epoch is whole as well, it is taken in place of the damaged one.
-#[test]
-fn an_older_epoch_stands_in_for_a_damaged_one() {
+/// All memory is gone, two epochs are whole by their manifests, and of the later one a file is not what was written.
+fn with_the_later_epoch_damaged() -> Stored {
     let scene = stored(2, 2);
     scene.strike("manifest-whole:0:2:kill");
     lose_all(&scene);
     let there = whole(&scene);
     assert_eq!(there.len(), 2);
     flip(&there[1].join("p1"), 0.5);
+    scene
+}
+
+/// Where an older epoch is whole as well, it is taken in place of the damaged one.
+#[test]
+fn an_older_epoch_stands_in_for_a_damaged_one() {
+    let scene = with_the_later_epoch_damaged();
     let ran = finish(&scene);
     assert!(from_storage(&ran), "{}", ran.told());
 }

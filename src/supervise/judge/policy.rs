@@ -753,18 +753,19 @@ mod tests {
         assert_eq!(at(r#""rank_iteration":1000,"#), (1041, Some(1000)));
     }
 
+    /// Tells a run of its next event, in the words of a record.
+    fn apply(state: &mut RunState, event: &str) {
+        let text = format!(r#"{{"seq":0,"at_ms":0,"incarnation":1,{event}}}"#);
+        state.apply(&serde_json::from_str(&text).unwrap());
+    }
+
     /// Names cannot be resolved for a while amid a recovery, and the launcher ends at once: how far the ranks before had come
     /// says nothing of that.
     #[test]
     fn a_launcher_that_starts_nobody_is_no_bug() {
         let told = |computed: bool, seen: &str| {
             let mut state = RunState::default();
-            let mut seq = 0;
-            let mut tell = |event: &str| {
-                let text = format!(r#"{{"seq":{seq},"at_ms":0,"incarnation":1,{event}}}"#);
-                seq += 1;
-                state.apply(&serde_json::from_str(&text).unwrap());
-            };
+            let mut tell = |event: &str| apply(&mut state, event);
             let iteration = if computed { 30 } else { 0 };
             let fault = |seen: &str| {
                 format!(
@@ -807,12 +808,7 @@ mod tests {
     fn lost_nodes_that_the_launcher_tells_of_first_are_no_bug() {
         let told = |kind: &str, node: &str, lost: Option<&str>| {
             let mut state = RunState::default();
-            let mut seq = 0;
-            let mut tell = |event: &str| {
-                let text = format!(r#"{{"seq":{seq},"at_ms":0,"incarnation":1,{event}}}"#);
-                seq += 1;
-                state.apply(&serde_json::from_str(&text).unwrap());
-            };
+            let mut tell = |event: &str| apply(&mut state, event);
             for _ in 0..SAME_FAULT_MAX {
                 tell(
                     r#""event":"launched","launcher":{"pid":1,"started":1},"hosts":[{"name":"n1","slots":1},{"name":"n2","slots":1}]"#,

@@ -79,7 +79,14 @@ impl FromStr for Extent {
 /// Whom rank 0 waits for inside MPI, and since when. A thread of its own says so when that takes long; it sleeps but for a moment
 /// in each second, as nothing may disturb what is measured.
 #[derive(Clone, Default)]
-struct Watch(Arc<Mutex<Option<(Absent, Instant)>>>);
+struct Watch(Arc<Mutex<Option<Wait>>>);
+
+struct Wait {
+    of: Absent,
+    since: Instant,
+    /// How long it had taken when it was said the last time.
+    told: Option<Duration>,
+}
 
 impl Watch {
     /// Where the system gives no more threads nobody looks at the time there.
@@ -87,31 +94,31 @@ impl Watch {
         let watch = Self::default();
         let looks = watch.clone();
         let _ = new_thread::start("watch", move || {
-            let mut told: Option<(Instant, Duration)> = None;
             loop {
                 std::thread::sleep(Duration::from_secs(1));
-                let Some((who, since)) = *looks.look() else { continue };
-                let before =
-                    told.filter(|(of, _)| *of == since).map_or(Duration::ZERO, |(_, at)| at);
-                if since.elapsed() > before + SILENCE {
-                    told = Some((since, since.elapsed()));
-                    let seconds = since.elapsed().as_secs();
-                    say(&Said::WaitsFor { absent: vec![who], seconds });
+                if let Some(wait) = looks.look().as_mut() {
+                    let took = wait.since.elapsed();
+                    if took > wait.told.unwrap_or_default() + SILENCE {
+                        wait.told = Some(took);
+                        say(&Said::WaitsFor { absent: vec![wait.of], seconds: took.as_secs() });
+                    }
                 }
             }
         });
         watch
     }
 
-    fn look(&self) -> MutexGuard<'_, Option<(Absent, Instant)>> {
+    fn look(&self) -> MutexGuard<'_, Option<Wait>> {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
     /// Does something that takes as long as this rank or pair does.
-    fn over<T>(&self, who: Absent, work: impl FnOnce() -> T) -> T {
-        *self.look() = Some((who, Instant::now()));
+    fn over<T>(&self, of: Absent, say: fn(&Said), work: impl FnOnce() -> T) -> T {
+        *self.look() = Some(Wait { of, since: Instant::now(), told: None });
         let done = work();
-        *self.look() = None;
+        if self.look().take().is_some_and(|wait| wait.told.is_some()) {
+            say(&Said::AllCame);
+        }
         done
     }
 }
@@ -158,7 +165,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
                 for &(one, other) in &turn {
                     if me == one {
                         let measure = || lead(comm, other, extent.slot);
-                        own.passages.extend(watch.over(Absent::Pair(one, other), measure));
+                        own.passages.extend(watch.over(Absent::Pair(one, other), say, measure));
                     } else if me == other {
                         follow(comm, one, extent.slot);
                     }
@@ -167,7 +174,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
             }
         }
         meet(comm, &std::mem::take(&mut playing), say);
-        if let Some(mut sweep) = tell(comm, own, &watch) {
+        if let Some(mut sweep) = tell(comm, own, &watch, say) {
             if !whole {
                 sweep.products.clear();
                 sweep.memory.clear();
@@ -215,13 +222,16 @@ fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    if !told.is_zero() {
+        say(&Said::AllCame);
+    }
     for rank in 1..comm.size() {
         comm.send(&word, rank, MEET);
     }
 }
 
 /// Brings what all have measured to rank 0.
-fn tell(comm: &Comm, own: Own, watch: &Watch) -> Option<Sweep> {
+fn tell(comm: &Comm, own: Own, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
     if comm.rank() > 0 {
         let mut words = vec![own.multiply.to_bits(), own.memory.to_bits(), own.product];
         for p in own.passages {
@@ -239,7 +249,7 @@ fn tell(comm: &Comm, own: Own, watch: &Watch) -> Option<Sweep> {
         passages: own.passages,
     };
     for rank in 1..comm.size() {
-        let words = watch.over(Absent::Node(rank), || {
+        let words = watch.over(Absent::Node(rank), say, || {
             let mut len = [0u64];
             comm.recv(&mut len, rank, TELL);
             let mut words = vec![0u64; len[0] as usize];

@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use super::exit::{Exit, Refusal};
 use crate::input::sources::variables_of_own_runs;
+use crate::model::hpl_dat;
+use crate::params::TestParams;
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::start::room::has_option;
 
@@ -97,20 +99,17 @@ pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Comma
     Ok(command)
 }
 
-/// Has a benchmark that a command starts run `dat` and nothing of the user's own: no `skt.toml` that lies here, and no variables
-/// that would give it other sizes, or have it write over what their last run left. What they say of the machine, such as the
-/// engine, counts. Both files go to `folder`, where all ranks can read.
-pub fn run_this(command: &mut Command, folder: &Path, dat: &str) -> Result<(), String> {
-    let files = [("--dat", "HPL.dat", dat), ("--config", "none.toml", "")];
-    for (flag, name, text) in files {
-        let file = folder.join(name);
-        std::fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
-        command.arg(flag).arg(file);
-    }
+/// A file that is on every node and says nothing.
+const NOTHING: &str = "/dev/null";
+
+/// Has a benchmark that a command starts run `test` at each of the sizes `ns` and nothing of the user's own: no `HPL.dat` and no
+/// `skt.toml` that lie here, and no variables that would give it other sizes, or have it write over what their last run left. What
+/// they say of the machine, such as the engine, counts. All of it is said in flags, since the ranks may see no folder of ours.
+pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
+    command.args(["--dat", NOTHING, "--config", NOTHING]).args(hpl_dat::flags(test, ns));
     for variable in variables_of_own_runs() {
         command.env_remove(variable);
     }
-    Ok(())
 }
 
 /// The launcher itself could not be started.
@@ -131,7 +130,51 @@ pub fn last_lines(said: &str) -> String {
 mod tests {
     use std::ffi::OsStr;
 
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::bench::{BenchFlags, load};
+    use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
+
+    #[test]
+    fn a_test_of_ours_is_read_as_it_is_said() {
+        #[derive(clap::Parser)]
+        struct Probe {
+            #[command(flatten)]
+            bench: BenchFlags,
+        }
+        let test = TestParams {
+            n: 100,
+            nb: 8,
+            p: 2,
+            q: 3,
+            mapping: Mapping::Column,
+            depth: 2,
+            bcast: Bcast::LongM,
+            rfact: Fact::Left,
+            ndiv: 3,
+            pfact: Fact::Crout,
+            nbmin: 5,
+            swap: Swap::BinaryExchange,
+            swap_threshold: 7,
+            l1: Form::NotTransposed,
+            u: Form::NotTransposed,
+            equilibrate: false,
+            align: 16,
+            threshold: -1.0,
+            rng: Rng::Xoshiro,
+            seed: 9,
+        };
+        let mut command = Command::new("skt-hpl");
+        run_this(&mut command, &test, &[100, 200, 100]);
+        let words = std::iter::once(OsStr::new("skt-hpl")).chain(command.get_args());
+        let flags = Probe::try_parse_from(words).unwrap().bench;
+        let (rng, seed) = (flags.overrides.rng.unwrap(), flags.overrides.seed.unwrap());
+        let loaded = load(&flags).unwrap();
+        let read: Vec<TestParams> = loaded.dat.tests(rng, seed).collect();
+        let wanted = [100, 200, 100].map(|n| TestParams { n, ..test.clone() });
+        assert_eq!(read, wanted);
+    }
 
     #[test]
     fn launchers_get_their_numbers() {

@@ -224,6 +224,8 @@ fn load_in(
         HplDat::default()
     } else {
         match bytes_of(&path) {
+            // Nothing has to be in it, either: who has all in flags names it so that no other file counts.
+            Ok(bytes) if bytes.is_empty() && all_given => HplDat::default(),
             Ok(bytes) => {
                 let read = dat_reader::read(&bytes, &path.display().to_string(), given);
                 let faulty = read.has_errors();
@@ -388,6 +390,11 @@ mod tests {
         all.dat = Some("nowhere.dat".into());
         let faults = load(&all).unwrap_err();
         assert!(faults.to_string().contains("nowhere.dat"), "a named file must be there");
+        all.dat = Some("/dev/null".into());
+        assert_eq!(load(&all).unwrap().dat, loaded.dat, "nothing has to be in it");
+        all.nb = None;
+        assert!(load(&all).unwrap_err().to_string().contains("/dev/null"));
+        all.nb = Some(vec![2]);
         all.dat = None;
         all.q = None;
         let faults = load(&all).unwrap_err();

@@ -1,6 +1,8 @@
-//! A plan as the two files the solver reads: HPL.dat and skt.toml, as text.
+//! A test in the words that the solver reads: the lines of HPL.dat, or flags.
 
 use std::fmt::Write as _;
+
+use clap::ValueEnum;
 
 use crate::params::{Bcast, Fact, Form, Mapping, Swap, TestParams};
 
@@ -71,4 +73,36 @@ pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {
         let _ = writeln!(text, "{value:<12} {comment}");
     }
     text
+}
+
+/// Flags that say all of what those lines say, and what of a test no line says.
+pub fn flags(test: &TestParams, ns: &[usize]) -> Vec<String> {
+    let sizes: Vec<String> = ns.iter().map(usize::to_string).collect();
+    let said = [
+        ("n", sizes.join(",")),
+        ("nb", test.nb.to_string()),
+        ("p", test.p.to_string()),
+        ("q", test.q.to_string()),
+        ("pmap", name(&test.mapping)),
+        ("threshold", format!("{:?}", test.threshold)),
+        ("rng", name(&test.rng)),
+        ("seed", test.seed.to_string()),
+        ("pfact", name(&test.pfact)),
+        ("nbmin", test.nbmin.to_string()),
+        ("ndiv", test.ndiv.to_string()),
+        ("rfact", name(&test.rfact)),
+        ("bcast", name(&test.bcast)),
+        ("depth", test.depth.to_string()),
+        ("swap", name(&test.swap)),
+        ("swap-threshold", test.swap_threshold.to_string()),
+        ("l1", name(&test.l1)),
+        ("u", name(&test.u)),
+        ("equil", test.equilibrate.to_string()),
+        ("align", test.align.to_string()),
+    ];
+    said.into_iter().map(|(flag, value)| format!("--{flag}={value}")).collect()
+}
+
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -13,11 +13,9 @@ use super::{BurninFlags, INTERRUPTED};
 use crate::burnin::document::HplRun;
 use crate::burnin::rounds::machines;
 use crate::cli::exit::{Exit, Refusal};
-use crate::cli::passing::Passing;
 use crate::cli::run::NodeFlags;
 use crate::cli::template::{own_program, run_this};
 use crate::model::fit;
-use crate::model::hpl_dat::hpl_dat;
 use crate::model::planner::{squarest_grid, usual};
 use crate::statistics::median;
 use crate::supervise::remember::events::Event;
@@ -119,14 +117,12 @@ pub fn repeat(
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
     // Without the user's flags a run is of one problem, checked, whatever lies here for their own runs.
-    let own_input = if flags.bench.is_empty() {
+    let own_test = if flags.bench.is_empty() {
         let Some((n, (p, q))) = chosen(pass, (hosts.len(), ranks), left) else {
             show!("HPL was not run: measuring took the whole time, give more --time");
             return Ok(Vec::new());
         };
-        let test = usual(n as usize, NB as usize, (p as usize, q as usize));
-        let folder = Passing::new("burnin", true).map_err(environment)?;
-        Some((folder, hpl_dat(&test, &[test.n], "burn-in")))
+        Some(usual(n as usize, NB as usize, (p as usize, q as usize)))
     } else {
         None
     };
@@ -152,8 +148,8 @@ pub fn repeat(
             .arg("--state")
             .arg(&dir)
             .args(&flags.bench);
-        if let Some((folder, dat)) = &own_input {
-            run_this(&mut command, folder.path(), dat).map_err(environment)?;
+        if let Some(test) = &own_test {
+            run_this(&mut command, test, &[test.n]);
         }
         let mut run = command
             .stdin(Stdio::null())

@@ -214,7 +214,7 @@ pub fn measure(
         match one {
             Said::Begun(nodes) => here = nodes,
             Said::Measured(sweep) => sweeps.push(sweep),
-            Said::WaitsFor { .. } => {}
+            Said::WaitsFor { .. } | Said::AllCame => {}
         }
     }
     let engines: Vec<String> = here.iter().map(|node| node.engine.clone()).collect();

@@ -6,12 +6,11 @@ use std::time::Duration;
 use super::flags::PlanFlags;
 use crate::cli::exit::{Exit, Refusal};
 use crate::cli::launchers::usual_words;
-use crate::cli::passing::Passing;
 use crate::cli::template;
 use crate::cli::under_way::{Next, PATIENCE, UnderWay};
 use crate::model::fit::{Sample, best_of_each, read};
-use crate::model::hpl_dat::hpl_dat;
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
+use crate::params::TestParams;
 use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signals};
 use crate::units::show_seconds;
 use crate::whole;
@@ -64,13 +63,9 @@ pub(super) fn calibrate(
     let mut test = test_params(&rough);
     test.nb = nb as usize;
     test.threshold = -1.0;
-    // What is started, and the folder, must go when a signal comes; nothing after them has to.
+    // What is started must go when a signal comes; nothing after it has to.
     listen_to_signals().map_err(|e| environment(e.to_string()))?;
-    // The user's own launcher may start the ranks on another node, though it is one alone.
-    let elsewhere = inputs.nodes > 1 || flags.launch_command.is_some();
-    let result = Passing::new("plan", elsewhere)
-        .map_err(environment)
-        .and_then(|dir| runs(flags, inputs, &dir, time, &hpl_dat(&test, &sizes, "calibration")));
+    let result = runs(flags, inputs, time, (&test, &sizes));
     listen_no_more().map_err(|e| environment(e.to_string()))?;
     if asked_by_signal() {
         return Err(environment("interrupted by a signal; the calibration is ended".into()));
@@ -87,13 +82,12 @@ pub(super) fn calibrate(
 /// How often each size is measured: one slow run of the smallest would tilt the fit, so the fastest of each counts.
 const REPEATS: usize = 3;
 
-/// The runs of `dat`, in a folder of their own.
+/// The runs of a test at several sizes.
 fn runs(
     flags: &PlanFlags,
     inputs: &Inputs,
-    dir: &Passing,
     time: f64,
-    dat: &str,
+    (test, sizes): (&TestParams, &[usize]),
 ) -> Result<Vec<Sample>, Refusal> {
     let environment = |text: String| Refusal(Exit::Environment, text);
     let program = flags.program.clone().map_or_else(template::own_program, Ok)?;
@@ -105,7 +99,7 @@ fn runs(
     let words = template::words(&launcher, ranks as usize, each, threads as usize);
     tell!("skt-hpl plan: measuring for about {}", show_seconds(time));
     let mut command = template::command(&words, &program, threads as usize)?;
-    template::run_this(&mut command, dir.path(), dat).map_err(environment)?;
+    template::run_this(&mut command, test, sizes);
     command.args(["--threads", &threads.to_string()]);
     let mut job =
         UnderWay::start(&mut command).map_err(|error| template::cannot_start(&command, &error))?;

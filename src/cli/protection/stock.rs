@@ -99,6 +99,7 @@ impl<'a> Guardian<'a> {
             storage_gone: None,
             rounding: rounding.to_owned(),
             finished: Vec::new(),
+            warned: Cell::new(false),
             arrival,
             host,
             leader: leader[0] as usize,

@@ -506,8 +506,8 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         None => None,
         Some((settings, ground)) => {
             let rounding = &run.common.rounding;
-            let begun = kept.story.begun;
-            match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), begun) {
+            let story = &kept.story;
+            match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), story) {
                 Ok(guardian) => Some(guardian),
                 // All that is left to do is to remove it.
                 Err(ended) if kept.story.verdict.is_some() => {

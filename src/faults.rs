@@ -172,6 +172,11 @@ points! {
     FetchHalf = "fetch-half",
     /// All of it is in the workspace; no save in memory has been made of it yet.
     FetchEnd = "fetch-end",
+    /// Where a start removes from storage what nobody needs: an epoch has lost its manifest, if it had one.
+    TidyHalf = "tidy-half",
+    /// The run goes on from an epoch on storage, and what nobody needs there is removed, as far as that is for this rank to do;
+    /// no save in memory has been made of it yet.
+    Tidied = "tidied",
     /// Half of the checkpoint is copied back.
     RestoreHalf = "restore-half",
     /// A is restored, the header still says recovering.

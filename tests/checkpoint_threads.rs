@@ -300,7 +300,7 @@ fn forward() -> Vec<Point> {
 
 fn second_level() -> Vec<Point> {
     let to = Point::between(Point::StreamBegin, Point::Pruned);
-    [to, Point::between(Point::FetchBegin, Point::FetchEnd)].concat()
+    [to, Point::between(Point::FetchBegin, Point::Tidied)].concat()
 }
 
 /// Points of a recovery.

@@ -52,6 +52,7 @@ impl Probe<'_> {
             results: None,
             fresh_run: new_run().max(stock.latest_run().unwrap_or(0) + 1),
             in_place: false,
+            read_only: false,
             damaged: stock.damaged,
             shelf,
         }))
@@ -145,7 +146,7 @@ impl Probe<'_> {
         let seconds = self.timed(|| again = Some(self.start()));
         let started = again.expect("timed() calls it")?;
         match &started.origin {
-            Origin::Restored(r) if r.fetched => {}
+            Origin::Restored(r) if r.fetched.is_some() => {}
             other => return Err(format!("it came back from elsewhere: {other:?}")),
         }
         if started.a.words().first().copied() != before {

@@ -41,6 +41,8 @@ pub(super) enum What {
         keep: Vec<Key>,
     },
     Settle(Box<Settle>),
+    /// To leave word that a start goes on from this epoch, and to tell how many did before it.
+    SetOut(Key),
     /// To remove this position's part of an epoch that comes to nothing.
     Withdraw(Key),
     /// To show that a helper can be had.
@@ -68,10 +70,11 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    fn run_at(&self, shelf: &Shelf, flow: &Flow) -> Result<(), Stopped> {
+    /// By the helper of position `who`.
+    fn run_at(&self, shelf: &Shelf, who: usize, flow: &Flow) -> Result<(), Stopped> {
         // First the room, which the claim may lack.
         let keep: Vec<Key> = self.whole.iter().map(About::key).chain(self.next).collect();
-        shelf.tidy(&keep, flow)?;
+        shelf.tidy(&keep, who, flow)?;
         let claimed = shelf.claim().map_err(failed)?;
         // What this launch itself has left there counts.
         if let Some(counting) = &self.results
@@ -88,8 +91,8 @@ impl Settle {
         }
         match &self.from {
             _ if self.two => Ok(()),
-            Some(from) => shelf.outdate_but(from.key(), self.run, flow),
-            None => shelf.outdate(&self.whole, flow),
+            Some(from) => shelf.outdate_but(from.key(), self.run, who, flow),
+            None => shelf.outdate(&self.whole, who, flow),
         }
     }
 }
@@ -162,7 +165,8 @@ impl Errand {
                 shelf.prune_but(keep, *position as usize, flow)?;
                 Ok(0)
             }
-            What::Settle(settle) => settle.run_at(shelf, flow).map(|()| 0),
+            What::Settle(settle) => settle.run_at(shelf, *position as usize, flow).map(|()| 0),
+            What::SetOut(key) => Ok(shelf.set_out_from(*key).into()),
             What::Withdraw(key) => {
                 hit(Point::PruneHalf, *position as usize);
                 shelf.withdraw(*key, *position);
@@ -177,7 +181,11 @@ impl Errand {
         match &self.what {
             What::Write(file) => self.shelf.withdraw(file.about.key(), self.position),
             What::List(list) => self.shelf.withdraw_manifest(list.about.key()),
-            What::MakeRoom { .. } | What::Settle(_) | What::Withdraw(_) | What::Nothing => {}
+            What::MakeRoom { .. }
+            | What::Settle(_)
+            | What::SetOut(_)
+            | What::Withdraw(_)
+            | What::Nothing => {}
         }
     }
 

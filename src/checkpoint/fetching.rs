@@ -20,7 +20,7 @@ use super::save::Checkpointer;
 use super::saved::{row_is_sound, state_of};
 use super::terms::{Config, Test};
 use super::transfer::{Coming, send_file};
-use super::world::World;
+use super::world::{NOTHING, World};
 use crate::faults::{Point, hit};
 use crate::memory::Region;
 use crate::memory::header::Doing;
@@ -306,6 +306,8 @@ pub(super) struct Fetched {
     pub rebuilt: Vec<usize>,
     /// What was wrong with files, by position.
     pub wrong: Vec<(usize, String)>,
+    /// Starts before this one that went on from the same epoch there.
+    pub starts: u32,
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
@@ -320,17 +322,20 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     ) -> Result<Fetched, String> {
         let me = self.position();
         self.tick(Doing::Recovering, about.boundary as usize);
+        let starts = self.set_out(about);
         hit(Point::FetchBegin, me);
-        let fetched = match way {
+        let mut fetched = match way {
             Way::Shared => self.read_own(storage, about, a)?,
             Way::Apart(apart) => {
                 self.bring_together((storage, about), apart, a, make_group, pool)?
             }
         };
+        fetched.starts = starts;
         hit(Point::FetchEnd, me);
         if let Some(level2) = &mut self.level2 {
             level2.settle_first(&self.header.id, Some(about), || self.world.attend());
         }
+        hit(Point::Tidied, me);
         match self.scheme.method {
             // Where it came from is whole.
             Method::Disk => self.adopt(about),
@@ -340,6 +345,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
         }
         Ok(fetched)
+    }
+
+    /// How many starts went on from an epoch on storage before this one, as it does: as any DIR tells.
+    fn set_out(&mut self, about: &About) -> u32 {
+        let Self { level2, world, .. } = self;
+        let mine = level2.as_mut().map_or(0, |l| l.set_out(about.key(), || world.attend()));
+        (NOTHING - world.least(&[NOTHING - u64::from(mine)])[0]) as u32
     }
 
     fn read_own(
@@ -460,7 +472,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             // Between the rows of what the first save writes there may be words that it does not write.
             parity.fill(0);
             let (state, wrong) = (state_of(&state), apart.wrong);
-            return Ok(Fetched { state, rebuilt, wrong });
+            return Ok(Fetched { state, rebuilt, wrong, starts: 0 });
         }
     }
 }

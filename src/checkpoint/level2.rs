@@ -72,6 +72,8 @@ pub struct Storage {
     pub fresh_run: u128,
     /// This launch has lost ranks and goes on in place; the same on every rank.
     pub in_place: bool,
+    /// What lies there may be gone on from, but nothing is put there; the same on every rank.
+    pub read_only: bool,
 }
 
 /// So much time, unless something else is asked for, lies between epochs that go to storage, seconds: it is for what takes all
@@ -120,6 +122,8 @@ pub(super) struct Level2 {
     believed: Vec<About>,
     /// Something has come to nothing since it was looked for what is left over, and may have left something.
     untidy: bool,
+    /// The epoch on storage that the run goes on from, as long as what is left over beside that has not been removed.
+    from: Option<About>,
     /// The epoch that ranks have waited for, and that is there: without helpers, or at a stop.
     brought: Option<EpochId>,
     /// Helpers that were given up and have not noticed yet, this second level's or one's before it in this process.
@@ -195,6 +199,7 @@ impl Level2 {
             manifest: None,
             believed,
             untidy: true,
+            from: None,
             brought: None,
             stuck,
             leaving: Vec::new(),
@@ -339,29 +344,56 @@ impl Level2 {
         (from, next): (Option<&About>, Option<Key>),
         attend: impl Fn(),
     ) {
-        if !std::mem::take(&mut self.untidy) || self.lists.is_empty() {
+        self.from = from.cloned().or(self.from.take());
+        self.stuck.retain(|task| !task.is_over());
+        // Another helper would only get stuck beside one that is.
+        if !self.untidy || self.lists.is_empty() || !self.stuck.is_empty() {
             return;
         }
-        let (from, whole, own) = (from.cloned(), self.believed.clone(), !self.is_shared());
+        let (from, whole, own) = (self.from.clone(), self.believed.clone(), !self.is_shared());
         // The checkpoints of method disk take turns.
         let two = self.alone.is_some();
         // Later ones are this launch's own.
-        let results = self.storage.results.take();
+        let results = self.storage.results.clone();
         let (run, test) = (id.run, id.test);
         let settle = Settle { run, test, from, whole, next, own, two, results };
         let task = self.send(What::Settle(Box::new(settle))).within(patience);
         // At once: who leaves at a loss takes care of it. What comes of it, the next epoch will tell.
         self.stuck.push(task);
         let task = self.stuck.last_mut().expect("it is there");
-        task.wait_and(attend);
+        let done = task.wait_and(attend) == State::Done;
         task.give_up();
+        // Where it was cut off the next epoch begins with it.
+        self.untidy = !done;
+        if done {
+            self.from = None;
+            self.storage.results = None;
+        }
     }
 
     /// The same at the start of a test, when nobody refuses it any more, and before the first save where the run goes on `from`
     /// an epoch on storage: a start after that goes on from memory, and knows nothing of files that could not be read.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
-        let patience = if self.storage.in_place { MOVES } else { PATIENCE };
-        self.settle(patience, id, (from, None), attend);
+        self.settle(self.patience_at_start(), id, (from, None), attend);
+    }
+
+    fn patience_at_start(&self) -> Duration {
+        if self.storage.in_place { MOVES } else { PATIENCE }
+    }
+
+    /// Whoever lists files leaves word there that this start goes on from an epoch. How many did before it; none on other ranks,
+    /// and where that cannot be told.
+    pub(super) fn set_out(&mut self, key: Key, attend: impl Fn()) -> u32 {
+        if self.lists.is_empty() {
+            return 0;
+        }
+        let task = self.send(What::SetOut(key)).within(self.patience_at_start());
+        self.stuck.push(task);
+        let task = self.stuck.last_mut().expect("it is there");
+        task.wait_and(attend);
+        task.give_up();
+        let told = self.stuck.pop_if(|task| task.is_over()).and_then(|task| task.end().ok());
+        told.map_or(0, |before| u32::try_from(before).unwrap_or(u32::MAX))
     }
 
     /// A helper sets out. What it does takes little of a processor.
@@ -830,6 +862,7 @@ mod tests {
             results: None,
             fresh_run: 1,
             in_place: false,
+            read_only: false,
         };
         let depot = Depot::new(Store::Posix, "t-level2-hangs").unwrap();
         Level2::new(storage, &depot, (&[0], 1), 0, false)

@@ -204,7 +204,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             rebuilt: recovery.lost.clone(),
             damaged: Vec::new(),
             crowded: Vec::new(),
-            fetched: false,
+            fetched: None,
         })
     }
 }

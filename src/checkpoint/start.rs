@@ -433,7 +433,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             lease: Lease::default(),
             copies: [None; 2],
             started: Instant::now(),
-            level2: config.storage.clone().map(|storage| {
+            level2: config.storage.clone().filter(|storage| !storage.read_only).map(|storage| {
                 let seats = (&offers.seats[..], test.layout.working());
                 let disk = config.scheme.method == Method::Disk;
                 Level2::new(storage, &config.depot, seats, me, disk)
@@ -446,7 +446,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let asked = (&config, &test);
                 let best = (about, way);
                 let fetched = this.fetch_any(asked, best, offers, &mut a, &make_group, pool);
-                let (about, Fetched { state, rebuilt, wrong }) = fetched?;
+                let (about, Fetched { state, rebuilt, wrong, starts }) = fetched?;
                 Origin::Restored(Restored {
                     boundary: about.boundary as usize,
                     epoch: about.epoch,
@@ -454,7 +454,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     rebuilt,
                     damaged: [known.unusable(), wrong].concat(),
                     crowded,
-                    fetched: true,
+                    fetched: Some(starts),
                 })
             }
             Agreed::Nothing => {

@@ -102,8 +102,8 @@ pub struct Restored {
     /// Failure domains whose loss would now be more than a group survives, and how many members of one they hold:
     /// ranks took a lost node's place beside others of their group.
     pub crowded: Vec<(String, usize)>,
-    /// Whether it came from storage.
-    pub fetched: bool,
+    /// Where it came from storage: how many starts had gone on from the same epoch there before this one.
+    pub fetched: Option<u32>,
 }
 
 /// A protected test, ready to compute.

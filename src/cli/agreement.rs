@@ -47,8 +47,8 @@ pub struct Proposal {
     /// Whether these keep to processors of their own.
     pinned: bool,
     /// For each engine that may be taken, in order of preference: a digest of what the last bits of its results
-    /// depend on; 0 where this rank cannot run it.
-    rounding: [u64; CANDIDATES],
+    /// depend on; 0 where this rank cannot run it. None where it never computes: it takes whichever the others do.
+    rounding: Option<[u64; CANDIDATES]>,
     /// A digest of what started this rank: version and supervised run.
     launch: u64,
     refusal: Option<Ended>,
@@ -80,6 +80,8 @@ pub struct Agreed {
     /// Engines that compete, the best guess first.
     pub engines: Vec<Engine>,
     alike: bool,
+    /// Whether this rank may come to compute.
+    computes: bool,
     threads: (usize, usize),
     pinned: Extent,
 }
@@ -194,23 +196,27 @@ impl Verdict {
 }
 
 impl Proposal {
-    /// This rank's, for a run with such an engine; `run_id` is the supervised run's, if any.
+    /// This rank's, for a run with such an engine, in which it may come to compute; `run_id` is the supervised run's, if any.
     pub fn new(
         rank: usize,
-        choice: params::Engine,
+        (choice, computes): (params::Engine, bool),
         (threads, pinned): (usize, bool),
         run_id: Option<&str>,
     ) -> Self {
-        let names = Engine::candidates(choice);
-        let mut rounding = [0; CANDIDATES];
-        for (place, name) in rounding.iter_mut().zip(names) {
+        let digest_here = |name: &str| {
             let engine = Engine::named(name).filter(|_| !faults::lacks(name));
-            *place = engine.map_or(0, |engine| digest(&engine.identity()));
-        }
+            engine.map_or(0, |engine| digest(&engine.identity()))
+        };
+        let rounding = computes.then(|| {
+            let mut rounding = [0; CANDIDATES];
+            let names = Engine::candidates(choice);
+            rounding.iter_mut().zip(names).for_each(|(place, name)| *place = digest_here(name));
+            rounding
+        });
         let launch = format!("{} {}", env!("CARGO_PKG_VERSION"), run_id.unwrap_or_default());
         let launch = digest(&launch);
         let mut this = Self { rank, threads, pinned, rounding, launch, refusal: None };
-        if rounding.iter().all(|&digest| digest == 0) {
+        if rounding.is_some_and(|rounding| rounding.iter().all(|&digest| digest == 0)) {
             this.needs::<()>(Err(Ended::new(Exit::BadInput, Engine::refusal(choice))));
         }
         this
@@ -222,7 +228,7 @@ impl Proposal {
             rank,
             threads: 1,
             pinned: false,
-            rounding: [1; CANDIDATES],
+            rounding: Some([1; CANDIDATES]),
             launch: 1,
             refusal: None,
         }
@@ -251,8 +257,10 @@ impl Proposal {
         // What some have and some have not is neither all's nor nobody's.
         vote[5] = u64::from(self.pinned);
         vote[6] = u64::from(!self.pinned);
-        for (pair, digest) in vote[HEAD..].chunks_exact_mut(2).zip(self.rounding) {
-            pair.copy_from_slice(&[digest, TOP - digest]);
+        // Left as they are, they are no smaller than anybody's.
+        let votes = self.rounding.iter().flatten();
+        for (pair, digest) in vote[HEAD..].chunks_exact_mut(2).zip(votes) {
+            pair.copy_from_slice(&[*digest, TOP - digest]);
         }
         Vote(vote)
     }
@@ -272,21 +280,23 @@ pub fn agree(
         return Err(told_by(comm, refuser, proposal.refusal));
     }
     if !verdict.one_launch {
-        let odd = first_unlike_rank_0(comm, proposal.launch);
+        let odd = first_unlike_rank_0(comm, Some(proposal.launch));
         let why = "this rank is of another version of skt-hpl, or of another supervised run \
                    (SKT_RUN_ID), than rank 0; start all ranks from one program with one command";
         return Err(told_by(comm, odd, Some(Ended::new(Exit::Environment, why))));
     }
     let (names, alike) = verdict.competing(choice, protected);
-    let engine = |name: &str| Engine::named(name).expect("all ranks can run it");
-    let engines: Vec<Engine> = names.into_iter().map(engine).collect();
+    let made = Engine::made(choice);
+    let engine = |name: &&str| made.iter().copied().find(|engine| engine.name() == *name);
+    let engines: Vec<Engine> = names.iter().filter_map(engine).collect();
+    assert_eq!(engines.len(), names.len(), "all ranks are one program");
     if engines.is_empty() {
         // Each rank can run one, but not the same.
         let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
         return Err(told_by(comm, 0, Some(Ended::new(Exit::BadInput, why))));
     }
     let Verdict { threads, pinned, .. } = verdict;
-    Ok(Agreed { engines, alike, threads, pinned })
+    Ok(Agreed { engines, alike, computes: proposal.rounding.is_some(), threads, pinned })
 }
 
 /// All ranks together: `engines`, of those agreed on and the same everywhere, are the run's. Where it is protected all tests
@@ -295,7 +305,7 @@ pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams
     let identity = engines.told(tests.iter().cloned(), Engine::identity);
     let mut rounding = identity.clone().into_bytes();
     let differs = (!agreed.alike).then(|| {
-        let odd = first_unlike_rank_0(comm, digest(&identity));
+        let odd = first_unlike_rank_0(comm, agreed.computes.then(|| digest(&identity)));
         told_by(comm, odd, Some(Ended::new(Exit::Environment, identity))).why
     });
     comm.broadcast_bytes(&mut rounding, 0);
@@ -333,11 +343,12 @@ fn told_by(comm: &Comm, teller: usize, mine: Option<Ended>) -> Ended {
     serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
 }
 
-/// The first rank whose value is not rank 0's; there is one.
-fn first_unlike_rank_0(comm: &Comm, mine: u64) -> usize {
-    let mut first = [mine];
+/// The first rank with a value that is not rank 0's, which has one; there is such a rank.
+fn first_unlike_rank_0(comm: &Comm, mine: Option<u64>) -> usize {
+    let mut first = [mine.unwrap_or_default()];
     comm.broadcast(&mut first, 0);
-    let mut odd = [if first[0] == mine { TOP } else { comm.rank() as u64 }];
+    let unlike = mine.is_some_and(|mine| mine != first[0]);
+    let mut odd = [if unlike { comm.rank() as u64 } else { TOP }];
     comm.all_reduce(&mut odd, Reduce::Min);
     odd[0] as usize
 }
@@ -360,6 +371,7 @@ mod tests {
     fn proposal(rank: usize, threads: usize, first: [u64; 2], launch: u64) -> Proposal {
         let mut rounding = [0; CANDIDATES];
         rounding[..2].copy_from_slice(&first);
+        let rounding = Some(rounding);
         Proposal { rank, threads, pinned: threads == 2, rounding, launch, refusal: None }
     }
 
@@ -393,8 +405,11 @@ mod tests {
                 let refuser = ranks.iter().position(|r| r.refusal.is_some());
                 assert_eq!(verdict.refuser, refuser, "{ranks:?}");
                 assert_eq!(verdict.one_launch, ranks.iter().all(|r| r.launch == ranks[0].launch));
-                let runs = |i: usize| ranks.iter().all(|r| r.rounding[i] > 0);
-                let alike = |i: usize| ranks.iter().all(|r| r.rounding[i] == ranks[0].rounding[i]);
+                let digests = |rank: &Proposal| rank.rounding.unwrap();
+                let runs = |i: usize| ranks.iter().all(|r| digests(r)[i] > 0);
+                let alike = |i: usize| {
+                    ranks.iter().all(|r| r.rounding.unwrap()[i] == digests(&ranks[0])[i])
+                };
                 let bits = |keep: &dyn Fn(usize) -> bool| {
                     (0..CANDIDATES).map(|i| u16::from(keep(i)) << i).sum::<u16>()
                 };
@@ -441,6 +456,21 @@ mod tests {
         }
     }
 
+    /// One that the grid leaves over in every test.
+    #[test]
+    fn who_never_computes_has_no_say_in_the_engine() {
+        let idle = |rank| Proposal { rounding: None, ..proposal(rank, 1, [0, 0], 1) };
+        for digests in [[5, 7], [5, 0], [0, 7]] {
+            for other in [[5, 7], [6, 7], [0, 7]] {
+                let two = [proposal(0, 1, digests, 1), proposal(1, 1, other, 1)];
+                let with = [two[0].clone(), two[1].clone(), idle(2), idle(3)];
+                assert_eq!(all(&with), all(&two));
+            }
+        }
+        let new = |computes| Proposal::new(1, (params::Engine::Auto, computes), (1, false), None);
+        assert!(new(false).rounding.is_none() && new(true).rounding.is_some());
+    }
+
     #[test]
     fn of_several_wants_the_first_is_told() {
         let mut one = proposal(3, 1, [1, 1], 1);
@@ -480,7 +510,7 @@ mod tests {
                 let able = node.engines.iter().any(|own| own == name);
                 *place = if able { digest(identity) } else { 0 };
             }
-            Proposal { rounding, ..proposal(rank, 1, [0, 0], 1) }
+            Proposal { rounding: Some(rounding), ..proposal(rank, 1, [0, 0], 1) }
         };
         let pairs = kinds.iter().flat_map(|one| kinds.iter().map(move |other| [one, other]));
         for nodes in pairs {

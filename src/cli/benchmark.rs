@@ -110,8 +110,10 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let idle = bound.filter(|_| helper_cores.is_none()).and_then(|bound| bound.left_idle(comm));
     let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
     let (choice, run_id) = (loaded.settings.engine, own_run_id());
+    let pinned = pins::are_kept(&pins);
+    let may_compute = (choice, computes || turn);
     let mut proposal =
-        Proposal::new(comm.rank(), choice, (threads, pins::are_kept(&pins)), run_id.as_deref());
+        Proposal::new(comm.rank(), may_compute, (threads, pinned), run_id.as_deref());
     proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     proposal.needs(same_library(settings.blas.as_deref(), loaded.settings.blas.as_deref()));
@@ -129,7 +131,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let asked = (choice, protection.is_some());
     let common = agreement::agree(comm, proposal, asked).and_then(|agreed| {
         let tests: Vec<TestParams> = loaded.tests().collect();
-        let asked = contest::Asked { tests: &tests, computes };
+        let asked = contest::Asked { tests: &tests, computes, turns: turn };
         let (engines, told) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
         let common = agreement::settle(comm, agreed, engines, &tests);
         suits(&common, protection.is_some()).map(|()| (common, told))
@@ -506,8 +508,8 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         None => None,
         Some((settings, ground)) => {
             let rounding = &run.common.rounding;
-            let begun = kept.story.begun;
-            match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), begun) {
+            let story = &kept.story;
+            match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), story) {
                 Ok(guardian) => Some(guardian),
                 // All that is left to do is to remove it.
                 Err(ended) if kept.story.verdict.is_some() => {

@@ -23,6 +23,8 @@ pub struct Asked<'a> {
     pub tests: &'a [TestParams],
     /// Whether this rank has a place in the process grid when the run begins.
     pub computes: bool,
+    /// Whether others may come to have one.
+    pub turns: bool,
 }
 
 /// Between two looks of who does not measure whether the others are done.
@@ -30,12 +32,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What they tell it with.
 const TAG: i32 = 41;
 
-/// The ranks of a node that measure, by number there: those that compute, or all where none does.
-fn measuring(node: &Comm, computes: bool) -> Vec<usize> {
+/// The ranks of a node that measure, by number there: those that compute; where none does all, if their turn may come.
+fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
     let all = node.all_gather(&[u8::from(computes)]);
-    let some = all.contains(&1);
-    (0..all.len()).filter(|&rank| all[rank] == 1 || !some).collect()
+    let idle_measure = turns && !all.contains(&1);
+    (0..all.len()).filter(|&rank| all[rank] == 1 || idle_measure).collect()
 }
+
+/// The rate of whom nobody asks.
+const NO_SAY: u64 = i64::MAX as u64;
 
 /// The engines of the run's tests, of those that compete, and lines that say how it came to them. All ranks together, which all
 /// give the same tests and `competing`; all return alike, but for the rates in the lines, which are the slowest rank's
@@ -47,7 +52,7 @@ pub fn decide(
     competing: &[Engine],
     pool: &mut Pool,
 ) -> (Engines, Vec<String>) {
-    let Asked { tests, computes } = asked;
+    let Asked { tests, computes, turns } = asked;
     let first = competing[0];
     let mut work: BTreeMap<usize, f64> = BTreeMap::new();
     for test in tests {
@@ -57,7 +62,7 @@ pub fn decide(
     if competing.len() == 1 || work.is_empty() {
         return (Engines::new(first, Vec::new()), vec![format!("engine: {}", first.name())]);
     }
-    let ranks = measuring(node, computes);
+    let ranks = measuring(node, computes, turns);
     let places: Vec<Place> =
         work.keys().map(|&width| Place::here(width, pool.threads(), ranks.len())).collect();
     let file = choice::file();
@@ -69,14 +74,16 @@ pub fn decide(
     let recalled = |place: &Place| -> Vec<u64> {
         let found = file.as_ref().filter(|_| node.rank() == 0);
         let found = found.and_then(|file| choice::recall(file, place, competing));
-        found.map_or(vec![0; competing.len()], order)
+        let unknown = if ranks.is_empty() { NO_SAY } else { 0 };
+        found.map_or(vec![unknown; competing.len()], order)
     };
     let mut slowest: Vec<u64> = places.iter().flat_map(recalled).collect();
     node.broadcast(&mut slowest, 0);
     comm.all_reduce(&mut slowest, Reduce::Min);
     // Threads may differ from rank to rank.
-    let mut worth: Vec<u64> =
-        work.values().map(|work| u64::from(work / pool.threads() as f64 > WORTH)).collect();
+    let may_compute = computes || turns;
+    let is_worth = |work: &f64| may_compute && work / pool.threads() as f64 > WORTH;
+    let mut worth: Vec<u64> = work.values().map(|work| u64::from(is_worth(work))).collect();
     comm.all_reduce(&mut worth, Reduce::Max);
     let each = || places.iter().zip(&worth);
     let wanted: Vec<usize> = (each().zip(slowest.chunks(competing.len())))
@@ -113,15 +120,17 @@ pub fn decide(
                 }
                 rates
             } else {
-                // Its cores are the others', who are measured by them: it sleeps.
-                node.await_word(ranks[0], TAG, LOOK_EVERY);
-                node.recv::<u8>(&mut [], ranks[0], TAG);
-                vec![i64::MAX as u64; competing.len()]
+                if let Some(&first) = ranks.first() {
+                    // Its cores are the others', who are measured by them: it sleeps.
+                    node.await_word(first, TAG, LOOK_EVERY);
+                    node.recv::<u8>(&mut [], first, TAG);
+                }
+                vec![NO_SAY; competing.len()]
             };
             node.all_reduce(&mut rates, Reduce::Min);
             let names = competing.iter().map(|engine| engine.name().to_owned());
             let of_node: choice::Rates = names.zip(rates.clone()).collect();
-            let keeps = file.as_ref().filter(|_| node.rank() == 0);
+            let keeps = file.as_ref().filter(|_| node.rank() == 0 && !ranks.is_empty());
             // Nodes may share a home, and thousands of them would write the same file at once: so the first one remembers before
             // the others look whether it is there.
             if let Some(file) = keeps.filter(|_| comm.rank() == 0) {

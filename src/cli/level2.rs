@@ -12,7 +12,7 @@ use crate::checkpoint::level2::{Storage, patiently_for};
 use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;
 use crate::checkpoint::plan::Helpers;
-use crate::checkpoint::protocol::Trace;
+use crate::checkpoint::protocol::{Method, Trace};
 use crate::comm::Comm;
 use crate::input::settings;
 use crate::outcome;
@@ -39,6 +39,8 @@ pub struct Level2<'a> {
     files: Vec<Files>,
     /// What lay there when the run began; the same on every rank.
     pub stock: Stock,
+    /// Why nothing can be put there, where what lies there can be read; the same on every rank.
+    pub unwritable: Option<String>,
     /// The first test of this start that storage was asked about. What lay there counts for that one alone, on all ranks, whether
     /// they have a part in it or not: later ones cannot have left anything.
     first: Cell<Option<u32>>,
@@ -66,6 +68,9 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
 impl<'a> Level2<'a> {
     /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there, unless the run begins `anew`; nobody
     /// waits longer than `patience` for storage that hangs. `tests` are the digests of the run's tests. All ranks together.
+    ///
+    /// Where a DIR cannot be written in, nobody can be shown to see the same; what lies there can be gone on from all the same,
+    /// for whoever reads looks at whose it is.
     pub fn open(
         (comm, node): (&Comm, &Comm),
         settings: &'a settings::Protection,
@@ -100,11 +105,29 @@ impl<'a> Level2<'a> {
                 if mine { patiently_for(patience, move |_| with(&shelf, &token)) } else { Ok(()) };
             unanimous(comm, found.map_err(ended))
         };
-        look(|shelf, _| shelf.check(), leads)?;
-        look(Shelf::prepare, first)?;
-        match sight {
-            Sight::Shared => look(Shelf::sees, leads)?,
-            Sight::Node => look(Shelf::is_apart, leads)?,
+        // What refuses to be written in may be read; what hangs may not.
+        let refusal = |with: fn(&Shelf, &str) -> Result<(), String>,
+                       mine: bool|
+         -> Result<Option<Ended>, Ended> {
+            let (shelf, token) = (shelf.clone(), token.clone());
+            let told = match mine {
+                true => patiently_for(patience, move |_| Ok(with(&shelf, &token).err())),
+                false => Ok(None),
+            };
+            let told = unanimous(comm, told.map_err(ended))?.map(ended);
+            Ok(unanimous(comm, told.map_or(Ok(()), Err)).err())
+        };
+        look(|shelf, _| shelf.is_there(), leads)?;
+        let unwritable = match refusal(|shelf, _| shelf.check(), leads)? {
+            None => refusal(Shelf::prepare, first)?,
+            refused => refused,
+        };
+        let must_write = anew || settings.scheme.method == Method::Disk;
+        match (&unwritable, sight) {
+            (Some(refused), _) if must_write => return Err(refused.clone()),
+            (Some(_), _) => {}
+            (None, Sight::Shared) => look(Shelf::sees, leads)?,
+            (None, Sight::Node) => look(Shelf::is_apart, leads)?,
         }
         let found = first.then(|| {
             if anew {
@@ -147,6 +170,13 @@ impl<'a> Level2<'a> {
             Sight::Shared => stocks.swap_remove(0).1,
             Sight::Node => Stock::merged(stocks, known.in_memory),
         };
+        if let Some(refused) = &unwritable
+            && stock.whole.is_empty()
+            && stock.results.is_empty()
+        {
+            return Err(refused.clone());
+        }
+        let unwritable = unwritable.map(|refused| refused.why);
         if stock.sights.iter().any(|other| *other != sight) {
             let (was, is) = match sight {
                 Sight::Shared => ("node", "shared"),
@@ -177,7 +207,7 @@ impl<'a> Level2<'a> {
             (seats, files) = (Vec::new(), Vec::new());
         }
         let first = Cell::new(None);
-        Ok(Some(Self { settings: level2, shelf, seat, seats, files, stock, first }))
+        Ok(Some(Self { settings: level2, shelf, seat, seats, files, stock, unwritable, first }))
     }
 
     /// The run comes to test `number`. All ranks together.
@@ -259,6 +289,7 @@ impl<'a> Level2<'a> {
             results: Some(Counting { results: self.counting(finished), first }),
             fresh_run,
             in_place,
+            read_only: self.unwritable.is_some(),
         }
     }
 

@@ -59,6 +59,10 @@ pub struct Story {
     pub has_lost: bool,
     /// The run has begun: from now on its own memory is what is gone on from, whatever `--restart` says.
     pub begun: bool,
+    /// The first test that was begun in this launch: what an earlier one has left of a test is of that one. Whether a later one
+    /// was begun since.
+    first: Option<usize>,
+    past_the_first: bool,
     /// The head has been told, and so many tests.
     pub head: bool,
     pub told: usize,
@@ -86,6 +90,8 @@ struct Answer {
     node: usize,
     cast: Cast,
     begun: bool,
+    first: Option<usize>,
+    past_the_first: bool,
     head: bool,
     told: usize,
     verdict: Option<Exit>,
@@ -164,10 +170,17 @@ pub fn play<T>(
 impl Story {
     /// The next test begins, or the same is gone on with.
     pub fn comes_to(&mut self, test: usize) {
+        self.past_the_first |= *self.first.get_or_insert(test) != test;
         if self.cast.test != test {
             self.cast = Cast { test, ..Cast::default() };
             (self.losses, self.losses_before) = (0, 0);
         }
+    }
+
+    /// Whether nothing is left to be done of the first test that was begun in this launch, `finished` where memory has its
+    /// result.
+    pub fn is_past_the_first(&self, finished: impl Fn(usize) -> bool) -> bool {
+        self.past_the_first || self.first.is_some_and(finished)
     }
 
     /// All ranks tell each other what they know, and know the same from then on. `node` is the first rank on this one's;
@@ -187,6 +200,8 @@ impl Story {
             node,
             cast: self.cast.clone(),
             begun: self.begun,
+            first: self.first,
+            past_the_first: self.past_the_first,
             head: self.head,
             told: self.told,
             verdict: self.verdict,
@@ -203,6 +218,8 @@ impl Story {
             .map(|told| serde_json::from_slice(told).expect("ranks of one run are one program"))
             .collect();
         self.begun = answers.iter().any(|a| a.begun);
+        self.first = answers.iter().find_map(|a| a.first);
+        self.past_the_first = answers.iter().any(|a| a.past_the_first);
         self.head = answers.iter().any(|a| a.head);
         self.told = answers.iter().map(|a| a.told).max().unwrap_or(0);
         self.verdict = answers.iter().find_map(|a| a.verdict);
@@ -377,7 +394,10 @@ mod tests {
         story.cast.position = Some(3);
         story.comes_to(0);
         assert_eq!((story.losses, story.cast.position), (2, Some(3)));
+        assert!(!story.is_past_the_first(|_| false) && story.is_past_the_first(|test| test == 0));
         story.comes_to(1);
         assert_eq!((story.losses, story.cast.position), (0, None));
+        assert!(story.is_past_the_first(|_| false));
+        assert!(!Story::default().is_past_the_first(|_| true), "nothing was begun");
     }
 }

@@ -27,8 +27,8 @@ pub struct Hold {
 }
 
 impl Depot {
-    /// Takes a position for this process, whether there is memory or not. Waits for a process that is ending;
-    /// one that lives on is an error that names it.
+    /// Takes a position for this process, whether there is memory or not. Waits for a process that is ending, as long as it gets
+    /// on with that; one that lives on, or is stuck in the kernel, is an error that names it.
     pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
         self.hold_with(position, UNTIL_IT_HAS_ENDED)
     }
@@ -214,19 +214,88 @@ mod tests {
         shell.spawn().unwrap()
     }
 
-    /// Ends all that attend there.
-    fn end_helpers(of: &Depot) {
-        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let variable = format!("T_HOLD_HELPS={}\0", of.job());
+    /// All that attend there, and the shells that have started them.
+    fn helpers_of(depot: &Depot) -> Vec<u32> {
+        let variable = format!("T_HOLD_HELPS={}\0", depot.job());
+        let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            if String::from_utf8_lossy(&environ).contains(&variable) {
-                let pid = entry.file_name().to_str().unwrap().parse().unwrap();
-                let _ = nix::sys::signal::kill(
-                    nix::unistd::Pid::from_raw(pid),
-                    nix::sys::signal::Signal::SIGKILL,
-                );
+            let its = String::from_utf8_lossy(&environ).contains(&variable);
+            its.then(|| entry.file_name().to_str()?.parse().ok())?
+        });
+        all.collect()
+    }
+
+    fn end_helpers(of: &Depot) {
+        for pid in helpers_of(of) {
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid as i32),
+                nix::sys::signal::Signal::SIGKILL,
+            );
+        }
+    }
+
+    /// Ends a process, which gets no further than to the beginning of its end, as one does that the kernel takes apart, until
+    /// `let_end`; both by one thread.
+    fn begin_end(pid: u32) {
+        let pid = pid as libc::pid_t;
+        let no = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: traces a process that this test has started, and that ends by `let_end`.
+        unsafe {
+            let options = libc::PTRACE_O_TRACEEXIT as usize as *mut libc::c_void;
+            assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid, no, options), 0);
+            assert_eq!(libc::kill(pid, libc::SIGTERM), 0);
+            let mut status = 0;
+            // First the signal's delivery, which is let through, then the stop on the way out.
+            loop {
+                assert_eq!(libc::waitpid(pid, &mut status, libc::__WALL), pid);
+                assert!(libc::WIFSTOPPED(status), "{status:x}");
+                if status >> 16 == libc::PTRACE_EVENT_EXIT {
+                    break;
+                }
+                let signal = libc::WSTOPSIG(status) as usize as *mut libc::c_void;
+                assert_eq!(libc::ptrace(libc::PTRACE_CONT, pid, no, signal), 0);
             }
         }
+    }
+
+    fn let_end(pid: u32) {
+        let no = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: `begin_end` has stopped it.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, pid as libc::pid_t, no, no) };
+    }
+
+    /// One that was killed amid a call to storage that does not answer keeps nobody from its position, but other helpers.
+    #[test]
+    fn a_helper_whose_end_does_not_come_is_passed_by() {
+        let depot = depot("stuck");
+        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
+        let mut shell = helper(&depot, false);
+        let stray = loop {
+            let attends = |pid: &u32| has_lock("POSIX", *pid);
+            match helpers_of(&depot).into_iter().find(attends) {
+                Some(pid) => break pid,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        begin_end(stray);
+        let soon = Duration::from_millis(50);
+        assert!(matches!(depot.hold_with(0, soon), Err(MemoryError::InUse { .. })));
+        let (tell, told) = mpsc::channel();
+        let comes = depot.clone();
+        std::thread::spawn(move || tell.send(comes.hold(0)).unwrap());
+        let hold = told.recv_timeout(Duration::from_secs(60)).expect("waits for ever").unwrap();
+        let mut own = helper(&depot, true);
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(own.try_wait().unwrap().is_none() && !has_lock("POSIX", own.id()));
+        let_end(stray);
+        shell.wait().unwrap();
+        while !has_lock("POSIX", own.id()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        own.kill().unwrap();
+        own.wait().unwrap();
+        drop(hold);
+        depot.clean().unwrap();
     }
 
     /// A rank that comes back waits for what a rank before it had started, and names it if it stays.
@@ -283,33 +352,14 @@ mod tests {
     fn a_holder_that_is_ending_is_waited_for() {
         let depot = depot("ending");
         let mut child = holder(&depot);
-        let pid = child.id() as libc::pid_t;
-        let no = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: traces a child of this thread, which ends below.
-        unsafe {
-            let options = libc::PTRACE_O_TRACEEXIT as usize as *mut libc::c_void;
-            assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid, no, options), 0);
-            assert_eq!(libc::kill(pid, libc::SIGTERM), 0);
-            let mut status = 0;
-            // First the signal's delivery, which is let through, then the stop on the way out.
-            loop {
-                assert_eq!(libc::waitpid(pid, &mut status, libc::__WALL), pid);
-                assert!(libc::WIFSTOPPED(status), "{status:x}");
-                if status >> 16 == libc::PTRACE_EVENT_EXIT {
-                    break;
-                }
-                let signal = libc::WSTOPSIG(status) as usize as *mut libc::c_void;
-                assert_eq!(libc::ptrace(libc::PTRACE_CONT, pid, no, signal), 0);
-            }
-        }
+        begin_end(child.id());
         let soon = Duration::from_millis(50);
         assert!(matches!(depot.clean_within(soon), Err(MemoryError::InUse { .. })));
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| tell.send(depot.hold(0).map(drop)).unwrap());
             let early = told.recv_timeout(Duration::from_millis(400));
-            // SAFETY: the child stopped above.
-            unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, no, no) };
+            let_end(child.id());
             assert!(early.is_err(), "not waited for: {early:?}");
             told.recv().unwrap().unwrap();
         });

@@ -5,9 +5,15 @@
 //! work.
 //!
 //! A rank that is killed lets go of its lock only when the kernel has taken back all of its memory, which for
-//! hundreds of gigabytes takes many seconds. Whoever comes next waits for that as long as it takes; a process
+//! hundreds of gigabytes takes many seconds. Whoever comes next waits for that as long as the kernel is at it; a process
 //! that lives on is refused at once, by name. Called by `depot`. What /proc says is judged by pure functions.
+//!
+//! A process that was killed amid a call of the kernel ends only when that comes back, which from storage that does not answer it
+//! may never do. Such a one takes no time of any processor, by which it is known, and is waited for no longer. A rank has the
+//! position all the same, so whoever comes is refused. A helper only ever reads its rank's memory, and does nothing more of its
+//! own: the position is taken in spite of it, but no other helper begins there before it has gone (`take_second`).
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
@@ -22,8 +28,13 @@ use super::header;
 use super::region::MemoryError;
 use super::stat::Stat;
 
-/// How long a process that is ending may take: as long as it will.
+/// How long a process that is ending may take: as long as it will, where it gets on.
 pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
+
+/// How long a rank that is ending may take no time of any processor before it is stuck, and how long a helper: to wait for that
+/// longer than it needs is of no use to anybody.
+const RANK_IS_STUCK_AFTER: Duration = Duration::from_secs(60);
+const HELPER_IS_STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// How long somebody who cannot be seen may be ending. Whoever lives gives a sign of life sooner than that.
 const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -39,7 +50,27 @@ enum Holder {
     Asker,
     /// A process that was killed or has ended, and is being taken apart.
     Ending(u32),
+    /// The same of a helper that its rank has left behind.
+    EndingHelper(u32),
+    /// A rank that would end if the kernel let go of it.
+    Stuck(u32),
     Living(u32),
+}
+
+/// Since when a process that is ending has taken no time of any processor.
+struct Still {
+    pid: u32,
+    ran: Option<u64>,
+    since: Instant,
+}
+
+impl Still {
+    /// For how long that is so now, of whoever ends; `ran` is what the kernel says of it.
+    fn of(before: &mut Option<Self>, pid: u32, ran: Option<u64>, now: Instant) -> Duration {
+        let same = before.take_if(|still| (still.pid, still.ran) == (pid, ran));
+        let still = before.insert(same.unwrap_or(Self { pid, ran, since: now }));
+        now.duration_since(still.since)
+    }
 }
 
 /// Takes the lock, or says who has it. Whoever has it and is ending has so much time for that.
@@ -48,7 +79,9 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
     let mut told = false;
     let pause = |holder: &Holder| {
         let whom = match holder {
-            Holder::Ending(pid) => Some(format!("process {pid}, which is ending,")),
+            Holder::Ending(pid) | Holder::EndingHelper(pid) => {
+                Some(format!("process {pid}, which is ending,"))
+            }
             Holder::Unseen => Some(format!("{UNSEEN}, for a minute,")),
             _ => None,
         };
@@ -59,8 +92,17 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let mut first_beat = None;
+    let (mut first_beat, mut still) = (None, None);
+    // A helper that is stuck, and not waited for any longer.
+    let passed = Cell::new(None);
     let who = || match holder(file) {
+        Holder::Ending(pid) if stands(&mut still, pid) >= RANK_IS_STUCK_AFTER => Holder::Stuck(pid),
+        Holder::EndingHelper(pid) => {
+            if stands(&mut still, pid) >= HELPER_IS_STUCK_AFTER {
+                passed.set(Some(pid));
+            }
+            Holder::EndingHelper(pid)
+        }
         // Whether it is ending is nowhere to be read; but whoever is does not get on.
         Holder::Unseen => {
             let beat = beat(file);
@@ -72,13 +114,23 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
         seen => seen,
     };
     let waits = |holder: &Holder| match holder {
-        Holder::Ending(_) => began.elapsed() < patience,
+        Holder::Ending(_) | Holder::EndingHelper(_) => began.elapsed() < patience,
         Holder::Unseen => began.elapsed() < patience.min(UNSEEN_ENDS_WITHIN),
         _ => false,
     };
-    try_until(|| try_lock(file), who, pause, waits).map_err(|holder| {
+    let taken = try_until(|| try_lock(file, passed.get()), who, pause, waits);
+    if let (Ok(()), Some(pid)) = (&taken, passed.get()) {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skt-hpl: {name}: {}, a helper that was killed, {STUCK}. It is waited for no longer: it only reads this memory. \
+             Nothing of it goes to storage by another such helper until it has ended",
+            described(pid)
+        );
+    }
+    taken.map_err(|holder| {
         let by = match holder {
-            Holder::Living(pid) | Holder::Ending(pid) => described(pid),
+            Holder::Living(pid) | Holder::Ending(pid) | Holder::EndingHelper(pid) => described(pid),
+            Holder::Stuck(pid) => format!("{}, which was killed and {STUCK}", described(pid)),
             Holder::Unseen | Holder::UnseenAlive | Holder::Asker => UNSEEN.into(),
         };
         MemoryError::InUse { name: name.into(), by }
@@ -86,6 +138,13 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
 }
 
 const UNSEEN: &str = "a process that cannot be seen from here";
+
+const STUCK: &str = "is stuck in the kernel, in storage that does not answer, say: it ends when that does, or with its node";
+
+/// For how long a process that is ending has stood still.
+fn stands(still: &mut Option<Still>, pid: u32) -> Duration {
+    Still::of(still, pid, Stat::of(pid).and_then(|stat| stat.ran()), Instant::now())
+}
 
 /// The signs of life of whoever works under that head, counted; None where nothing was ever put there.
 fn beat(file: &File) -> Option<[u8; 8]> {
@@ -112,7 +171,11 @@ fn try_until(
         let cost = match now {
             _ if waits(&now) => 0,
             // Seen more than once: it may have let go, or begun to end, while we looked.
-            Holder::Ending(_) | Holder::Living(_) | Holder::UnseenAlive => ATTEMPTS / 4,
+            Holder::Ending(_)
+            | Holder::EndingHelper(_)
+            | Holder::Stuck(_)
+            | Holder::Living(_)
+            | Holder::UnseenAlive => ATTEMPTS / 4,
             Holder::Unseen => ATTEMPTS / 20,
             Holder::Asker => 1,
         };
@@ -124,13 +187,14 @@ fn try_until(
     }
 }
 
-fn try_lock(file: &File) -> bool {
+/// `passed` is no obstacle.
+fn try_lock(file: &File, passed: Option<u32>) -> bool {
     // SAFETY: flock on a file we hold open. The kernel drops the lock when the process has ended.
     let lock = |how| unsafe { libc::flock(file.as_raw_fd(), how) == 0 };
     if !lock(libc::LOCK_EX | libc::LOCK_NB) {
         return false;
     }
-    let free = helper(file).is_none();
+    let free = helper(file).is_none_or(|pid| Some(pid) == passed);
     if !free {
         lock(libc::LOCK_UN);
     }
@@ -153,8 +217,8 @@ fn second() -> libc::flock {
 }
 
 /// This process, a helper of the rank that has the first lock, takes the second, until it closes any file of that name. Another
-/// helper of the same rank, which has not done yet what it was sent for before, is waited for as long as it takes: the rank has
-/// patience with this process, or ends it.
+/// helper of the same rank, which has not done yet what it was sent for before, is waited for as long as it takes, and so is one
+/// of a rank before it that is ending: the rank has patience with this process, or ends it.
 pub(super) fn take_second(file: &File, name: &str) -> Result<(), MemoryError> {
     loop {
         // SAFETY: a plain system call on a file we hold open.
@@ -165,7 +229,7 @@ pub(super) fn take_second(file: &File, name: &str) -> Result<(), MemoryError> {
         let by = match has_second(file) {
             // It has let go meanwhile.
             None if taken => continue,
-            Some(pid) if pid > 0 && is_sibling(pid) => {
+            Some(pid) if pid > 0 && (is_sibling(pid) || ends(pid) == Some(true)) => {
                 std::thread::sleep(BETWEEN_HELPERS);
                 continue;
             }
@@ -212,15 +276,15 @@ fn holder(file: &File) -> Holder {
         return Holder::Unseen;
     };
     let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
-    let first = locked_by(&locks, device, meta.ino());
-    match first.or_else(|| Some((helper(file)?, true))) {
+    let judged = |pid: u32, ending: fn(u32) -> Holder| match ends(pid) {
         None => Holder::Unseen,
+        Some(true) => ending(pid),
+        Some(false) => Holder::Living(pid),
+    };
+    match locked_by(&locks, device, meta.ino()) {
         Some((_, false)) => Holder::Asker,
-        Some((pid, true)) => match ends(pid) {
-            None => Holder::Unseen,
-            Some(true) => Holder::Ending(pid),
-            Some(false) => Holder::Living(pid),
-        },
+        Some((pid, true)) => judged(pid, Holder::Ending),
+        None => helper(file).map_or(Holder::Unseen, |pid| judged(pid, Holder::EndingHelper)),
     }
 }
 
@@ -364,6 +428,19 @@ mod tests {
         }
         assert_eq!(ends(std::process::id()), Some(false));
         assert_eq!(ends(u32::MAX / 2), None);
+    }
+
+    /// Whatever a process that ends has still to do takes time of a processor; one that takes none for long is stuck.
+    #[test]
+    fn who_gets_on_with_its_end_is_not_stuck() {
+        let began = Instant::now();
+        let mut still = None;
+        let mut stands = |pid, ran, second| {
+            let now = began + Duration::from_secs(second);
+            Still::of(&mut still, pid, Some(ran), now).as_secs()
+        };
+        let seen = [(7, 10, 0), (7, 10, 59), (7, 11, 60), (7, 11, 70), (8, 11, 71), (7, 11, 72)];
+        assert_eq!(seen.map(|(pid, ran, at)| stands(pid, ran, at)), [0, 59, 0, 10, 0, 0]);
     }
 
     #[test]

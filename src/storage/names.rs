@@ -8,6 +8,7 @@
 //!     run-<run>.test-<test>.epoch-<epoch>/  one epoch
 //!         p<position>                       a position's state, digests and matrix; where DIR is the node's own, its parity, too
 //!         manifest                          written last: without it the epoch was never whole
+//!         starts                            how many starts have gone on from it, if any have
 //! ```
 //! Where each node has a DIR of its own, its files are there and no others, and one manifest of any node says that the epoch
 //! was whole on all.
@@ -22,6 +23,7 @@ const ASIDE: &str = ".aside";
 pub const MANIFEST: &str = "manifest";
 pub const TOKEN: &str = "token";
 pub const OWNER: &str = "owner";
+pub const STARTS: &str = "starts";
 
 /// Stands in DIR for the name of the rank's failure domain.
 const DOMAIN: &str = "{domain}";

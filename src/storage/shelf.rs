@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Sight;
 use super::choice::{Results, Stock};
-use super::names::{self, Key, MANIFEST, OWNER, TOKEN};
+use super::names::{self, Key, MANIFEST, OWNER, STARTS, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped};
@@ -96,15 +96,22 @@ impl Shelf {
         &self.dir
     }
 
-    /// Whether DIR is a folder that this user can write in.
-    pub fn check(&self) -> Result<(), String> {
+    /// Whether DIR is a folder.
+    pub fn is_there(&self) -> Result<(), String> {
         let dir = self.dir.display();
         match fs::metadata(&self.dir) {
             Err(error) => Err(format!("--level2 {dir}: {error}")),
             Ok(meta) if !meta.is_dir() => Err(format!("--level2 {dir} is no folder")),
-            Ok(_) => access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK)
-                .map_err(|error| format!("--level2 {dir} cannot be written in: {error}")),
+            Ok(_) => Ok(()),
         }
+    }
+
+    /// Whether it is one that this user can write in.
+    pub fn check(&self) -> Result<(), String> {
+        self.is_there()?;
+        let dir = self.dir.display();
+        access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK)
+            .map_err(|error| format!("--level2 {dir} cannot be written in: {error}"))
     }
 
     /// Makes the job's folder and leaves a token that all nodes must find there. Whose token it is in the end where another node
@@ -219,6 +226,18 @@ impl Shelf {
         private_folder(&self.folder)?;
         write_whole(&self.folder.join(OWNER), format!("{start:032x}").as_bytes(), || {})?;
         Ok(Claimed::Now)
+    }
+
+    /// A start goes on from an epoch here, and leaves word of that: where all memory is lost before it saves anything, nothing
+    /// else knows of it. How many did so before it, as far as can be told: nothing but a count depends on it.
+    pub fn set_out_from(&self, key: Key) -> u32 {
+        let path = self.epoch(key).join(STARTS);
+        let before = read_sealed(&path).unwrap_or(0u32);
+        if self.is_held().is_ok() {
+            let text = record::seal(&before.saturating_add(1));
+            let _ = write_whole(&path, text.as_bytes(), || {});
+        }
+        before
     }
 
     fn must_be_held(&self) -> Result<(), Stopped> {
@@ -393,16 +412,16 @@ impl Shelf {
     }
 
     /// Removes epochs that were never completed, but for those to `keep`: no manifest here, and none elsewhere that is known of.
-    pub fn tidy(&self, keep: &[Key], flow: &Flow) -> Result<(), Stopped> {
+    pub fn tidy(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         let unfinished = |key: Key| {
             !keep.contains(&key) && matches!(self.epoch(key).join(MANIFEST).try_exists(), Ok(false))
         };
-        self.prune_where(unfinished, |_| {}, flow)
+        self.prune_where(unfinished, |_| hit(Point::TidyHalf, who), flow)
     }
 
     /// Removes what an epoch that has got further outdates, as whoever listed that one would have if it had not been cut off:
     /// every other one of its test that is listed here or is among the `whole`. There is to be room for two, not three.
-    pub fn outdate(&self, whole: &[About], flow: &Flow) -> Result<(), Stopped> {
+    pub fn outdate(&self, whole: &[About], who: usize, flow: &Flow) -> Result<(), Stopped> {
         let found = names_if_there(&self.folder).map_err(Stopped::Failed)?;
         let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
         let manifest = |key: Key| self.manifest(key).ok().flatten();
@@ -414,15 +433,21 @@ impl Shelf {
             let known = listed.iter().chain(whole).find(|about| about.key() == key);
             known.is_some_and(is_further)
         };
-        self.prune_where(outdated, |_| {}, flow)
+        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
     }
 
     /// The same where run number `run` goes on `from` an epoch here: every other one of that test goes, also one that has got
     /// further, which could not be read.
-    pub fn outdate_but(&self, from: Key, run: u128, flow: &Flow) -> Result<(), Stopped> {
+    pub fn outdate_but(
+        &self,
+        from: Key,
+        run: u128,
+        who: usize,
+        flow: &Flow,
+    ) -> Result<(), Stopped> {
         // On its own epochs somebody may be at work already.
         let outdated = |key: Key| key.test == from.test && key != from && key.run != run;
-        self.prune_where(outdated, |_| {}, flow)
+        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
     }
 
     /// Removes all epochs but these, as far as that can be done.
@@ -689,7 +714,7 @@ mod tests {
         assert!(told.contains("another start of this job"), "{told}");
         assert!(conclude(&one, &about(1, 0, 2, 20)).is_err() && one.claim().is_err());
         assert!(one.prune(&flow).is_err() && one.prune_but(&[], 0, &flow).is_err());
-        assert!(one.tidy(&[], &flow).is_err() && one.give_up(early.key(), 0).is_err());
+        assert!(one.tidy(&[], 0, &flow).is_err() && one.give_up(early.key(), 0).is_err());
         assert!(one.clean(&flow).is_err() && one.put_result(0, b"").is_err());
         let stock = shelf.survey().unwrap();
         assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 1));
@@ -710,12 +735,33 @@ mod tests {
     }
 
     #[test]
+    fn starts_that_go_on_from_an_epoch_are_counted_as_long_as_it_is_there() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
+        for about in [&one, &two] {
+            store(&shelf, about);
+            conclude(&shelf, about).unwrap();
+        }
+        // Of one that is gone there is none.
+        assert_eq!([one.key(), two.key(), two.key()].map(|key| shelf.set_out_from(key)), [0, 0, 1]);
+        assert!(!shelf.epoch(one.key()).exists());
+        shelf.clone().held_by(2).claim().unwrap();
+        let sets_out = |start| shelf.clone().held_by(start).set_out_from(two.key());
+        // Who has lost the folder to a later start writes nothing there.
+        assert_eq!([1, 1, 2, 3].map(sets_out), [2, 2, 2, 3]);
+        fs::write(shelf.epoch(two.key()).join(STARTS), "5\n").unwrap();
+        assert_eq!(sets_out(2), 0);
+        let stock = shelf.survey().unwrap();
+        assert!(stock.whole == [two] && stock.damaged.is_empty(), "{stock:?}");
+    }
+
+    #[test]
     fn what_nobody_completed_is_removed_and_what_is_whole_elsewhere_is_not() {
         let (_dir, shelf) = shelf();
         let all = [about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30)];
         all.iter().for_each(|about| store(&shelf, about));
         conclude(&shelf, &all[0]).unwrap();
-        shelf.tidy(&[all[2].key()], &Flow::default()).unwrap();
+        shelf.tidy(&[all[2].key()], 0, &Flow::default()).unwrap();
         let there = all.each_ref().map(|about| shelf.epoch(about.key()).exists());
         assert_eq!(there, [true, false, true]);
     }
@@ -738,25 +784,25 @@ mod tests {
         };
         let there = || all.each_ref().map(|about| shelf.epoch(about.key()).exists());
         fill(4);
-        shelf.outdate(&[], &flow).unwrap();
+        shelf.outdate(&[], 0, &flow).unwrap();
         assert_eq!(there(), [false, true, true, true, false]);
         fill(5);
-        shelf.outdate(&[], &flow).unwrap();
+        shelf.outdate(&[], 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
         // One that only another node has listed goes as well; whatever has got further here stays.
-        shelf.outdate(&all[2..3], &flow).unwrap();
+        shelf.outdate(&all[2..3], 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
-        shelf.outdate(&[about(3, 0, 9, 90)], &flow).unwrap();
+        shelf.outdate(&[about(3, 0, 9, 90)], 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         // It goes on from the older one: the later one could not be read.
         fill(5);
-        shelf.outdate_but(all[0].key(), 2, &flow).unwrap();
+        shelf.outdate_but(all[0].key(), 2, 0, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, true]);
-        shelf.outdate_but(all[0].key(), 3, &flow).unwrap();
+        shelf.outdate_but(all[0].key(), 3, 0, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, false]);
         let other = shelf.clone().held_by(3);
         other.claim().unwrap();
-        assert!(shelf.clone().held_by(2).outdate_but(all[1].key(), 2, &flow).is_err());
+        assert!(shelf.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
     }
 
     /// A run that goes on from memory may be further than a later one, which went on from storage and is over.
@@ -772,11 +818,11 @@ mod tests {
         // The next of the run, which others are writing, and which nobody has listed.
         let next = about(1, 0, 7, 65);
         store(&shelf, &next);
-        shelf.outdate(&[further.clone(), later.clone()], &flow).unwrap();
+        shelf.outdate(&[further.clone(), later.clone()], 0, &flow).unwrap();
         let there = |about: &About| shelf.epoch(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
         // Whole by another node's manifest, and further than what is listed here.
-        shelf.outdate(std::slice::from_ref(&next), &flow).unwrap();
+        shelf.outdate(std::slice::from_ref(&next), 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
     }
 

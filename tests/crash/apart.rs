@@ -7,11 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use skt_hpl::faults::Point;
 
 use crate::job::{PROGRAM, Ran};
-use crate::level2::{ask, flip};
-use crate::points::of_level2;
+use crate::level2::{ask, flip, to_storage};
 use crate::scene::{
     LONGER, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, sampled,
     whole, whole_in,
@@ -232,8 +230,7 @@ fn one_node_more_than_a_group_survives() {
 /// Struck at each step to storage, on one node or another; then all memory is gone, and one more node's storage.
 #[test]
 fn a_run_survives_a_strike_at_every_step_to_storage() {
-    let mut to: Vec<Point> =
-        of_level2().into_iter().filter(|p| !p.name().starts_with("fetch")).collect();
+    let mut to = to_storage();
     // The windows that a manifest of each node opens come first.
     to.reverse();
     to.sort_by_key(|point| !point.name().starts_with("manifest"));
@@ -251,7 +248,8 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
 /// Struck while coming back, and a node's storage is gone only then.
 #[test]
 fn coming_back_survives_a_strike_at_every_step() {
-    let steps = ["fetch-half", "rebuild-batch", "fetch-end", "encode-batch", "fetch-begin"];
+    let steps =
+        ["fetch-half", "rebuild-batch", "fetch-end", "encode-batch", "fetch-begin", "tidied"];
     for (i, &step) in some(&steps, 2).iter().enumerate() {
         let scene = Apart::new(2, 2, &[]);
         scene.strike("pruned:0:2:kill");

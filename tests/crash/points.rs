@@ -11,7 +11,7 @@ use crate::scene::{Scene, sampled, whole};
 /// Points of the second level, which these runs do not have; `level2` strikes there.
 pub fn of_level2() -> Vec<Point> {
     let to = Point::between(Point::StreamBegin, Point::Pruned);
-    let back = Point::between(Point::FetchBegin, Point::FetchEnd);
+    let back = Point::between(Point::FetchBegin, Point::Tidied);
     [to, back].concat()
 }
 

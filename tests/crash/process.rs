@@ -27,7 +27,7 @@ pub fn slow() -> Scene {
 }
 
 /// What is limited here: every save goes to storage, by processes.
-fn by_processes() -> Stored {
+pub fn by_processes() -> Stored {
     Stored::of(slow().protect(&["--checkpoint", "2"]).by_processes(), "1")
 }
 

@@ -29,7 +29,7 @@ pub fn on_ranks(world: &World) {
     let mut pool = Pool::new(1);
     let competing = some_engines();
     let mut contest = |tests: &[TestParams]| {
-        let asked = Asked { tests, computes: true };
+        let asked = Asked { tests, computes: true, turns: false };
         let (engines, told) = decide(comm, &node, asked, &competing, &mut pool);
         assert!(tests.iter().all(|test| same(comm, engines.of(test))), "{told:?}");
         (engines, told)

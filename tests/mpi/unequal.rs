@@ -86,6 +86,25 @@ fn ranks_that_can_run_different_engines_take_one_that_all_can() {
     }
 }
 
+/// A rank that no test has a place for takes what the others compute with, whatever its processor can do.
+#[test]
+fn a_rank_without_a_part_has_no_say_in_the_engine() {
+    let two: &[(usize, &[&str])] = &[(2, &[])];
+    for more in [&[][..], &["--engine", "packed"]] {
+        let run =
+            |ranks, parts| job(ranks, (2, 1), parts).args(&["--threads", "1"]).args(more).run();
+        let alone = run(2, two).expect_code(0);
+        let ran = run(3, &[(2, &[]), (1, NO_PACKED)]).expect_code(0);
+        assert_eq!(ran.json().blas.engine, alone.json().blas.engine, "{}", ran.told());
+        assert_eq!(solution(&ran), solution(&alone), "{}", ran.told());
+    }
+    // Where its turn may come it has to be able to.
+    let protect =
+        ["--threads", "1", "--engine", "packed", "--checkpoint", "1", "--job", "t-unequal-turn"];
+    let ran = job(3, (2, 1), &[(2, &[]), (1, NO_PACKED)]).args(&protect).run().expect_code(1);
+    assert_eq!(ran.err.matches("does run on this processor").count(), 1, "{}", ran.told());
+}
+
 /// Our own kernels give the same bits, whatever the processor: a mix of them is no matter.
 #[test]
 fn kernels_for_unlike_processors_give_the_same_bits() {

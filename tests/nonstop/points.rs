@@ -18,7 +18,7 @@ fn elsewhere(point: &Point) -> bool {
         || point.is_of_ground()
         || point.is_helpers()
         || Point::between(Point::StreamBegin, Point::Pruned).contains(point)
-        || Point::between(Point::FetchBegin, Point::FetchEnd).contains(point)
+        || Point::between(Point::FetchBegin, Point::Tidied).contains(point)
 }
 
 /// The steps of going on after a loss, in order.

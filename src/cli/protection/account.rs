@@ -33,16 +33,17 @@ impl Account {
     }
 
     /// Counts this start, or this going on in place. Its run counts each that took part in its memory, `joined` with this one:
-    /// also those that died before they saved anything. A run that has come from storage (`fetched`) has a count of its own,
-    /// which may begin with 1.
-    pub(super) fn count_start(&mut self, joined: u64, fetched: bool) {
+    /// also those that died before they saved anything. A run that has come from storage has a count of its own, which may begin
+    /// with 1; `fetched` so many starts had come from the same epoch there before it.
+    pub(super) fn count_start(&mut self, joined: u64, fetched: Option<u32>) {
         let joined = u32::try_from(joined).unwrap_or(u32::MAX);
         let told = &mut self.told;
-        if fetched {
+        if fetched.is_some() {
             self.uncounted = 0;
         }
-        told.attempts = (told.attempts + 1).max(self.uncounted.saturating_add(joined));
-        if fetched {
+        let before = told.attempts.saturating_add(fetched.unwrap_or(0));
+        told.attempts = before.saturating_add(1).max(self.uncounted.saturating_add(joined));
+        if fetched.is_some() {
             self.uncounted = told.attempts.saturating_sub(joined);
         }
     }
@@ -111,22 +112,26 @@ mod tests {
     #[test]
     fn starts_that_died_before_they_saved_count() {
         let mut first = Account::default();
-        first.count_start(1, false);
+        first.count_start(1, None);
         assert_eq!(first.told.attempts, 1);
         // Three go on from what the first has saved, and only the last gets on.
         let mut later = first.clone();
-        later.count_start(4, false);
+        later.count_start(4, None);
         assert_eq!(later.told.attempts, 4);
         // All memory is lost: what storage has is another run, the first of its starts after those that had saved.
         let mut fetched = later.clone();
-        fetched.count_start(1, true);
+        fetched.count_start(1, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (5, 4));
-        fetched.count_start(3, false);
+        fetched.count_start(3, None);
         assert_eq!(fetched.told.attempts, 7);
         // Too much memory is lost: what is left of it has counted more starts than storage knows of.
         let mut fetched = first.clone();
-        fetched.count_start(4, true);
+        fetched.count_start(4, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (4, 0));
+        // Two came from storage and died before they saved: the memory of the second is still there, that of the first is not.
+        let mut fetched = later.clone();
+        fetched.count_start(2, Some(2));
+        assert_eq!((fetched.told.attempts, fetched.uncounted), (7, 5));
     }
 
     proptest! {

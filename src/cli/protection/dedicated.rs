@@ -63,7 +63,7 @@ impl Guardian<'_> {
         let start = match origin {
             Origin::Fresh => 0,
             Origin::Restored(restored) => {
-                if restored.fetched {
+                if restored.fetched.is_some() {
                     self.go_on_as_another_run(&mut checkpointer);
                 }
                 restored.boundary

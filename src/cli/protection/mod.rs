@@ -53,6 +53,8 @@ pub struct Guardian<'a> {
     level2: Option<Level2<'a>>,
     /// Why this start does without it, although there should be one.
     storage_gone: Option<String>,
+    /// Whether it was said that nothing is put on storage.
+    warned: Cell<bool>,
     /// What the last bits of results depend on.
     rounding: String,
     /// Finished tests: number and result.

@@ -95,8 +95,11 @@ impl Guardian<'_> {
         let Started { mut checkpointer, a, origin, .. } =
             self.take(params, (number, digest), world, shape.ld, storage, pool)?;
         story.cast.members = checkpointer.members();
+        if context.grid.rank() == 0 {
+            self.warn_of_storage();
+        }
         let mut account = Account::default();
-        let mut fetched = false;
+        let mut fetched = None;
         let start = match origin {
             Origin::Fresh => {
                 if context.grid.rank() == 0
@@ -108,12 +111,6 @@ impl Guardian<'_> {
                 Start::Fresh
             }
             Origin::Restored(restored) => {
-                if let Some(why) = self.storage_gone.as_ref().filter(|_| context.grid.rank() == 0) {
-                    say(format_args!(
-                        "warning: {why}. The run goes on from memory alone, and puts nothing on storage until it is started \
-                         again"
-                    ));
-                }
                 account = serde_json::from_slice(&restored.state).unwrap_or_default();
                 if context.grid.rank() == 0 {
                     for (position, why) in &restored.damaged {
@@ -139,7 +136,7 @@ impl Guardian<'_> {
                 let start = (self.started_unix_s, unix_seconds());
                 account.charge_restart(times, start, restored.boundary);
                 fetched = restored.fetched;
-                if fetched {
+                if fetched.is_some() {
                     self.go_on_as_another_run(&mut checkpointer);
                     account.told.level2.get_or_insert_default().fetched += 1;
                 } else {
@@ -223,6 +220,21 @@ impl Guardian<'_> {
         if let Some(shelf) = shelf.filter(|_| everywhere) {
             // What cannot be removed now goes with the run.
             let _ = patiently(move |flow| shelf.prune(flow).map_err(|stopped| stopped.to_string()));
+        }
+    }
+
+    /// Says, once, why nothing is put on storage from now on, where something should be.
+    fn warn_of_storage(&self) {
+        let unwritable = self.level2.as_ref().and_then(|level2| level2.unwritable.as_ref());
+        let told = match (&self.storage_gone, unwritable) {
+            (Some(why), _) => format!("{why}. The run goes on from memory alone"),
+            (None, Some(why)) => format!("{why}. The run goes on from what is there"),
+            (None, None) => return,
+        };
+        if !self.warned.replace(true) {
+            say(format_args!(
+                "warning: {told}, and puts nothing on storage until it is started again"
+            ));
         }
     }
 

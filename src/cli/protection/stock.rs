@@ -15,6 +15,7 @@ use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::cli::agreement::{Ended, unanimous};
 use crate::cli::exit::Exit;
 use crate::cli::level2::{self, Level2};
+use crate::cli::nonstop::Story;
 use crate::cli::say;
 use crate::comm::Comm;
 use crate::faults::{Point, hit};
@@ -55,16 +56,17 @@ fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<Stri
 
 impl<'a> Guardian<'a> {
     /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
-    /// digests of the run's tests, `rounding` what all ranks' results depend on. Once this very launch has `begun`, what it
-    /// finds is its own.
+    /// digests of the run's tests, `rounding` what all ranks' results depend on. Once this very launch has begun, which its
+    /// `story` tells, what it finds is its own.
     pub fn new(
         comm: &'a Comm,
         node: &Comm,
         settings: &'a settings::Protection,
         ground: Ground,
         (tests, rounding): (&[u64], &str),
-        begun: bool,
+        story: &Story,
     ) -> Result<Self, Ended> {
+        let begun = story.begun;
         let started_unix_s = unix_seconds();
         bus::install();
         signals::obey();
@@ -97,6 +99,7 @@ impl<'a> Guardian<'a> {
             level2: None,
             unwanted: false,
             storage_gone: None,
+            warned: Cell::new(false),
             rounding: rounding.to_owned(),
             finished: Vec::new(),
             arrival,
@@ -113,9 +116,12 @@ impl<'a> Guardian<'a> {
         if this.unwanted {
             this.arrival = this.arrival.anew();
         }
+        // What memory has needs no storage; where nothing but storage may have it, there is nothing to go on from. Between two
+        // tests there is nothing but results, which memory has as well.
+        let has = |test: usize| this.arrival.finished.contains_key(&(test as u32));
+        let in_memory = this.arrival.test.is_some() || story.is_past_the_first(has);
         this.level2 = match this.open_level2(node, tests, patience, this.unwanted) {
-            // What memory has needs no storage; where nothing but storage has it, there is nothing to go on from.
-            Err(Ended { why, .. }) if this.arrival.test.is_some() && !this.on_disk_alone() => {
+            Err(Ended { why, .. }) if in_memory && !this.on_disk_alone() => {
                 this.storage_gone = Some(why);
                 None
             }

@@ -48,7 +48,7 @@ pub(super) fn restored(settings: &settings::Protection, restored: &Restored, fro
         0 => "nothing had to be rebuilt".to_owned(),
         _ => format!("rebuilt positions {:?}", restored.rebuilt),
     };
-    let rebuilt = match settings.level2.as_ref().filter(|_| restored.fetched) {
+    let rebuilt = match settings.level2.as_ref().filter(|_| restored.fetched.is_some()) {
         Some(settings::Level2 { dir, scope: Sight::Shared, .. }) => {
             format!("it was read from {}", dir.display())
         }
@@ -173,14 +173,14 @@ mod tests {
             rebuilt: Vec::new(),
             damaged: Vec::new(),
             crowded: Vec::new(),
-            fetched: false,
+            fetched: None,
         };
         let shared = settings(Method::SelfCheckpoint, Some(Sight::Shared));
         let own = settings(Method::SelfCheckpoint, Some(Sight::Node));
         assert_eq!(restored(&shared, &found, "on"), "on (epoch 3); nothing had to be rebuilt");
         found.rebuilt = vec![1, 4];
         assert_eq!(restored(&own, &found, "on"), "on (epoch 3); rebuilt positions [1, 4]");
-        found.fetched = true;
+        found.fetched = Some(0);
         assert_eq!(restored(&shared, &found, "on"), "on (epoch 3); it was read from /scratch");
         let text = restored(&own, &found, "on");
         assert_eq!(

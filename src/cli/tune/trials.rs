@@ -96,14 +96,14 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     // As in the run whose parts these are.
     let pins = pins::decide(comm, (flags.threads, true), Pinning::Auto);
     let threads = (flags.threads, pins.is_ok());
-    let mut proposal = Proposal::new(comm.rank(), Engine::Auto, threads, None);
+    let mut proposal = Proposal::new(comm.rank(), (Engine::Auto, true), threads, None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     let pool = proposal.needs(pins::pool(flags.threads, &pins));
     // Of one thread where nothing will be computed.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let agreed = agreement::agree(comm, proposal, (Engine::Auto, false))?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
-    let asked = contest::Asked { tests: &tests, computes: true };
+    let asked = contest::Asked { tests: &tests, computes: true, turns: false };
     let (engines, _) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
     let common = agreement::settle(comm, agreed, engines, &tests);
     set_phase("timing parts of a factorisation");

@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod params;
 pub mod place;
 pub mod pulse;
+pub mod question;
 pub mod statistics;
 pub mod threads;
 pub mod topology;

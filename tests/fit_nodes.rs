@@ -9,7 +9,7 @@
 //! ```
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigHandler, Signal, kill};
@@ -54,13 +54,14 @@ impl Lab {
         lab
     }
 
+    fn vcluster_command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(repository().join("scripts/vcluster"));
+        command.args(["-c", &self.name]).args(words).stdin(Stdio::null());
+        command
+    }
+
     fn vcluster(&self, words: &[&str]) -> String {
-        let out = Command::new(repository().join("scripts/vcluster"))
-            .args(["-c", &self.name])
-            .args(words)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        let out = self.vcluster_command(words).output().unwrap();
         let errors = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "vcluster {words:?}: {errors}");
         String::from_utf8_lossy(&out.stdout).into_owned()
@@ -103,7 +104,54 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.vcluster(&["down"]);
+        // A failed test has more to say than this.
+        let _ = self.vcluster_command(&["down"]).output();
+    }
+}
+
+/// A program under way. Where a test fails meanwhile it is ended, and all that it has started with it.
+struct Running(Option<Child>);
+
+/// How long a program that is asked to end may take for that; it ends what it has started first.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(Some(command.spawn().unwrap()))
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it has not ended yet")
+    }
+
+    fn over(&mut self) -> bool {
+        self.child().try_wait().unwrap().is_some()
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        kill(Pid::from_raw(self.child().id() as i32), signal).unwrap();
+    }
+
+    fn end(mut self) -> Output {
+        self.0.take().expect("it has not ended yet").wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        // Killed it would leave launchers behind, which wait for their nodes.
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            let _ = kill(Pid::from_raw(child.id() as i32), signal);
+            let until = Instant::now() + END_PATIENCE;
+            while Instant::now() < until {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
     }
 }
 
@@ -231,8 +279,8 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
         begun.display(),
         enough.display()
     );
-    let mut slow = Command::new("ssh").args(["-F", &lab.ssh, "n3", &throttle]).spawn().unwrap();
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let slow = Running::start(Command::new("ssh").args(["-F", &lab.ssh, "n3", &throttle]));
+    let mut run = Running::start(&mut command);
     let until = Instant::now() + Duration::from_secs(60);
     let saw = |name: &str| lab.events("slow").iter().any(|e| e["event"] == name);
     while !saw("computing") {
@@ -240,12 +288,12 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
         std::thread::sleep(Duration::from_millis(50));
     }
     std::fs::write(begun, "").unwrap();
-    while !saw("slow-node") && child.try_wait().unwrap().is_none() {
+    while !saw("slow-node") && !run.over() {
         std::thread::sleep(Duration::from_millis(50));
     }
     std::fs::write(enough, "").unwrap();
-    slow.wait().unwrap();
-    let out = child.wait_with_output().unwrap();
+    slow.end();
+    let out = run.end();
     let text = errors(&out);
     assert_eq!(out.status.code(), Some(0), "{text}");
     let events = lab.events("slow");
@@ -339,14 +387,14 @@ fn a_burn_in_runs_hpl_where_nodes_share_no_folder() {
 fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
     let lab = Lab::up("lost", 0, "200m");
     let mut command = burnin_with_a_wrong_node(&lab);
-    let burnin = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let burnin = Running::start(&mut command);
     let until = Instant::now() + Duration::from_secs(90);
     while !lab.dir.path().join("state/pass-2").exists() {
         assert!(Instant::now() < until, "no second pass");
         std::thread::sleep(Duration::from_millis(5));
     }
     lab.vcluster(&["off", "n3"]);
-    let out = burnin.wait_with_output().unwrap();
+    let out = burnin.end();
     let text = String::from_utf8_lossy(&out.stdout);
     assert_eq!(out.status.code(), Some(7), "{text}{}", errors(&out));
     assert!(text.contains("FOUND: n2 computes wrong"), "{text}");
@@ -371,9 +419,9 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
     {
         let mut command = lab.command("burnin", false);
         command.args(["--state", state, "--time", time, "--slot", "1ms", "--threads", "1"]);
-        command.args(bench.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(bench.split(' '));
         inheriting(&mut command, signal, SigHandler::SigDfl);
-        let burnin = command.spawn().unwrap();
+        let mut burnin = Running::start(&mut command);
         let launched = || {
             let hpl = lab.events(&format!("{state}/hpl-1"));
             state == "amid-pass" || hpl.iter().any(|event| event["event"] == "computing")
@@ -384,8 +432,8 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
             std::thread::sleep(Duration::from_millis(100));
         }
         let asked = Instant::now();
-        kill(Pid::from_raw(burnin.id() as i32), signal).unwrap();
-        let out = burnin.wait_with_output().unwrap();
+        burnin.signal(signal);
+        let out = burnin.end();
         let text = errors(&out);
         assert_eq!(out.status.code(), Some(6), "{state}: {text}");
         assert!(text.contains("interrupted by a signal"), "{state}: {text}");

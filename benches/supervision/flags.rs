@@ -42,6 +42,14 @@ pub struct Flags {
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
     pub agents: Vec<usize>,
 
+    /// With --agents: so many ranks on each of these nodes
+    #[arg(long, value_name = "RANKS", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub ranks_a_node: u32,
+
+    /// Instead of all that: so many ranks on this machine under a real agent, a table of these numbers; no root needed
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', conflicts_with = "agents")]
+    pub ranks: Vec<u32>,
+
     /// Shared memory of each node
     #[arg(long, value_name = "SIZE", default_value = "1g")]
     pub shm: String,

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::Shutdown;
+use std::ops::Range;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -59,11 +60,11 @@ enum Outside {
     Ended { number: u64 },
 }
 
-/// A node and the rank on it.
+/// A node and the ranks on it.
 struct Node {
     facts: Facts,
     incarnation: u32,
-    position: Option<u32>,
+    positions: Range<u32>,
     since: Instant,
     ended: Vec<u64>,
 }
@@ -71,11 +72,11 @@ struct Node {
 impl Hands for Node {
     fn attend(&mut self, _: &Attend) {}
     fn beat(&mut self, seq: Option<u64>) -> Beat {
-        let ranks = self.position.map(|position| {
-            let time = self.since.elapsed();
+        let time = self.since.elapsed();
+        let ranks = self.positions.clone().map(|position| {
             let progress = Progress {
                 position,
-                pid: 1000 + self.incarnation,
+                pid: 1000 * self.incarnation + position - self.positions.start,
                 beat: time.as_millis() as u64 / 300,
                 iteration: time.as_secs() / 2,
                 doing: Doing::Computing,
@@ -87,15 +88,15 @@ impl Hands for Node {
         });
         Beat {
             seq,
-            processes: usize::from(self.position.is_some()),
-            ranks: ranks.into_iter().collect(),
+            processes: self.positions.len(),
+            ranks: ranks.collect(),
             shm_free_bytes: self.facts.shm_free_bytes,
             memory_free_bytes: self.facts.memory_free_bytes,
             ..Beat::default()
         }
     }
     fn end(&mut self, id: u64, _: Option<u32>, _: bool) {
-        self.position = None;
+        self.positions = 0..0;
         self.ended.push(id);
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
@@ -119,7 +120,7 @@ impl Machine {
             let (host, boot) = (name.to_string(), format!("boot of {name}"));
             let facts = Facts { host, boot, ..self.facts.clone() };
             let (since, ended) = (Instant::now(), Vec::new());
-            let node = Node { facts, incarnation: 0, position: None, since, ended };
+            let node = Node { facts, incarnation: 0, positions: 0..0, since, ended };
             self.nodes.insert(name.to_string(), node);
         }
         self.nodes.get_mut(name).expect("it has just been put there")
@@ -259,9 +260,11 @@ impl Simulator {
         self.log_read += end as u64 + 1;
         for record in text.lines().filter_map(|line| journal::from_line(line).ok()) {
             if let Logged::Launched { incarnation, hosts, .. } = record.event {
-                for (position, host) in hosts.iter().enumerate() {
+                let mut next = 0;
+                for host in &hosts {
                     let node = self.player.nodes.node(&host.name);
-                    node.position = Some(position as u32);
+                    node.positions = next..next + host.slots as u32;
+                    next = node.positions.end;
                     node.incarnation = incarnation;
                     node.since = Instant::now();
                 }

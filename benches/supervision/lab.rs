@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -135,6 +135,16 @@ impl Drop for Lab {
         if let Err(why) = self.vcluster(&["down"]) {
             eprintln!("supervision: {why}");
         }
+    }
+}
+
+/// A process that ends with this one's interest in it.
+pub struct Kept(pub Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

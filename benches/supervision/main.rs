@@ -11,6 +11,7 @@ mod flags;
 mod forest;
 mod lab;
 mod many;
+mod node;
 #[allow(dead_code)] // Shared with the benchmark of checkpoints, which uses more of it.
 #[path = "../checkpoint/report.rs"]
 mod report;
@@ -40,13 +41,14 @@ use run::{Came, Stage, now_ms};
 use stats::{median, spread};
 
 fn main() -> ExitCode {
-    // Two roles of its own beside thousands of simulated agents; nobody else gives these words.
+    // Roles of its own beside simulated agents, and on a node of many ranks; nobody else gives these words.
     let words: Vec<String> = std::env::args().collect();
     let role = match words.get(1).map(String::as_str) {
         Some("--shell") => Some(forest::shell(&words[2..])),
         Some("--simulate") => {
             Some(forest::simulate(words[2].as_ref(), words[3].as_ref(), &words[4]))
         }
+        Some("--rank") => Some(node::rank(&words[2], &words[3], &words[4])),
         _ => None,
     };
     if let Some(result) = role {
@@ -68,8 +70,11 @@ fn measure(flags: &Flags) -> Result<(), String> {
     let program = flags.usual.program()?;
     let cores = cores::count();
     let mut report = Report::new(cores, library, flags.usual.json.clone());
-    if !flags.agents.is_empty() {
-        many::measure(&program, &flags.agents, &mut report)?;
+    if !flags.agents.is_empty() || !flags.ranks.is_empty() {
+        match flags.agents.is_empty() {
+            true => node::measure(&program, &flags.ranks, &mut report)?,
+            false => many::measure(&program, &flags.agents, flags.ranks_a_node, &mut report)?,
+        }
         let missed = report.verdicts();
         report.write()?;
         return match missed {

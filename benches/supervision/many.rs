@@ -5,14 +5,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use skt_hpl::supervise::remember::events::{Event, Record, unix_ms};
 use skt_hpl::supervise::remember::journal;
 use skt_hpl::supervise::talk::agent::digest_of;
 
-use crate::lab::used;
+use crate::lab::{Kept, used};
 use crate::report::Report;
 
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -36,20 +36,10 @@ struct Row {
     others_lost: usize,
 }
 
-/// A process that ends with this one's interest in it.
-struct Kept(Child);
-
 /// The next size has the machine for itself: launchers go with the socket.
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.folder.join("socket"));
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -65,7 +55,12 @@ fn name(at: usize) -> String {
 }
 
 impl Stage {
-    fn up(program: &Path, folder: &Path, agents: usize, spares: usize) -> Result<Self, String> {
+    fn up(
+        program: &Path,
+        folder: &Path,
+        (agents, spares): (usize, usize),
+        ranks_a_node: u32,
+    ) -> Result<Self, String> {
         let say = |e: std::io::Error| format!("{}: {e}", folder.display());
         fs::create_dir_all(folder).map_err(say)?;
         let own = std::env::current_exe().map_err(say)?;
@@ -84,7 +79,7 @@ impl Stage {
             std::thread::sleep(Duration::from_millis(10));
         }
         let list = |from: usize, to: usize| -> String {
-            (from..to).map(|n| format!("{} slots=1\n", name(n))).collect()
+            (from..to).map(|n| format!("{} slots={ranks_a_node}\n", name(n))).collect()
         };
         let working = agents - spares;
         fs::write(folder.join("hosts"), list(0, working)).map_err(say)?;
@@ -114,7 +109,8 @@ impl Stage {
             .arg(format!("--rsh={} --shell {}", own.display(), socket.display()))
             .args(["--launcher", "openmpi", "--launcher-program"])
             .arg(&launcher)
-            .args(["--ranks", &working.to_string(), "--no-doubling", "--program", "/bin/true"])
+            .args(["--ranks", &(working * ranks_a_node as usize).to_string(), "--no-doubling"])
+            .args(["--program", "/bin/true"])
             .stdin(Stdio::null())
             .stdout(fs::File::create(folder.join("out")).map_err(say)?)
             .stderr(fs::File::create(folder.join("err")).map_err(say)?)
@@ -153,10 +149,10 @@ impl Stage {
     }
 }
 
-fn size(program: &Path, folder: &Path, agents: usize) -> Result<Row, String> {
+fn size(program: &Path, folder: &Path, agents: usize, ranks_a_node: u32) -> Result<Row, String> {
     let rack = RACK.min(agents / 5);
     let spares = rack + rack / 4 + 2;
-    let mut stage = Stage::up(program, folder, agents, spares)?;
+    let mut stage = Stage::up(program, folder, (agents, spares), ranks_a_node)?;
     let launched = |e: &Event| matches!(e, Event::Launched { .. });
     let computing = |e: &Event| matches!(e, Event::Computing { .. });
     let fault = |e: &Event| matches!(e, Event::Fault { .. });
@@ -197,12 +193,18 @@ fn size(program: &Path, folder: &Path, agents: usize) -> Result<Row, String> {
     Ok(row)
 }
 
-pub fn measure(program: &Path, sizes: &[usize], report: &mut Report) -> Result<(), String> {
+pub fn measure(
+    program: &Path,
+    sizes: &[usize],
+    ranks_a_node: u32,
+    report: &mut Report,
+) -> Result<(), String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let mut rows = Vec::new();
     for agents in sizes {
-        let row = size(program, &folder.path().join(agents.to_string()), *agents)?;
-        let what = |text: &str| format!("{agents} agents: {text}");
+        let folder = folder.path().join(agents.to_string());
+        let row = size(program, &folder, *agents, ranks_a_node)?;
+        let what = |text: &str| format!("{agents} agents of {ranks_a_node} rank(s): {text}");
         report.at_most(&what("all connected after, s"), row.connected_s, 60.0);
         report.at_most(&what("supervisor's share of a core"), row.share, 0.5);
         report.at_most(&what("supervisor's memory, MB"), row.megabytes, 1000.0);
@@ -239,7 +241,9 @@ pub fn measure(program: &Path, sizes: &[usize], report: &mut Report) -> Result<(
         cells
     });
     report.table(
-        "Many nodes: seconds after the start, and after the loss",
+        &format!(
+            "Many nodes of {ranks_a_node} rank(s): seconds after the start, and after the loss"
+        ),
         &heads,
         cells.collect(),
     );

@@ -7,16 +7,22 @@
 
 use std::env::consts::ARCH;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use super::Library;
 use super::arithmetic::Named;
 use super::loaded::{self, Look};
+use crate::question::ask;
 
 /// Set in the second life of the process, to the pick of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
 /// Set in a process that only tries whether the library can be told to take some kernels.
 const TRIAL: &str = "SKT_INTERNAL_TRIAL";
+
+/// How long that process may take. The library has been loaded here already; one that hangs when it is told of other kernels, or
+/// on a disk, would have all ranks wait for this one in MPI's start, which has no end.
+const TRIAL_MOST: Duration = Duration::from_secs(15);
 
 /// What the processor can do, as far as kernels care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,41 +187,44 @@ pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);
     match advise(library.name, &library.kernel, Level::detect(), ARCH) {
-        Advice::Override(value) if !set => taken(library, name, told(value)),
+        Advice::Override(value) if !set => taken(library, name, told(value)).ok(),
         _ => None,
     }
     .unwrap_or_else(|| library.kernel.clone())
     .to_ascii_lowercase()
 }
 
-/// The kernels that this library takes where its variable says `value`, if they are better than its pick. Another process finds
+/// The kernels that this library takes where its variable says `value`, or why they are not to be had. Another process finds
 /// out: BLIS ends whoever asks for some that it was built without, and it is often built for one kind of processor alone; others
 /// pass over what they do not have.
-fn taken(library: &Library, name: &str, value: &str) -> Option<String> {
+fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
+    let told = format!("{}={value}", library.variable);
+    let none = || Err(format!("this build of it has none that {told} could give it"));
     let tried = std::env::current_exe().and_then(|program| {
-        Command::new(program)
-            .args(["agent", "--look-at-blas", name])
-            .env(library.variable, value)
-            .env(TRIAL, "1")
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
+        let mut trial = Command::new(program);
+        trial.args(["agent", "--look-at-blas", name]);
+        ask(trial.env(library.variable, value).env(TRIAL, "1"), TRIAL_MOST)
     });
     let said = match tried {
-        Ok(out) if out.status.success() => out.stdout,
-        Ok(_) => return None,
+        Ok((status, said)) if status.success() => said,
+        Ok(_) => return none(),
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            let most_s = TRIAL_MOST.as_secs();
+            return Err(format!(
+                "a trial of {told} had not ended after {most_s} s, so it is left alone"
+            ));
+        }
         // The caller will not start again either, and says why.
-        Err(_) => return Some(named_by(value)),
+        Err(_) => return Ok(named_by(value)),
     };
-    let said = String::from_utf8_lossy(&said);
     let found: Option<Look> = said.lines().find_map(|line| serde_json::from_str(line).ok());
     match found {
-        Some(Ok(Named { picked, .. })) => {
-            is_better(library.name, &picked, &library.kernel).then_some(picked)
+        Some(Ok(Named { picked, .. })) if is_better(library.name, &picked, &library.kernel) => {
+            Ok(picked)
         }
-        Some(Err(_)) => None,
+        Some(_) => none(),
         // Who is no `skt-hpl` knows no agent, and has started with them at least.
-        None => Some(named_by(value)),
+        None => Ok(named_by(value)),
     }
 }
 
@@ -283,12 +292,8 @@ pub fn run(enabled: bool) -> String {
         );
     }
     let name = loaded::chosen().map_or("", |loaded| &loaded.name);
-    if taken(&library, name, value).is_none() {
-        return format!(
-            "{what}, POOR for this processor ({}): this build of it has none that {}={value} could give it",
-            level.name(),
-            library.variable
-        );
+    if let Err(why) = taken(&library, name, value) {
+        return format!("{what}, POOR for this processor ({}): {why}", level.name());
     }
     let error = std::env::current_exe().map(|program| {
         Command::new(program)

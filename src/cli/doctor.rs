@@ -174,7 +174,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     // Nobody speaks to agents while MPI starts; they are not to end it as left alone.
     cluster.lonely_after((2 * flags.mpi_patience + LEFT_ALONE).as_millis() as u64);
     let mut problems = 0;
-    for (at, why) in cluster.call_all(FIRST_CALL) {
+    for (at, why) in cluster.call_all(FIRST_CALL, |_| ()) {
         show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
         problems += 1;
     }

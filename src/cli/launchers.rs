@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::exit::{Exit, Refusal};
 use super::run::NodeFlags;
 use super::template;
+use crate::question::ask;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
-use crate::supervise::talk::question::ask;
 use crate::supervise::talk::shell::split_words;
 
 /// What the MPI library calls itself; it may be asked before MPI starts.

@@ -18,7 +18,7 @@ use crate::comm::{Comm, Reduce};
 use crate::cores;
 use crate::new_thread;
 use crate::outcome::Power;
-use crate::supervise::talk::question::ask;
+use crate::question::ask;
 
 /// Between two readings.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::fstatvfs;
@@ -118,7 +118,7 @@ pub struct Depot {
 
 impl Depot {
     pub fn new(store: Store, job: &str) -> Result<Self, MemoryError> {
-        Self::with_directory(store, job, Path::new("/dev/shm"))
+        Self::with_directory(store, job, Path::new(SHM))
     }
 
     /// As `new`, with the POSIX names in another directory: tests give a small tmpfs here.
@@ -234,6 +234,11 @@ impl Depot {
     /// Opens an existing part to look at it, whoever is working in it.
     pub fn peek(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, false)
+    }
+
+    /// The same for who keeps it for long: no file stays open for it.
+    pub fn peek_at_length(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
+        self.peek(position, part).map(Region::without_file)
     }
 
     fn open_as(&self, position: u32, part: Part, work: bool) -> Result<Region, MemoryError> {
@@ -424,10 +429,75 @@ impl Depot {
     }
 }
 
+/// Where POSIX memory has its names.
+const SHM: &str = "/dev/shm";
+
 /// All of this user's memory on this node, of any job, in any store: what `status` shows.
 pub fn list_user() -> Vec<Held> {
     // SAFETY: geteuid cannot fail.
-    list_user_in(unsafe { libc::geteuid() }, Path::new("/dev/shm"))
+    list_user_in(unsafe { libc::geteuid() }, Path::new(SHM))
+}
+
+/// The same for who asks again and again: where no name has come or gone all is as it was. To look through hundreds of names and
+/// to ask how long each is takes a node's processor from those that compute there.
+#[derive(Debug)]
+pub struct Listed {
+    shm: PathBuf,
+    held: Vec<Held>,
+    /// When it was last looked through all, and when the folders were last changed before that.
+    looked: Option<(Instant, Vec<Option<SystemTime>>)>,
+    folders: Vec<PathBuf>,
+}
+
+/// All is looked through so often at least: what is made longer, and System V memory, change no folder.
+const LOOK_THROUGH_EVERY: Duration = Duration::from_secs(10);
+
+/// A folder that was changed so short a time ago may have been changed again in the same tick of the kernel's clock, or what is
+/// new in it may just get its length.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl Default for Listed {
+    fn default() -> Self {
+        Self::under(Path::new(SHM))
+    }
+}
+
+impl Listed {
+    /// With the POSIX names in another folder, as of [`Depot::with_directory`].
+    fn under(shm: &Path) -> Self {
+        Self { shm: shm.into(), held: Vec::new(), looked: None, folders: Vec::new() }
+    }
+
+    pub fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// Looks what lies there. False: it is what lay there at the last look.
+    pub fn look(&mut self) -> bool {
+        let now = SystemTime::now();
+        let changed =
+            self.folders.iter().map(|folder| folder.metadata().and_then(|m| m.modified()));
+        let changed: Vec<Option<SystemTime>> = changed.map(Result::ok).collect();
+        // One that was changed in times to come was so before the clock was set back.
+        let is_old = |at: &Option<SystemTime>| {
+            at.is_none_or(|at| now.duration_since(at).is_ok_and(|age| age >= SETTLED))
+        };
+        if let Some((at, before)) = &self.looked
+            && at.elapsed() < LOOK_THROUGH_EVERY
+            && *before == changed
+            && changed.iter().all(is_old)
+        {
+            return false;
+        }
+        let huge = find_hugetlbfs().map(|(dir, _)| dir);
+        let folders: Vec<PathBuf> = [self.shm.clone()].into_iter().chain(huge).collect();
+        // Of folders that were not known it is not known either when they were changed.
+        self.looked = (folders == self.folders).then(|| (Instant::now(), changed));
+        self.folders = folders;
+        // SAFETY: geteuid cannot fail.
+        self.held = list_user_in(unsafe { libc::geteuid() }, &self.shm);
+        true
+    }
 }
 
 fn list_user_in(uid: u32, shm: &Path) -> Vec<Held> {
@@ -649,6 +719,44 @@ mod tests {
     fn unique() -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         format!("t-depot-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whoever asks again and again is told of what comes and goes at once; that nothing has is believed of a folder in which
+    /// nothing has for a while.
+    #[test]
+    fn what_comes_and_goes_is_seen_at_once_and_nothing_is_looked_through_in_vain() {
+        let dir = tempfile::tempdir().unwrap();
+        let depot = Depot::with_directory(Store::Posix, &unique(), dir.path()).unwrap();
+        let mut listed = Listed::under(dir.path());
+        let mut look = || {
+            let anew = listed.look();
+            let ours = listed.held().iter().filter(|held| held.job == depot.job());
+            (anew, ours.map(|held| (held.position, held.part, held.bytes)).collect::<Vec<_>>())
+        };
+        let changed = |ago: u64| {
+            let at = SystemTime::now() - Duration::from_secs(ago);
+            File::open(dir.path()).unwrap().set_modified(at).unwrap();
+        };
+        assert_eq!(look(), (true, vec![]));
+        for round in 0..3 {
+            let head = depot.create(round, Part::Head, 100).unwrap();
+            assert_eq!(look(), (true, vec![(round, Part::Head, 100)]));
+            // It may have changed again at the very moment of the last change that is known.
+            assert!(look().0);
+            let done = depot.create(round, Part::Done, 5000).unwrap();
+            let both = vec![(round, Part::Head, 100), (round, Part::Done, 5000)];
+            assert_eq!(look(), (true, both.clone()));
+            changed(10);
+            assert_eq!(look(), (true, both.clone()));
+            assert_eq!(look(), (false, both));
+            // As where the clock was set back.
+            let later = SystemTime::now() + Duration::from_secs(1000);
+            File::open(dir.path()).unwrap().set_modified(later).unwrap();
+            assert!((0..2).all(|_| look().0));
+            drop((head, done));
+            depot.unlink_position(round);
+            assert_eq!(look(), (true, vec![]));
+        }
     }
 
     #[test]

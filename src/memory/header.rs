@@ -444,6 +444,12 @@ impl Head {
         Ok(Self { region })
     }
 
+    /// Whether it can still be read, for who keeps it open to look at it again and again: a file that was cut short meanwhile
+    /// would end whoever touches it.
+    pub fn is_readable(&self) -> bool {
+        self.region.readable("head").is_ok()
+    }
+
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= HEAD_BYTES);
         // SAFETY: aligned, inside the mapping, and only ever accessed as an atomic.

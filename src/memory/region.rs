@@ -190,6 +190,14 @@ impl Region {
         unsafe { readable(self.base, self.len, name) }
     }
 
+    /// Without the file behind it: for who keeps many regions to look at, where files that are open are counted.
+    pub(super) fn without_file(mut self) -> Self {
+        if let Owner::Mapped { file } = &mut self.owner {
+            *file = None;
+        }
+        self
+    }
+
     pub(super) fn file(&self) -> Option<&File> {
         match &self.owner {
             Owner::Mapped { file } => file.as_ref(),

@@ -240,6 +240,26 @@ fn a_library_that_passes_over_its_variable_keeps_its_kernels() {
     }
 }
 
+/// A library that never comes back when it is asked for other kernels: who asks is another process, which is not waited for
+/// without end. No rank of a run without a supervisor would ever come out of MPI's start otherwise, whichever of them it was.
+#[test]
+fn a_library_that_hangs_when_it_is_asked_for_other_kernels_keeps_its_own() {
+    if Level::detect() == Level::Baseline {
+        return left_out("this processor has nothing to ask for");
+    }
+    let how = ["-DOPENBLAS=", "-DHANGS", "-DCORE=\"Prescott\"", "-DINTEGER=int", "-DNAME(x)=x##_"];
+    let library = built("hangs", &how);
+    let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
+    let unset: &[&str] = &["env", "-u", "OPENBLAS_CORETYPE", "-u", "SKT_PREFLIGHT"];
+    // Told to some ranks only: the others do not wait for them before MPI starts, and no message depends on it.
+    let off: &[&str] = &["env", "-u", "OPENBLAS_CORETYPE", "SKT_PREFLIGHT=false"];
+    let blas = ["--blas", library.to_str().unwrap(), "--engine", "blas"];
+    let job = Job::new(2).dat(&dat).args(&blas);
+    let ran = job.parts(&[(1, unset), (1, off)]).run().expect_code(0);
+    assert_eq!(ran.err.matches("had not ended after 15 s").count(), 1, "{}", ran.told());
+    assert!(ran.out.contains("PASSED"), "{}", ran.told());
+}
+
 /// A launcher hands variables to the ranks of its own node alone, perhaps: then some ranks know of the library, and some do not.
 #[test]
 fn a_library_that_only_some_ranks_were_told_of_is_refused() {

@@ -9,6 +9,7 @@
  *                        Whoever calls with more than one is ended
  *   -DWAYS=...           what sets, beside SETTER, in how many ways each of five loops is split, at first three of some loop;
  *                        more than none count before the threads
+ *   -DHANGS              and waits for ever where its variable asks for other kernels
  *   -DOPENBLAS=...       it says that it is OpenBLAS, by routines with this suffix
  *   -DCORE=...           then, the kernels that it was built with, whatever it is told to take
  *   -DMKL                it says that it is MKL, with code for AVX2
@@ -17,6 +18,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef INTEGER integer;
 
@@ -43,6 +45,9 @@ void WAYS(long jc, long pc, long ic, long jr, long ir) { ways = jc > pc ? jc : p
 const char *SUFFIXED(openblas_get_config, OPENBLAS)(void) { return "OpenBLAS 0.3.99 DYNAMIC_ARCH USE64BITINT"; }
 #ifndef CORE
 #define CORE "Plain"
+#endif
+#ifdef HANGS
+__attribute__((constructor)) static void hang(void) { while (getenv("OPENBLAS_CORETYPE")) sleep(1); }
 #endif
 const char *SUFFIXED(openblas_get_corename, OPENBLAS)(void) { return CORE; }
 #endif

@@ -12,7 +12,7 @@ use skt_hpl::supervise::remember::journal::parse;
 use skt_hpl::supervise::start::launcher::Launcher;
 use skt_hpl::supervise::tell::status::Status;
 
-use crate::lab::{Lab, Stall, launcher, wait_until};
+use crate::lab::{Lab, Run, Stall, launcher, wait_until};
 
 /// The launcher, but for what the shell does first; its path.
 fn launcher_after(lab: &Lab, first: &str) -> PathBuf {
@@ -161,6 +161,19 @@ fn the_status_is_kept_whatever_the_run_is_busy_with() {
     let lab = Lab::up(4, 0);
     let mut run = lab.benchmark("run").reached_after(&lab, "sleep 8").start();
     run.wait_for("run-started", 1);
+    let told = lab.status("run");
+    assert!(told.contains("starting, calling nodes") && told.contains(" 4 being called"), "{told}");
+    assert!(
+        told.contains("n1               called     1 rank(s)") && !told.contains("unfit"),
+        "{told}"
+    );
+    let longest = longest_without_status(&mut run);
+    run.end().passed();
+    assert!(longest < Duration::from_secs(4), "{longest:?} without a word");
+}
+
+/// The longest time up to a run's end in which its status stayed as it was.
+fn longest_without_status(run: &mut Run) -> Duration {
     let status = run.file("status.json");
     let (mut last, mut since, mut longest) = (None, Instant::now(), Duration::ZERO);
     while !run.over() {
@@ -171,7 +184,26 @@ fn the_status_is_kept_whatever_the_run_is_busy_with() {
         longest = longest.max(since.elapsed());
         std::thread::sleep(Duration::from_millis(50));
     }
-    run.end().passed();
+    longest
+}
+
+/// An old run is given up for a new one, and logins take longer than whoever sees no lock looks at the status.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_status_is_kept_while_an_old_run_is_given_up() {
+    let lab = Lab::up(4, 0);
+    lab.benchmark("run").hold("1@iteration:1:20").kill_supervisor();
+    let mut run = lab.benchmark("run").flags(&["--new"]).reached_after(&lab, "sleep 8").start();
+    let supervised = format!("supervised by process {} ", run.pid());
+    wait_until("it is told what goes on", || {
+        let told = lab.status("run");
+        let doing = "starting, giving up the old run";
+        told.contains(doing) && told.contains(" 4 being called") && told.contains(&supervised)
+    });
+    let longest = longest_without_status(&mut run);
+    let end = run.end();
+    end.passed();
+    assert!(end.errors.contains("of the old run ended"), "{}", end.told());
     assert!(longest < Duration::from_secs(4), "{longest:?} without a word");
 }
 

@@ -192,6 +192,75 @@ fn killed_again_and_again() {
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());
 }
 
+/// Killed while its first calls fail and are made again: before anything is launched, and amid a takeover, twice. Nobody is lost
+/// for it, and the job goes on undisturbed.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn killed_while_nodes_are_called_in_vain() {
+    let lab = Lab::up(4, 1);
+    let (down, calls) = (lab.path("down"), lab.path("calls"));
+    let plan = || {
+        let fails = format!(
+            "[ ! -e {} ] || {{ echo >>{}; sleep 2; exit 255; }}",
+            down.display(),
+            calls.display()
+        );
+        // Ranks that are held stand still, which agents without a supervisor bear for a minute otherwise.
+        lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &fails)
+    };
+    let killed_when_all_are_called_again = || {
+        std::fs::write(&down, "").unwrap();
+        let _ = std::fs::remove_file(&calls);
+        let mut run = plan().start();
+        wait_until("all nodes are called a second time", || {
+            let made = std::fs::read_to_string(&calls).unwrap_or_default();
+            made.lines().count() >= 10
+        });
+        assert!(!run.over(), "{}", run.told());
+        run.kill_supervisor();
+        std::fs::remove_file(&down).unwrap();
+    };
+    killed_when_all_are_called_again();
+    plan().hold("1@iteration:1:20").kill_supervisor();
+    killed_when_all_are_called_again();
+    killed_when_all_are_called_again();
+    let mut run = plan().start();
+    assert_eq!(run.wait_for("took-over", 2)["adopted"], true, "{}", run.told());
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], false, "{}", run.told());
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert!(end.of("node-lost").is_empty() && end.of("fault").is_empty(), "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"], "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// Killed while this machine refuses to start the next incarnation and it is tried again, twice: who comes after it tries it,
+/// too, and the run goes on from memory.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn killed_while_a_launch_is_refused() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hold("1@iteration:1:20");
+    let in_the_way = run.file("hosts.2");
+    std::fs::create_dir(&in_the_way).unwrap();
+    lab.vcluster(&["cut-off", "n3"]);
+    for _ in 0..2 {
+        run.wait_for_words("it is tried again");
+        run.kill_supervisor();
+        run = lab.benchmark("run").start();
+    }
+    run.wait_for_words("it is tried again");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let end = run.end();
+    let adopted: Vec<_> = end.of("took-over").iter().map(|e| e["adopted"].clone()).collect();
+    assert_eq!(adopted, [false; 2], "{}", end.told());
+    assert_eq!(end.hosts(), ["n1", "n2", "n5", "n4"], "{}", end.told());
+    assert_eq!((end.of("launched").len(), end.of("fault").len()), (2, 1), "{}", end.told());
+    assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_killed_launcher_is_started_again() {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ranks::{Breakage, Rank, Ranks};
+use super::ranks::{Breakage, Ranks, hindmost};
 use super::thresholds::Thresholds;
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::talk::progress::{Doing, words};
@@ -50,7 +50,7 @@ impl Hang {
     ) -> Option<Breakage> {
         let t = self.thresholds;
         let usual_ms = ranks.iteration_ms();
-        let in_step = ranks.at_work().all(|rank| rank.last.doing == Doing::Computing);
+        let in_step = ranks.in_step();
         self.in_step_since_ms = in_step.then(|| self.in_step_since_ms.unwrap_or(now_ms));
         let latest_ms = ranks.latest_ms().unwrap_or(now_ms);
         let limit_ms = match usual_ms {
@@ -68,8 +68,9 @@ impl Hang {
             detail,
         };
         // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
-        if let Some(last_ms) = ranks.all().map(|rank| rank.changed_ms).max()
+        if !ranks.is_empty()
             && ranks.all_through()
+            && let Some(last_ms) = ranks.sums().map(|(_, sum)| sum.changed_ms).max()
             && now_ms.saturating_sub(last_ms) >= t.patience_ms
         {
             let waited_s = now_ms.saturating_sub(last_ms) / 1000;
@@ -81,7 +82,7 @@ impl Hang {
             .stopped
             .iter()
             .find(|(node, since)| now_ms.saturating_sub(**since) >= t.stopped_ms && heard(**node))
-            && !ranks.all().any(|rank| rank.stopped_since_ms.is_some())
+            && !ranks.sums().any(|(_, sum)| sum.stopped)
         {
             let detail = format!(
                 "a process of the run on {} that is no working rank has been stopped (state T) for {:.1} s",
@@ -92,20 +93,15 @@ impl Hang {
         }
         // Before an iteration's time is known, who waits may do so for a slower one that gets on.
         let in_step_since_ms = self.in_step_since_ms.filter(|_| usual_ms.is_some());
-        let at_work = || ranks.at_work().filter(|rank| heard(rank.node));
-        let hindmost = at_work().map(Rank::at).min();
+        let seen = || ranks.sums().filter(|(node, _)| heard(*node)).map(|(_, sum)| sum);
+        let behind = seen().map(|sum| sum.hindmost).fold(None, hindmost);
         let still_since_ms = match in_step_since_ms {
-            Some(since_ms) => {
-                let hindmost = at_work().filter(|rank| Some(rank.at()) == hindmost);
-                hindmost.map(|rank| rank.changed_ms).fold(since_ms, u64::max)
-            }
+            Some(since_ms) => behind.map_or(since_ms, |(_, changed_ms)| since_ms.max(changed_ms)),
             None => latest_ms,
         };
-        let stopped = |rank: &Rank| {
-            rank.stopped_since_ms.is_some_and(|s| now_ms.saturating_sub(s) >= t.stopped_ms)
-        };
-        let hangs = ranks.all().any(|r| !r.is_dead() && stopped(r) && heard(r.node))
-            || hindmost.is_some() && now_ms.saturating_sub(still_since_ms) >= limit_ms;
+        let long = |since_ms: u64| now_ms.saturating_sub(since_ms) >= t.stopped_ms;
+        let hangs = seen().any(|sum| sum.stopped_since_ms.is_some_and(long))
+            || behind.is_some() && now_ms.saturating_sub(still_since_ms) >= limit_ms;
         if !hangs {
             return None;
         }

@@ -3,6 +3,7 @@
 //! `watch` feeds every heartbeat's ranks into [`Ranks::beat`]; `hang` and the watch ask what it adds up to. A
 //! rank that ends although the run has not is dead; one that has removed its memory is through.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
@@ -108,12 +109,91 @@ const WAITS_MS: u64 = 5000;
 /// How many iterations back the usual time is looked for.
 const RECENT: usize = 8;
 
+/// A node, as far as ranks go.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// When it last said something.
+    heard_ms: u64,
+    /// All that it has had.
+    positions: BTreeSet<u32>,
+    /// What its last heartbeat showed.
+    seen: Vec<RankSeen>,
+    sum: Sum,
+}
+
+/// What the ranks of a node come to. Most of them have done nothing between two looks of the watch, so this is worked out when
+/// they have: going through hundreds of thousands with every look takes more than a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    /// How many there are, how many of them work, and how many of these do something else than compute.
+    ranks: usize,
+    at_work: usize,
+    elsewhere: usize,
+    /// How many are busy with what.
+    doing: [usize; DOINGS],
+    /// Of those that work: where the hindmost are, and when one of them last got on.
+    pub hindmost: Option<((u32, u64), u64)>,
+    /// When any last got on.
+    pub changed_ms: u64,
+    /// Since when one that lives has been stopped.
+    pub stopped_since_ms: Option<u64>,
+    /// One is stopped, or was when it died.
+    pub stopped: bool,
+}
+
+const DOINGS: usize = Doing::Done as usize + 1;
+
+impl Sum {
+    fn add(&mut self, rank: &Rank) {
+        self.ranks += 1;
+        self.doing[rank.last.doing as usize] += 1;
+        self.changed_ms = self.changed_ms.max(rank.changed_ms);
+        self.stopped |= rank.stopped_since_ms.is_some();
+        if let Some(since_ms) = rank.stopped_since_ms.filter(|_| !rank.is_dead()) {
+            self.stopped_since_ms =
+                Some(self.stopped_since_ms.map_or(since_ms, |at| at.min(since_ms)));
+        }
+        if !rank.is_through() {
+            self.at_work += 1;
+            self.elsewhere += usize::from(rank.last.doing != Doing::Computing);
+            self.hindmost = hindmost(self.hindmost, Some((rank.at(), rank.changed_ms)));
+        }
+    }
+
+    /// Brings a count of all nodes' ranks up to date where one's came to `before`.
+    fn replace(&mut self, before: &Sum, now: &Sum) {
+        let change = |count: &mut usize, before: usize, now: usize| *count = *count + now - before;
+        change(&mut self.ranks, before.ranks, now.ranks);
+        change(&mut self.at_work, before.at_work, now.at_work);
+        change(&mut self.elsewhere, before.elsewhere, now.elsewhere);
+        for (count, (before, now)) in self.doing.iter_mut().zip(before.doing.iter().zip(now.doing))
+        {
+            change(count, *before, now);
+        }
+    }
+}
+
+/// Of two places with the moment at which one there last got on, the one that is further behind; of one place the later moment.
+pub(super) fn hindmost(
+    one: Option<((u32, u64), u64)>,
+    other: Option<((u32, u64), u64)>,
+) -> Option<((u32, u64), u64)> {
+    one.into_iter().chain(other).reduce(|(at, ms), (other, other_ms)| match at.cmp(&other) {
+        Ordering::Less => (at, ms),
+        Ordering::Equal => (at, ms.max(other_ms)),
+        Ordering::Greater => (other, other_ms),
+    })
+}
+
 /// All ranks that have shown up in an incarnation.
 #[derive(Clone, Debug, Default)]
 pub struct Ranks {
     ranks: BTreeMap<u32, Rank>,
-    /// Positions by node, and when the node last said something about them.
-    on: BTreeMap<usize, (u64, BTreeSet<u32>)>,
+    on: BTreeMap<usize, Node>,
+    /// Counts over all nodes, nothing else.
+    all: Sum,
+    /// The positions of those that have died.
+    dead: BTreeSet<u32>,
     computing: bool,
     saved: Option<EpochId>,
     test: u32,
@@ -141,13 +221,36 @@ impl Ranks {
         self.ranks.values()
     }
 
-    pub(super) fn at_work(&self) -> impl Iterator<Item = &Rank> {
-        self.ranks.values().filter(|rank| !rank.is_through())
+    /// What the ranks of each node come to.
+    pub(super) fn sums(&self) -> impl Iterator<Item = (usize, &Sum)> {
+        self.on.iter().map(|(node, state)| (*node, &state.sum))
+    }
+
+    /// Whether all that work compute.
+    pub(super) fn in_step(&self) -> bool {
+        self.all.elsewhere == 0
     }
 
     /// Whether all ranks that have shown up are done, or gone.
     pub fn all_through(&self) -> bool {
-        self.ranks.values().all(Rank::is_through)
+        self.all.at_work == 0
+    }
+
+    /// Ranks of these nodes have got on, or something has become of them.
+    fn sum_up(&mut self, nodes: impl IntoIterator<Item = usize>) {
+        for node in nodes {
+            let Some(state) = self.on.get_mut(&node) else { continue };
+            let mut sum = Sum::default();
+            let here = state.positions.iter().filter_map(|position| self.ranks.get(position));
+            here.filter(|rank| rank.node == node).for_each(|rank| sum.add(rank));
+            let before = std::mem::replace(&mut state.sum, sum);
+            self.all.replace(&before, &sum);
+        }
+    }
+
+    fn sum_all_up(&mut self) {
+        let nodes: Vec<usize> = self.on.keys().copied().collect();
+        self.sum_up(nodes);
     }
 
     /// When any rank last got on.
@@ -167,7 +270,7 @@ impl Ranks {
 
     /// The positions of a node's ranks that work.
     pub fn at(&self, node: usize) -> impl Iterator<Item = u32> {
-        let positions = self.on.get(&node).into_iter().flat_map(|(_, positions)| positions);
+        let positions = self.on.get(&node).into_iter().flat_map(|state| &state.positions);
         let here = move |rank: &&Rank| rank.node == node && !rank.is_through();
         positions.filter(move |p| self.ranks.get(p).as_ref().is_some_and(here)).copied()
     }
@@ -190,14 +293,9 @@ impl Ranks {
 
     /// What most ranks are busy with.
     pub fn doing(&self) -> Doing {
-        let mut votes: Vec<(usize, Doing)> = Vec::new();
-        for rank in self.ranks.values() {
-            match votes.iter_mut().find(|(_, d)| *d == rank.last.doing) {
-                Some(vote) => vote.0 += 1,
-                None => votes.push((1, rank.last.doing)),
-            }
-        }
-        votes.into_iter().max_by_key(|(n, _)| *n).map_or(Doing::Starting, |(_, d)| d)
+        let most = self.all.doing.iter().zip(0..).max_by_key(|(count, _)| **count);
+        let most = most.filter(|_| !self.is_empty());
+        most.and_then(|(_, word)| Doing::from_word(word)).unwrap_or(Doing::Starting)
     }
 
     /// Usual milliseconds an iteration takes, once three have been seen.
@@ -205,9 +303,13 @@ impl Ranks {
         (self.recent_ms.len() >= 3).then(|| self.recent_ms.iter().copied().max().unwrap_or(0))
     }
 
+    fn those_dead(&self) -> impl Iterator<Item = &Rank> {
+        self.dead.iter().filter_map(|position| self.ranks.get(position))
+    }
+
     /// The first death that was noticed and not gone on from: when it struck, on which node, which position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
-        let missed = self.ranks.values().filter(|r| !r.is_missed_by_nobody());
+        let missed = self.those_dead().filter(|r| !r.is_missed_by_nobody());
         let died = missed.filter_map(|r| Some((r.died?, r.node, r.last.position)));
         let first = died.min_by_key(|((_, noticed_ms), ..)| *noticed_ms);
         first.map(|((struck_ms, _), node, position)| (struck_ms, node, position))
@@ -247,6 +349,7 @@ impl Ranks {
     pub fn get_on(&mut self, now_ms: u64) {
         self.ranks.values_mut().for_each(|rank| rank.changed_at(now_ms, self.computing_ms));
         self.latest_ms = Some(now_ms);
+        self.sum_all_up();
     }
 
     /// All ranks go on from an earlier iteration.
@@ -257,22 +360,46 @@ impl Ranks {
 
     /// A node was told well at this moment, whether or not it has ranks.
     pub fn heard(&mut self, now_ms: u64, node: usize) {
-        self.on.entry(node).or_default().0 = now_ms;
+        self.on.entry(node).or_default().heard_ms = now_ms;
     }
 
     /// A heartbeat: all that is to be seen of ranks on this node.
     pub fn beat(&mut self, now_ms: u64, node: usize, ranks: &[RankSeen]) -> Vec<Step> {
-        let entry = self.on.entry(node).or_insert((now_ms, BTreeSet::new()));
-        let before_ms = std::mem::replace(&mut entry.0, now_ms);
+        let fresh = || Node { heard_ms: now_ms, ..Node::default() };
+        let state = self.on.entry(node).or_insert_with(fresh);
+        let before_ms = std::mem::replace(&mut state.heard_ms, now_ms);
+        if state.seen == ranks {
+            return Vec::new();
+        }
+        let last = std::mem::replace(&mut state.seen, ranks.to_vec());
         let mut steps = Vec::new();
         let mut gets_on = false;
-        for seen in ranks {
-            gets_on |= self.rank(now_ms, before_ms, node, seen, &mut steps);
+        let mut touched = BTreeSet::from([node]);
+        for (at, seen) in ranks.iter().enumerate() {
+            // Who is as before has done nothing.
+            if last.get(at) != Some(seen) {
+                let from = self.ranks.get(&seen.progress.position).map(|rank| rank.node);
+                gets_on |= self.rank(now_ms, before_ms, node, seen, &mut steps);
+                touched.extend(from);
+            }
         }
-        // Who has removed its memory is through, although its process may take a moment to end.
-        let here: BTreeSet<u32> = ranks.iter().map(|seen| seen.progress.position).collect();
-        let Some((_, known)) = self.on.get(&node) else { return steps };
-        for position in known.difference(&here) {
+        let positions = |ranks: &[RankSeen]| -> Vec<u32> {
+            ranks.iter().map(|seen| seen.progress.position).collect()
+        };
+        if positions(&last) != positions(ranks) {
+            self.miss(now_ms, node, &positions(ranks).into_iter().collect());
+        }
+        if gets_on {
+            self.computing_ms = self.computing_ms.max(Some(now_ms));
+        }
+        self.sum_up(touched);
+        steps
+    }
+
+    /// Who has removed its memory is through, although its process may take a moment to end.
+    fn miss(&mut self, now_ms: u64, node: usize, here: &BTreeSet<u32>) {
+        let Some(state) = self.on.get(&node) else { return };
+        for position in state.positions.difference(here) {
             if let Some(rank) = self.ranks.get_mut(position)
                 && rank.node == node
                 && rank.last.doing != Doing::Done
@@ -282,10 +409,6 @@ impl Ranks {
                 self.latest_ms = self.latest_ms.max(Some(now_ms));
             }
         }
-        if gets_on {
-            self.computing_ms = self.computing_ms.max(Some(now_ms));
-        }
-        steps
     }
 
     /// One rank of a heartbeat; whether it lives and gets on computing.
@@ -321,7 +444,7 @@ impl Ranks {
             };
             self.ranks.insert(progress.position, rank);
             self.latest_ms = self.latest_ms.max(Some(now_ms));
-            self.on.entry(node).or_default().1.insert(progress.position);
+            self.on.entry(node).or_default().positions.insert(progress.position);
             self.advance(now_ms, progress, steps);
             return computes;
         };
@@ -331,13 +454,14 @@ impl Ranks {
                 return false;
             }
             let heard_ms = match self.on.get(&rank.node) {
-                Some((heard_ms, _)) if rank.node != node => *heard_ms,
+                Some(state) if rank.node != node => state.heard_ms,
                 _ => before_ms,
             };
             rank.before_ms = Some(rank.died.take().map_or(heard_ms, |(lived_ms, _)| lived_ms));
+            self.dead.remove(&progress.position);
             (rank.node, rank.pid) = (node, progress.pid);
             rank.excused = false;
-            self.on.entry(node).or_default().1.insert(progress.position);
+            self.on.entry(node).or_default().positions.insert(progress.position);
         }
         rank.state = seen.state;
         if gone {
@@ -347,6 +471,7 @@ impl Ranks {
                 && progress.doing != Doing::Done
             {
                 rank.died = Some((before_ms, now_ms));
+                self.dead.insert(progress.position);
                 // What it has left says how far it had come, not only what the last heartbeat happened to see.
                 (rank.last.test, rank.last.iteration) = (progress.test, progress.iteration);
             }
@@ -431,7 +556,7 @@ impl Ranks {
         grace_ms: u64,
         name: impl Fn(usize) -> String,
     ) -> Option<Breakage> {
-        let died = self.ranks.values().filter(|r| !r.excused).filter_map(|r| Some((r, r.died?)));
+        let died = self.those_dead().filter(|r| !r.excused).filter_map(|r| Some((r, r.died?)));
         let long_ago = died.filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
         let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
@@ -455,19 +580,21 @@ impl Ranks {
     /// A node speaks again after it was silent: what its ranks did meanwhile nobody knows.
     pub fn heard_again(&mut self, now_ms: u64, node: usize) {
         self.heard(now_ms, node);
-        let Some((_, positions)) = self.on.get(&node) else { return };
-        for position in positions {
+        let Some(state) = self.on.get(&node) else { return };
+        for position in &state.positions {
             if let Some(rank) = self.ranks.get_mut(position) {
                 rank.changed_at(now_ms, self.computing_ms);
                 self.latest_ms = self.latest_ms.max(Some(now_ms));
             }
         }
+        // A rank that was here may be elsewhere now.
+        self.sum_all_up();
     }
 
     /// Nobody could be seen for so long.
     pub fn forgive(&mut self, gap_ms: u64) {
         let later = |at: &mut u64| *at += gap_ms;
-        self.on.values_mut().for_each(|(heard_ms, _)| later(heard_ms));
+        self.on.values_mut().for_each(|state| later(&mut state.heard_ms));
         for rank in self.ranks.values_mut() {
             rank.changed_at(rank.changed_ms + gap_ms, self.computing_ms);
             rank.waited_ms.iter_mut().for_each(later);
@@ -478,6 +605,7 @@ impl Ranks {
         }
         self.foremost_ms.iter_mut().for_each(later);
         self.latest_ms.iter_mut().for_each(later);
+        self.sum_all_up();
     }
 }
 

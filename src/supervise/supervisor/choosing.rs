@@ -232,8 +232,13 @@ impl Supervisor<'_> {
     pub(super) fn see_members(&mut self, node: usize, ranks: &[RankSeen]) {
         let all = self.settings.groups.len();
         let positions = ranks.iter().map(|rank| rank.progress.position);
-        let positions = positions.filter(|position| (*position as usize) < all).collect();
-        self.members.hear(&self.cluster.nodes[node].host.name, positions);
+        let positions = positions.filter(|position| (*position as usize) < all);
+        let node = &self.cluster.nodes[node].host.name;
+        // With nearly every heartbeat they are what they were.
+        let told = self.members.told(node).map(|told| told.iter().copied());
+        if !told.is_some_and(|told| told.eq(positions.clone())) {
+            self.members.hear(node, positions.collect());
+        }
     }
 
     /// Why the run cannot begin: which nodes will not do, and what to do about it.

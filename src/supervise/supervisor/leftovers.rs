@@ -5,18 +5,23 @@
 //! be needed stays: of a lost node only that is removed without which an incarnation has computed since
 //! (`RunState::stale`), for no restart believes it any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use super::settings::Settings;
-use crate::supervise::remember::events::Event;
+use super::telling::STATUS_EVERY;
+use crate::supervise::remember::clerk::{Answer, Clerk};
+use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
+use crate::supervise::remember::folder::write_whole;
 use crate::supervise::remember::journal::RunState;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::cluster::{Cleared, Cluster, FIRST_CALL};
 use crate::supervise::talk::processes::end_run;
 use crate::supervise::tell::say;
+use crate::supervise::tell::status::{NodeRole, NodeStatus, Status};
 
 /// How long nodes may take for a first heartbeat, which says what they hold.
 const BEAT_PATIENCE: Duration = Duration::from_secs(2);
@@ -64,7 +69,7 @@ impl Supervisor<'_> {
         }
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
         let Self { cluster, written, status, scribe, .. } = self;
-        let cleared = cluster.clear(nodes, silence, || {
+        let cleared = cluster.clear(nodes, silence, |_| {
             written.keep(status, scribe);
             enough()
         });
@@ -85,13 +90,15 @@ impl Supervisor<'_> {
 
 /// Ends a run that is given up for a new one, and removes its memory, on all nodes it ran on that can be reached. The
 /// rest is named. An error says why nothing has been done.
-pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), String> {
+pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> Result<(), String> {
     let nodes = ran_on(state);
+    let mut told = Told::new(settings, state, &nodes, clerk);
     let here = end_run(&state.run_id, None, Duration::from_secs(3)).0;
     if here > 0 {
         say!("skt-hpl run: --new: on this machine {here} process(es) of the old run were ended");
     }
     if nodes.is_empty() {
+        told.settle();
         return Ok(());
     }
     // Where nothing was saved, ranks have shown their progress under the run's own name.
@@ -116,11 +123,17 @@ pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), Strin
         )),
         false => Ok(()),
     };
-    lines.extend(cluster.call_all(FIRST_CALL).iter().map(|(node, why)| (*node, stays(why))));
+    let failed = cluster.call_all(FIRST_CALL, |cluster| told.keep(cluster));
+    lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));
+    told.failed = failed.into_iter().collect();
     interrupted()?;
     let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
-    await_beats(&mut cluster, &up);
-    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms), asked_by_signal) {
+    await_beats(&mut cluster, &up, &mut told);
+    let enough = |cluster: &Cluster| {
+        told.keep(cluster);
+        asked_by_signal()
+    };
+    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms), enough) {
         lines.push((node, cleared.map_or_else(|| stays("it does not answer"), words)));
     }
     interrupted()?;
@@ -128,7 +141,88 @@ pub(super) fn give_up(settings: &Settings, state: &RunState) -> Result<(), Strin
     for (node, line) in lines {
         say!("skt-hpl run: --new: {}: {line}", nodes[node].name);
     }
+    told.settle();
     Ok(())
+}
+
+/// What the status tells meanwhile, of the old run, for there is no new one yet. Whoever cannot see the journal's lock knows by
+/// it that somebody is at work.
+struct Told {
+    path: PathBuf,
+    clerk: Clerk,
+    status: Status,
+    /// When it was last given to be written, and what is not written yet.
+    at: Option<Instant>,
+    writing: Option<Answer<()>>,
+    /// Nodes that cannot be reached, and why.
+    failed: BTreeMap<usize, String>,
+}
+
+impl Told {
+    fn new(settings: &Settings, state: &RunState, nodes: &[Host], clerk: &Clerk) -> Self {
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let node = |host: &Host| NodeStatus {
+            name: host.name.clone(),
+            role: NodeRole::Called,
+            ranks: 0,
+            part: String::new(),
+            note: String::new(),
+        };
+        let status = Status {
+            run_id: state.run_id.clone(),
+            doing: "giving up the old run".to_owned(),
+            incarnation: state.incarnation,
+            started_ms: state.started_ms,
+            supervisor_host: host.to_string_lossy().into_owned(),
+            supervisor_pid: std::process::id(),
+            nodes: nodes.iter().map(node).collect(),
+            ..Status::default()
+        };
+        let mut told = Self {
+            path: settings.folder.status(),
+            clerk: clerk.clone(),
+            status,
+            at: None,
+            writing: None,
+            failed: BTreeMap::new(),
+        };
+        told.write();
+        told
+    }
+
+    /// Writes it where that is due and the disk has taken the last one.
+    fn keep(&mut self, cluster: &Cluster) {
+        if self.at.is_some_and(|at| at.elapsed() < STATUS_EVERY) {
+            return;
+        }
+        if self.writing.as_ref().is_some_and(|writing| writing.here().is_none()) {
+            return;
+        }
+        for (at, (node, seen)) in self.status.nodes.iter_mut().zip(&cluster.nodes).enumerate() {
+            (node.role, node.note) = match self.failed.get(&at) {
+                Some(why) => (NodeRole::Unfit, why.clone()),
+                None if cluster.is_up(at) => {
+                    let bytes = seen.beat.held_bytes;
+                    (NodeRole::Clearing, format!("{bytes} bytes of the old run's memory are there"))
+                }
+                None => (NodeRole::Called, String::new()),
+            };
+        }
+        self.write();
+    }
+
+    fn write(&mut self) {
+        self.at = Some(Instant::now());
+        (self.status.updated_ms, self.status.own_ms) = (unix_ms(), steady_ms());
+        let (path, status) = (self.path.clone(), self.status.clone());
+        // One that cannot be written is followed by the next.
+        self.writing = Some(self.clerk.ask(move || drop(write_whole(&path, &status))));
+    }
+
+    /// Nothing of it comes to the folder any more.
+    fn settle(self) {
+        self.writing.and_then(Answer::wait);
+    }
 }
 
 /// What a node has done, for people.
@@ -144,12 +238,13 @@ fn words(cleared: Cleared) -> String {
 }
 
 /// Waits until each has said what it holds.
-fn await_beats(cluster: &mut Cluster, nodes: &[usize]) {
+fn await_beats(cluster: &mut Cluster, nodes: &[usize], told: &mut Told) {
     cluster.beat_all();
     let until = Instant::now() + BEAT_PATIENCE;
     let silent = |cluster: &Cluster| nodes.iter().any(|n| cluster.nodes[*n].beat.seq.is_none());
     while silent(cluster) && Instant::now() < until {
         let _ = cluster.hear(Duration::from_millis(50));
+        told.keep(cluster);
     }
 }
 

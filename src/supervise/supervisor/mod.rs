@@ -102,6 +102,8 @@ struct Supervisor<'a> {
     nodes: Nodes,
     logins: Logins,
     called_at_once: usize,
+    /// Nodes are called for the first time.
+    calls_first: bool,
     /// When it was last judged whether nodes are well.
     weighed: Instant,
     /// Nodes judged lost of which nothing has been made yet.
@@ -188,13 +190,14 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     let (mut journal, mut records) = Journal::open(&settings.folder.journal())?;
     before.remove(&settings.folder);
     listen_to_signals()?;
+    let clerk = Clerk::new()?;
     let mut state = RunState::replay(&records);
     if settings.discard || !state.can_go_on() {
         if !records.is_empty() {
             let anew = settings.discard && !state.finished.is_some_and(|code| is_over(code.into()));
             // Before its files go: whoever is interrupted here finds them again.
             if anew {
-                leftovers::give_up(settings, &state).map_err(|why| anyhow!(why))?;
+                leftovers::give_up(settings, &state, &clerk).map_err(|why| anyhow!(why))?;
                 let name = state.job.as_deref().unwrap_or_default();
                 let marked = std::fs::write(settings.folder.given_up(), name);
                 marked.context("cannot note that the old run is given up")?;
@@ -269,6 +272,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
             started_ms: state.started_ms,
             incarnation: state.incarnation,
             problem: settings.problem,
+            doing: "calling nodes".to_owned(),
             supervisor_host: me.clone(),
             supervisor_pid: std::process::id(),
             ..Status::default()
@@ -278,7 +282,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         settings,
         env: settings.variables(state.anew),
         scribe: Scribe::new(journal)?,
-        clerk: Clerk::new()?,
+        clerk,
         unwritten: false,
         backlog: VecDeque::new(),
         records,
@@ -287,6 +291,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         nodes: Nodes::new(limits, names),
         logins: Logins::default(),
         called_at_once: 1,
+        calls_first: true,
         weighed: Instant::now(),
         losses: Vec::new(),
         heard_again: Vec::new(),
@@ -405,7 +410,10 @@ impl Supervisor<'_> {
     /// From first contact to the end of the run.
     fn run(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
         let runs = self.knows_job()?;
-        let Some(failed) = self.first_contact(runs)? else { return self.halted_at_first(resumed) };
+        let failed = self.first_contact(runs)?;
+        self.calls_first = false;
+        self.status.doing.clear();
+        let Some(failed) = failed else { return self.halted_at_first(resumed) };
         let mut adopted = None;
         if resumed {
             let known = self.knows_job()?;
@@ -457,7 +465,10 @@ impl Supervisor<'_> {
                 Err(end) => return Ok(end),
             };
             if self.state.incarnation == 0 && self.settings.trial {
-                match self.try_mpi(&hosts)? {
+                self.status.doing = "trying whether MPI starts".to_owned();
+                let tried = self.try_mpi(&hosts)?;
+                self.status.doing.clear();
+                match tried {
                     Tried::Well => {}
                     Tried::Unfit => continue,
                     Tried::End(end) => return Ok(end),

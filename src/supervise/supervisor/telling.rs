@@ -11,11 +11,12 @@ use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::{Event, Record, steady_ms, unix_ms};
 use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::talk::cluster::Node;
 use crate::supervise::tell::status::{self, NodeRole, NodeStatus, Status};
 use crate::supervise::tell::{say, say_on, timeline};
 
 /// How often the status is written, whatever the run is busy with: other hosts know by it that a supervisor is at work.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
+pub(super) const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// The status in the run's folder.
 pub(super) struct Written {
@@ -110,6 +111,39 @@ impl Supervisor<'_> {
         say!("skt-hpl run: {text}");
     }
 
+    /// Of a node that is not lost and is being called: for how long. Where all are called for the first time it may be that the
+    /// last call has failed and the next one is not due yet.
+    fn called(&self, node: &Node) -> Option<String> {
+        let at = self.cluster.find(&node.host.name)?;
+        let is_down = node.lost.is_none() && !self.cluster.is_up(at);
+        match self.cluster.called_for(at).filter(|_| is_down) {
+            Some(so_long) => {
+                Some(format!("its agent has not answered for {} s", so_long.as_secs()))
+            }
+            None => {
+                (is_down && self.calls_first).then(|| "its agent has not answered yet".to_owned())
+            }
+        }
+    }
+
+    /// What a node that is not being called is there for, and what is to be said of it.
+    fn standing(&self, node: &Node, placed: bool) -> (NodeRole, String) {
+        let name = &node.host.name;
+        match self.cluster.fitness(name, &self.expected_of(name, placed)) {
+            Fitness::Lost { returned } => {
+                let why = node.lost.clone().unwrap_or_default();
+                let back = if returned.is_some() { ", answers again" } else { "" };
+                (NodeRole::Lost, format!("{why}{back}"))
+            }
+            Fitness::Unfit(why) => (NodeRole::Unfit, why),
+            Fitness::Fit { .. } if placed => {
+                let slow = self.slow.get(name).map(|why| format!("slow: {why}"));
+                (NodeRole::Working, slow.unwrap_or_default())
+            }
+            Fitness::Fit { .. } => (NodeRole::Spare, String::new()),
+        }
+    }
+
     pub(super) fn refresh_status(&mut self) {
         let placed: HashMap<&str, usize> =
             self.state.placed.iter().map(|h| (h.name.as_str(), h.slots)).collect();
@@ -122,23 +156,12 @@ impl Supervisor<'_> {
             .iter()
             .map(|node| {
                 let name = &node.host.name;
-                let (role, note) = match self
-                    .cluster
-                    .fitness(name, &self.expected_of(name, ranks_of(name).is_some()))
-                {
-                    Fitness::Lost { returned } => {
-                        let why = node.lost.clone().unwrap_or_default();
-                        let back = if returned.is_some() { ", answers again" } else { "" };
-                        (NodeRole::Lost, format!("{why}{back}"))
-                    }
-                    Fitness::Unfit(why) => (NodeRole::Unfit, why),
-                    Fitness::Fit { .. } if ranks_of(name).is_some() => {
-                        let slow = self.slow.get(name).map(|why| format!("slow: {why}"));
-                        (NodeRole::Working, slow.unwrap_or_default())
-                    }
-                    Fitness::Fit { .. } => (NodeRole::Spare, String::new()),
+                let (role, note) = match self.called(node) {
+                    Some(note) => (NodeRole::Called, note),
+                    None => self.standing(node, ranks_of(name).is_some()),
                 };
-                let ranks = if role == NodeRole::Working { ranks_of(name).unwrap_or(0) } else { 0 };
+                let has_ranks = matches!(role, NodeRole::Working | NodeRole::Called);
+                let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };
                 let part = match &self.positions {
                     Some(positions) if role == NodeRole::Working => {
                         let at = self.cluster.find(name);

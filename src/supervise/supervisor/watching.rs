@@ -28,6 +28,10 @@ const LOOK_SOON: Duration = Duration::from_millis(5);
 /// How often what has not happened is judged.
 const TICK_EVERY: Duration = Duration::from_millis(40);
 
+/// How often it is looked which positions the ranks of all nodes have, where that changes: the status, which tells them, is
+/// written no more often.
+const PLACES_EVERY: Duration = Duration::from_secs(1);
+
 /// How long a run that has told all its results, or that it has halted, may take to end its processes: MPI libraries have been
 /// seen to hang there for ever.
 const LINGER: Duration = Duration::from_secs(20);
@@ -67,6 +71,7 @@ impl Supervisor<'_> {
         let mut looking = None;
         let mut done_since = None;
         let mut ticked = Instant::now();
+        let mut places = None;
         let mut proved: BTreeMap<usize, (u32, u64)> = BTreeMap::new();
         loop {
             self.housekeeping()?;
@@ -146,7 +151,11 @@ impl Supervisor<'_> {
             if due {
                 ticked = Instant::now();
                 self.status.doing = words(watch.doing()).to_string();
-                if self.settings.in_place && !watch.ranks().is_empty() {
+                if self.settings.in_place
+                    && !watch.ranks().is_empty()
+                    && places.is_none_or(|at: Instant| at.elapsed() >= PLACES_EVERY)
+                {
+                    places = Some(ticked);
                     self.positions = Some(watch.ranks().positions(self.settings.stays_vacant));
                 }
             }

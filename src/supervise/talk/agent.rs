@@ -7,7 +7,7 @@
 //! there may close the line as well (sshd's ClientAliveInterval). An agent that was started later for the same run and node takes
 //! its place, so that an old one that nobody hears any more cannot do that to a run that goes on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,12 +26,12 @@ use super::link::{Links, room_for};
 use super::lonely::Lonely;
 use super::processes::{self, Watched};
 use super::progress::{Heads, Progress, ProgressSource};
-use super::question::ask;
 use super::relay::{Hands, LOOKS, Relay};
 use super::wire::{Attend, Beat, Facts, FromAgent, Storage, WIRE_VERSION, Which, to_line};
 use crate::blas::arithmetic::Arithmetic;
 use crate::cores;
 use crate::memory::{Depot, Store, depot, huge, room};
+use crate::question::ask;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::unix_ms;
@@ -75,6 +75,8 @@ struct Agent<S> {
     /// How many of these are stopped.
     stopped: usize,
     census_at: Option<Instant>,
+    /// What the ranks showed at the last look.
+    before: Vec<Progress>,
     /// When the run was first asked to stop.
     halted: Option<Instant>,
     /// Processes are ended beside all else: nodes below must not fall silent for that. What is done is told here.
@@ -176,8 +178,12 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             (ended.map(|(pid, _)| pid).collect::<Vec<u32>>(), done)
         };
         if !ended.is_empty() {
+            for pid in &ended {
+                agent.known.entry(*pid).and_modify(Watched::has_ended);
+            }
             // A rank's end is news that does not wait to be asked for.
-            up.push(to_line(&FromAgent::Beat(agent.beat(None))));
+            let beat = agent.beat(None);
+            relay.beats(beat, &mut up);
             for pid in ended {
                 agent.known.remove(&pid);
             }
@@ -306,6 +312,7 @@ impl Agent<Heads> {
             leaves: BTreeSet::new(),
             stopped: 0,
             census_at: None,
+            before: Vec::new(),
             halted: None,
             ending: None,
             lonely: Lonely::new(Instant::now()),
@@ -374,8 +381,13 @@ impl<S: ProgressSource> Agent<S> {
             return;
         }
         self.stopped = 0;
+        // Whoever has got on is not looked at: of hundreds of ranks that would take longer than all else.
+        let before = std::mem::replace(&mut self.before, sample.to_vec());
+        let gets_on = |(now, before): &(&Progress, &Progress)| now.has_got_on_since(before);
+        let pairs = sample.iter().zip(&before).filter(gets_on);
+        let moving: HashSet<u32> = pairs.map(|(now, _)| now.pid).collect();
         self.known.retain(|pid, process| {
-            let found = process.look();
+            let found = moving.contains(pid) && process.gets_on() || process.look();
             // The run goes on without a helper, and its rank says what is the matter with it.
             self.stopped += usize::from(process.is_halted() && !processes::is_helper(*pid));
             found
@@ -399,13 +411,12 @@ impl<S: ProgressSource> Agent<S> {
             return;
         }
         self.census_at = Some(Instant::now());
-        for pid in processes::of_run(&self.run_id, None) {
-            self.leaves.extend(processes::segments_of(pid));
-            self.known.entry(pid).or_insert_with(|| {
-                self.leaves.extend(processes::session_of(pid));
-                Watched::new(pid)
-            });
+        let known = |pid| self.known.contains_key(&pid);
+        for pid in processes::more_of_run(&self.run_id, known) {
+            self.leaves.extend(processes::session_of(pid));
+            self.known.insert(pid, Watched::new(pid));
         }
+        self.leaves.extend(self.known.values_mut().flat_map(Watched::shares));
     }
 
     /// Signals the ranks: by their memory, or, where none has memory, by the launcher's marks.

@@ -51,7 +51,9 @@ struct Link {
     /// Nodes it is in charge of, at any depth.
     below: BTreeSet<u32>,
     asked: VecDeque<(u64, u64)>,
-    /// The last beat that was told in full, and when any was told.
+    /// The last beat it has said, with what has moved since.
+    said: Option<Beat>,
+    /// What has been told of it, and when that was.
     told: Option<(Beat, u64)>,
 }
 
@@ -63,16 +65,49 @@ impl Link {
     /// What of a beat is to be told now: news in full, what moves all the time in few bytes and now and then.
     fn worth_telling(&mut self, beat: Beat, now_ms: u64) -> Option<FromAgent> {
         if let Some((last, at_ms)) = &mut self.told
-            && let Some(moved) = beat.moved_since(last)
+            && now_ms.saturating_sub(*at_ms) < SLIGHT_MS
+            && beat.is_like(last)
         {
-            let due = now_ms.saturating_sub(*at_ms) >= SLIGHT_MS;
-            return due.then(|| {
-                *at_ms = now_ms;
-                FromAgent::Moved(moved)
-            });
+            return None;
         }
-        self.told = Some((beat.clone(), now_ms));
-        Some(FromAgent::Beat(beat))
+        let last = self.told.take().map(|(last, _)| last);
+        let word = match last.as_ref().and_then(|last| beat.moved_since(last)) {
+            Some(moved) => FromAgent::Moved(moved),
+            None => FromAgent::Beat(beat.clone()),
+        };
+        // What differs a little stays as it was told.
+        let told = match (&word, last) {
+            (FromAgent::Moved(moved), Some(mut last)) => {
+                last.moves(moved);
+                last
+            }
+            _ => beat,
+        };
+        self.told = Some((told, now_ms));
+        Some(word)
+    }
+
+    /// A beat of its own, as it is now: what is to be told of it. Where `all` are, in full.
+    fn beats(&mut self, mut beat: Beat, now_ms: u64, all: bool, node: u32) -> Option<Told> {
+        beat.round_trip_ms = self.answers(beat.seq, now_ms);
+        self.said = Some(beat.clone());
+        let word = if all { Some(FromAgent::Beat(beat)) } else { self.worth_telling(beat, now_ms) };
+        word.map(|word| (node, word))
+    }
+
+    /// Its answer to a question, with how long that took.
+    fn answers(&mut self, seq: Option<u64>, now_ms: u64) -> Option<u32> {
+        let mut round_trip_ms = None;
+        while let Some((asked, at_ms)) = self.asked.front().copied() {
+            if seq.is_none_or(|seq| seq < asked) {
+                break;
+            }
+            self.asked.pop_front();
+            if seq == Some(asked) {
+                round_trip_ms = Some(now_ms.saturating_sub(at_ms) as u32);
+            }
+        }
+        round_trip_ms
     }
 
     /// How long it has been silent. One that has answered all it was asked is not, however seldom that was: it may be we
@@ -297,6 +332,7 @@ impl Branch {
                 bypassed: false,
                 below: BTreeSet::new(),
                 asked: VecDeque::new(),
+                said: None,
                 told: None,
             },
         );
@@ -384,20 +420,11 @@ impl Branch {
                 let waiting: Vec<u32> = std::mem::take(&mut self.unplaced).into_iter().collect();
                 self.reach(&waiting, now_ms, lines);
             }
-            FromAgent::Beat(mut beat) => {
-                while let Some((seq, at_ms)) = link.asked.front().copied() {
-                    if beat.seq.is_none_or(|of| of < seq) {
-                        break;
-                    }
-                    link.asked.pop_front();
-                    if beat.seq == Some(seq) {
-                        beat.round_trip_ms = Some(now_ms.saturating_sub(at_ms) as u32);
-                    }
-                }
-                if all_beats {
-                    told.push((child, FromAgent::Beat(beat)));
-                } else {
-                    told.extend(link.worth_telling(beat, now_ms).map(|word| (child, word)));
+            FromAgent::Beat(beat) => told.extend(link.beats(beat, now_ms, all_beats, child)),
+            FromAgent::Moved(moved) => {
+                if let Some(mut beat) = link.said.take() {
+                    beat.moves(&moved);
+                    told.extend(link.beats(beat, now_ms, all_beats, child));
                 }
             }
             FromAgent::Below { told: news } => {
@@ -420,11 +447,12 @@ impl Branch {
                 }
             }
             // Of itself nobody says these.
-            FromAgent::Closed { .. }
-            | FromAgent::Quiet { .. }
-            | FromAgent::Heard
-            | FromAgent::Moved(_) => {}
-            own @ (FromAgent::Ended { .. } | FromAgent::Halting { .. }) => told.push((child, own)),
+            FromAgent::Closed { .. } | FromAgent::Quiet { .. } | FromAgent::Heard => {}
+            own @ (FromAgent::Ended { .. } | FromAgent::Halting { .. }) => {
+                // With what it has ended it has told a beat; the next one is whole.
+                (link.said, link.told) = (None, None);
+                told.push((child, own));
+            }
         }
         told
     }

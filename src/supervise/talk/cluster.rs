@@ -339,14 +339,20 @@ impl Cluster {
 
     /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns what is
     /// wrong with those that failed. The patience with a node counts from when it was called itself: those that call it may have
-    /// taken theirs. Where nobody at all answers meanwhile, nobody is left to be called by others.
-    pub fn call_all(&mut self, patience: Duration) -> Vec<(usize, String)> {
+    /// taken theirs. Where nobody at all answers meanwhile, nobody is left to be called by others. `meanwhile` is done several
+    /// times a second.
+    pub fn call_all(
+        &mut self,
+        patience: Duration,
+        mut meanwhile: impl FnMut(&Self),
+    ) -> Vec<(usize, String)> {
         let began = Instant::now();
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
         let all = missing.len();
         missing.retain(|node| !self.is_up(*node));
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         while !missing.is_empty() && !asked_by_signal() {
+            meanwhile(self);
             match self.hear(CALL_LOOK) {
                 Some((node, News::Up(_))) => drop(missing.remove(&node)),
                 Some((node, News::Closed(why))) if missing.remove(&node) => {
@@ -509,7 +515,7 @@ impl Cluster {
         &mut self,
         nodes: &[usize],
         silence: Duration,
-        mut enough: impl FnMut() -> bool,
+        mut enough: impl FnMut(&Self) -> bool,
     ) -> Vec<(usize, Option<Cleared>)> {
         self.next_end += 1;
         let id = self.next_end;
@@ -548,7 +554,7 @@ impl Cluster {
                 Some(news) => unclaimed.push_back(news),
                 None => {}
             }
-            let is_enough = enough();
+            let is_enough = enough(self);
             let state = |node: &usize| &self.nodes[*node];
             let dumb = |node: &usize| {
                 is_enough
@@ -902,7 +908,7 @@ mod tests {
         let hosts = [Host::new("n1", 1), Host::new("n2", 1)];
         let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
         let began = Instant::now();
-        let failed = cluster.call_all(Duration::from_secs(2));
+        let failed = cluster.call_all(Duration::from_secs(2), |_| ());
         let waited = began.elapsed();
         assert_eq!(failed.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [0, 1]);
         assert!(
@@ -916,7 +922,7 @@ mod tests {
         let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
         cluster.manner(2, 500, 4000).unwrap();
         let began = Instant::now();
-        assert_eq!(cluster.call_all(Duration::from_secs(2)).len(), 12);
+        assert_eq!(cluster.call_all(Duration::from_secs(2), |_| ()).len(), 12);
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     }
 
@@ -944,8 +950,8 @@ mod tests {
             let shell = RemoteShell::parse(shell.to_str()).unwrap();
             let hosts = [Host::new("n1", 1)];
             let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
-            let failed = cluster.call_all(Duration::from_secs(20));
-            let cleared = cluster.clear(&[0], Duration::from_secs(20), || false);
+            let failed = cluster.call_all(Duration::from_secs(20), |_| ());
+            let cleared = cluster.clear(&[0], Duration::from_secs(20), |_| false);
             let _ = tell.send((failed, cleared));
         });
         let (failed, cleared) =

@@ -10,7 +10,6 @@ pub mod lonely;
 pub mod player;
 pub mod processes;
 pub mod progress;
-pub mod question;
 pub mod relay;
 pub mod shell;
 pub mod tree;

@@ -103,11 +103,16 @@ pub fn is_of(environ: &[u8], run_id: &str, below: Option<u32>) -> bool {
 /// All processes of a run on this node, of incarnations below `below` if given. Never this process or
 /// one it descends from.
 pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
-    seek(run_id, below).0
+    seek(run_id, below, |_| false).0
+}
+
+/// Those that are not `known` yet: whose a process is does not change.
+pub fn more_of_run(run_id: &str, known: impl Fn(u32) -> bool) -> BTreeSet<u32> {
+    seek(run_id, None, known).0
 }
 
 /// The same, and whether these are all: of a process that becomes another program just now it cannot be said.
-fn seek(run_id: &str, below: Option<u32>) -> (BTreeSet<u32>, bool) {
+fn seek(run_id: &str, below: Option<u32>, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
     let me = std::process::id();
     let uid = nix::unistd::getuid().as_raw();
     let mut kin = BTreeSet::from([me]);
@@ -119,7 +124,7 @@ fn seek(run_id: &str, below: Option<u32>) -> (BTreeSet<u32>, bool) {
     let (mut found, mut all) = (BTreeSet::new(), true);
     let others = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        (!kin.contains(&pid) && entry.metadata().ok()?.uid() == uid).then_some(pid)
+        (!kin.contains(&pid) && !known(pid) && entry.metadata().ok()?.uid() == uid).then_some(pid)
     });
     for pid in others {
         match is_known_to_belong(pid, run_id, below) {
@@ -157,12 +162,19 @@ pub struct Watched {
     /// As the last look found it: its state's letter, and how long it had run.
     state: char,
     ran: Option<u64>,
+    /// At which age it is to be asked what it shares; None once it has told.
+    shares_at: Option<Duration>,
 }
+
+/// Who shares nothing yet is asked again when it is twice as old, this old at least: it may still be starting MPI, or never share
+/// anything. To tell it the kernel goes through all that a process has mapped, hundreds of pieces.
+const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
 impl Watched {
     pub fn new(pid: u32) -> Self {
         let (end, known_since) = (descriptor(pid).ok(), Instant::now());
-        let mut watched = Self { pid, end, known_since, state: 'X', ran: None };
+        let shares_at = Some(Duration::ZERO);
+        let mut watched = Self { pid, end, known_since, state: 'X', ran: None, shares_at };
         watched.look();
         watched
     }
@@ -188,6 +200,35 @@ impl Watched {
         self.state = if is_halt(state) && has_run { 'R' } else { state };
         self.ran = Some(ran);
         true
+    }
+
+    /// Its rank has got on since it was last looked at, so it runs; how long it has is not asked for. Its end shows by itself, or
+    /// it has to be looked at all the same. False: it has to.
+    pub fn gets_on(&mut self) -> bool {
+        if self.end.is_some() {
+            (self.state, self.ran) = ('R', None);
+        }
+        self.end.is_some()
+    }
+
+    /// Its descriptor says so: whatever its rank did before, there is more to be told of it.
+    pub fn has_ended(&mut self) {
+        self.end = None;
+    }
+
+    /// What it shares on this node, where that is not known and it is time to ask.
+    pub fn shares(&mut self) -> Vec<PathBuf> {
+        self.shares_at_age(self.known_since.elapsed())
+    }
+
+    /// MPI makes a process's own before it looks for that of others: who has any has its own.
+    fn shares_at_age(&mut self, age: Duration) -> Vec<PathBuf> {
+        if self.shares_at.is_none_or(|at| age < at) {
+            return Vec::new();
+        }
+        let found = segments_of(self.pid);
+        self.shares_at = found.is_empty().then(|| ASKED_AGAIN.max(2 * age));
+        found
     }
 
     pub fn state(&self) -> char {
@@ -304,7 +345,7 @@ pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, 
     let mut leave = BTreeSet::new();
     loop {
         // Again and again: a launcher may start processes while we look.
-        let (left, all) = seek(run_id, below);
+        let (left, all) = seek(run_id, below, |_| false);
         if left.is_empty() && all || Instant::now() > deadline {
             remove_left(leave);
             return (ended.len(), left.len());
@@ -359,10 +400,16 @@ mod tests {
         fs::write(&path, [1; 4096]).unwrap();
         let file = fs::File::open(&path).unwrap();
         let (any, of) = (std::ptr::null_mut(), file.as_raw_fd());
+        let mut watched = Watched::new(std::process::id());
+        let mut shares = |ms| watched.shares_at_age(Duration::from_millis(ms));
+        assert!(shares(400).is_empty());
         // SAFETY: a new mapping, which nobody reads.
         let mapped = unsafe { libc::mmap(any, 4096, libc::PROT_READ, libc::MAP_SHARED, of, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         assert_eq!(segments_of(std::process::id()), std::slice::from_ref(&path));
+        // It is asked again when it is twice as old, and not any more when it has told.
+        let told = [799, 800, 900, 100_000].map(|ms| shares(ms).len());
+        assert_eq!(told, [0, 1, 0, 0]);
         // SAFETY: as it was mapped.
         assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
         assert!(segments_of(std::process::id()).is_empty());
@@ -409,6 +456,27 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!watched.look());
+        assert_eq!(watched.state(), 'X');
+    }
+
+    /// Who was seen to get on runs. When it has ended that counts no more, whatever it did before.
+    #[test]
+    fn whoever_gets_on_need_not_be_looked_at_until_it_ends() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut watched = Watched::new(child.id());
+        assert!(watched.gets_on());
+        assert_eq!(watched.state(), 'R');
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGSTOP).unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while look(child.id()).unwrap().0 != 'T' {
+            assert!(Instant::now() < until, "it is not halted");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(watched.look() && watched.is_halted(), "since when it did nothing");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        watched.has_ended();
+        assert!(!watched.gets_on() && !watched.look());
         assert_eq!(watched.state(), 'X');
     }
 

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::memory::depot::Listed;
 pub use crate::memory::header::Doing;
 use crate::memory::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
-use crate::memory::{Depot, Part, Store, depot};
+use crate::memory::{Depot, Held, Part, Store};
 
 /// What a rank is busy with, in a word for people.
 pub fn words(doing: Doing) -> &'static str {
@@ -77,6 +78,14 @@ pub struct Progress {
     pub role: Role,
 }
 
+impl Progress {
+    /// Whether the same process has done anything since it was seen so, be it that it has waited and said so.
+    pub fn has_got_on_since(&self, before: &Self) -> bool {
+        let counts = |p: &Self| (p.beat, p.iteration, p.busy_us, p.waits);
+        (self.position, self.pid) == (before.position, before.pid) && counts(self) != counts(before)
+    }
+}
+
 /// Where the agent gets progress from.
 pub trait ProgressSource {
     /// Every position found on this node, also those whose process has died.
@@ -91,13 +100,57 @@ pub trait ProgressSource {
 pub struct Heads {
     job: Option<String>,
     /// What the last sample found: looking through all memory of the node is most of what an agent costs.
-    found: Vec<depot::Held>,
+    listed: Listed,
+    /// Those that can be looked at, with their positions.
+    open: Vec<(u32, Head)>,
 }
 
 impl Heads {
     pub fn new(job: Option<String>) -> Self {
-        Self { job, found: Vec::new() }
+        Self { job, ..Self::default() }
     }
+
+    fn found(&self) -> impl Iterator<Item = &Held> {
+        let ours = |held: &&Held| self.job.as_ref().is_none_or(|job| *job == held.job);
+        self.listed.held().iter().filter(ours)
+    }
+
+    /// Opens what there is to look at.
+    fn open(&self) -> Vec<(u32, Head)> {
+        // To make one looks through all that is mounted: once, not for each position.
+        let mut depots: HashMap<(Store, &str), Option<Depot>> = HashMap::new();
+        let heads = self.found().filter(|held| held.part == Part::Head);
+        let open = heads.filter_map(|held| {
+            let made = || Depot::new(held.store, &held.job).ok();
+            let depot = depots.entry((held.store, held.job.as_str())).or_insert_with(made);
+            let region = depot.as_ref()?.peek_at_length(held.position, Part::Head).ok()?;
+            Some((held.position, Head::new(region).ok()?))
+        });
+        open.collect()
+    }
+}
+
+/// What a head shows.
+fn shown(position: u32, head: &Head) -> Option<Progress> {
+    let words = head.progress();
+    let mut progress = Progress {
+        position,
+        pid: u32::try_from(words.pid).ok()?,
+        beat: words.heartbeat,
+        iteration: words.iteration,
+        doing: Doing::from_word(words.doing)?,
+        busy_us: words.busy_us,
+        flops: words.flops,
+        waits: words.waits as u16,
+        ..Progress::default()
+    };
+    if let Ok(header) = head.read() {
+        progress.saved = header.claim.base.map(|id| (id, header.base.boundary));
+        (progress.n, progress.nb) = (header.id.n, header.id.nb);
+        progress.test = header.id.test;
+        progress.role = Role::of(&header.id).unwrap_or_default();
+    }
+    Some(progress)
 }
 
 impl From<Option<String>> for Heads {
@@ -108,42 +161,16 @@ impl From<Option<String>> for Heads {
 
 impl ProgressSource for Heads {
     fn sample(&mut self) -> Vec<Progress> {
-        self.found = depot::list_user();
-        self.found.retain(|h| self.job.as_ref().is_none_or(|job| *job == h.job));
-        // To make one looks through all that is mounted: once a sample, not for each position.
-        let mut depots: HashMap<(Store, &str), Option<Depot>> = HashMap::new();
-        let heads = self.found.iter().filter(|held| held.part == Part::Head);
-        let look = heads.filter_map(|held| {
-            let made = || Depot::new(held.store, &held.job).ok();
-            let depot = depots.entry((held.store, held.job.as_str())).or_insert_with(made);
-            let depot = depot.as_ref()?;
-            let head = Head::new(depot.peek(held.position, Part::Head).ok()?).ok()?;
-            let words = head.progress();
-            let mut progress = Progress {
-                position: held.position,
-                pid: u32::try_from(words.pid).ok()?,
-                beat: words.heartbeat,
-                iteration: words.iteration,
-                doing: Doing::from_word(words.doing)?,
-                busy_us: words.busy_us,
-                flops: words.flops,
-                waits: words.waits as u16,
-                ..Progress::default()
-            };
-            if let Ok(header) = head.read() {
-                progress.saved = header.claim.base.map(|id| (id, header.base.boundary));
-                (progress.n, progress.nb) = (header.id.n, header.id.nb);
-                progress.test = header.id.test;
-                progress.role = Role::of(&header.id).unwrap_or_default();
-            }
-            Some(progress)
-        });
-        look.collect()
+        if self.listed.look() {
+            self.open = self.open();
+        }
+        let heads = self.open.iter().filter(|(_, head)| head.is_readable());
+        heads.filter_map(|(position, head)| shown(*position, head)).collect()
     }
 
     fn held(&self) -> (u64, usize) {
-        let heads = self.found.iter().filter(|h| h.part == Part::Head).count();
-        (self.found.iter().map(|h| h.bytes).sum(), heads)
+        let heads = self.found().filter(|h| h.part == Part::Head).count();
+        (self.found().map(|h| h.bytes).sum(), heads)
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Relay {
     /// Where the last of a node stands in them.
     last: BTreeMap<u32, usize>,
     urgent: bool,
+    /// What the one above has been told of this node, if that was a beat.
+    said: Option<Beat>,
 }
 
 /// Lines to children count from here; the agent's own has number 0.
@@ -54,6 +56,7 @@ impl Relay {
             pending: Vec::new(),
             last: BTreeMap::new(),
             urgent: false,
+            said: None,
         }
     }
 
@@ -86,10 +89,18 @@ impl Relay {
             ToAgent::Attend(attend) => {
                 hands.attend(&attend);
                 self.lonely_ms = attend.lonely_ms;
+                self.said = None;
                 self.branch = Some(Branch::new(attend, FIRST_LINE, false));
             }
             ToAgent::Beat { seq } => {
-                up.push(to_line(&FromAgent::Beat(hands.beat(Some(seq)))));
+                let beat = hands.beat(Some(seq));
+                match self.said.as_mut().and_then(|said| Some((beat.moved_since(said)?, said))) {
+                    Some((moved, said)) => {
+                        said.moves(&moved);
+                        up.push(to_line(&FromAgent::Moved(moved)));
+                    }
+                    None => self.beats(beat, up),
+                }
                 self.flush(up);
             }
             ToAgent::End { id, below, clean } => hands.end(id, below, clean),
@@ -118,6 +129,16 @@ impl Relay {
         }
     }
 
+    /// Says a beat in full, be it that nobody has asked for one.
+    pub fn beats(&mut self, beat: Beat, up: &mut Vec<String>) {
+        let word = FromAgent::Beat(beat);
+        up.push(to_line(&word));
+        self.said = match word {
+            FromAgent::Beat(beat) => Some(beat),
+            _ => None,
+        };
+    }
+
     /// Something from a child's line.
     pub fn from_below(&mut self, line: u64, heard: Heard, now_ms: u64, lines: &mut impl Lines) {
         if let Some(branch) = &mut self.branch {
@@ -140,8 +161,10 @@ impl Relay {
             let before = self.last.get(&node).and_then(|at| self.pending.get_mut(*at));
             match (before, &word) {
                 (Some((_, FromAgent::Beat(beat))), FromAgent::Moved(moved)) => beat.moves(moved),
-                (Some((_, before @ FromAgent::Moved(_))), FromAgent::Moved(_))
-                | (Some((_, before @ FromAgent::Beat(_))), FromAgent::Beat(_))
+                (Some((_, FromAgent::Moved(before))), FromAgent::Moved(moved)) => {
+                    before.and_then(moved.clone());
+                }
+                (Some((_, before @ FromAgent::Beat(_))), FromAgent::Beat(_))
                 | (Some((_, before @ FromAgent::Quiet { .. })), FromAgent::Quiet { .. }) => {
                     *before = word;
                 }
@@ -162,6 +185,7 @@ impl Relay {
         hands: &mut impl Hands,
         up: &mut Vec<String>,
     ) {
+        self.said = None;
         up.push(to_line(&FromAgent::Ended { id, ended, left, beat: hands.beat(None) }));
     }
 
@@ -222,3 +246,138 @@ impl Relay {
 
 /// Who has children looks at the clock so often.
 const TICK_MS: u64 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::super::shell::RemoteShell;
+    use super::super::wire::{Charge, Facts, RankSeen};
+    use super::*;
+    use crate::supervise::talk::progress::{Doing, Progress};
+
+    /// Lines to children: the last one opened, and what was written.
+    #[derive(Default)]
+    struct Ways(u64, Vec<String>);
+
+    impl Lines for Ways {
+        fn open(&mut self, line: u64, _: &str, _: &[String], _: &Attend) {
+            self.0 = line;
+        }
+        fn send(&mut self, _: u64, text: &str) {
+            self.1.push(text.to_owned());
+        }
+        fn close(&mut self, _: u64) {}
+        fn complaint(&self, _: u64) -> String {
+            String::new()
+        }
+    }
+
+    struct Node(Vec<RankSeen>);
+
+    impl Hands for Node {
+        fn attend(&mut self, _: &Attend) {}
+        fn beat(&mut self, seq: Option<u64>) -> Beat {
+            Beat { seq, ranks: self.0.clone(), ..Beat::default() }
+        }
+        fn end(&mut self, _: u64, _: Option<u32>, _: bool) {}
+        fn end_rank(&mut self, _: Which, _: u32) {}
+        fn halt(&mut self, _: bool) -> usize {
+            0
+        }
+        fn lonely(&mut self, _: Duration, _: Duration) -> bool {
+            false
+        }
+    }
+
+    fn attend() -> ToAgent {
+        ToAgent::Attend(Attend {
+            run_id: "r".to_owned(),
+            job: None,
+            node: "n1".to_owned(),
+            lonely_ms: 60_000,
+            beat_ms: 500,
+            silence_ms: 4000,
+            fanout: 2,
+            login_ms: None,
+            shell: RemoteShell::parse(None).unwrap(),
+            dir: None,
+            agent: Vec::new(),
+        })
+    }
+
+    /// Whatever ranks do, and however seldom the one above asks: who hears of them by way of others knows where they are when
+    /// they have done nothing for a while, although hardly a word is said in full.
+    #[test]
+    fn what_moves_is_known_above_although_the_rest_is_not_said_again() {
+        let (mut leaf, mut middle) = (Relay::new(0), Relay::new(0));
+        let (mut ways, mut nobody) = (Ways::default(), Ways::default());
+        let mut own = Node(Vec::new());
+        let rank = |position, pid| {
+            let progress =
+                Progress { position, pid, doing: Doing::Computing, ..Progress::default() };
+            RankSeen { progress, state: 'R' }
+        };
+        let mut node = Node((0..20).map(|position| rank(position, 5)).collect());
+        let mut up = Vec::new();
+        let call =
+            ToAgent::Call { nodes: vec![Charge { node: 7, name: "n7".to_owned(), again: false }] };
+        for message in [attend(), call] {
+            middle.from_above(&to_line(&message), 0, &mut own, &mut ways, &mut up);
+        }
+        let mut said = vec![to_line(&FromAgent::Hello(Box::<Facts>::default()))];
+        let (mut known, mut full, mut slight) = (Beat::default(), 0, 0);
+        let mut dice = 1u64;
+        let mut random = move |below: u64| {
+            dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (dice >> 33) % below
+        };
+        for now_ms in (100..400_000).step_by(100) {
+            let rests = now_ms % 10_000 > 7_000;
+            if !rests && random(4) == 0 {
+                for rank in &mut node.0 {
+                    let progress = &mut rank.progress;
+                    progress.beat += random(2);
+                    progress.iteration += u64::from(random(8) == 0);
+                    rank.state = if random(5) == 0 { 'S' } else { rank.state };
+                }
+            }
+            // Something else now and then: a rank stops, another process takes its place, one goes.
+            if !rests && random(300) == 0 {
+                let at = random(node.0.len() as u64) as usize;
+                match random(4) {
+                    0 => node.0[at].state = 'T',
+                    1 => node.0[at] = rank(node.0[at].progress.position, 6 + now_ms as u32),
+                    2 if node.0.len() > 5 => drop(node.0.remove(at)),
+                    _ => node.0[at].progress.doing = Doing::Saving,
+                }
+            }
+            middle.tick(now_ms, &mut own, &mut ways, &mut up);
+            for text in std::mem::take(&mut ways.1) {
+                leaf.from_above(&text, now_ms, &mut node, &mut nobody, &mut said);
+            }
+            for text in said.drain(..) {
+                middle.from_below(ways.0, Heard::Text(text), now_ms, &mut ways);
+            }
+            if rests && now_ms % 500 == 0 || random(15) == 0 {
+                let beat = to_line(&ToAgent::Beat { seq: now_ms });
+                middle.from_above(&beat, now_ms, &mut own, &mut ways, &mut up);
+            }
+            for text in up.drain(..) {
+                let Some(FromAgent::Below { told }) = from_line(&text) else { continue };
+                for (_, word) in told {
+                    match word {
+                        FromAgent::Beat(beat) => (known, full) = (beat, full + 1),
+                        FromAgent::Moved(moved) => {
+                            known.moves(&moved);
+                            slight += 1;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            if now_ms % 10_000 == 9_900 {
+                assert_eq!(known.ranks, node.0, "{now_ms}");
+            }
+        }
+        assert!(slight > 2 * full, "{slight} {full}");
+    }
+}

@@ -10,7 +10,7 @@ use crate::blas::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 12;
+pub const WIRE_VERSION: u32 = 13;
 
 /// Which run to look after, and how the nodes below are to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub enum FromAgent {
     /// First line.
     Hello(Box<Facts>),
     Beat(Beat),
-    /// Said of a node below: its beat is as the last one told, but for what changes all the time.
+    /// In a beat's place, and also said of a node below: all is as was told last, but for what changes all the time.
     Moved(Moved),
     Ended {
         id: u64,
@@ -138,20 +138,61 @@ pub struct Beat {
     pub held_positions: usize,
 }
 
-/// What of a beat changes all the time, in few bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved(Option<u32>, Vec<Counters>);
+/// What of a beat changes all the time, in few bytes: the question's number and how long the answer took, as in [`Beat`], and of
+/// the ranks those that have moved since the last word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved(pub Option<u64>, Option<u32>, Vec<Counters>);
 
-/// A rank's position, heartbeat, iteration, own time and operations, and whether it waits.
+/// A rank's position, heartbeat, iteration, own time and operations, whether it waits, and the letter of its process's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Counters(u32, u64, u64, u64, u64, u16);
+struct Counters(u32, u64, u64, u64, u64, u16, char);
+
+impl Counters {
+    fn of(rank: &RankSeen) -> Self {
+        let p = &rank.progress;
+        Self(p.position, p.beat, p.iteration, p.busy_us, p.flops, p.waits, rank.state)
+    }
+}
+
+/// Where in a list is what has this position, if it is there; mostly at `next`, as lists of ranks have one order.
+fn place_of<T>(list: &[T], next: usize, position: u32, of: impl Fn(&T) -> u32) -> Option<usize> {
+    let is = |at: &usize| list.get(*at).is_some_and(|it| of(it) == position);
+    Some(next).filter(is).or_else(|| (0..list.len()).find(is))
+}
+
+impl Moved {
+    /// What both say one after the other.
+    pub fn and_then(&mut self, later: Moved) {
+        let Moved(seq, round_trip_ms, ranks) = self;
+        (*seq, *round_trip_ms) = (later.0, later.1);
+        let mut next = 0;
+        for counters in later.2 {
+            match place_of(ranks, next, counters.0, |known| known.0) {
+                Some(at) => {
+                    ranks[at] = counters;
+                    next = at + 1;
+                }
+                None => ranks.push(counters),
+            }
+        }
+    }
+}
+
+/// Process states that are told at once where they change; the others are like each other.
+fn told_at_once(state: char) -> Option<char> {
+    match state {
+        'T' | 't' => Some('T'),
+        'X' | 'Z' => Some('X'),
+        _ => None,
+    }
+}
 
 /// Free memory that differs by less than such a part of it is the same.
 const FREE_PART: u64 = 64;
 
 impl Beat {
-    /// What has moved since the last beat, if all else is like it.
-    pub fn moved_since(&self, last: &Self) -> Option<Moved> {
+    /// Whether nothing has changed since the last word but what changes all the time.
+    pub fn is_like(&self, last: &Self) -> bool {
         let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
         let like_some = |free: Option<u64>, before: Option<u64>| match (free, before) {
             (Some(free), Some(before)) => like(free, before),
@@ -159,36 +200,41 @@ impl Beat {
         };
         let same_rank = |(a, b): (&RankSeen, &RankSeen)| {
             let (p, q) = (&a.progress, &b.progress);
-            a.state == b.state
+            told_at_once(a.state) == told_at_once(b.state)
                 && (p.position, p.pid, p.doing, p.saved, p.test, p.n, p.nb, p.role)
                     == (q.position, q.pid, q.doing, q.saved, q.test, q.n, q.nb, q.role)
         };
-        let same = (self.processes, self.stopped, self.held_bytes, self.held_positions)
+        (self.processes, self.stopped, self.held_bytes, self.held_positions)
             == (last.processes, last.stopped, last.held_bytes, last.held_positions)
             && self.ranks.len() == last.ranks.len()
             && self.ranks.iter().zip(&last.ranks).all(same_rank)
             && like(self.shm_free_bytes, last.shm_free_bytes)
             && like(self.memory_free_bytes, last.memory_free_bytes)
             && like_some(self.huge_free_bytes, last.huge_free_bytes)
-            && like_some(self.sysv_free_bytes, last.sysv_free_bytes);
-        let counters = |rank: &RankSeen| {
-            let p = rank.progress;
-            Counters(p.position, p.beat, p.iteration, p.busy_us, p.flops, p.waits)
-        };
-        same.then(|| Moved(self.round_trip_ms, self.ranks.iter().map(counters).collect()))
+            && like_some(self.sysv_free_bytes, last.sysv_free_bytes)
+    }
+
+    /// What has moved since the last word, if nothing else has changed.
+    pub fn moved_since(&self, last: &Self) -> Option<Moved> {
+        let (ranks, before) = (self.ranks.iter(), last.ranks.iter());
+        let pairs = ranks.map(Counters::of).zip(before.map(Counters::of));
+        let moved = pairs.filter(|(now, before)| now != before).map(|(now, _)| now);
+        self.is_like(last).then(|| Moved(self.seq, self.round_trip_ms, moved.collect()))
     }
 
     /// Brings a beat up to date.
     pub fn moves(&mut self, moved: &Moved) {
-        let Moved(round_trip_ms, ranks) = moved;
-        self.round_trip_ms = *round_trip_ms;
-        for Counters(position, beat, iteration, busy_us, flops, waits) in ranks {
-            let progress = self.ranks.iter_mut().map(|rank| &mut rank.progress);
-            for progress in progress.filter(|p| p.position == *position) {
-                (progress.beat, progress.iteration) = (*beat, *iteration);
-                (progress.busy_us, progress.flops) = (*busy_us, *flops);
-                progress.waits = *waits;
-            }
+        let Moved(seq, round_trip_ms, ranks) = moved;
+        (self.seq, self.round_trip_ms) = (*seq, *round_trip_ms);
+        let mut next = 0;
+        for Counters(position, beat, iteration, busy_us, flops, waits, state) in ranks {
+            let place = place_of(&self.ranks, next, *position, |rank| rank.progress.position);
+            let Some(at) = place else { continue };
+            next = at + 1;
+            let RankSeen { progress, state: known } = &mut self.ranks[at];
+            (progress.beat, progress.iteration) = (*beat, *iteration);
+            (progress.busy_us, progress.flops) = (*busy_us, *flops);
+            (progress.waits, *known) = (*waits, *state);
         }
     }
 }
@@ -339,12 +385,33 @@ mod tests {
         };
         let first = beat(10, Doing::Computing, 1 << 36);
         let later = beat(12, Doing::Computing, (1 << 36) + 4096);
-        let moved = later.moved_since(&first).unwrap();
+        let mut moved = later.moved_since(&first).unwrap();
         let text = to_line(&FromAgent::Moved(moved.clone()));
         assert!(text.len() < 50 * later.ranks.len(), "{text}");
         let mut known = first.clone();
         known.moves(&moved);
         assert_eq!(known, Beat { memory_free_bytes: 1 << 36, ..later.clone() });
+        // Who has not moved is not told of, and one word after the other comes to what both said.
+        let last =
+            Beat { ranks: vec![later.ranks[0], rank(5, 14, Doing::Computing)], ..later.clone() };
+        let once_more = last.moved_since(&later).unwrap();
+        assert_eq!(once_more.2.len(), 1);
+        moved.and_then(once_more.clone());
+        (0..2).for_each(|_| known.moves(&once_more));
+        let mut both = first.clone();
+        both.moves(&moved);
+        assert_eq!([&both.ranks, &known.ranks], [&last.ranks; 2]);
+        assert_eq!(later.moved_since(&later).unwrap().2, []);
+        // That a process has got to sleep is not worth more; that it is stopped or gone is.
+        for (state, moves) in [('S', true), ('D', true), ('T', false), ('X', false)] {
+            let mut beat = later.clone();
+            beat.ranks[1].state = state;
+            let moved = beat.moved_since(&later);
+            assert_eq!(moved.is_some(), moves, "{state}");
+            let mut known = later.clone();
+            moved.iter().for_each(|moved| known.moves(moved));
+            assert_eq!(known.ranks[1].state, if moves { state } else { 'R' });
+        }
         // All else is told in full.
         assert_eq!(beat(12, Doing::Saving, 1 << 36).moved_since(&first), None);
         assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);

@@ -30,6 +30,10 @@ pub enum NodeRole {
     Spare,
     Lost,
     Unfit,
+    /// Its agent has not answered yet.
+    Called,
+    /// It ends what a run that is given up has left there.
+    Clearing,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -248,6 +252,9 @@ impl Status {
             (Activity::Running | Activity::Halting, None) => {
                 format!("iteration {}", self.iteration)
             }
+            (Activity::Starting, _) if !self.doing.is_empty() && self.doing != "starting" => {
+                format!("starting, {}", self.doing)
+            }
             (other, _) => format!("{other:?}").to_lowercase(),
         };
         if self.activity == Activity::Halting {
@@ -277,6 +284,12 @@ impl Status {
             self.count(NodeRole::Spare),
             self.count(NodeRole::Lost) + self.count(NodeRole::Unfit)
         );
+        for (role, word) in [(NodeRole::Called, "being called"), (NodeRole::Clearing, "clearing")] {
+            let count = self.count(role);
+            if count > 0 {
+                let _ = write!(text, " {count} {word}");
+            }
+        }
         if !self.faults.is_empty() {
             let _ = write!(text, ", {} fault(s)", self.faults.len());
         }
@@ -479,6 +492,14 @@ mod tests {
             " 87.5 % iteration 5, 12.5 Gflop/s, 1 min 15 s left, saved at 4 (3 s ago), \
              nodes 1 working 1 spare 1 lost"
         );
+        let called = ["a", "b"].map(|name| node(name, NodeRole::Called));
+        let early = Status {
+            doing: "calling nodes".into(),
+            nodes: called.into_iter().chain([node("c", NodeRole::Unfit)]).collect(),
+            ..Status::default()
+        };
+        let line = "starting, calling nodes, nothing saved yet, nodes 0 working 0 spare 1 lost 2 being called";
+        assert_eq!(early.line(4000), line);
         assert!(status.page(4000, &Held::No).contains("NOT supervised"));
         let unknown = status.page(4000, &Held::Unknown("no locks".to_string()));
         assert!(unknown.contains("cannot be told (no locks); last sign 4 s ago"), "{unknown}");

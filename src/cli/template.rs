@@ -103,8 +103,9 @@ pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Comma
 const NOTHING: &str = "/dev/null";
 
 /// Has a benchmark that a command starts run `test` at each of the sizes `ns` and nothing of the user's own: no `HPL.dat` and no
-/// `skt.toml` that lie here, and no variables that would give it other sizes, or have it write over what their last run left. What
-/// they say of the machine, such as the engine, counts. All of it is said in flags, since the ranks may see no folder of ours.
+/// `skt.toml` that lie here, and no variables that would give it other sizes, or have it write over what their last run left.
+/// What they say of the machine, such as the engine, counts. All of it is said in flags, since the ranks may see no folder of
+/// ours.
 pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
     command.args(["--dat", NOTHING, "--config", NOTHING]).args(hpl_dat::flags(test, ns));
     for variable in variables_of_own_runs() {

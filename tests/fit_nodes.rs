@@ -362,25 +362,6 @@ fn a_burn_in_heeds_no_input_of_other_runs() {
     assert!(!at("mine.json").exists());
 }
 
-/// A head node shares no folder with the others, as often on the day of an acceptance test.
-#[test]
-#[ignore = "needs root"]
-fn a_burn_in_runs_hpl_where_nodes_share_no_folder() {
-    let lab = Lab::up("apart", 0, "200m");
-    // Nodes have a /tmp of their own.
-    let here = tempfile::tempdir_in("/tmp").unwrap();
-    std::fs::write(here.path().join("hosts"), "n1 slots=1\nn2 slots=1\n").unwrap();
-    std::fs::write(here.path().join("HPL.dat"), "not for these runs\n").unwrap();
-    let mut command = lab.command("burnin", false);
-    command.current_dir(here.path());
-    command.args(["--state", "state", "--time", "40s", "--slot", "1ms", "--threads", "1"]);
-    let out = command.output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(text.contains("HPL run 1: N = "), "{text}{}", errors(&out));
-    let output = std::fs::read_to_string(here.path().join("state/hpl-1/output")).unwrap();
-    assert!(output.contains("1 tests completed and passed"), "{output}{text}{}", errors(&out));
-}
-
 /// A node is lost after HPL's last run: what was found before counts, and it is said that nothing was measured once more.
 #[test]
 #[ignore = "needs root"]

@@ -231,7 +231,7 @@ impl Guardian<'_> {
         let helpers = self.settings.helpers;
         let level2 = self.level2.as_ref()?;
         let test = (number, digest);
-        let finished = self.finished.iter().map(|(test, _)| *test);
+        let finished = self.finished.iter().map(|test| test.number);
         Some(level2.of_test(test, finished, &self.rounding, self.fresh_run, in_place, helpers))
     }
 
@@ -244,9 +244,8 @@ impl Guardian<'_> {
     /// them were lost, one after the other, those tests would be run again.
     pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         let here = checkpointer.results();
-        for (number, record) in self.finished.iter().filter(|(number, _)| !here.contains(number)) {
-            let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
-            checkpointer.record(*number, &bytes);
+        for test in self.finished.iter().filter(|test| !here.contains(&test.number)) {
+            checkpointer.record(test.number, &test.text);
         }
     }
 

@@ -1,6 +1,6 @@
 //! As many losses as are tolerated in every group at once, and one more.
 
-use crate::scene::{Scene, rebuilt, resumed_at, sampled};
+use crate::scene::{SMALL, Scene, rebuilt, resumed_at, sampled};
 
 /// Dies in the middle of the factorisation, with the groups as they are.
 fn struck(scene: &Scene, point: &str) -> Vec<Vec<usize>> {
@@ -117,6 +117,24 @@ fn three_of_six_are_refused_with_reed_solomon_for_two() {
     assert_eq!(scene.held(), [1, 2, 5]);
     back.put_back();
     assert_eq!(rebuilt(&scene.finish()), Some(vec![0, 3]));
+}
+
+/// As many members of a group as it survives losses, and more, share a node when the run goes on from memory: that is warned of,
+/// and the sweep goes on past the test that was under way, in groups that can be had.
+#[test]
+fn a_sweep_that_went_on_with_too_few_nodes_for_groups_comes_to_its_end() {
+    for (asked, warned) in [(["--group", "4"], 1), (["--losses", "2"], 0)] {
+        let scene = Scene::of(2, 2, SMALL).grids(&[(2, 2), (1, 4)]).protect(&["--checkpoint", "1"]);
+        let scene = scene.protect(&asked);
+        assert_eq!(struck(&scene, "iteration"), [[0, 1, 2, 3]]);
+        scene.lose(1);
+        scene.has_domains("abba");
+        let ran = scene.finish();
+        assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
+        // In pairs, the next test is as safe as it was to be.
+        let words = "a now holds 2 members of one group";
+        assert_eq!(ran.err.matches(words).count(), warned, "{}", ran.told());
+    }
 }
 
 /// Where ranks of a lost node share another's, groups anew would be smaller, and take more memory, than those the run was saved

@@ -120,6 +120,7 @@ fn setting(job: &Job, me: usize) -> (Config, Test) {
         encode: job.encode,
         interval: skt_hpl::checkpoint::when::Interval::Iterations(job.every),
         restart: job.restart,
+        goes_on: false,
         state_bytes: 600,
         ld,
         run: job.run,

@@ -163,6 +163,7 @@ impl<'a> Probe<'a> {
             encode: self.spec.encode,
             interval: Interval::Iterations(1),
             restart: Restart::Auto,
+            goes_on: false,
             state_bytes: 1024,
             ld: self.ld,
             run: self.run,

@@ -84,7 +84,7 @@ impl Settle {
         }
         if self.own {
             let of_test = self.whole.iter().filter(|about| about.test == self.test);
-            let furthest = of_test.max_by_key(|about| about.progress());
+            let furthest = of_test.max_by_key(|about| about.worth(self.run));
             if let Some(about) = self.from.as_ref().or(furthest) {
                 shelf.list_too(about, flow)?;
             }
@@ -92,7 +92,7 @@ impl Settle {
         match &self.from {
             _ if self.two => Ok(()),
             Some(from) => shelf.outdate_but(from.key(), self.run, who, flow),
-            None => shelf.outdate(&self.whole, who, flow),
+            None => shelf.outdate(&self.whole, self.run, who, flow),
         }
     }
 }

@@ -94,6 +94,7 @@ pub(super) mod tests {
             encode: Encoding::Pipelined,
             interval: Interval::Iterations(1),
             restart: Restart::Auto,
+            goes_on: false,
             state_bytes: 64,
             ld: 56,
             run: 1,

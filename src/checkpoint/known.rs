@@ -140,20 +140,15 @@ impl Known {
         next_incarnation(self.joined(), now.unwrap_or(0))
     }
 
-    /// The groups into which a fresh start divides the positions. One that can go on from storage does so on fewer failure
-    /// domains than the groups want, as memory would, and says that they are crowded: a run in hour nine is not refused for it.
+    /// The groups into which a fresh start divides the positions. A run that has gone on does so on fewer failure domains than
+    /// the groups want, as it does from memory: in hour nine it is not refused for it, nor at its next test.
     pub(super) fn groups_anew(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         let Scheme { layout, losses, .. } = config.scheme;
-        let divided =
-            |domains: &[String], group| layout.groups(&test.layout, domains, group, losses);
-        let domains = self.domains();
-        let as_asked = divided(&domains, config.group);
-        if as_asked.is_ok() || config.storage.as_ref().is_none_or(|s| s.stored.is_empty()) {
-            return Ok(as_asked?);
-        }
-        let each: Vec<String> = (0..domains.len()).map(|position| position.to_string()).collect();
-        let crowded = divided(&domains, None).or_else(|_| divided(&each, config.group));
-        Ok(crowded.or(as_asked)?)
+        let divide = match config.goes_on {
+            true => ChecksumLayout::groups_at_any_rate,
+            false => ChecksumLayout::groups,
+        };
+        Ok(divide(layout, &test.layout, &self.domains(), config.group, losses)?)
     }
 
     /// The groups in which memory was saved; where it tells of none, as they would be anew.

@@ -109,6 +109,25 @@ impl ChecksumLayout {
             _ => divide(domains, size, losses, self.spread()),
         }
     }
+
+    /// The same for a run that goes on: on fewer failure domains than its groups want, in others that these allow, else in those
+    /// that it would have with each position in a domain of its own. Some domain may have more members of such a group than it
+    /// survives ([`crowded`](super::groups::crowded)).
+    pub fn groups_at_any_rate(
+        self,
+        layout: &Layout,
+        domains: &[String],
+        size: Option<usize>,
+        losses: usize,
+    ) -> Result<Groups, GroupError> {
+        let as_asked = self.groups(layout, domains, size, losses);
+        if as_asked.is_ok() {
+            return as_asked;
+        }
+        let apart: Vec<String> = (0..domains.len()).map(|position| position.to_string()).collect();
+        let others = self.groups(layout, domains, None, losses);
+        others.or_else(|_| self.groups(layout, &apart, size, losses)).or(as_asked)
+    }
 }
 
 /// Groups of the rows or of the columns of the grid, whichever have the larger ones; of columns where both do. Lines longer than
@@ -312,6 +331,24 @@ mod tests {
         assert_eq!(sizes(Some(10), 4), [10; 8]);
         assert_eq!(sizes(Some(3), 2), [4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3].repeat(2));
         assert_eq!(sizes(None, 16), [20; 4]);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_is_divided_at_any_rate() {
+        let (striped, all) = (ChecksumLayout::Striped, [[0, 1, 2, 3]].map(Vec::from).to_vec());
+        let divided = |domains: [usize; 4], size, losses| {
+            let (layout, domains) = (layout(2, 2, Mapping::Row), names(domains.into_iter()));
+            let groups = striped.groups_at_any_rate(&layout, &domains, size, losses).unwrap();
+            let as_asked = striped.groups(&layout, &domains, size, losses);
+            (groups.clone(), as_asked == Ok(groups))
+        };
+        assert_eq!(divided([0, 1, 2, 3], Some(4), 1), (all.clone(), true));
+        // Smaller groups, of which each still survives the loss of a node.
+        let pairs = [[0, 2], [1, 3]].map(Vec::from).to_vec();
+        assert_eq!(divided([0, 0, 1, 1], Some(4), 1), (pairs, false));
+        // None do.
+        assert_eq!(divided([0; 4], Some(4), 1), (all.clone(), false));
+        assert_eq!(divided([0, 0, 1, 1], None, 2), (all, false));
     }
 
     #[test]

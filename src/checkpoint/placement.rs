@@ -5,7 +5,7 @@
 //! process on the node that holds it, and what is left over goes to what is left over. Files on storage of a node's own
 //! draw what memory does not: so of a job with more ranks than positions, no node that has files needed stands idle.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
 use super::protocol::{Order, Trace};
@@ -39,9 +39,13 @@ pub struct Told {
 /// It is the one that most positions tell of, then the one with more incarnations. A run's number is the moment of
 /// its start by the clock of one node, and what a node with a fast clock kept of a run that is long over must
 /// not outrank the run all others are in: numbers only break ties. A result that several runs have was handed on, so it tells of
-/// the last of them: positions that had no part since have it as the first had it.
+/// the last of them: positions that had no part since have it as the first had it. Not where memory of the position is the
+/// result's own run's: then it was that run's last, whatever others have made of it.
 pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     let told: Vec<Told> = told.into_iter().collect();
+    let in_memory = |told: &&Told| told.result.is_none();
+    let has_memory: HashSet<(u128, usize)> =
+        told.iter().filter(in_memory).map(|told| (told.run, told.position)).collect();
     let mut heirs: HashMap<u64, u128> = HashMap::new();
     for (mark, run) in told.iter().filter_map(|told| Some((told.result?, told.run))) {
         let heir = heirs.entry(mark).or_default();
@@ -49,7 +53,8 @@ pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     }
     let mut runs: BTreeMap<u128, (BTreeSet<usize>, u64)> = BTreeMap::new();
     for Told { run, position, joined, result } in told {
-        let run = result.map_or(run, |mark| heirs[&mark]);
+        let handed_on = result.filter(|_| !has_memory.contains(&(run, position)));
+        let run = handed_on.map_or(run, |mark| heirs[&mark]);
         let (positions, most) = runs.entry(run).or_default();
         positions.insert(position);
         *most = joined.max(*most);
@@ -273,6 +278,11 @@ mod tests {
         // Another result is not the later run's.
         let others = (2..5).map(|position| told(run, position, Some(8)));
         assert_eq!(prevailing(others.chain([header(0), header(1)])), Some(run));
+        // What lies beside memory of the first run is that run's: of its test under way the later one has a part on one node.
+        let first = |position| Told { joined: 1, ..told(run, position, None) };
+        let back = (0..3).flat_map(|position| [first(position), told(run, position, Some(7))]);
+        let left = [header(3), told(later, 3, Some(7))];
+        assert_eq!(prevailing(back.chain(left)), Some(run));
     }
 
     fn by_memory(positions: usize, nodes: &[usize], found: &[Vec<Found>]) -> Vec<Option<usize>> {

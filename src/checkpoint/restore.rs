@@ -203,7 +203,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             state,
             rebuilt: recovery.lost.clone(),
             damaged: Vec::new(),
-            crowded: Vec::new(),
             fetched: None,
         })
     }

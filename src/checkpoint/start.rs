@@ -453,7 +453,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     state,
                     rebuilt,
                     damaged: [known.unusable(), wrong].concat(),
-                    crowded,
                     fetched: Some(starts),
                 })
             }
@@ -467,7 +466,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 // What the position says it held, though it could not be used: the rebuilt must be that.
                 let held = known.root_once_held(me, &recovery).filter(|_| kept.is_none());
                 let mut restored = this.recover(&recovery, mark, held, &mut a, pool)?;
-                restored.crowded = crowded;
                 restored.damaged = known.unusable();
                 Origin::Restored(restored)
             }
@@ -481,7 +479,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         this.started = Instant::now();
         this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
-        Ok(Started { checkpointer: this, a, origin, seconds: begin.elapsed().as_secs_f64() })
+        let seconds = begin.elapsed().as_secs_f64();
+        Ok(Started { checkpointer: this, a, origin, crowded, seconds })
     }
 
     /// Fills the matrix from `best`, or from another epoch on storage where that one's files turn out to be of no use and

@@ -48,6 +48,8 @@ pub struct Config {
     pub encode: Encoding,
     pub interval: Interval,
     pub restart: Restart,
+    /// The run has gone on from what was saved, in whichever of its tests, or has results of finished ones.
+    pub goes_on: bool,
     /// Room for the small state of a save, the same on every rank.
     pub state_bytes: usize,
     /// Doubles from one local row to the next on this rank.
@@ -99,9 +101,6 @@ pub struct Restored {
     pub rebuilt: Vec<usize>,
     /// What was wrong with memory that was there but could not be used, by position.
     pub damaged: Vec<(usize, String)>,
-    /// Failure domains whose loss would now be more than a group survives, and how many members of one they hold:
-    /// ranks took a lost node's place beside others of their group.
-    pub crowded: Vec<(String, usize)>,
     /// Where it came from storage: how many starts had gone on from the same epoch there before this one.
     pub fetched: Option<u32>,
 }
@@ -112,6 +111,9 @@ pub struct Started<W, G> {
     /// The local matrix: zeros if fresh, the saved one if restored.
     pub a: Region,
     pub origin: Origin,
+    /// Failure domains whose loss would be more than a group survives, and how many members of one they hold: ranks took a lost
+    /// node's place beside others of their group, in this test or one before it.
+    pub crowded: Vec<(String, usize)>,
     pub seconds: f64,
 }
 

@@ -27,6 +27,7 @@ use super::say;
 use super::siblings::Siblings;
 use super::signs::Signs;
 use crate::blas::{self, Library, preflight, set_library_threads};
+use crate::checkpoint::groups::Groups;
 use crate::checkpoint::plan::{Helpers, Layout};
 use crate::checkpoint::process;
 use crate::comm::{Comm, Reduce, World, set_phase};
@@ -265,15 +266,23 @@ fn lacking(
     threads: usize,
     domains: &[String],
 ) -> Vec<(TestParams, Option<TooLarge>)> {
+    let settings = &loaded.settings;
+    let protection = settings.protection.as_ref();
     let ranks = node.all_gather(&[comm.rank() as u64]);
+    let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
+    // What an earlier start of this run left is not free, but needs not be taken again.
+    let held =
+        protection.filter(|_| node.rank() == 0).and_then(|p| Depot::new(p.store, &p.job).ok());
+    let held: u64 = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+    let mut most = [held];
+    if protection.is_some() {
+        comm.all_reduce(&mut most, Reduce::Max);
+    }
+    // Where memory is left the run goes on in the groups that it was saved in, whatever these ranks would be divided into now.
+    let goes_on = most[0] > 0;
     if node.rank() > 0 {
         return loaded.tests_by_memory().map(|test| (test, None)).collect();
     }
-    let settings = &loaded.settings;
-    let protection = settings.protection.as_ref();
-    // What an earlier start of this run left is not free, but needs not be taken again.
-    let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
-    let held: u64 = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
     let or_all = |free: Option<u64>| free.map_or(u128::MAX, u128::from);
     let memory = or_all(memory::room::available_bytes());
     let room = match protection.map(|p| p.store) {
@@ -287,11 +296,12 @@ fn lacking(
         // The last ranks of a test, as where `skt-hpl run` judges the nodes.
         let all = settings.ranks(test.p, test.q);
         let beside = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
-        let keepers = ranks.iter().filter(|rank| beside.contains(&(**rank as usize))).count();
+        let keepers = ranks.iter().filter(|rank| beside.contains(rank)).count();
+        let groups = |p| if goes_on { None } else { groups_anew(p, test, domains) };
         OnNode {
             ranks: node.size(),
             keepers: (keepers, protection.map_or(0, |p| p.scheme.checksums())),
-            copies: protection.map(|p| 1.0 / p.available_at_best(smallest_group(p, test, domains))),
+            copies: protection.map(|p| p.copies(groups(p).as_ref(), &ranks)),
             checksums: settings.sums(),
             means: Means { engine: settings.engine, threads },
         }
@@ -305,16 +315,12 @@ fn lacking(
         .collect()
 }
 
-/// Positions in the smallest group of a test, if its ranks can be divided into groups at all. `domains`: of all ranks in order.
-fn smallest_group(
-    p: &settings::Protection,
-    test: &TestParams,
-    domains: &[String],
-) -> Option<usize> {
+/// The groups of a test that begins, if its ranks can be divided into any. They take positions in their order, that of their
+/// `domains`.
+fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
-    let groups = p.scheme.layout.groups(&layout, domains, p.group, p.scheme.losses).ok()?;
-    groups.iter().map(Vec::len).min()
+    p.scheme.layout.groups(&layout, domains, p.group, p.scheme.losses).ok()
 }
 
 /// Tests without the memory they need, and why they are skipped; the same on all ranks.

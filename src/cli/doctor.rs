@@ -95,9 +95,10 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
     // On one node without a list, all ranks are on it.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
-    let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks)
+    let goes_on = plan.loaded.settings.protection.as_ref().is_some_and(need::may_go_on);
+    let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks, goes_on)
         .map_err(|why| Refusal(Exit::BadInput, why))?;
-    if let Some(words) = needs.left_out_words() {
+    for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
         show!("warning: {words}");
     }
     if let Some(protection) = &plan.loaded.settings.protection

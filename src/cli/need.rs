@@ -8,13 +8,14 @@
 use std::collections::BTreeSet;
 
 use super::protection::{STATE_BYTES, read_domains};
+use crate::checkpoint::groups::Groups;
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
 use crate::cores;
 use crate::grid::ProcessGrid;
 use crate::input::Loaded;
 use crate::input::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
-use crate::input::settings::Protection;
+use crate::input::settings::{Protection, Restart};
 use crate::matrix::Shape;
 use crate::memory::huge::HUGE;
 use crate::memory::{Store, depot};
@@ -33,6 +34,8 @@ pub struct Needs {
     pub groups: Vec<usize>,
     /// The working hosts of which the domain file says nothing, though it names others.
     pub left_out: Vec<String>,
+    /// Why groups cannot be as asked for, where a run that goes on has others.
+    other_groups: Option<String>,
 }
 
 impl Needs {
@@ -40,6 +43,14 @@ impl Needs {
     /// node with the most.
     pub fn epoch_bytes(&self) -> u64 {
         self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
+    }
+
+    /// What is to be said where groups cannot be as asked for.
+    pub fn other_groups_words(&self) -> Option<String> {
+        let why = self.other_groups.as_ref()?;
+        Some(format!(
+            "{why}. A run that goes on from what was saved has other groups here; one that begins is refused"
+        ))
     }
 
     /// What is to be said of hosts that the domain file leaves out.
@@ -56,8 +67,19 @@ impl Needs {
     }
 }
 
-/// The needs of a run with so many ranks, filled in the order of the hosts.
-pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, String> {
+/// Whether a run may go on from storage, at which nobody has looked yet.
+pub fn may_go_on(protection: &Protection) -> bool {
+    protection.level2.is_some() && protection.restart != Restart::Never
+}
+
+/// The needs of a run with so many ranks, filled in the order of the hosts. `goes_on`: it may go on from what was saved, as it
+/// does on fewer failure domains than its groups want.
+pub fn of_hosts(
+    loaded: &Loaded,
+    hosts: &[Host],
+    ranks: usize,
+    goes_on: bool,
+) -> Result<Needs, String> {
     let protection = loaded.settings.protection.as_ref();
     let store = protection.map_or(Store::Posix, |p| p.store);
     let mut needs = Needs {
@@ -65,6 +87,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
         rank_bytes: None,
         groups: Vec::new(),
         left_out: Vec::new(),
+        other_groups: None,
     };
     // Nodes of a run are taken to be alike.
     let huge = depot::huge_page_bytes().unwrap_or(HUGE);
@@ -117,8 +140,16 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
             let layout = Layout::of(&test).kept_by(&protection.scheme, protection.group);
             let ld = |position| leading_dimension(&test, position);
             let (scheme, group) = (&protection.scheme, protection.group);
-            let all = buffers_of_each(&layout, &domains, ld, scheme, group, STATE_BYTES)
-                .map_err(|e| e.to_string())?;
+            let divided = scheme.layout.groups(&layout, &domains, group, scheme.losses);
+            let divided = match divided {
+                Err(why) if goes_on => {
+                    needs.other_groups = Some(why.to_string());
+                    scheme.layout.groups_at_any_rate(&layout, &domains, group, scheme.losses)
+                }
+                as_asked => as_asked,
+            };
+            let groups = divided.map_err(|why| why.to_string())?;
+            let all = buffers_of_each(&layout, &groups, ld, scheme, STATE_BYTES);
             for (&host, buffers) in places.iter().zip(&all) {
                 let bytes = memory_bytes(buffers, store, huge);
                 of_test[host].0 += bytes;
@@ -139,7 +170,7 @@ pub fn of_hosts(loaded: &Loaded, hosts: &[Host], ranks: usize) -> Result<Needs, 
                 None => {}
             }
             if working > needs.groups.len() {
-                needs.groups = group_of_each(&layout, &domains, protection)?;
+                needs.groups = group_of_each(&groups, working);
             }
         }
         for (need, (named_bytes, own_bytes, stored_bytes)) in needs.hosts.iter_mut().zip(of_test) {
@@ -155,18 +186,12 @@ fn cores_beside(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
     cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
 }
 
-fn group_of_each(
-    layout: &Layout,
-    domains: &[String],
-    protection: &Protection,
-) -> Result<Vec<usize>, String> {
-    let mut groups = vec![0; domains.len()];
-    let Protection { scheme, group, .. } = protection;
-    let divided = scheme.layout.groups(layout, domains, *group, scheme.losses);
-    for (number, members) in divided.map_err(|e| e.to_string())?.into_iter().enumerate() {
-        members.into_iter().for_each(|position| groups[position] = number);
+fn group_of_each(groups: &Groups, positions: usize) -> Vec<usize> {
+    let mut of_each = vec![0; positions];
+    for (number, members) in groups.iter().enumerate() {
+        members.iter().for_each(|&position| of_each[position] = number);
     }
-    Ok(groups)
+    of_each
 }
 
 fn leading_dimension(test: &TestParams, position: usize) -> usize {
@@ -194,7 +219,7 @@ mod tests {
     #[test]
     fn a_protected_run_needs_what_its_buffers_take() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10");
-        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1]), 4).unwrap();
+        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
         // Groups of four: 2 + 2/3 times the matrix, of which each has a quarter.
         let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
         for need in &needs.hosts {
@@ -207,19 +232,19 @@ mod tests {
         assert_eq!(needs.epoch_bytes(), 0, "nothing goes to storage");
         // On storage lies the matrix alone, with a digest for each thousand words; all of it on what all nodes share.
         let shared = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x";
-        let shared = of_hosts(&self::loaded(shared), &hosts(&[1, 1, 1, 1]), 4).unwrap();
+        let shared = of_hosts(&self::loaded(shared), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
         for need in &shared.hosts {
             assert!((1.0..1.01).contains(&(need.stored_bytes as f64 / quarter / 4.0)), "{need:?}");
         }
         // On a node's own storage a quarter, and the parity of it, a third as much.
         let own = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
-        let own = of_hosts(&self::loaded(own), &hosts(&[1, 1, 1, 1]), 4).unwrap();
+        let own = of_hosts(&self::loaded(own), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
         for need in &own.hosts {
             let times = need.stored_bytes as f64 / quarter;
             assert!((1.32..1.37).contains(&times), "{times}");
         }
         // Two ranks a node: pairs protect each other, which takes more; the fifth slot stays empty.
-        let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4).unwrap();
+        let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4, false).unwrap();
         assert_eq!(pairs.groups, [0, 1, 0, 1]);
         for need in &pairs.hosts {
             assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
@@ -235,7 +260,7 @@ mod tests {
             std::fs::write(&file, domains).unwrap();
             let words = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
             let words = format!("{words} --domains {}", file.display());
-            let needs = of_hosts(&loaded(&words), &hosts(slots), 4).unwrap();
+            let needs = of_hosts(&loaded(&words), &hosts(slots), 4, false).unwrap();
             let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
             needs.hosts.iter().map(|need| need.stored_bytes as f64 / quarter).collect()
         };
@@ -255,7 +280,7 @@ mod tests {
     #[test]
     fn without_protection_all_memory_is_the_ranks_own() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2");
-        let needs = of_hosts(&loaded, &hosts(&[3, 3]), 4).unwrap();
+        let needs = of_hosts(&loaded, &hosts(&[3, 3]), 4, false).unwrap();
         let [three, one] = [needs.hosts[0].own_bytes, needs.hosts[1].own_bytes];
         assert_eq!(three, 3 * one);
         assert!(one > 128_000_000);
@@ -267,7 +292,7 @@ mod tests {
     fn whoever_does_not_look_needs_nothing() {
         for how in ["warn", "off"] {
             let words = format!("-n 8000 --nb 64 -p 2 -q 2 --memory-check {how}");
-            let needs = of_hosts(&loaded(&words), &hosts(&[3, 3]), 4).unwrap();
+            let needs = of_hosts(&loaded(&words), &hosts(&[3, 3]), 4, false).unwrap();
             assert!(needs.hosts.iter().all(|need| need.own_bytes == 0), "{needs:?}");
         }
     }
@@ -276,7 +301,7 @@ mod tests {
     #[test]
     fn checksums_on_ranks_of_their_own_take_memory_there() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated");
-        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1, 1]), 5).unwrap();
+        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1, 1]), 5, false).unwrap();
         let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
         for need in &needs.hosts {
             let times = need.named_bytes as f64 / quarter;
@@ -290,7 +315,7 @@ mod tests {
             let words = format!(
                 "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated --level2 /x --level2-scope {scope}"
             );
-            of_hosts(&self::loaded(&words), &hosts(&[1, 1, 1, 1, 1]), 5).unwrap().hosts
+            of_hosts(&self::loaded(&words), &hosts(&[1, 1, 1, 1, 1]), 5, false).unwrap().hosts
         };
         for (scope, quarters) in [("shared", 4.0), ("node", 1.0)] {
             for need in with(scope) {
@@ -298,14 +323,37 @@ mod tests {
                 assert!((0.97..1.02).contains(&times), "{scope}: {times}");
             }
         }
-        let why = of_hosts(&loaded, &hosts(&[1, 1, 1, 2]), 5).unwrap_err();
+        let why = of_hosts(&loaded, &hosts(&[1, 1, 1, 2]), 5, false).unwrap_err();
         assert!(why.contains("\"n3\"") && why.contains("--layout dedicated"), "{why}");
+    }
+
+    /// It has other groups there, and nodes must have what these take.
+    #[test]
+    fn a_run_that_goes_on_with_too_few_nodes_needs_what_its_other_groups_take() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --group 4");
+        let ask = |slots: &[usize], goes_on| of_hosts(&loaded, &hosts(slots), 4, goes_on);
+        let why = ask(&[2, 2], false).unwrap_err();
+        assert!(why.contains("groups of 4 cannot be formed"), "{why}");
+        let pairs = ask(&[2, 2], true).unwrap();
+        assert!(pairs.other_groups_words().unwrap().starts_with(&why));
+        assert_eq!(pairs.groups, [0, 1, 0, 1]);
+        let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+        for need in &pairs.hosts {
+            assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
+        }
+        // On one node no group survives anything, so that there is no reason for other ones.
+        assert_eq!(ask(&[4], true).unwrap().groups, [0; 4]);
+        let as_asked = ask(&[1; 4], true).unwrap();
+        assert_eq!(
+            (&as_asked, as_asked.other_groups_words()),
+            (&ask(&[1; 4], false).unwrap(), None)
+        );
     }
 
     #[test]
     fn too_few_domains_are_told_before_the_start() {
         let loaded = loaded("-n 800 --nb 64 -p 2 -q 2 --checkpoint 10");
-        let why = of_hosts(&loaded, &hosts(&[4]), 4).unwrap_err();
+        let why = of_hosts(&loaded, &hosts(&[4]), 4, false).unwrap_err();
         assert!(why.contains("at least 2 failure domains"), "{why}");
     }
 }

@@ -541,10 +541,15 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     {
         tell!("skt-hpl run: {words}");
     }
+    let folder = Folder::new(&flags.state);
+    let began = began_as(&folder).filter(|_| !flags.new);
     if let Some(planned) = &planned {
-        let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks)
+        let protection = planned.loaded.settings.protection.as_ref();
+        let goes_on =
+            !flags.new && protection.is_some_and(|p| began.is_some() || need::may_go_on(p));
+        let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks, goes_on)
             .map_err(|why| Refusal(Exit::BadInput, why))?;
-        if let Some(words) = found.left_out_words() {
+        for words in found.other_groups_words().into_iter().chain(found.left_out_words()) {
             tell!("skt-hpl run: mind: {words}");
         }
         rank_bytes = rank_bytes.or(found.rank_bytes);
@@ -607,9 +612,8 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     // batch job it would be another one: a run that goes on keeps the name it began with.
     let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
     usable(&tool, &state)?;
-    let folder = Folder::new(&flags.state);
     let mut job = planned.and_then(|p| p.job);
-    if let Some(began) = began_as(&folder).filter(|_| job.is_some() && !flags.new)
+    if let Some(began) = began.filter(|_| job.is_some())
         && job.as_ref() != Some(&began)
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {

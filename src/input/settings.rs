@@ -19,7 +19,7 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
 use super::processors::List;
-use crate::checkpoint::groups::GROUP_DEFAULT;
+use crate::checkpoint::groups::{GROUP_DEFAULT, Groups};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
@@ -694,6 +694,23 @@ impl Protection {
         self.scheme.available(size)
     }
 
+    /// How many times its part of the matrix a rank keeps in named memory, on average of the positions `here`, if these are the
+    /// `groups`. Where none of them is in a group it is as in the smallest; without groups, as it is at best.
+    pub fn copies(&self, groups: Option<&Groups>, here: &[usize]) -> f64 {
+        let in_group_of = |size: Option<usize>| 1.0 / self.available_at_best(size);
+        let groups = groups.map_or(&[][..], Vec::as_slice);
+        let each = |group: &Vec<usize>| {
+            let members = group.iter().filter(|member| here.contains(member)).count();
+            (members as f64, members as f64 * in_group_of(Some(group.len())))
+        };
+        let (members, copies) =
+            groups.iter().map(each).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        match members > 0.0 {
+            true => copies / members,
+            false => in_group_of(groups.iter().map(Vec::len).min()),
+        }
+    }
+
     /// Whether what memory holds goes to storage as well; with method disk it is storage alone that holds it.
     pub fn has_second_level(&self) -> bool {
         self.level2.is_some() && self.scheme.method != Method::Disk
@@ -777,6 +794,28 @@ mod tests {
 
     fn dat() -> HplDat {
         HplDat { ns: vec![1], nbs: vec![1], grids: vec![(1, 4), (2, 2)], ..HplDat::default() }
+    }
+
+    /// With 14 positions and groups of 4 some have 3 members: who is in none of those has no more than groups of 4 take.
+    #[test]
+    fn what_ranks_keep_follows_the_groups_of_their_own_positions() {
+        let saving = Some(Saving::Every(Interval::Iterations(5)));
+        let set = Overrides { checkpoint: saving, group: Some(4), ..Overrides::default() };
+        let protection = Settings::from(&set).protection.unwrap();
+        let groups: Groups =
+            vec![(0..4).collect(), (4..8).collect(), vec![8, 9, 10], vec![11, 12, 13]];
+        let (of_four, of_three) = (2.0 + 2.0 / 3.0, 3.0);
+        for (here, copies) in [
+            (&[0, 1][..], of_four),
+            (&[8, 13], of_three),
+            (&[7, 8], (of_four + of_three) / 2.0),
+            // Who stands by may come to any of them.
+            (&[14], of_three),
+        ] {
+            let found = protection.copies(Some(&groups), here);
+            assert!((found - copies).abs() < 1e-9, "{here:?}: {found}");
+        }
+        assert!((protection.copies(None, &[8, 13]) - of_four).abs() < 1e-9);
     }
 
     #[test]

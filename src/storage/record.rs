@@ -70,6 +70,20 @@ impl About {
         (self.boundary, self.key())
     }
 
+    /// What it is worth to run number `run`, which goes on from memory: whatever an earlier one has, that run began without it.
+    pub fn worth(&self, run: u128) -> (bool, (u64, Key)) {
+        (self.run >= run, self.progress())
+    }
+
+    /// Whether it makes `other` one that run number `run` has no use for any more: it is of that very test, has got further, and
+    /// is worth more.
+    pub fn outdates(&self, other: &Self, run: u128) -> bool {
+        let test = |about: &Self| (about.test, about.params_digest);
+        test(self) == test(other)
+            && self.progress() > other.progress()
+            && self.worth(run) > other.worth(run)
+    }
+
     pub fn positions(&self) -> usize {
         self.p as usize * self.q as usize
     }
@@ -243,6 +257,22 @@ pub(crate) mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     use super::*;
+
+    /// Of an earlier run of this very test, one that has got further: it came with a node that was away.
+    #[test]
+    fn to_a_run_in_memory_what_an_earlier_one_has_is_worth_less() {
+        let (earlier, ours, next) = (about(1, 0, 8, 80), about(2, 0, 4, 40), about(2, 0, 5, 50));
+        let all = [&earlier, &ours, &next];
+        let best = |run| *all.iter().max_by_key(|about| about.worth(run)).unwrap();
+        assert_eq!([1, 2, 3].map(best), [&earlier, &next, &earlier]);
+        let outdated = |by: &About, run| all.map(|about| by.outdates(about, run));
+        assert_eq!(outdated(&next, 2), [false, true, false]);
+        assert_eq!(outdated(&earlier, 2), [false; 3]);
+        assert_eq!(outdated(&earlier, 1), [false, true, true]);
+        let others =
+            [About { params_digest: 1, ..next.clone() }, About { test: 1, ..next.clone() }];
+        assert!(others.iter().all(|other| outdated(other, 2) == [false; 3]));
+    }
 
     pub(crate) fn about(run: u128, test: u32, epoch: u64, boundary: u64) -> About {
         About {

@@ -420,18 +420,22 @@ impl Shelf {
     }
 
     /// Removes what an epoch that has got further outdates, as whoever listed that one would have if it had not been cut off:
-    /// every other one of its test that is listed here or is among the `whole`. There is to be room for two, not three.
-    pub fn outdate(&self, whole: &[About], who: usize, flow: &Flow) -> Result<(), Stopped> {
+    /// every other one of its test that is listed here or is among the `whole`. There is to be room for two, not three. Run
+    /// number `run` begins or goes on from memory: of its own nothing goes for what an earlier one has.
+    pub fn outdate(
+        &self,
+        whole: &[About],
+        run: u128,
+        who: usize,
+        flow: &Flow,
+    ) -> Result<(), Stopped> {
         let found = names_if_there(&self.folder).map_err(Stopped::Failed)?;
         let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
         let manifest = |key: Key| self.manifest(key).ok().flatten();
         let listed: Vec<About> = keys.filter_map(manifest).map(|manifest| manifest.about).collect();
-        let is_further = |than: &About| {
-            listed.iter().any(|about| about.test == than.test && about.progress() > than.progress())
-        };
         let outdated = |key: Key| {
             let known = listed.iter().chain(whole).find(|about| about.key() == key);
-            known.is_some_and(is_further)
+            known.is_some_and(|known| listed.iter().any(|about| about.outdates(known, run)))
         };
         self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
     }
@@ -784,15 +788,15 @@ mod tests {
         };
         let there = || all.each_ref().map(|about| shelf.epoch(about.key()).exists());
         fill(4);
-        shelf.outdate(&[], 0, &flow).unwrap();
+        shelf.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, true, true, true, false]);
         fill(5);
-        shelf.outdate(&[], 0, &flow).unwrap();
+        shelf.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
         // One that only another node has listed goes as well; whatever has got further here stays.
-        shelf.outdate(&all[2..3], 0, &flow).unwrap();
+        shelf.outdate(&all[2..3], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
-        shelf.outdate(&[about(3, 0, 9, 90)], 0, &flow).unwrap();
+        shelf.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         // It goes on from the older one: the later one could not be read.
         fill(5);
@@ -818,12 +822,30 @@ mod tests {
         // The next of the run, which others are writing, and which nobody has listed.
         let next = about(1, 0, 7, 65);
         store(&shelf, &next);
-        shelf.outdate(&[further.clone(), later.clone()], 0, &flow).unwrap();
+        shelf.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
         let there = |about: &About| shelf.epoch(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
         // Whole by another node's manifest, and further than what is listed here.
-        shelf.outdate(std::slice::from_ref(&next), 0, &flow).unwrap();
+        shelf.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
+    }
+
+    /// A node came into the run with what another problem's has left, or was away since an earlier run of this one, which got
+    /// further: neither is what this run goes on from.
+    #[test]
+    fn what_the_run_does_not_go_on_from_outdates_nothing_of_its_own() {
+        let (foreign, earlier) = (about(1, 0, 9, 90), about(1, 0, 8, 80));
+        for other in [About { params_digest: 1, ..foreign }, earlier] {
+            let (_dir, shelf) = shelf();
+            let flow = Flow::default();
+            let ours = about(2, 0, 4, 40);
+            for about in [&other, &ours] {
+                store(&shelf, about);
+                shelf.list(about, Sight::Node, &[0, 1], || {}, &flow).unwrap();
+            }
+            shelf.outdate(std::slice::from_ref(&ours), 2, 0, &flow).unwrap();
+            assert!(shelf.epoch(ours.key()).exists(), "{other:?}");
+        }
     }
 
     /// Where each node has its own DIR.

@@ -104,6 +104,28 @@ fn results_outlive_all_nodes_that_had_them() {
     assert!(!ran.err.contains("has no result any more"), "{}", ran.told());
 }
 
+/// A sweep goes on from storage in a test of two positions, as another run. What the four that have no part in that test keep of
+/// the first one does not outweigh its memory: the next start goes on from there.
+#[test]
+fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
+    let storage = Storage::within("/dev/shm", false, 1);
+    let scene = Scene::of(2, 3, SMALL).grids(&[(2, 3), (1, 2)]).protect(&["--checkpoint", "5"]);
+    let level2 = ["--level2", &storage.named(), "--level2-every", "1", "--helpers", "off"];
+    let scene = scene.protect(&level2);
+    let first = scene.strike("iteration:1:51:kill");
+    assert_eq!(results(&first).len(), 1, "{}", first.told());
+    scene.lose(0);
+    scene.lose(1);
+    // The first save is of the very boundary that it came back to.
+    let ran = scene.strike("committed:1:2:kill");
+    assert!(from_storage(&ran) && ran.err.contains("test 2 goes on"), "{}", ran.told());
+    let from = resumed_at(&ran);
+    let ran = scene.finish();
+    assert!(!from_storage(&ran) && resumed_at(&ran) > from, "{from:?}: {}", ran.told());
+    assert_eq!(rebuilt(&ran), None, "{}", ran.told());
+    assert!(results(&ran).contains(&results(&first)[0]), "{}", ran.told());
+}
+
 /// The nodes that had the result of a finished test are gone, and the test under way has lost no more than it survives: it is
 /// gone on with, and what has no result any more is run again.
 #[test]

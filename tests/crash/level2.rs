@@ -683,18 +683,43 @@ fn an_older_epoch_stands_in_for_a_damaged_one() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// Fewer nodes are left than a group has members, and no memory: two share each. The run goes on from storage, and says so.
+/// Fewer nodes are left than a group has members, and no memory: two share each. The run goes on from storage, and comes to the
+/// end of its sweep. Where groups cannot survive the loss of a node any more, it says so of each test.
 #[test]
 fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
-    for domains in ["abab", "aaaa"] {
-        let scene = stored(2, 2).protect(&["--group", "4"]);
+    let cases = [
+        ("abab", ["--group", "4"], 0),
+        ("aaaa", ["--group", "4"], 2),
+        ("abab", ["--losses", "2"], 0),
+    ];
+    for (domains, asked, warned) in cases {
+        let sweep = Scene::of(2, 2, LONGER).grids(&[(2, 2), (1, 4)]);
+        let scene = Stored::of(sweep.protect(&["--checkpoint", "1"]), "1").protect(&asked);
         scene.strike("pruned:0:2:kill");
         lose_all(&scene);
-        let lines = domains.chars().enumerate().map(|(rank, at)| format!("rank:{rank} {at}\n"));
-        fs::write(scene.path("domains"), lines.collect::<String>()).unwrap();
+        scene.has_domains(domains);
         let ran = finish(&scene);
         assert!(from_storage(&ran), "{}", ran.told());
+        let words = "a now holds 4 members of one group";
+        assert_eq!(ran.err.matches(words).count(), warned, "{}", ran.told());
     }
+}
+
+/// Whoever begins with too few nodes is refused, whatever it would go on with.
+#[test]
+fn with_too_few_nodes_for_groups_no_run_begins() {
+    let scene = stored(2, 2).protect(&["--group", "4"]);
+    scene.has_domains("abab");
+    let refused = |ran: Ran| {
+        let ran = ran.expect_code(1);
+        assert!(ran.err.contains("groups of 4 cannot be formed"), "{}", ran.told());
+    };
+    refused(scene.job().run());
+    scene.has_domains("abcd");
+    scene.strike("pruned:0:2:kill");
+    scene.has_domains("abab");
+    refused(scene.job().args(&["--restart", "never"]).run());
+    goes_on(&scene, true, "it took nothing away");
 }
 
 /// What was never completed is not used, and is said to be there.

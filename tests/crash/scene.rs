@@ -389,6 +389,13 @@ impl Scene {
         }
     }
 
+    /// Ranks are in these failure domains from now on, a letter each.
+    #[allow(dead_code)] // not in tests/nonstop
+    pub fn has_domains(&self, domains: &str) {
+        let lines = domains.chars().enumerate().map(|(rank, at)| format!("rank:{rank} {at}\n"));
+        fs::write(self.path("domains"), lines.collect::<String>()).unwrap();
+    }
+
     /// A position's files in /dev/shm.
     pub fn files(&self, position: usize) -> Vec<PathBuf> {
         shm(&format!("{}.p{position}.", self.name))

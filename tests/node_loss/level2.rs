@@ -64,6 +64,25 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
     assert_eq!(left, 0, "the run's folder goes with it");
 }
 
+/// The next job knows nothing of the first but its name, and has most of its ranks on one node, which leaves no pairs of
+/// different nodes.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_next_job_goes_on_from_storage_where_its_groups_cannot_be_had() {
+    let lab = Lab::up(4, 3);
+    let level2 = storage(&lab);
+    halted("first", &lab, &level2);
+    let next = lab.benchmark("next").benchmark_flags(&level2);
+    std::fs::write(lab.path("hosts"), "n5 slots=3\nn6 slots=1\n").unwrap();
+    lab.list("spares", 7, 7, 3);
+    let end = next.start().end();
+    lab.same_x("next", &end);
+    assert_eq!(end.hosts(), ["n5", "n6"]);
+    assert!(end.errors.contains("leaves no group able to survive"), "{}", end.told());
+    assert!(end.errors.contains("n5 now holds 2 members of one group"), "{}", end.told());
+    assert!(end.errors.contains("it was read from"), "{}", end.told());
+}
+
 /// Whoever gives a run up begins anew, although storage would have it; and so does the command that goes on with the new one.
 #[test]
 #[ignore = "needs root and network namespaces"]

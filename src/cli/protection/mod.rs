@@ -29,7 +29,7 @@ use crate::input::settings;
 use crate::memory::Depot;
 use crate::outcome::Outcome;
 use crate::params::TestParams;
-use record::Record;
+use record::Finished;
 
 pub use account::STATE_BYTES;
 pub use ground::{Ground, read_domains};
@@ -57,8 +57,8 @@ pub struct Guardian<'a> {
     warned: Cell<bool>,
     /// What the last bits of results depend on.
     rounding: String,
-    /// Finished tests: number and result.
-    finished: Vec<(u32, Record)>,
+    /// Finished tests.
+    finished: Vec<Finished>,
     /// What the launch found on its nodes.
     arrival: Arrival,
     host: String,
@@ -76,8 +76,8 @@ impl Guardian<'_> {
 
     /// The result of test `number`, if it is finished.
     pub fn finished(&self, number: usize) -> Option<&Outcome> {
-        let found = self.finished.iter().find(|(n, _)| *n as usize == number);
-        found.map(|(_, record)| &record.outcome)
+        let found = self.finished.iter().find(|test| test.number as usize == number);
+        found.map(|test| &test.record.outcome)
     }
 
     /// The test that was under way when the last launch ended, if it has no result. The same on every rank.

@@ -55,6 +55,7 @@ impl Guardian<'_> {
                 Some(_) if self.arrival.test == Some(number as u32) => Continue::Require,
                 _ => Continue::Auto,
             },
+            goes_on: self.continued,
             state_bytes: STATE_BYTES,
             ld,
             run: self.run.get(),
@@ -92,8 +93,14 @@ impl Guardian<'_> {
         let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
         let others_wait = everybody.is_some();
         let world = everybody.unwrap_or_else(|| Positions::new(among()));
-        let Started { mut checkpointer, a, origin, .. } =
+        let Started { mut checkpointer, a, origin, crowded, .. } =
             self.take(params, (number, digest), world, shape.ld, storage, pool)?;
+        for (domain, count) in crowded.iter().filter(|_| context.grid.rank() == 0) {
+            say(format_args!(
+                "warning: {domain} now holds {count} members of one group, which survives {}: losing it would end the run",
+                self.settings.scheme.losses
+            ));
+        }
         story.cast.members = checkpointer.members();
         if context.grid.rank() == 0 {
             self.warn_of_storage();
@@ -115,13 +122,6 @@ impl Guardian<'_> {
                 if context.grid.rank() == 0 {
                     for (position, why) in &restored.damaged {
                         say(format_args!("position {position} could not be used: {why}"));
-                    }
-                    for (domain, count) in &restored.crowded {
-                        say(format_args!(
-                            "warning: {domain} now holds {count} members of one group, which survives {}: losing it \
-                             would end the run",
-                            self.settings.scheme.losses
-                        ));
                     }
                     let from =
                         in_place::from_boundary(number + 1, restored.boundary, params.blocks());
@@ -243,7 +243,7 @@ impl Guardian<'_> {
         let helpers = self.settings.helpers;
         let level2 = self.level2.as_ref()?;
         let test = (number, digest);
-        let finished = self.finished.iter().map(|(test, _)| *test);
+        let finished = self.finished.iter().map(|test| test.number);
         Some(level2.of_test(test, finished, &self.rounding, self.fresh_run, in_place, helpers))
     }
 
@@ -256,9 +256,8 @@ impl Guardian<'_> {
     /// them were lost, one after the other, those tests would be run again.
     pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         let here = checkpointer.results();
-        for (number, record) in self.finished.iter().filter(|(number, _)| !here.contains(number)) {
-            let bytes = serde_json::to_vec(record).expect("plain values have a JSON form");
-            checkpointer.record(*number, &bytes);
+        for test in self.finished.iter().filter(|test| !here.contains(&test.number)) {
+            checkpointer.record(test.number, &test.text);
         }
     }
 

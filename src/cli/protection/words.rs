@@ -172,7 +172,6 @@ mod tests {
             state: Vec::new(),
             rebuilt: Vec::new(),
             damaged: Vec::new(),
-            crowded: Vec::new(),
             fetched: None,
         };
         let shared = settings(Method::SelfCheckpoint, Some(Sight::Shared));

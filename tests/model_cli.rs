@@ -504,9 +504,11 @@ fn calibration_runs_the_benchmark_and_reads_it() {
     std::fs::write(
         &script,
         "#!/bin/sh\n\
-         # launch RANKS PROGRAM --dat FILE --config NONE --threads T: a machine of 100 Gflop/s N/(N+1000)\n\
-         [ \"$1\" = 2 ] && [ \"$3\" = --dat ] && [ \"$5\" = --config ] && [ \"$7\" = --threads ] || exit 9\n\
-         for n in $(sed -n 6p \"$4\" | sed 's/Ns//'); do\n\
+         # launch RANKS PROGRAM --dat NONE --config NONE --n=N,N,... --threads T: a machine of 100 Gflop/s N/(N+1000)\n\
+         [ \"$1 $3 $4 $5 $6\" = '2 --dat /dev/null --config /dev/null' ] || exit 9\n\
+         for word; do case $word in --n=*) sizes=${word#--n=} ;; --threads) threads=told ;; esac; done\n\
+         [ \"$sizes\" ] && [ \"$threads\" ] || exit 9\n\
+         for n in $(echo $sizes | tr , ' '); do\n\
          awk -v n=$n 'BEGIN { r = 100 * n / (n + 1000); t = n * n * (2 * n / 3 + 1.5) / r / 1e9;\n\
          printf \"WR11C2R4  %d 192 1 2 %.2f %.4e\\n\", n, t, r }'\n\
          done\n",

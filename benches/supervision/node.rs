@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use skt_hpl::memory::header::{
-    Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, Phase, Stage,
-};
+use skt_hpl::checkpoint::protocol::Transitions;
+use skt_hpl::memory::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE};
 use skt_hpl::memory::{Depot, Part, Store};
 use skt_hpl::params::{Mapping, Rng};
 use skt_hpl::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
@@ -87,13 +86,7 @@ fn header(position: u32) -> Header {
             layout: NO_CODE,
             state_bytes: 0,
         },
-        claim: Claim {
-            joined: 1,
-            phase: Phase::Running,
-            stage: Stage::Generating,
-            base: None,
-            seal: None,
-        },
+        claim: Claim::generating(1),
         base: Mark::default(),
         seal: Mark::default(),
     }

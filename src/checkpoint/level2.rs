@@ -357,12 +357,7 @@ impl Level2 {
         let results = self.storage.results.clone();
         let (run, test) = (id.run, id.test);
         let settle = Settle { run, test, from, whole, next, own, two, results };
-        let task = self.send(What::Settle(Box::new(settle))).within(patience);
-        // At once: who leaves at a loss takes care of it. What comes of it, the next epoch will tell.
-        self.stuck.push(task);
-        let task = self.stuck.last_mut().expect("it is there");
-        let done = task.wait_and(attend) == State::Done;
-        task.give_up();
+        let done = self.wait_for(What::Settle(Box::new(settle)), patience, attend) == State::Done;
         // Where it was cut off the next epoch begins with it.
         self.untidy = !done;
         if done {
@@ -387,13 +382,19 @@ impl Level2 {
         if self.lists.is_empty() {
             return 0;
         }
-        let task = self.send(What::SetOut(key)).within(self.patience_at_start());
-        self.stuck.push(task);
-        let task = self.stuck.last_mut().expect("it is there");
-        task.wait_and(attend);
-        task.give_up();
+        self.wait_for(What::SetOut(key), self.patience_at_start(), attend);
         let told = self.stuck.pop_if(|task| task.is_over()).and_then(|task| task.end().ok());
         told.map_or(0, |before| u32::try_from(before).unwrap_or(u32::MAX))
+    }
+
+    /// A helper sets out and is waited for, no longer than `patience` where nothing moves; then it is given up. From the first it
+    /// is the last of those that may be stuck: who leaves at a loss takes care of it.
+    fn wait_for(&mut self, what: What, patience: Duration, attend: impl Fn()) -> State {
+        self.stuck.push(self.send(what).within(patience));
+        let task = self.stuck.last_mut().expect("it is there");
+        let state = task.wait_and(attend);
+        task.give_up();
+        state
     }
 
     /// A helper sets out. What it does takes little of a processor.

@@ -5,12 +5,12 @@
 //! supervised run, and removed when the test is over.
 
 use super::exit::Exit;
+use crate::checkpoint::protocol::Transitions;
 use crate::comm::die;
 use crate::faults::{Point, hit};
 use crate::lu::{Context, Milestone, Observer};
 use crate::memory::header::{
-    BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, Phase, SUMS,
-    Stage,
+    BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
 };
 use crate::memory::{Depot, Hold, MemoryError, Store};
 use crate::supervise::start::job::Refused;
@@ -120,13 +120,7 @@ fn header(context: &Context, number: usize, code: u8) -> Header {
             layout: NO_CODE,
             state_bytes: 0,
         },
-        claim: Claim {
-            joined: 1,
-            phase: Phase::Running,
-            stage: Stage::Generating,
-            base: None,
-            seal: None,
-        },
+        claim: Claim::generating(1),
         base: Mark::default(),
         seal: Mark::default(),
     }

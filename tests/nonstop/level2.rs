@@ -216,7 +216,11 @@ fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
     let clean = Command::new(PROGRAM).args(clean).arg(stored.storage.path()).status();
     assert!(clean.unwrap().success());
 
-    stored.kill_all(stored.freeze("1@manifest-whole:0:2:stop"));
+    // Whose ranks are all killed, this launcher ends without a fault.
+    let running = stored.freeze("1@manifest-whole:0:2:stop");
+    running.kill_ranks();
+    let ran = running.end();
+    assert!(!ran.out.contains("PASSED"), "{}", ran.told());
     lose_all(&stored);
     assert!(stored.whole() > 0, "{:?}", stored.folders());
     let ran = lose_with_storage("agree-begin:1:1").expect_code(6);

@@ -370,7 +370,8 @@ impl Nodes {
         if now_ms < self.call_at_ms {
             return;
         }
-        self.call_at_ms = now_ms + self.back_off_ms;
+        // A call ends the one before it: not before that has had the time that a login takes here.
+        self.call_at_ms = now_ms + self.back_off_ms.max(self.limits.redial_ms);
         self.back_off_ms = (2 * self.back_off_ms).min(CALL_MAX_MS);
         for (node, trouble) in &mut self.trouble {
             trouble.closed_ms.get_or_insert(now_ms);
@@ -607,6 +608,20 @@ mod tests {
             world.until(200_000);
             assert_eq!(world.lost(), [(144_700, 3, FaultKind::NodeGone)]);
         }
+    }
+
+    /// Each call ends the one before it: where logins take longer than the longest pause between calls, they are waited for.
+    #[test]
+    fn calls_of_all_leave_a_login_its_time() {
+        let mut world = World::new();
+        world.nodes.redial_within(15_000);
+        world.until(20_000);
+        (0..4).for_each(|node| world.tell(Told::Quiet { node, heard_ms: 18_000 }));
+        world.until(140_000);
+        let of_one =
+            |(at, judged): &(u64, Judged)| (*judged == Judged::Redial { node: 0 }).then_some(*at);
+        let calls: Vec<u64> = world.judged.iter().filter_map(of_one).collect();
+        assert!(calls.len() >= 7 && calls.windows(2).all(|w| w[1] - w[0] >= 15_000), "{calls:?}");
     }
 
     #[test]

@@ -125,8 +125,7 @@ struct Node {
 /// they have: going through hundreds of thousands with every look takes more than a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
-    /// How many there are, how many of them work, and how many of these do something else than compute.
-    ranks: usize,
+    /// How many of them work, and how many of these do something else than compute.
     at_work: usize,
     elsewhere: usize,
     /// How many are busy with what.
@@ -145,7 +144,6 @@ const DOINGS: usize = Doing::Done as usize + 1;
 
 impl Sum {
     fn add(&mut self, rank: &Rank) {
-        self.ranks += 1;
         self.doing[rank.last.doing as usize] += 1;
         self.changed_ms = self.changed_ms.max(rank.changed_ms);
         self.stopped |= rank.stopped_since_ms.is_some();
@@ -163,7 +161,6 @@ impl Sum {
     /// Brings a count of all nodes' ranks up to date where one's came to `before`.
     fn replace(&mut self, before: &Sum, now: &Sum) {
         let change = |count: &mut usize, before: usize, now: usize| *count = *count + now - before;
-        change(&mut self.ranks, before.ranks, now.ranks);
         change(&mut self.at_work, before.at_work, now.at_work);
         change(&mut self.elsewhere, before.elsewhere, now.elsewhere);
         for (count, (before, now)) in self.doing.iter_mut().zip(before.doing.iter().zip(now.doing))

@@ -6,14 +6,13 @@
 //! (`RunState::stale`), for no restart believes it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use super::settings::Settings;
-use super::telling::STATUS_EVERY;
+use super::telling::Written;
 use crate::supervise::remember::clerk::{Answer, Clerk};
-use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
+use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::write_whole;
 use crate::supervise::remember::journal::RunState;
 use crate::supervise::signals::asked_by_signal;
@@ -148,11 +147,10 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
 /// What the status tells meanwhile, of the old run, for there is no new one yet. Whoever cannot see the journal's lock knows by
 /// it that somebody is at work.
 struct Told {
-    path: PathBuf,
+    written: Written,
     clerk: Clerk,
     status: Status,
-    /// When it was last given to be written, and what is not written yet.
-    at: Option<Instant>,
+    /// What is not on disk yet, if anything.
     writing: Option<Answer<()>>,
     /// Nodes that cannot be reached, and why.
     failed: BTreeMap<usize, String>,
@@ -179,10 +177,9 @@ impl Told {
             ..Status::default()
         };
         let mut told = Self {
-            path: settings.folder.status(),
+            written: Written::new(settings.folder.status()),
             clerk: clerk.clone(),
             status,
-            at: None,
             writing: None,
             failed: BTreeMap::new(),
         };
@@ -192,9 +189,10 @@ impl Told {
 
     /// Writes it where that is due and the disk has taken the last one.
     fn keep(&mut self, cluster: &Cluster) {
-        if self.at.is_some_and(|at| at.elapsed() < STATUS_EVERY) {
+        if !self.written.is_due() {
             return;
         }
+        // An answer comes once: asked again, it would seem that there is nobody to give one.
         if self.writing.as_ref().is_some_and(|writing| writing.here().is_none()) {
             return;
         }
@@ -212,9 +210,8 @@ impl Told {
     }
 
     fn write(&mut self) {
-        self.at = Some(Instant::now());
-        (self.status.updated_ms, self.status.own_ms) = (unix_ms(), steady_ms());
-        let (path, status) = (self.path.clone(), self.status.clone());
+        self.written.stamp(&mut self.status);
+        let (path, status) = (self.written.path.clone(), self.status.clone());
         // One that cannot be written is followed by the next.
         self.writing = Some(self.clerk.ask(move || drop(write_whole(&path, &status))));
     }

@@ -16,11 +16,11 @@ use crate::supervise::tell::status::{self, NodeRole, NodeStatus, Status};
 use crate::supervise::tell::{say, say_on, timeline};
 
 /// How often the status is written, whatever the run is busy with: other hosts know by it that a supervisor is at work.
-pub(super) const STATUS_EVERY: Duration = Duration::from_secs(1);
+const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// The status in the run's folder.
 pub(super) struct Written {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// When it was last written, if it was.
     at: Option<Instant>,
 }
@@ -30,7 +30,7 @@ impl Written {
         Self { path, at: None }
     }
 
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         self.at.is_some_and(|at| at.elapsed() >= STATUS_EVERY)
     }
 
@@ -41,10 +41,15 @@ impl Written {
         }
     }
 
-    fn write(&mut self, status: &mut Status, scribe: &Scribe) {
+    /// It is written now.
+    pub(super) fn stamp(&mut self, status: &mut Status) {
         self.at = Some(Instant::now());
         status.updated_ms = unix_ms();
         status.own_ms = steady_ms();
+    }
+
+    fn write(&mut self, status: &mut Status, scribe: &Scribe) {
+        self.stamp(status);
         if let Ok(bytes) = serde_json::to_vec_pretty(status) {
             scribe.file(self.path.clone(), bytes);
         }

@@ -144,6 +144,8 @@ pub struct Branch {
     route: BTreeMap<u32, u32>,
     /// Nodes nobody has room for yet.
     unplaced: BTreeSet<u32>,
+    /// When those were called from here that have not answered since.
+    tried: BTreeMap<u32, u64>,
     next_line: u64,
     seq: u64,
     asked_ms: Option<u64>,
@@ -174,6 +176,7 @@ impl Branch {
             lines: BTreeMap::new(),
             route: BTreeMap::new(),
             unplaced: BTreeSet::new(),
+            tried: BTreeMap::new(),
             next_line: first_line,
             seq: 0,
             asked_ms: None,
@@ -229,6 +232,7 @@ impl Branch {
         let mut orphans = self.forget(nodes, lines);
         for node in nodes {
             self.names.remove(node);
+            self.tried.remove(node);
         }
         orphans.retain(|node| self.names.contains_key(node));
         self.reach(&orphans, now_ms, lines);
@@ -289,7 +293,7 @@ impl Branch {
             .collect();
         children.sort_unstable();
         let children: Vec<u32> = children.into_iter().map(|(_, node)| node).collect();
-        let steps = place(nodes, free, &children);
+        let steps = place(nodes, free, &children, &self.tried);
         if steps.is_empty() {
             self.unplaced.extend(nodes);
         }
@@ -319,6 +323,7 @@ impl Branch {
         let mut words = self.attend.agent.clone();
         words.extend(["--run", &attend.run_id, "--node", &name].map(String::from));
         lines.open(line, &name, &words, &attend);
+        self.tried.insert(head, now_ms);
         self.lines.insert(line, head);
         self.links.insert(
             head,
@@ -416,6 +421,7 @@ impl Branch {
                 let took_ms = now_ms.saturating_sub(link.opened_ms);
                 self.quickest_ms = Some(self.quickest_ms.map_or(took_ms, |ms| ms.min(took_ms)));
                 self.been_up.insert(child);
+                self.tried.remove(&child);
                 told.push((child, FromAgent::Hello(facts)));
                 let waiting: Vec<u32> = std::mem::take(&mut self.unplaced).into_iter().collect();
                 self.reach(&waiting, now_ms, lines);
@@ -436,6 +442,7 @@ impl Branch {
                     match &word {
                         FromAgent::Hello(_) => {
                             self.been_up.insert(node);
+                            self.tried.remove(&node);
                         }
                         FromAgent::Closed { .. } => {
                             self.forget(&[node], lines);

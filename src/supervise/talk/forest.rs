@@ -197,11 +197,12 @@ impl Forest {
 
     fn judged(&mut self, judged: Vec<Judged>) {
         let now_ms = self.now_ms;
+        let mut redialled = Vec::new();
         for judged in judged {
             match judged {
                 Judged::Redial { node } => {
                     self.called.insert(node as u32, now_ms);
-                    self.branch.call(&[charge(node as u32, true)], now_ms, &mut self.player);
+                    redialled.push(charge(node as u32, true));
                 }
                 Judged::Lost(loss) => {
                     let node = loss.node as u32;
@@ -213,6 +214,8 @@ impl Forest {
                 Judged::Restarted { .. } | Judged::Alone | Judged::Together { .. } => {}
             }
         }
+        // All at once, as the supervisor does.
+        self.branch.call(&redialled, now_ms, &mut self.player);
     }
 
     /// Who does not answer the first call is given up after a while.
@@ -379,6 +382,19 @@ fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
     forest.run(60_000);
     assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), lost);
     assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (10, 0));
+}
+
+/// All that it hears by itself are lost, and others are whom it would call first: some of them after the other, it comes to one
+/// that answers.
+#[test]
+fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
+    let mut forest = Forest::new(82, 2);
+    forest.run(6000);
+    let lost: BTreeSet<u32> = (0..7).chain(32..46).collect();
+    forest.lose(&lost, false);
+    forest.run(120_000);
+    assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), lost);
+    assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (82 - lost.len(), 0));
 }
 
 /// Many more questions go without an answer than are remembered.

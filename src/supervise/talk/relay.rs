@@ -131,12 +131,8 @@ impl Relay {
 
     /// Says a beat in full, be it that nobody has asked for one.
     pub fn beats(&mut self, beat: Beat, up: &mut Vec<String>) {
-        let word = FromAgent::Beat(beat);
-        up.push(to_line(&word));
-        self.said = match word {
-            FromAgent::Beat(beat) => Some(beat),
-            _ => None,
-        };
+        self.said = Some(beat.clone());
+        up.push(to_line(&FromAgent::Beat(beat)));
     }
 
     /// Something from a child's line.

@@ -8,6 +8,8 @@
 //! Nodes whose caller is lost are placed anew by the next one above, in the same way: where it has no room left they
 //! go to the children that live, and all are called at once, not one after the other.
 
+use std::collections::BTreeMap;
+
 /// What to do with some nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -17,9 +19,15 @@ pub enum Step {
     Give { child: u32, nodes: Vec<u32> },
 }
 
-/// Shares nodes out. `free` is how many more may be called directly, `children` are those that answer. Empty where
-/// there is neither room nor a child: then they wait for one of them.
-pub fn place(nodes: &[u32], free: usize, children: &[u32]) -> Vec<Step> {
+/// Shares nodes out. `free` is how many more may be called directly, `children` are those that answer. `tried` are nodes that
+/// were called before and have not answered since, and when: in charge of a share is one that was not, or else the one whose call
+/// is longest ago. Empty where there is neither room nor a child: then they wait for one of them.
+pub fn place(
+    nodes: &[u32],
+    free: usize,
+    children: &[u32],
+    tried: &BTreeMap<u32, u64>,
+) -> Vec<Step> {
     if nodes.len() <= free {
         let direct = |head: &u32| Step::Call { head: *head, below: Vec::new() };
         return nodes.iter().map(direct).collect();
@@ -31,7 +39,11 @@ pub fn place(nodes: &[u32], free: usize, children: &[u32]) -> Vec<Step> {
             .collect();
     }
     // Neighbours stay together: a rack that is lost is then few branches, not a part of each.
-    shares(nodes, free).map(|s| Step::Call { head: s[0], below: s[1..].to_vec() }).collect()
+    let call = |share: &[u32]| {
+        let at = (0..share.len()).min_by_key(|at| tried.get(&share[*at])).unwrap_or_default();
+        Step::Call { head: share[at], below: [&share[..at], &share[at + 1..]].concat() }
+    };
+    shares(nodes, free).map(call).collect()
 }
 
 /// Neighbours in at most `count` shares that differ by one at most; none is empty.
@@ -48,7 +60,7 @@ mod tests {
 
     /// Builds the tree below somebody in charge of `nodes`; counts calls by node and returns the depth.
     fn grow(nodes: &[u32], fanout: usize, called: &mut Vec<u32>, most: &mut usize) -> usize {
-        let steps = place(nodes, fanout, &[]);
+        let steps = place(nodes, fanout, &[], &BTreeMap::new());
         *most = (*most).max(steps.len());
         let depth = steps.iter().map(|step| match step {
             Step::Call { head, below } => {
@@ -78,9 +90,19 @@ mod tests {
     #[test]
     fn without_room_children_take_them_and_without_children_they_wait() {
         let give = |child, nodes: &[u32]| Step::Give { child, nodes: nodes.to_vec() };
+        let place =
+            |nodes: &[u32], free, children: &[u32]| place(nodes, free, children, &BTreeMap::new());
         assert_eq!(place(&[7, 8, 9], 0, &[1, 2]), [give(1, &[7]), give(2, &[8, 9])]);
         assert_eq!(place(&[7], 0, &[1, 2]), [give(1, &[7])]);
         assert_eq!(place(&[7, 8], 0, &[]), []);
+    }
+
+    #[test]
+    fn who_did_not_answer_is_put_in_charge_last() {
+        let tried = BTreeMap::from([(1, 100), (2, 200), (4, 100), (5, 300), (6, 200)]);
+        let call = |head, below: &[u32]| Step::Call { head, below: below.to_vec() };
+        let steps = place(&[1, 2, 3, 4, 5, 6], 2, &[], &tried);
+        assert_eq!(steps, [call(3, &[1, 2]), call(4, &[5, 6])]);
     }
 
     proptest! {
@@ -106,7 +128,7 @@ mod tests {
         ) {
             let nodes: Vec<u32> = nodes.into_iter().collect();
             let children: Vec<u32> = (10_000..10_000 + children).collect();
-            let steps = place(&nodes, free, &children);
+            let steps = place(&nodes, free, &children, &BTreeMap::new());
             let mut all = BTreeSet::new();
             let mut sizes = Vec::new();
             for step in &steps {

@@ -40,15 +40,19 @@ log=$(mktemp)
 ahead_log=$(mktemp)
 package_log=$(mktemp)
 left_out_log=$(mktemp)
+# What goes on beside the tests: its process, and what tests among it leave for later.
 ahead=
-# What goes on beside the tests is a session of its own, which no Ctrl-C reaches.
+ahead_tests=$(mktemp -d)
+# What goes on beside the tests are sessions of their own, which no Ctrl-C reaches.
 end_ahead() {
-    local of_it
-    of_it=$(pgrep -P "$ahead") || true
-    # shellcheck disable=SC2086 # a word for each process
-    kill "$ahead" $of_it 2>/dev/null || true
+    local children child
+    children=$(pgrep -P "$ahead") || true
+    kill "$ahead" 2>/dev/null || true
+    for child in $children; do
+        pkill -s "$child" || kill "$child" 2>/dev/null || true
+    done
 }
-trap 'rm -f "$log" "$ahead_log" "$package_log" "$left_out_log"; [[ -z $ahead ]] || end_ahead' EXIT
+trap 'rm -rf "$log" "$ahead_log" "$package_log" "$left_out_log" "$ahead_tests"; [[ -z $ahead ]] || end_ahead' EXIT
 passed=0
 failed=0
 failures=()
@@ -90,32 +94,37 @@ what_failed() { # log
          inside && NF { line[++n] = $0 }' "$1"
 }
 
-# Runs tests in one configuration and adds up what the runner's closing lines say. What a test leaves out counts as passed there:
-# it says so in a file of its own.
+# Runs tests in one configuration. What a test leaves out counts as passed there: it says so in a file of its own.
 export SKT_TEST_LEFT_OUT=$left_out_log
 tests() { # name command...
-    local name=$1 status=0 run_passed run_failed began=$SECONDS line
+    local name=$1 status=0 began=$SECONDS
     shift
     step "$name"
     # A test that hangs must not hold the machine for ever.
     timeout --kill-after=30 1800 "$@" 2>&1 | tee "$log" || status=$?
+    count "$name" "$log" "$left_out_log" "$status" $((SECONDS - began))
+}
+
+# Adds up what the runner's closing lines say.
+count() { # name log left-out-log status seconds
+    local name=$1 run_passed run_failed line
     read -r run_passed run_failed < <(awk '
         /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1) } }
-        END { print p + 0, f + 0 }' "$log")
+        END { print p + 0, f + 0 }' "$2")
     # It did not build, crashed or was cut off: no closing line counts that. Nor is it a success if no test ran.
-    if ((run_failed == 0 && (status != 0 || run_passed == 0))); then
+    if ((run_failed == 0 && ($4 != 0 || run_passed == 0))); then
         run_failed=1
     fi
     passed=$((passed + run_passed))
     failed=$((failed + run_failed))
     if ((run_failed > 0)); then
-        failures+=("$name"$'\n'"$(what_failed "$log")")
+        failures+=("$name"$'\n'"$(what_failed "$2")")
     fi
     while IFS= read -r line; do
         skipped+=("$name: $line")
-    done < <(sort -u "$left_out_log")
-    : >"$left_out_log"
-    times+=("$((SECONDS - began)) s: $name")
+    done < <(sort -u "$3" 2>/dev/null)
+    : >"$3"
+    times+=("$5 s: $name")
 }
 
 # Each build below says where it goes, or goes here whatever a variable or a file of cargo's own says; and what looks for a built
@@ -162,18 +171,18 @@ open_mpi_goes_on() {
 # and agents settle among themselves, without a word from the launcher, and the moments of a run at which a node is lost,
 # but for the first save and the recovery.
 with_ranks=(--test mpi)
-# Nothing named is all that cargo finds.
-all=()
 no_room_in_shm="/dev/shm has less than 1 GiB: begin this as a user who may mount a larger one, or the container with --shm-size=2g"
+# All that cargo finds, but what is run beside other tests.
+all=(--lib --bins)
+for program in tests/*.rs tests/*/main.rs; do
+    program=${program%/main.rs} program=$(basename "${program%.rs}")
+    case $program in
+        protocol_model) ;;
+        crash | nonstop) shm_is_short || all+=(--test "$program") ;;
+        *) all+=(--test "$program") ;;
+    esac
+done
 if shm_is_short; then
-    all=(--lib --bins)
-    for program in tests/*.rs tests/*/main.rs; do
-        program=${program%/main.rs} program=$(basename "${program%.rs}")
-        case $program in
-            crash | nonstop) ;;
-            *) all+=(--test "$program") ;;
-        esac
-    done
     skip "tests: lost ranks (tests/crash, tests/nonstop)" "$no_room_in_shm"
 else
     with_ranks+=(--test crash)
@@ -274,8 +283,8 @@ beside() { # command...
     setsid --wait nice -n 19 bash -c 'echo -10 2>/dev/null >/proc/self/autogroup || true; exec "$@"' sh "$@"
 }
 
-# Tests that lose nodes spend much of their time waiting, which is time to build the configurations that come later. What does not
-# build says so when its tests are to run.
+# Tests that lose nodes spend much of their time waiting, which is time to build the configurations that come later, and for the
+# tests below that start no MPI and compute. What does not build says so when its tests are to run.
 build_ahead() {
     beside bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
     take_over target/mpich
@@ -286,6 +295,60 @@ build_ahead() {
     fi
 }
 
+# The kernels for another processor, in an emulator. Only they and the loops around them are built for it. A process in there
+# cannot run a second one of its kind, as the test of new threads does under limits.
+neon="tests: NEON kernels, emulated"
+neon_missing() {
+    have aarch64-linux-gnu-gcc && have qemu-aarch64 || { echo "no compiler or no emulator"; return; }
+    neon_library_is_there || echo "no library of Rust's for it"
+}
+with_neon=(env RUSTFLAGS= CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+    cargo test --locked --lib --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon
+    --target "$neon_target" -- --skip new_thread::)
+
+# Processors before AVX2 have no kernels of ours: one without fused multiply-adds, and one with them.
+before_avx2="tests: processors before AVX2, emulated"
+with_processor() { # name
+    on_processor=("${open_mpi[@]}" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu $1"
+        cargo test --locked --lib -- blas:: lu::factor lu::solve)
+}
+
+# Runs tests beside others, which print nothing meanwhile: what they have printed, how they ended and how long they took goes to
+# files, for `come`.
+go_ahead() { # name command...
+    local at=$ahead_tests/${1//[^a-zA-Z0-9]/-} status=0 began=$SECONDS
+    shift
+    : >"$at.left-out"
+    SKT_TEST_LEFT_OUT=$at.left-out beside timeout --kill-after=30 1800 "$@" >"$at.log" 2>&1 || status=$?
+    echo "$status $((SECONDS - began))" >"$at.end"
+}
+come() { # name
+    local at=$ahead_tests/${1//[^a-zA-Z0-9]/-} status seconds
+    step "$1 (run meanwhile)"
+    # Where it was never begun, something went wrong before.
+    [[ -e $at.end ]] || echo "1 0" | tee "$at.end" >"$at.log"
+    read -r status seconds <"$at.end"
+    cat "$at.log"
+    count "$1" "$at.log" "$at.left-out" "$status" "$seconds"
+}
+
+protocol="tests: every interleaving of the protocol"
+processors=(Nehalem Opteron_G5)
+tests_ahead() {
+    local processor
+    go_ahead "$protocol" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test protocol_model
+    if [[ -z $(neon_missing) ]]; then
+        go_ahead "$neon" "${with_neon[@]}"
+    fi
+    if [[ $(uname -m) == x86_64 ]] && have qemu-x86_64; then
+        for processor in "${processors[@]}"; do
+            with_processor "$processor"
+            go_ahead "$before_avx2: $processor" "${on_processor[@]}"
+        done
+    fi
+}
+
 check "scripts" scripts_parse
 check "format" cargo fmt --check
 check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
@@ -293,7 +356,7 @@ check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D w
 check "lints, the kernels alone" cargo clippy --locked --all-targets --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon -- -D warnings
 check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
 
-build_ahead >"$ahead_log" 2>&1 &
+{ build_ahead && tests_ahead; } >"$ahead_log" 2>&1 &
 ahead=$!
 node_loss_with_open_mpi
 if [[ -z $(nodes_missing) ]]; then
@@ -301,7 +364,7 @@ if [[ -z $(nodes_missing) ]]; then
 else
     skipped+=("tests: unfit nodes: $(nodes_missing)")
 fi
-step "the builds of the other configurations, begun meanwhile"
+step "the builds of the other configurations, and tests that start no MPI, begun meanwhile"
 wait "$ahead" || true
 ahead=
 tail -n 1 "$ahead_log"
@@ -322,6 +385,22 @@ case $package_status in
 esac
 say "$package_words"
 
+come "$protocol"
+if [[ -z $(neon_missing) ]]; then
+    come "$neon"
+else
+    skip "$neon" "$(neon_missing); scripts/setup.sh --with-neon"
+fi
+if [[ $(uname -m) != x86_64 ]]; then
+    skipped+=("$before_avx2: this processor is of another kind")
+elif have qemu-x86_64; then
+    for processor in "${processors[@]}"; do
+        come "$before_avx2: $processor"
+    done
+else
+    skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
+fi
+
 # The sweep over the solver's options is spread over these two and Open MPI 5, where that is: a third each, or half. Crash points
 # are struck one and all under the first, and in a sample under the other.
 shares=2
@@ -332,35 +411,6 @@ tests "tests: MPICH, OpenBLAS" "${mpich[@]}" SKT_TEST_SHARE=2/$shares SKT_TEST_S
     cargo test --locked --no-fail-fast "${openblas[@]}" "${with_ranks[@]}" -- "${not_with_mpi[@]}"
 no_room "MPICH" "${mpich[@]}" cargo test --locked "${openblas[@]}"
 node_loss "MPICH" "${mpich[@]}" cargo test --locked --no-fail-fast "${openblas[@]}" -- --skip in_place:: "${not_with_launcher[@]}"
-
-# The kernels for another processor, in an emulator. Only they and the loops around them are built for it. A process in there
-# cannot run a second one of its kind, as the test of new threads does under limits.
-neon="tests: NEON kernels, emulated"
-neon_missing() {
-    have aarch64-linux-gnu-gcc && have qemu-aarch64 || { echo "no compiler or no emulator"; return; }
-    neon_library_is_there || echo "no library of Rust's for it"
-}
-if [[ -z $(neon_missing) ]]; then
-    tests "$neon" env RUSTFLAGS= CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
-        cargo test --locked --lib --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon \
-        --target "$neon_target" -- --skip new_thread::
-else
-    skip "$neon" "$(neon_missing); scripts/setup.sh --with-neon"
-fi
-
-# Processors before AVX2 have no kernels of ours: one without fused multiply-adds, and one with them.
-before_avx2="tests: processors before AVX2, emulated"
-if [[ $(uname -m) != x86_64 ]]; then
-    skipped+=("$before_avx2: this processor is of another kind")
-elif have qemu-x86_64; then
-    for processor in Nehalem Opteron_G5; do
-        tests "$before_avx2: $processor" "${open_mpi[@]}" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu $processor" \
-            cargo test --locked --lib -- blas:: lu::factor lu::solve
-    done
-else
-    skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
-fi
 
 # Losses that a run goes on from in the same processes.
 without_restart() { # command...

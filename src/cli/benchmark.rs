@@ -17,6 +17,7 @@ use super::exit::Exit;
 use super::glance::{self, Glance};
 use super::launcher_rank;
 use super::machine;
+use super::need;
 use super::nonstop::{self, Story};
 use super::pins;
 use super::power::{self, Measured, Meter};
@@ -28,6 +29,7 @@ use super::siblings::Siblings;
 use super::signs::Signs;
 use crate::blas::{self, Library, preflight, set_library_threads};
 use crate::checkpoint::groups::Groups;
+use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Helpers, Layout};
 use crate::checkpoint::process;
 use crate::comm::{Comm, Reduce, World, set_phase};
@@ -316,11 +318,15 @@ fn lacking(
 }
 
 /// The groups of a test that begins, if its ranks can be divided into any. They take positions in their order, that of their
-/// `domains`.
+/// `domains`. A run that comes back from storage alone goes on in others than it was asked for where those do not do.
 fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
-    p.scheme.layout.groups(&layout, domains, p.group, p.scheme.losses).ok()
+    let divide = |by: fn(_, &_, &[_], _, _) -> Result<Groups, _>| {
+        by(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
+    };
+    let any = || need::may_go_on(p).then(|| divide(ChecksumLayout::groups_at_any_rate)).flatten();
+    divide(ChecksumLayout::groups).or_else(any)
 }
 
 /// Tests without the memory they need, and why they are skipped; the same on all ranks.
@@ -815,6 +821,8 @@ impl Job<'_> {
         stand_by(comm, &cast.seats, teller);
         if let Some(guardian) = guardian {
             guardian.follow(teller);
+            // Where it could not end the run does, and nothing depends on it.
+            guardian.has_ended(number);
         }
         // It is no secret how a test ends that could not: all ranks are here whatever came of it.
         let power = power::sum(comm, watcher.measured.as_ref(), self.run.hosts);

@@ -48,7 +48,7 @@ impl Exit {
                 "the launcher or the environment cannot be used, or had no memory for a test or no room for results"
             }
             Exit::Suspect => "burnin: a node or a link is slower than its peers, or computes wrong",
-            Exit::Stopped => "stopped on request; can be resumed",
+            Exit::Stopped => "stopped on request, or for want of nodes or ranks; can be resumed",
         }
     }
 

@@ -264,12 +264,12 @@ impl<'a> Level2<'a> {
         })
     }
 
-    /// What the start of test `number` is told of the second level. `finished`: the tests whose results were found; `in_place`:
-    /// in a launch that has lost ranks.
+    /// What the start of test `number` is told of the second level. `finished`: the tests whose results were found, `ended`:
+    /// those that are over since; `in_place`: in a launch that has lost ranks.
     pub fn of_test(
         &self,
         (number, digest): (u32, u64),
-        finished: impl Iterator<Item = u32>,
+        (finished, ended): (impl Iterator<Item = u32>, &[u32]),
         rounding: &str,
         fresh_run: u128,
         in_place: bool,
@@ -286,7 +286,7 @@ impl<'a> Level2<'a> {
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
             damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
             whole: self.stock.whole.clone(),
-            results: Some(Counting { results: self.counting(finished), first }),
+            results: Some(Counting { results: self.counting(finished, ended), first }),
             fresh_run,
             in_place,
             read_only: self.unwritable.is_some(),
@@ -294,11 +294,13 @@ impl<'a> Level2<'a> {
     }
 
     /// Which results may stay on storage.
-    fn counting(&self, finished: impl Iterator<Item = u32>) -> Results {
+    fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
         // Those that memory alone has told of have no text here.
         let of_memory = finished.map(|test| (test, None));
         let here = self.stock.results.iter().map(|(test, text)| (*test, Some(Results::mark(text))));
-        Results(of_memory.chain(here).collect())
+        // Of these whatever lies there by now is the last word.
+        let ended = ended.iter().map(|test| (*test, None));
+        Results(of_memory.chain(here).chain(ended).collect())
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Story {
     /// was begun since.
     first: Option<usize>,
     past_the_first: bool,
+    /// The last test of which this rank has saved something in this launch: storage may have that where memory has lost it.
+    pub saved: Option<usize>,
     /// The head has been told, and so many tests.
     pub head: bool,
     pub told: usize,
@@ -92,6 +94,7 @@ struct Answer {
     begun: bool,
     first: Option<usize>,
     past_the_first: bool,
+    saved: Option<usize>,
     head: bool,
     told: usize,
     verdict: Option<Exit>,
@@ -167,6 +170,16 @@ pub fn play<T>(
     }
 }
 
+/// The last test of which something may have been saved: by what those know who had a part in it. Where all of them are lost it
+/// is the last that was begun.
+fn last_saved<'a>(told: impl Iterator<Item = (&'a Cast, Option<usize>)>) -> Option<usize> {
+    let told: Vec<_> = told.collect();
+    let begun = told.iter().map(|(cast, _)| cast.test).max();
+    let had_part = |cast: &Cast| Some(cast.test) == begun && cast.position.is_some();
+    let known = told.iter().any(|(cast, _)| had_part(cast));
+    told.iter().filter_map(|(_, saved)| *saved).max().max(begun.filter(|_| !known))
+}
+
 impl Story {
     /// The next test begins, or the same is gone on with.
     pub fn comes_to(&mut self, test: usize) {
@@ -177,10 +190,11 @@ impl Story {
         }
     }
 
-    /// Whether nothing is left to be done of the first test that was begun in this launch, `finished` where memory has its
-    /// result.
-    pub fn is_past_the_first(&self, finished: impl Fn(usize) -> bool) -> bool {
-        self.past_the_first || self.first.is_some_and(finished)
+    /// Whether there is nothing that storage may have and memory has not: nothing is left to be done of the first test that was
+    /// begun in this launch, nor of one that was saved since. `finished`: memory has its result.
+    pub fn is_between_tests(&self, finished: impl Fn(usize) -> bool) -> bool {
+        (self.past_the_first || self.first.is_some_and(&finished))
+            && self.saved.is_none_or(finished)
     }
 
     /// All ranks tell each other what they know, and know the same from then on. `node` is the first rank on this one's;
@@ -202,6 +216,7 @@ impl Story {
             begun: self.begun,
             first: self.first,
             past_the_first: self.past_the_first,
+            saved: self.saved,
             head: self.head,
             told: self.told,
             verdict: self.verdict,
@@ -220,6 +235,7 @@ impl Story {
         self.begun = answers.iter().any(|a| a.begun);
         self.first = answers.iter().find_map(|a| a.first);
         self.past_the_first = answers.iter().any(|a| a.past_the_first);
+        self.saved = last_saved(answers.iter().map(|a| (&a.cast, a.saved)).filter(|_| self.begun));
         self.head = answers.iter().any(|a| a.head);
         self.told = answers.iter().map(|a| a.told).max().unwrap_or(0);
         self.verdict = answers.iter().find_map(|a| a.verdict);
@@ -394,10 +410,22 @@ mod tests {
         story.cast.position = Some(3);
         story.comes_to(0);
         assert_eq!((story.losses, story.cast.position), (2, Some(3)));
-        assert!(!story.is_past_the_first(|_| false) && story.is_past_the_first(|test| test == 0));
+        assert!(!story.is_between_tests(|_| false) && story.is_between_tests(|test| test == 0));
         story.comes_to(1);
         assert_eq!((story.losses, story.cast.position), (0, None));
-        assert!(story.is_past_the_first(|_| false));
-        assert!(!Story::default().is_past_the_first(|_| true), "nothing was begun");
+        assert!(story.is_between_tests(|_| false));
+        story.saved = Some(1);
+        assert!(!story.is_between_tests(|test| test == 0) && story.is_between_tests(|_| true));
+        // Who had a part in the last test knows whether anything of it was saved.
+        let cast = |test, position| Cast { test, position, members: Vec::new() };
+        let (beside, taken) = (cast(1, None), cast(1, Some(2)));
+        assert_eq!(last_saved([(&beside, None), (&taken, Some(0))].into_iter()), Some(0));
+        assert_eq!(last_saved([(&beside, None), (&taken, Some(1))].into_iter()), Some(1));
+        assert_eq!(
+            last_saved([(&beside, None), (&cast(0, Some(2)), Some(0))].into_iter()),
+            Some(1)
+        );
+        assert_eq!(last_saved(std::iter::empty()), None);
+        assert!(!Story::default().is_between_tests(|_| true), "nothing was begun");
     }
 }

@@ -60,11 +60,11 @@ pub struct NodeFlags {
     #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Nodes")]
     pub spare_nodes: usize,
 
-    /// Remote shell, with its options [default: ssh; inside an allocation Slurm's srun, LSF's blaunch]
+    /// Remote shell, with its options [default: ssh; in a Slurm allocation srun, unless there is --hosts; in LSF blaunch]
     #[arg(long, value_name = "COMMAND", help_heading = "Nodes")]
     pub rsh: Option<String>,
 
-    /// Connections anybody has to nodes; of more nodes, some call the others
+    /// Most connections to nodes that the supervisor, or an agent, has; of more nodes, agents call the others
     #[arg(long, value_name = "K", default_value_t = FANOUT as u32, help_heading = "Nodes",
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub fanout: u32,
@@ -126,7 +126,7 @@ pub struct RunFlags {
     #[arg(long, help_heading = "Run")]
     pub no_trial: bool,
 
-    /// Save and stop after this time, such as 90m or 3600s [default: before a Slurm job's end]
+    /// Save and stop after this time, such as 90m or 3600s; under Slurm --stop-early before the job's end at the latest
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Run")]
     pub time_limit: Option<Duration>,
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::depot::{Depot, Part, private_file, reserve};
-use super::lock::{self, UNTIL_IT_HAS_ENDED};
+use super::lock::{self, Seen, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
 
 /// In the environment of a helper that is a process of its own: whose it is. Whoever counts a run's processes tells it by that.
@@ -34,6 +34,16 @@ impl Depot {
     }
 
     pub(super) fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
+        self.hold_after(position, patience, &mut Seen::default())
+    }
+
+    /// The same after others, of whose processes something was `seen` already.
+    pub(super) fn hold_after(
+        &self,
+        position: u32,
+        patience: Duration,
+        seen: &mut Seen,
+    ) -> Result<Hold, MemoryError> {
         let (name, path) = (self.name(position, Part::Head), self.head_path(position));
         loop {
             let file =
@@ -41,7 +51,7 @@ impl Depot {
                     MemoryError::Os { what: "cannot open", path: path.clone(), source }
                 })?;
             self.is_ours(&file, &path, &name)?;
-            lock::take(&file, &name, patience)?;
+            lock::take_after(&file, &name, patience, seen)?;
             // Whoever had it until now may have removed the name, or a third one may have made it anew.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
@@ -197,19 +207,25 @@ mod tests {
     /// No test: what another process does for one below.
     #[test]
     fn stands_in_for_a_helper() {
-        let Some(job) = std::env::var_os("T_HOLD_HELPS") else { return };
-        let depot = Depot::new(Store::Posix, job.to_str().unwrap()).unwrap();
-        let _head = depot.attend(0).unwrap();
+        let Ok(job) = std::env::var("T_HOLD_HELPS") else { return };
+        let depot = Depot::new(Store::Posix, &job).unwrap();
+        let position = std::env::var("T_HOLD_AT").map_or(0, |at| at.parse().unwrap());
+        let _head = depot.attend(position).unwrap();
         std::thread::sleep(Duration::from_secs(1000));
     }
 
     /// A process that attends position 0 and is, by way of a shell, no child of this one; or is one.
     fn helper(depot: &Depot, child: bool) -> Child {
+        helper_at(depot, 0, child)
+    }
+
+    fn helper_at(depot: &Depot, position: u32, child: bool) -> Child {
         let words = "\"$0\" --exact memory::hold::tests::stands_in_for_a_helper";
         let run = if child { format!("exec {words}") } else { format!("{words} & wait") };
         let program = std::env::current_exe().unwrap();
         let mut shell = Command::new("sh");
         shell.args(["-c", &run]).arg(program).env("T_HOLD_HELPS", depot.job());
+        shell.env("T_HOLD_AT", position.to_string());
         shell.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         shell.spawn().unwrap()
     }
@@ -223,6 +239,18 @@ mod tests {
             its.then(|| entry.file_name().to_str()?.parse().ok())?
         });
         all.collect()
+    }
+
+    /// So many as attend there, once they do.
+    fn attending<const COUNT: usize>(depot: &Depot) -> [u32; COUNT] {
+        loop {
+            let mut all = helpers_of(depot);
+            all.retain(|pid| has_lock("POSIX", *pid));
+            match all.try_into() {
+                Ok(all) => return all,
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     fn end_helpers(of: &Depot) {
@@ -270,13 +298,7 @@ mod tests {
         let depot = depot("stuck");
         drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
         let mut shell = helper(&depot, false);
-        let stray = loop {
-            let attends = |pid: &u32| has_lock("POSIX", *pid);
-            match helpers_of(&depot).into_iter().find(attends) {
-                Some(pid) => break pid,
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        };
+        let [stray] = attending(&depot);
         begin_end(stray);
         let soon = Duration::from_millis(50);
         assert!(matches!(depot.hold_with(0, soon), Err(MemoryError::InUse { .. })));
@@ -296,6 +318,24 @@ mod tests {
         own.wait().unwrap();
         drop(hold);
         depot.clean().unwrap();
+    }
+
+    /// Where storage does not answer, all of a node's helpers may be stuck: it is seen of all of them at once.
+    #[test]
+    fn helpers_whose_end_does_not_come_are_passed_by_all_together() {
+        let depot = depot("all-stuck");
+        let mut shells = [0, 1, 2].map(|position| {
+            drop(depot.create(position, Part::Head, HEAD_BYTES).unwrap());
+            helper_at(&depot, position, false)
+        });
+        let strays: [u32; 3] = attending(&depot);
+        strays.iter().for_each(|pid| begin_end(*pid));
+        // Less than it takes to see it of one after the other.
+        let cleaned = depot.clean_within(Duration::from_secs(12));
+        strays.iter().for_each(|pid| let_end(*pid));
+        shells.iter_mut().for_each(|shell| assert!(shell.wait().is_ok()));
+        assert_eq!(cleaned.unwrap().len(), 3);
+        assert!(depot.positions().is_empty());
     }
 
     /// A rank that comes back waits for what a rank before it had started, and names it if it stays.

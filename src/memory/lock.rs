@@ -14,6 +14,7 @@
 //! own: the position is taken in spite of it, but no other helper begins there before it has gone (`take_second`).
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
@@ -57,24 +58,49 @@ enum Holder {
     Living(u32),
 }
 
-/// Since when a process that is ending has taken no time of any processor.
+/// What was seen of processes that are ending: since when each has taken no time of any processor.
+#[derive(Default)]
+pub(super) struct Seen(BTreeMap<u32, Still>);
+
 struct Still {
-    pid: u32,
     ran: Option<u64>,
     since: Instant,
 }
 
-impl Still {
-    /// For how long that is so now, of whoever ends; `ran` is what the kernel says of it.
-    fn of(before: &mut Option<Self>, pid: u32, ran: Option<u64>, now: Instant) -> Duration {
-        let same = before.take_if(|still| (still.pid, still.ran) == (pid, ran));
-        let still = before.insert(same.unwrap_or(Self { pid, ran, since: now }));
+impl Seen {
+    /// For how long a process has stood still now; `ran` is what the kernel says of the time that it took.
+    fn stands_at(&mut self, pid: u32, ran: Option<u64>, now: Instant) -> Duration {
+        let still = self.0.entry(pid).or_insert(Still { ran, since: now });
+        if still.ran != ran {
+            *still = Still { ran, since: now };
+        }
         now.duration_since(still.since)
+    }
+
+    fn stands(&mut self, pid: u32) -> Duration {
+        self.stands_at(pid, Stat::of(pid).and_then(|stat| stat.ran()), Instant::now())
+    }
+
+    /// Looks who has this lock: where that is somebody who is ending, it counts from now on how long he stands still.
+    pub(super) fn look(&mut self, file: &File) {
+        if let Holder::Ending(pid) | Holder::EndingHelper(pid) = holder(file) {
+            self.stands(pid);
+        }
     }
 }
 
 /// Takes the lock, or says who has it. Whoever has it and is ending has so much time for that.
 pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), MemoryError> {
+    take_after(file, name, patience, &mut Seen::default())
+}
+
+/// The same after others, of whose holders something was `seen` already.
+pub(super) fn take_after(
+    file: &File,
+    name: &str,
+    patience: Duration,
+    seen: &mut Seen,
+) -> Result<(), MemoryError> {
     let began = Instant::now();
     let mut told = false;
     let pause = |holder: &Holder| {
@@ -92,13 +118,13 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let (mut first_beat, mut still) = (None, None);
+    let mut first_beat = None;
     // A helper that is stuck, and not waited for any longer.
     let passed = Cell::new(None);
     let who = || match holder(file) {
-        Holder::Ending(pid) if stands(&mut still, pid) >= RANK_IS_STUCK_AFTER => Holder::Stuck(pid),
+        Holder::Ending(pid) if seen.stands(pid) >= RANK_IS_STUCK_AFTER => Holder::Stuck(pid),
         Holder::EndingHelper(pid) => {
-            if stands(&mut still, pid) >= HELPER_IS_STUCK_AFTER {
+            if seen.stands(pid) >= HELPER_IS_STUCK_AFTER {
                 passed.set(Some(pid));
             }
             Holder::EndingHelper(pid)
@@ -111,7 +137,7 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
                 false => Holder::UnseenAlive,
             }
         }
-        seen => seen,
+        other => other,
     };
     let waits = |holder: &Holder| match holder {
         Holder::Ending(_) | Holder::EndingHelper(_) => began.elapsed() < patience,
@@ -140,11 +166,6 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
 const UNSEEN: &str = "a process that cannot be seen from here";
 
 const STUCK: &str = "is stuck in the kernel, in storage that does not answer, say: it ends when that does, or with its node";
-
-/// For how long a process that is ending has stood still.
-fn stands(still: &mut Option<Still>, pid: u32) -> Duration {
-    Still::of(still, pid, Stat::of(pid).and_then(|stat| stat.ran()), Instant::now())
-}
 
 /// The signs of life of whoever works under that head, counted; None where nothing was ever put there.
 fn beat(file: &File) -> Option<[u8; 8]> {
@@ -434,13 +455,13 @@ mod tests {
     #[test]
     fn who_gets_on_with_its_end_is_not_stuck() {
         let began = Instant::now();
-        let mut still = None;
+        let mut seen = Seen::default();
         let mut stands = |pid, ran, second| {
             let now = began + Duration::from_secs(second);
-            Still::of(&mut still, pid, Some(ran), now).as_secs()
+            seen.stands_at(pid, Some(ran), now).as_secs()
         };
-        let seen = [(7, 10, 0), (7, 10, 59), (7, 11, 60), (7, 11, 70), (8, 11, 71), (7, 11, 72)];
-        assert_eq!(seen.map(|(pid, ran, at)| stands(pid, ran, at)), [0, 59, 0, 10, 0, 0]);
+        let looks = [(7, 10, 0), (7, 10, 59), (7, 11, 60), (7, 11, 70), (8, 11, 71), (7, 11, 72)];
+        assert_eq!(looks.map(|(pid, ran, at)| stands(pid, ran, at)), [0, 59, 0, 10, 0, 12]);
     }
 
     #[test]

@@ -869,6 +869,30 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
     told_again(&first, &finish(&scene));
 }
 
+/// Something kept DIR from becoming this start's at first: what it has left there of finished tests until it does stays all the
+/// same.
+#[test]
+fn results_stay_where_dir_becomes_its_own_late() {
+    let sweep = ["-n", "301,120", "--nb", "10"];
+    let scene = Stored::of(Scene::of(2, 2, &sweep).protect(&["--checkpoint", "1"]), "1h");
+    let in_the_way = scene.folder().join("owner.aside");
+    fs::create_dir_all(&in_the_way).unwrap();
+    fs::set_permissions(scene.folder(), fs::Permissions::from_mode(0o700)).unwrap();
+    let mut running = scene.start_with("iteration:0:3:stop,solve-begin:1:2:kill");
+    assert!(scene.await_strikes(&mut running, "iteration:0:3", Duration::from_secs(60)));
+    assert!(!scene.folder().join("owner").exists());
+    fs::remove_dir(&in_the_way).unwrap();
+    ask(&running, Signal::SIGCONT);
+    let ran = running.end();
+    let first = results(&ran);
+    assert_eq!(first.len(), 1, "{}", ran.told());
+    assert!(scene.folder().join("owner").exists(), "{}", ran.told());
+    lose_all(&scene);
+    let ran = finish(&scene);
+    assert!(results(&ran).contains(&first[0]) && results(&ran).len() == 2, "{}", ran.told());
+    assert!(!ran.err.contains("any more"), "{}", ran.told());
+}
+
 /// All memory is gone between two launches of a supervised run: what it has on storage is its own, too.
 #[test]
 fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
@@ -1194,7 +1218,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         let running = scene.freeze("iteration:0:6:stop");
         ask(&running, Signal::SIGUSR1);
         let ran = running.end().expect_code(75);
-        assert!(ran.err.contains("goes on from memory. Its name"), "{}", ran.told());
+        assert!(ran.err.contains("IT DID NOT GET TO"), "{}", ran.told());
         small.only_read(false);
         scene.expect_finished(scene.job().run());
         assert!(there().is_empty());

@@ -286,7 +286,6 @@ impl Scene {
     }
 
     /// Starts with faults, and waits for nothing.
-    #[allow(dead_code)] // in tests/nonstop
     pub fn start_with(&self, faults: &str) -> Running {
         self.holding(faults).start()
     }

@@ -4,7 +4,7 @@
 //! make network namespaces, so a plain `cargo test` leaves them out; `scripts/test.sh` runs them where it can:
 //!
 //! ```text
-//! cargo test --test node_loss -- --ignored --test-threads 4 --skip in_place::
+//! cargo test --test node_loss -- --ignored --test-threads 4 --skip in_place:: --skip slurm::
 //! ```
 //!
 //! The launcher is that of the MPI the program was built with, so the suite is run once for each: with Open MPI 5 `in_place`,

@@ -228,6 +228,28 @@ fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
     stored.comes_back();
 }
 
+/// All memory of a later test is gone, of which storage has an epoch, and DIR does not answer: the test is not begun anew.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_test_of_which_storage_alone_has_something_waits_for_it() {
+    let stored = Stored::of(&["-n", "121,903", "--nb", "10"], 4, "shared");
+    let aside = stored.path("aside");
+    let mut running = stored.start_with("1@iteration:0:60:stop");
+    assert!(stored.await_strikes(&mut running, "1@iteration:0:60", Duration::from_secs(60)));
+    assert!(stored.whole() > 0, "{:?}", stored.folders());
+    assert!(Command::new("mv").arg(stored.storage.path()).arg(&aside).status().unwrap().success());
+    (0..4).for_each(|position| stored.lose(position));
+    for rank in running.ranks().into_iter().filter(|rank| rank.rank < 4) {
+        kill(rank.pid, Signal::SIGKILL).unwrap();
+    }
+    let ran = running.end();
+    assert!(Command::new("mv").arg(&aside).arg(stored.storage.path()).status().unwrap().success());
+    assert_eq!(ran.out.matches("PASSED").count(), 1, "{}", ran.told());
+    let ran = ran.expect_code(6);
+    assert!(!ran.err.contains("nothing was saved"), "{}", ran.told());
+    stored.comes_back();
+}
+
 /// More of a group is gone than memory survives: storage has an epoch, but a restart may reach what the lost ones hold, so it is
 /// left to that.
 #[test]

@@ -54,7 +54,7 @@ pub struct PlanFlags {
           conflicts_with = "memory", help_heading = MACHINE)]
     pub(super) nodes_here: u64,
 
-    /// Part of it to leave to the system [default: 5 %, at least 512 MiB]
+    /// Part of a node's memory to leave to the system [default: 5 %, at least 512 MiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
     pub(super) reserve: Option<f64>,
 

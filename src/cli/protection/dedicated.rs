@@ -70,6 +70,7 @@ impl Guardian<'_> {
             }
         };
         self.hand_results_on(&mut checkpointer);
+        let mut saved = None;
         let whose = Whose {
             position,
             host: &self.host,
@@ -77,6 +78,8 @@ impl Guardian<'_> {
             blocks,
             others_wait: true,
             has_state: false,
+            saved: &mut saved,
+            test: number,
         };
         let mut guard = Guard::new(checkpointer, Account::default(), watcher, whose);
         let could_not = || Ended::new(Exit::Environment, "those that compute could not begin");

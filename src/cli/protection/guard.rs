@@ -39,6 +39,9 @@ pub(super) struct Guard<'w, O> {
     others_wait: bool,
     /// Whether this rank's small state is part of what is saved.
     has_state: bool,
+    /// The last test of which something was saved, and this one.
+    saved: &'w mut Option<usize>,
+    test: usize,
 }
 
 /// Between two looks at the names of our memory: an agent takes a rank without one for gone after a while.
@@ -55,6 +58,8 @@ pub(super) struct Whose<'w> {
     pub(super) blocks: usize,
     pub(super) others_wait: bool,
     pub(super) has_state: bool,
+    pub(super) saved: &'w mut Option<usize>,
+    pub(super) test: usize,
 }
 
 impl<'w, O: Observer> Guard<'w, O> {
@@ -64,7 +69,7 @@ impl<'w, O: Observer> Guard<'w, O> {
         watcher: &'w mut O,
         whose: Whose<'w>,
     ) -> Self {
-        let Whose { position, host, len, blocks, others_wait, has_state } = whose;
+        let Whose { position, host, len, blocks, others_wait, has_state, saved, test } = whose;
         Self {
             checkpointer,
             len,
@@ -80,6 +85,8 @@ impl<'w, O: Observer> Guard<'w, O> {
             said: None,
             others_wait,
             has_state,
+            saved,
+            test,
         }
     }
 
@@ -169,6 +176,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
         // SAFETY: the whole local matrix, which the factorisation leaves alone at a boundary.
         let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
         let report = self.checkpointer.save(k, a, &state, pool);
+        *self.saved = Some(self.test);
         self.account.told.save_s += report.seconds;
         self.account.way.took(report.seconds);
         let stop = self.stop || signals::stop_after_save();

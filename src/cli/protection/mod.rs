@@ -17,7 +17,7 @@ mod solve;
 mod stock;
 mod words;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use super::level2::Level2;
 use crate::checkpoint::placement::Lying;
@@ -59,6 +59,8 @@ pub struct Guardian<'a> {
     rounding: String,
     /// Finished tests.
     finished: Vec<Finished>,
+    /// Those that have ended since this was looked at.
+    ended: RefCell<Vec<u32>>,
     /// What the launch found on its nodes.
     arrival: Arrival,
     host: String,
@@ -78,6 +80,11 @@ impl Guardian<'_> {
     pub fn finished(&self, number: usize) -> Option<&Outcome> {
         let found = self.finished.iter().find(|test| test.number as usize == number);
         found.map(|test| &test.record.outcome)
+    }
+
+    /// A test is over, on this rank or on others.
+    pub fn has_ended(&self, number: usize) {
+        self.ended.borrow_mut().push(number as u32);
     }
 
     /// The test that was under way when the last launch ended, if it has no result. The same on every rank.

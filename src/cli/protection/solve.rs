@@ -170,6 +170,8 @@ impl Guardian<'_> {
             blocks: params.blocks(),
             others_wait,
             has_state: true,
+            saved: &mut story.saved,
+            test: number,
         };
         let mut guard = Guard::new(checkpointer, account, watcher, whose);
         let mut local = Local::new(shape, a);
@@ -244,7 +246,8 @@ impl Guardian<'_> {
         let level2 = self.level2.as_ref()?;
         let test = (number, digest);
         let finished = self.finished.iter().map(|test| test.number);
-        Some(level2.of_test(test, finished, &self.rounding, self.fresh_run, in_place, helpers))
+        let tests = (finished, &self.ended.borrow()[..]);
+        Some(level2.of_test(test, tests, &self.rounding, self.fresh_run, in_place, helpers))
     }
 
     /// What was fetched from storage belongs to a run of its own in memory.

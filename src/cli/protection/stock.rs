@@ -3,7 +3,7 @@
 //! Looked at once a launch, by all ranks together, before the first test. Whether results count is `record`'s to say; what is
 //! left of a test under way is looked at when that begins.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -102,6 +102,7 @@ impl<'a> Guardian<'a> {
             warned: Cell::new(false),
             rounding: rounding.to_owned(),
             finished: Vec::new(),
+            ended: RefCell::default(),
             arrival,
             host,
             leader: leader[0] as usize,
@@ -119,7 +120,7 @@ impl<'a> Guardian<'a> {
         // What memory has needs no storage; where nothing but storage may have it, there is nothing to go on from. Between two
         // tests there is nothing but results, which memory has as well.
         let has = |test: usize| this.arrival.finished.contains_key(&(test as u32));
-        let in_memory = this.arrival.test.is_some() || story.is_past_the_first(has);
+        let in_memory = this.arrival.test.is_some() || story.is_between_tests(has);
         this.level2 = match this.open_level2(node, tests, patience, this.unwanted) {
             Err(Ended { why, .. }) if in_memory && !this.on_disk_alone() => {
                 this.storage_gone = Some(why);

@@ -60,7 +60,7 @@ pub(super) fn restored(settings: &settings::Protection, restored: &Restored, fro
     format!("{from} (epoch {}); {rebuilt}", restored.epoch)
 }
 
-/// What is said of a stop; `stored`: whether it got to storage, where there is a second level.
+/// What is said of a stop; `stored`: whether it got to storage. None where nothing could be put there from the start.
 pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> String {
     let job = &settings.job;
     let level2 = settings.level2.as_ref();
@@ -68,22 +68,22 @@ pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> 
     let on_disk_alone = settings.scheme.method == Method::Disk;
     let own = level2.is_some_and(|level2| level2.scope == Sight::Node);
     let memory = if on_disk_alone { "" } else { " in memory and" };
-    match (stored, dir) {
-        (Some(false), Some(dir)) if on_disk_alone => format!(
+    match (stored.unwrap_or(false), dir) {
+        (false, Some(dir)) if on_disk_alone => format!(
             "stopped as asked, but THE SAVE DID NOT GET TO {dir}; whatever lay there before is still there, and the same \
              command goes on from that. Its name is {job}: from another batch job add --job {job}"
         ),
-        (Some(true), Some(dir)) if own => format!(
+        (true, Some(dir)) if own => format!(
             "stopped as asked, after a save{memory} in {dir} of each node; the same command goes on, on these nodes, \
              {} of each group of which may be others by then. Its name is {job}: from another batch job with \
              these nodes add --job {job}",
             settings.scheme.losses
         ),
-        (Some(true), Some(dir)) => format!(
+        (true, Some(dir)) => format!(
             "stopped as asked, after a save{memory} in {dir}; the same command goes on, on these nodes or any \
              others that see {dir}. Its name is {job}: from another batch job add --job {job}"
         ),
-        (Some(false), Some(dir)) => format!(
+        (false, Some(dir)) => format!(
             "stopped as asked, after a save in memory; IT DID NOT GET TO {dir}, whatever lay there before is still \
              there. The same command goes on from memory, on these nodes. Its name is {job}: from another \
              batch job with these nodes, add --job {job}"

@@ -34,7 +34,6 @@ impl Supervisor<'_> {
         self.called_at_once = asked.len();
         let began_ms = self.now_ms();
         let mut calls = FirstCalls::new(began_ms, &asked);
-        let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         let placed = self.state.placed.iter().filter(|_| runs);
         let needed: BTreeSet<usize> = placed.filter_map(|h| self.cluster.find(&h.name)).collect();
         let mut alone = false;
@@ -48,7 +47,7 @@ impl Supervisor<'_> {
                 _ => {}
             }
             for loss in std::mem::take(&mut self.losses) {
-                failed.insert(loss.node, loss.detail);
+                self.given_up.insert(loss.node, loss.detail);
             }
             if looked.elapsed() < FIRST_LOOK {
                 continue;
@@ -59,8 +58,10 @@ impl Supervisor<'_> {
                 return Ok(None);
             }
             let now_ms = self.now_ms();
-            let nobody =
-                runs && self.nodes.none_answers(&asked, calls.open().chain(failed.keys().copied()));
+            let nobody = runs
+                && self
+                    .nodes
+                    .none_answers(&asked, calls.open().chain(self.given_up.keys().copied()));
             if alone && !nobody {
                 alone = false;
                 calls.excuse(now_ms);
@@ -71,7 +72,7 @@ impl Supervisor<'_> {
                 self.cluster.call(&due);
             }
             let most_ms = FIRST_CALL.as_millis() as u64;
-            let answered = asked.len().saturating_sub(calls.open().count() + failed.len());
+            let answered = asked.len().saturating_sub(calls.open().count() + self.given_up.len());
             let usual_ms = self.logins.first_ms(most_ms, answered, asked.len());
             // It counts from when the node itself was called: those that were to call it may have been lost first.
             let in_vain = |node| {
@@ -93,16 +94,16 @@ impl Supervisor<'_> {
                     calls.fails(now_ms, node, why);
                 } else {
                     calls.answers(node);
-                    failed.insert(node, why);
+                    self.given_up.insert(node, why);
                 }
             }
             if !nobody {
                 let given_up = |node| Some((node, calls.give_up(node)?));
-                failed.extend(spent.into_iter().filter_map(given_up));
+                self.given_up.extend(spent.into_iter().filter_map(given_up));
             }
         }
         self.called_at_once = 1;
-        Ok(Some(failed))
+        Ok(Some(std::mem::take(&mut self.given_up)))
     }
 
     /// The next news within `patience`. Whether nodes are well is judged here, and lost ones that are back are looked after,

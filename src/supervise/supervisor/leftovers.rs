@@ -128,6 +128,7 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
     interrupted()?;
     let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
     await_beats(&mut cluster, &up, &mut told);
+    told.clears = true;
     let enough = |cluster: &Cluster| {
         told.keep(cluster);
         asked_by_signal()
@@ -154,6 +155,8 @@ struct Told {
     writing: Option<Answer<()>>,
     /// Nodes that cannot be reached, and why.
     failed: BTreeMap<usize, String>,
+    /// Those that can be have been asked to end what is there: nobody is called any more.
+    clears: bool,
 }
 
 impl Told {
@@ -182,6 +185,7 @@ impl Told {
             status,
             writing: None,
             failed: BTreeMap::new(),
+            clears: false,
         };
         told.write();
         told
@@ -199,11 +203,17 @@ impl Told {
         for (at, (node, seen)) in self.status.nodes.iter_mut().zip(&cluster.nodes).enumerate() {
             (node.role, node.note) = match self.failed.get(&at) {
                 Some(why) => (NodeRole::Unfit, why.clone()),
-                None if cluster.is_up(at) => {
-                    let bytes = seen.beat.held_bytes;
-                    (NodeRole::Clearing, format!("{bytes} bytes of the old run's memory are there"))
-                }
-                None => (NodeRole::Called, String::new()),
+                None => match (self.clears, cluster.is_up(at)) {
+                    (false, false) => (NodeRole::Called, String::new()),
+                    (false, true) => (NodeRole::Called, "its agent has answered".to_owned()),
+                    (true, false) => (NodeRole::Unfit, "it answers no more".to_owned()),
+                    (true, true) => {
+                        let bytes = seen.beat.held_bytes;
+                        let held = format!("{bytes} bytes of the old run's memory are there");
+                        let known = seen.beat.seq.is_some();
+                        (NodeRole::Clearing, if known { held } else { String::new() })
+                    }
+                },
             };
         }
         self.write();

@@ -104,6 +104,8 @@ struct Supervisor<'a> {
     called_at_once: usize,
     /// Nodes are called for the first time.
     calls_first: bool,
+    /// Which of them are called no more meanwhile, and why.
+    given_up: BTreeMap<usize, String>,
     /// When it was last judged whether nodes are well.
     weighed: Instant,
     /// Nodes judged lost of which nothing has been made yet.
@@ -292,6 +294,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         logins: Logins::default(),
         called_at_once: 1,
         calls_first: true,
+        given_up: BTreeMap::new(),
         weighed: Instant::now(),
         losses: Vec::new(),
         heard_again: Vec::new(),

@@ -455,11 +455,12 @@ impl Branch {
             }
             // Of itself nobody says these.
             FromAgent::Closed { .. } | FromAgent::Quiet { .. } | FromAgent::Heard => {}
-            own @ (FromAgent::Ended { .. } | FromAgent::Halting { .. }) => {
+            own @ FromAgent::Ended { .. } => {
                 // With what it has ended it has told a beat; the next one is whole.
                 (link.said, link.told) = (None, None);
                 told.push((child, own));
             }
+            own @ FromAgent::Halting { .. } => told.push((child, own)),
         }
         told
     }

@@ -346,6 +346,14 @@ mod tests {
                     _ => node.0[at].progress.doing = Doing::Saving,
                 }
             }
+            // It is asked to halt, and has ended something.
+            if random(30) == 0 {
+                let halt = to_line(&ToAgent::Halt { now: false });
+                leaf.from_above(&halt, now_ms, &mut node, &mut nobody, &mut said);
+            }
+            if random(300) == 0 {
+                leaf.ended(now_ms, 0, 0, &mut node, &mut said);
+            }
             middle.tick(now_ms, &mut own, &mut ways, &mut up);
             for text in std::mem::take(&mut ways.1) {
                 leaf.from_above(&text, now_ms, &mut node, &mut nobody, &mut said);
@@ -362,6 +370,7 @@ mod tests {
                 for (_, word) in told {
                     match word {
                         FromAgent::Beat(beat) => (known, full) = (beat, full + 1),
+                        FromAgent::Ended { beat, .. } => known = beat,
                         FromAgent::Moved(moved) => {
                             known.moves(&moved);
                             slight += 1;

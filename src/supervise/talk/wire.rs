@@ -10,7 +10,7 @@ use crate::blas::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 13;
+pub const WIRE_VERSION: u32 = 14;
 
 /// Which run to look after, and how the nodes below are to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,36 +143,27 @@ pub struct Beat {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved(pub Option<u64>, Option<u32>, Vec<Counters>);
 
-/// A rank's position, heartbeat, iteration, own time and operations, whether it waits, and the letter of its process's state.
+/// A rank's place in the list, heartbeat, iteration, own time and operations, whether it waits, and the letter of its process's
+/// state. The place, since a list may have one position twice: of this job and of another that has kept its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Counters(u32, u64, u64, u64, u64, u16, char);
+struct Counters(usize, u64, u64, u64, u64, u16, char);
 
 impl Counters {
-    fn of(rank: &RankSeen) -> Self {
+    fn of(at: usize, rank: &RankSeen) -> Self {
         let p = &rank.progress;
-        Self(p.position, p.beat, p.iteration, p.busy_us, p.flops, p.waits, rank.state)
+        Self(at, p.beat, p.iteration, p.busy_us, p.flops, p.waits, rank.state)
     }
 }
 
-/// Where in a list is what has this position, if it is there; mostly at `next`, as lists of ranks have one order.
-fn place_of<T>(list: &[T], next: usize, position: u32, of: impl Fn(&T) -> u32) -> Option<usize> {
-    let is = |at: &usize| list.get(*at).is_some_and(|it| of(it) == position);
-    Some(next).filter(is).or_else(|| (0..list.len()).find(is))
-}
-
 impl Moved {
-    /// What both say one after the other.
+    /// What both say one after the other; places in both are in order.
     pub fn and_then(&mut self, later: Moved) {
         let Moved(seq, round_trip_ms, ranks) = self;
         (*seq, *round_trip_ms) = (later.0, later.1);
-        let mut next = 0;
         for counters in later.2 {
-            match place_of(ranks, next, counters.0, |known| known.0) {
-                Some(at) => {
-                    ranks[at] = counters;
-                    next = at + 1;
-                }
-                None => ranks.push(counters),
+            match ranks.binary_search_by_key(&counters.0, |known| known.0) {
+                Ok(known) => ranks[known] = counters,
+                Err(between) => ranks.insert(between, counters),
             }
         }
     }
@@ -216,9 +207,11 @@ impl Beat {
 
     /// What has moved since the last word, if nothing else has changed.
     pub fn moved_since(&self, last: &Self) -> Option<Moved> {
-        let (ranks, before) = (self.ranks.iter(), last.ranks.iter());
-        let pairs = ranks.map(Counters::of).zip(before.map(Counters::of));
-        let moved = pairs.filter(|(now, before)| now != before).map(|(now, _)| now);
+        let both = self.ranks.iter().zip(&last.ranks).enumerate();
+        let moved = both.filter_map(|(at, (now, before))| {
+            let now = Counters::of(at, now);
+            (now != Counters::of(at, before)).then_some(now)
+        });
         self.is_like(last).then(|| Moved(self.seq, self.round_trip_ms, moved.collect()))
     }
 
@@ -226,12 +219,10 @@ impl Beat {
     pub fn moves(&mut self, moved: &Moved) {
         let Moved(seq, round_trip_ms, ranks) = moved;
         (self.seq, self.round_trip_ms) = (*seq, *round_trip_ms);
-        let mut next = 0;
-        for Counters(position, beat, iteration, busy_us, flops, waits, state) in ranks {
-            let place = place_of(&self.ranks, next, *position, |rank| rank.progress.position);
-            let Some(at) = place else { continue };
-            next = at + 1;
-            let RankSeen { progress, state: known } = &mut self.ranks[at];
+        for Counters(at, beat, iteration, busy_us, flops, waits, state) in ranks {
+            let Some(RankSeen { progress, state: known }) = self.ranks.get_mut(*at) else {
+                continue;
+            };
             (progress.beat, progress.iteration) = (*beat, *iteration);
             (progress.busy_us, progress.flops) = (*busy_us, *flops);
             (progress.waits, *known) = (*waits, *state);
@@ -402,6 +393,14 @@ mod tests {
         both.moves(&moved);
         assert_eq!([&both.ranks, &known.ranks], [&last.ranks; 2]);
         assert_eq!(later.moved_since(&later).unwrap().2, []);
+        // A position that is there twice: it is the one that has moved.
+        let mut twice = later.clone();
+        twice.ranks[0] = RankSeen { state: 'X', ..rank(5, 3, Doing::Computing) };
+        let mut moves_on = twice.clone();
+        moves_on.ranks[1].progress.beat += 1;
+        let moved = moves_on.moved_since(&twice).unwrap();
+        twice.moves(&moved);
+        assert_eq!(twice, moves_on);
         // That a process has got to sleep is not worth more; that it is stopped or gone is.
         for (state, moves) in [('S', true), ('D', true), ('T', false), ('X', false)] {
             let mut beat = later.clone();

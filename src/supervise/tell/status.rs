@@ -30,7 +30,7 @@ pub enum NodeRole {
     Spare,
     Lost,
     Unfit,
-    /// Its agent has not answered yet.
+    /// It is being called, or has answered and waits for others that are.
     Called,
     /// It ends what a run that is given up has left there.
     Clearing,

@@ -122,7 +122,7 @@ count() { # name log left-out-log status seconds
     fi
     while IFS= read -r line; do
         skipped+=("$name: $line")
-    done < <(sort -u "$3" 2>/dev/null)
+    done < <(sort -u "$3")
     : >"$3"
     times+=("$5 s: $name")
 }
@@ -309,10 +309,6 @@ with_neon=(env RUSTFLAGS= CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-
 
 # Processors before AVX2 have no kernels of ours: one without fused multiply-adds, and one with them.
 before_avx2="tests: processors before AVX2, emulated"
-with_processor() { # name
-    on_processor=("${open_mpi[@]}" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu $1"
-        cargo test --locked --lib -- blas:: lu::factor lu::solve)
-}
 
 # Runs tests beside others, which print nothing meanwhile: what they have printed, how they ended and how long they took goes to
 # files, for `come`.
@@ -326,27 +322,41 @@ go_ahead() { # name command...
 come() { # name
     local at=$ahead_tests/${1//[^a-zA-Z0-9]/-} status seconds
     step "$1 (run meanwhile)"
-    # Where it was never begun, something went wrong before.
-    [[ -e $at.end ]] || echo "1 0" | tee "$at.end" >"$at.log"
+    # Where it has not come to its end, or was never begun, something went wrong.
+    [[ -e $at.end ]] || echo "1 0" >"$at.end"
+    touch "$at.log" "$at.left-out"
     read -r status seconds <"$at.end"
     cat "$at.log"
     count "$1" "$at.log" "$at.left-out" "$status" "$seconds"
 }
 
+# What of that is to be run here, and by which command.
 protocol="tests: every interleaving of the protocol"
-processors=(Nehalem Opteron_G5)
+beside_others=("$protocol")
+if [[ -z $(neon_missing) ]]; then
+    beside_others+=("$neon")
+else
+    skip "$neon" "$(neon_missing); scripts/setup.sh --with-neon"
+fi
+if [[ $(uname -m) != x86_64 ]]; then
+    skipped+=("$before_avx2: this processor is of another kind")
+elif have qemu-x86_64; then
+    beside_others+=("$before_avx2: Nehalem" "$before_avx2: Opteron_G5")
+else
+    skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
+fi
 tests_ahead() {
-    local processor
-    go_ahead "$protocol" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test protocol_model
-    if [[ -z $(neon_missing) ]]; then
-        go_ahead "$neon" "${with_neon[@]}"
-    fi
-    if [[ $(uname -m) == x86_64 ]] && have qemu-x86_64; then
-        for processor in "${processors[@]}"; do
-            with_processor "$processor"
-            go_ahead "$before_avx2: $processor" "${on_processor[@]}"
-        done
-    fi
+    local name
+    for name in "${beside_others[@]}"; do
+        case $name in
+            "$protocol") go_ahead "$name" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test protocol_model ;;
+            "$neon") go_ahead "$name" "${with_neon[@]}" ;;
+            *)
+                go_ahead "$name" "${open_mpi[@]}" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu ${name##*: }" \
+                    cargo test --locked --lib -- blas:: lu::factor lu::solve
+                ;;
+        esac
+    done
 }
 
 check "scripts" scripts_parse
@@ -385,21 +395,9 @@ case $package_status in
 esac
 say "$package_words"
 
-come "$protocol"
-if [[ -z $(neon_missing) ]]; then
-    come "$neon"
-else
-    skip "$neon" "$(neon_missing); scripts/setup.sh --with-neon"
-fi
-if [[ $(uname -m) != x86_64 ]]; then
-    skipped+=("$before_avx2: this processor is of another kind")
-elif have qemu-x86_64; then
-    for processor in "${processors[@]}"; do
-        come "$before_avx2: $processor"
-    done
-else
-    skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
-fi
+for name in "${beside_others[@]}"; do
+    come "$name"
+done
 
 # The sweep over the solver's options is spread over these two and Open MPI 5, where that is: a third each, or half. Crash points
 # are struck one and all under the first, and in a sample under the other.

@@ -322,11 +322,11 @@ fn lacking(
 fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
-    let divide = |by: fn(_, &_, &[_], _, _) -> Result<Groups, _>| {
-        by(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
+    let divide = match need::may_go_on(p) {
+        true => ChecksumLayout::groups_at_any_rate,
+        false => ChecksumLayout::groups,
     };
-    let any = || need::may_go_on(p).then(|| divide(ChecksumLayout::groups_at_any_rate)).flatten();
-    divide(ChecksumLayout::groups).or_else(any)
+    divide(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
 }
 
 /// Tests without the memory they need, and why they are skipped; the same on all ranks.
@@ -821,7 +821,7 @@ impl Job<'_> {
         stand_by(comm, &cast.seats, teller);
         if let Some(guardian) = guardian {
             guardian.follow(teller);
-            // Where it could not end the run does, and nothing depends on it.
+            // One that failed counts as over, too: the run ends then, and nobody asks.
             guardian.has_ended(number);
         }
         // It is no secret how a test ends that could not: all ranks are here whatever came of it.

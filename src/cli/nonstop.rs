@@ -235,7 +235,8 @@ impl Story {
         self.begun = answers.iter().any(|a| a.begun);
         self.first = answers.iter().find_map(|a| a.first);
         self.past_the_first = answers.iter().any(|a| a.past_the_first);
-        self.saved = last_saved(answers.iter().map(|a| (&a.cast, a.saved)).filter(|_| self.begun));
+        let saved = answers.iter().map(|a| (&a.cast, a.saved));
+        self.saved = if self.begun { last_saved(saved) } else { None };
         self.head = answers.iter().any(|a| a.head);
         self.told = answers.iter().map(|a| a.told).max().unwrap_or(0);
         self.verdict = answers.iter().find_map(|a| a.verdict);

@@ -216,7 +216,7 @@ fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
     let clean = Command::new(PROGRAM).args(clean).arg(stored.storage.path()).status();
     assert!(clean.unwrap().success());
 
-    // Whose ranks are all killed, this launcher ends without a fault.
+    // Where all ranks are killed this launcher ends with status 0.
     let running = stored.freeze("1@manifest-whole:0:2:stop");
     running.kill_ranks();
     let ran = running.end();

@@ -436,6 +436,10 @@ mod tests {
             }
             self
         }
+        fn calls(&self, node: usize) -> Vec<u64> {
+            let its = self.judged.iter().filter(|(_, j)| *j == Judged::Redial { node });
+            its.map(|(at, _)| *at).collect()
+        }
         fn lost(&self) -> Vec<(u64, usize, FaultKind)> {
             let of = |(at, judged): &(u64, Judged)| match judged {
                 Judged::Lost(loss) => Some((*at, loss.node, loss.kind)),
@@ -593,12 +597,8 @@ mod tests {
             world.until(140_000);
             assert_eq!(world.lost(), [], "closed: {closed}");
             assert!(world.nodes.is_alone());
-            let calls: Vec<u64> = world
-                .judged
-                .iter()
-                .filter(|(at, j)| *at > 20_000 && *j == Judged::Redial { node: 0 })
-                .map(|(at, _)| *at)
-                .collect();
+            let mut calls = world.calls(0);
+            calls.retain(|at| *at > 20_000);
             assert!(calls.len() >= 8, "called again: {calls:?}");
             assert!(calls.windows(2).all(|w| w[1] - w[0] <= CALL_MAX_MS), "{calls:?}");
             // All but one are back.
@@ -618,9 +618,7 @@ mod tests {
         world.until(20_000);
         (0..4).for_each(|node| world.tell(Told::Quiet { node, heard_ms: 18_000 }));
         world.until(140_000);
-        let of_one =
-            |(at, judged): &(u64, Judged)| (*judged == Judged::Redial { node: 0 }).then_some(*at);
-        let calls: Vec<u64> = world.judged.iter().filter_map(of_one).collect();
+        let calls = world.calls(0);
         assert!(calls.len() >= 7 && calls.windows(2).all(|w| w[1] - w[0] >= 15_000), "{calls:?}");
     }
 

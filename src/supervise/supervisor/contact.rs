@@ -58,10 +58,10 @@ impl Supervisor<'_> {
                 return Ok(None);
             }
             let now_ms = self.now_ms();
-            let nobody = runs
-                && self
-                    .nodes
-                    .none_answers(&asked, calls.open().chain(self.given_up.keys().copied()));
+            let nobody = runs && {
+                let silent = calls.open().chain(self.given_up.keys().copied());
+                self.nodes.none_answers(&asked, silent)
+            };
             if alone && !nobody {
                 alone = false;
                 calls.excuse(now_ms);

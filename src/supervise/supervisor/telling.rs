@@ -120,9 +120,6 @@ impl Supervisor<'_> {
     /// last call has failed and the next one is not due yet.
     fn called(&self, node: &Node) -> Option<String> {
         let at = self.cluster.find(&node.host.name)?;
-        if self.given_up.contains_key(&at) {
-            return None;
-        }
         let is_down = node.lost.is_none() && !self.cluster.is_up(at);
         match self.cluster.called_for(at).filter(|_| is_down) {
             Some(so_long) => {
@@ -137,9 +134,6 @@ impl Supervisor<'_> {
     /// What a node that is not being called is there for, and what is to be said of it.
     fn standing(&self, node: &Node, placed: bool) -> (NodeRole, String) {
         let name = &node.host.name;
-        if let Some(why) = self.cluster.find(name).and_then(|at| self.given_up.get(&at)) {
-            return (NodeRole::Unfit, why.clone());
-        }
         match self.cluster.fitness(name, &self.expected_of(name, placed)) {
             Fitness::Lost { returned } => {
                 let why = node.lost.clone().unwrap_or_default();
@@ -165,11 +159,13 @@ impl Supervisor<'_> {
             .cluster
             .nodes
             .iter()
-            .map(|node| {
+            .enumerate()
+            .map(|(at, node)| {
                 let name = &node.host.name;
-                let (role, note) = match self.called(node) {
-                    Some(note) => (NodeRole::Called, note),
-                    None => self.standing(node, ranks_of(name).is_some()),
+                let (role, note) = match (self.given_up.get(&at), self.called(node)) {
+                    (Some(why), _) => (NodeRole::Unfit, why.clone()),
+                    (None, Some(note)) => (NodeRole::Called, note),
+                    (None, None) => self.standing(node, ranks_of(name).is_some()),
                 };
                 let has_ranks = matches!(role, NodeRole::Working | NodeRole::Called);
                 let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };

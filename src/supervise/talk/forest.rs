@@ -384,8 +384,7 @@ fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
     assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (10, 0));
 }
 
-/// All that it hears by itself are lost, and others are whom it would call first: some of them after the other, it comes to one
-/// that answers.
+/// All that it hears by itself are lost, and so are those that it would call first. It comes to one that answers all the same.
 #[test]
 fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
     let mut forest = Forest::new(82, 2);

@@ -27,30 +27,49 @@ struct Open {
 
 /// The nodes of a first call that have not answered and are not given up.
 #[derive(Clone, Debug)]
-pub struct FirstCalls(BTreeMap<usize, Open>);
+pub struct FirstCalls {
+    open: BTreeMap<usize, Open>,
+    /// It was told that no node answers, and not yet that one does.
+    alone: bool,
+}
 
 impl FirstCalls {
     /// These have been called just now.
     pub fn new(now_ms: u64, nodes: &[usize]) -> Self {
         let fresh = Open { since_ms: now_ms, failed: 0, again_ms: None, why: String::new() };
-        Self(nodes.iter().map(|node| (*node, fresh.clone())).collect())
+        Self { open: nodes.iter().map(|node| (*node, fresh.clone())).collect(), alone: false }
     }
 
     pub fn open(&self) -> impl Iterator<Item = usize> {
-        self.0.keys().copied()
+        self.open.keys().copied()
     }
 
+    /// Also told is then what is to be told: where all answer at once, that any does.
     pub fn are_over(&self) -> bool {
-        self.0.is_empty()
+        self.open.is_empty() && !self.alone
+    }
+
+    /// No node answers, and it would be time to give one up. True if that is to be told.
+    pub fn none_answers(&mut self) -> bool {
+        !std::mem::replace(&mut self.alone, true)
+    }
+
+    /// Some node answers. True if it was told that none does: what went before is held against nobody then.
+    pub fn one_answers(&mut self, now_ms: u64) -> bool {
+        let was_alone = std::mem::take(&mut self.alone);
+        if was_alone {
+            self.excuse(now_ms);
+        }
+        was_alone
     }
 
     pub fn answers(&mut self, node: usize) {
-        self.0.remove(&node);
+        self.open.remove(&node);
     }
 
     /// A call has failed, or was broken off since it was in vain.
     pub fn fails(&mut self, now_ms: u64, node: usize, why: String) {
-        if let Some(open) = self.0.get_mut(&node) {
+        if let Some(open) = self.open.get_mut(&node) {
             let pause_ms = match open.failed {
                 0 => AGAIN_FIRST_MS,
                 more => (AGAIN_SECOND_MS << (more - 1).min(10)).min(AGAIN_MAX_MS),
@@ -64,7 +83,7 @@ impl FirstCalls {
     /// Whom to call again now.
     pub fn due(&mut self, now_ms: u64) -> Vec<usize> {
         let is_due = |open: &mut Open| open.again_ms.take_if(|at| *at <= now_ms).is_some();
-        self.0.iter_mut().filter_map(|(node, open)| is_due(open).then_some(*node)).collect()
+        self.open.iter_mut().filter_map(|(node, open)| is_due(open).then_some(*node)).collect()
     }
 
     /// Those whose next call would come too late, by the time that each has. A second one is made whatever that is: a login that
@@ -74,17 +93,17 @@ impl FirstCalls {
             let at_ms = open.again_ms.filter(|_| open.failed > 1)?;
             (at_ms > open.since_ms + time_ms(*node)).then_some(*node)
         };
-        self.0.iter().filter_map(late).collect()
+        self.open.iter().filter_map(late).collect()
     }
 
     /// Gives a node up: what went wrong the last time.
     pub fn give_up(&mut self, node: usize) -> Option<String> {
-        self.0.remove(&node).map(|open| open.why)
+        self.open.remove(&node).map(|open| open.why)
     }
 
     /// What went before this moment is held against nobody, and who waits for a call is called.
-    pub fn excuse(&mut self, now_ms: u64) {
-        for open in self.0.values_mut() {
+    fn excuse(&mut self, now_ms: u64) {
+        for open in self.open.values_mut() {
             (open.since_ms, open.failed) = (now_ms, 0);
             open.again_ms = open.again_ms.map(|_| now_ms);
         }
@@ -150,10 +169,23 @@ mod tests {
             calls.fails(at_ms, 0, "no such name".to_owned());
         }
         assert_eq!(calls.in_vain(|_| 30_000), [0]);
-        calls.excuse(41_000);
+        assert!(calls.none_answers() && !calls.none_answers(), "it is told once");
+        assert!(calls.one_answers(41_000) && !calls.one_answers(41_000));
         assert_eq!(calls.in_vain(|_| 30_000), [0; 0]);
         assert_eq!(calls.due(41_000), [0], "the other one is being called");
         calls.fails(41_000, 0, "no such name".to_owned());
         assert_eq!(calls.due(41_100), [0], "as at first");
+    }
+
+    #[test]
+    fn that_nodes_answer_again_is_told_where_all_do_so_at_once() {
+        let mut calls = FirstCalls::new(0, &[0, 1]);
+        assert!(!calls.one_answers(10), "nothing was told that is to be taken back");
+        assert!(calls.none_answers());
+        calls.answers(0);
+        calls.answers(1);
+        assert!(!calls.are_over());
+        assert!(calls.one_answers(20));
+        assert!(calls.are_over());
     }
 }

@@ -36,7 +36,6 @@ impl Supervisor<'_> {
         let mut calls = FirstCalls::new(began_ms, &asked);
         let placed = self.state.placed.iter().filter(|_| runs);
         let needed: BTreeSet<usize> = placed.filter_map(|h| self.cluster.find(&h.name)).collect();
-        let mut alone = false;
         let mut looked = Instant::now();
         while !calls.are_over() {
             match self.hear(FIRST_LOOK)? {
@@ -58,13 +57,11 @@ impl Supervisor<'_> {
                 return Ok(None);
             }
             let now_ms = self.now_ms();
-            let nobody = runs && {
+            let nobody = runs && calls.open().next().is_some() && {
                 let silent = calls.open().chain(self.given_up.keys().copied());
                 self.nodes.none_answers(&asked, silent)
             };
-            if alone && !nobody {
-                alone = false;
-                calls.excuse(now_ms);
+            if !nobody && calls.one_answers(now_ms) {
                 self.note(Event::Together { after_ms: now_ms - began_ms })?;
             }
             let due = calls.due(now_ms);
@@ -84,8 +81,7 @@ impl Supervisor<'_> {
             let repeated = REPEAT_FIRST.as_millis() as u64;
             let time_ms = |node| if nobody || needed.contains(&node) { most_ms } else { repeated };
             let spent = calls.in_vain(time_ms);
-            if nobody && !alone && !(late.is_empty() && spent.is_empty()) {
-                alone = true;
+            if nobody && !(late.is_empty() && spent.is_empty()) && calls.none_answers() {
                 self.note(Event::Alone)?;
             }
             for (node, patience) in late {

@@ -84,7 +84,7 @@ impl Lab {
 
     fn run(&self, state: &str, with_spares: bool, bench: &str) -> Output {
         let mut command = self.command("run", with_spares);
-        command.args(["--state", state, "--start-patience", "20s"]).args(bench.split(' '));
+        command.args(["--state", state, "--start-patience", "60s"]).args(bench.split(' '));
         command.output().unwrap()
     }
 

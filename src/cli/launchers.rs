@@ -189,6 +189,7 @@ impl NodeFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::talk::processes::tests::script;
 
     #[test]
     fn the_library_says_its_name() {
@@ -217,12 +218,10 @@ mod tests {
     /// Wrappers of sites have been seen to wait for a licence, or a disk.
     #[test]
     fn a_launcher_that_does_not_answer_is_not_waited_for() {
-        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let launcher = |name: &str, words: &str| {
             let path = dir.path().join(name);
-            std::fs::write(&path, format!("#!/bin/sh\n{words}\n")).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            script(&path, words);
             path
         };
         let tells = launcher("tells", "echo 'mpirun (Open MPI) 5.0.6'");

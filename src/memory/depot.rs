@@ -719,7 +719,7 @@ fn pick(
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -892,6 +892,16 @@ mod tests {
         }
     }
 
+    /// Waits until nobody has a position's lock: a process that another test starts has it, too, until it becomes another
+    /// program.
+    pub fn until_free(depot: &Depot, position: u32) {
+        let since = Instant::now();
+        while depot.in_use(position) {
+            assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn a_head_has_one_process_and_anyone_of_this_user_may_look() {
         for store in [Store::Posix, Store::SysV] {
@@ -902,12 +912,7 @@ mod tests {
             assert!(depot.0.peek(0, Part::Head).is_ok());
             assert!(matches!(depot.0.clean(), Err(MemoryError::InUse { .. })));
             drop(head);
-            // A process that another test starts meanwhile has it, too, until it becomes another program.
-            let since = Instant::now();
-            while depot.0.in_use(0) {
-                assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            until_free(&depot.0, 0);
             assert!(depot.0.open(0, Part::Head).is_ok());
         }
     }

@@ -176,6 +176,7 @@ mod tests {
     use super::*;
     use crate::cores::left_out::left_out;
     use crate::memory::Store;
+    use crate::memory::depot::tests::until_free;
     use crate::memory::header::{BEAT_AT, HEAD_BYTES};
 
     fn depot(name: &str) -> Depot {
@@ -198,7 +199,9 @@ mod tests {
         // In place of `flock` itself, so that the lock's process is the one we started.
         let child =
             Command::new("flock").args(["-F", "-x", path, "sleep", "1000"]).spawn().unwrap();
-        while !has_lock("FLOCK", child.id()) {
+        // It is told by the name that it has in the end.
+        let name = || std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap_or_default();
+        while !has_lock("FLOCK", child.id()) || !name().starts_with(b"sleep\0") {
             std::thread::sleep(Duration::from_millis(1));
         }
         child
@@ -358,7 +361,9 @@ mod tests {
         assert!(matches!(depot.attend(0), Err(MemoryError::InUse { .. })));
         end_helpers(&depot);
         shell.wait().unwrap();
+        until_free(&depot, 0);
         drop(depot.hold(0).unwrap());
+        until_free(&depot, 0);
         // One's own helper is nobody to oneself.
         let mut own = helper(&depot, true);
         while !has_lock("POSIX", own.id()) {
@@ -477,9 +482,11 @@ mod tests {
         assert!(matches!(depot.hold(3), Err(MemoryError::InUse { .. })));
         drop(hold);
         assert!(depot.list().is_empty());
+        until_free(&depot, 3);
         let mut hold = depot.hold(3).unwrap();
         drop(hold.renew(HEAD_BYTES).unwrap());
         drop(hold);
+        until_free(&depot, 3);
         let mut hold = depot.hold(3).unwrap();
         assert!(!hold.is_vacant());
         assert_eq!(hold.head().unwrap().len(), HEAD_BYTES);

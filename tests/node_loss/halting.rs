@@ -26,7 +26,7 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
             "signal" => run.signal(Signal::SIGTERM),
             _ => {}
         }
-        let asked = run.wait_for("halt-requested", number + 1);
+        let asked = run.wait_for_halt(number + 1);
         assert_eq!(asked["after_checkpoint"], *way == "after-checkpoint");
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let end = run.end();
@@ -55,7 +55,7 @@ fn what_the_benchmark_refuses_after_a_halt_is_nobodys_fault() {
     let lab = Lab::up(4, 1);
     let mut run = lab.benchmark("run").hold("1@iteration:1:6");
     run.halt(&[]);
-    run.wait_for("halt-requested", 1);
+    run.wait_for_halt(1);
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     assert_eq!(run.end().code, Some(75));
     let other = lab.benchmark("run").flags(&["--export", "SKT_SEED=5"]).start().end();
@@ -87,7 +87,7 @@ fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
         let mut run = lab.benchmark("run").flags(&flags).hold(place);
         run.halt(way);
         // Otherwise the run might be over before its supervisor hears of the request.
-        run.wait_for("halt-requested", number + 1);
+        run.wait_for_halt(number + 1);
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let asked = Instant::now();
         let end = run.end();
@@ -110,7 +110,7 @@ fn a_launcher_that_fails_after_the_halt_is_no_fault() {
     let flags = ["--launcher-program", launcher.to_str().unwrap()];
     let mut run = lab.benchmark("run").flags(&flags).hold("1@iteration:1:6");
     run.halt(&[]);
-    run.wait_for("halt-requested", 1);
+    run.wait_for_halt(1);
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
@@ -177,7 +177,7 @@ fn a_halt_that_waits_for_a_save_is_brought_forward() {
             "signal" => run.signal(Signal::SIGTERM),
             _ => {}
         }
-        assert_eq!(run.wait_for("halt-requested", asked + 2)["after_checkpoint"], false, "{way}");
+        assert_eq!(run.wait_for_halt(asked + 2)["after_checkpoint"], false, "{way}");
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let end = run.end();
         assert_eq!(end.code, Some(75), "{way}: {}", end.told());
@@ -194,6 +194,7 @@ fn a_terminal_that_closes_is_one_request() {
     run.signal(Signal::SIGHUP);
     run.wait_for("halt-requested", 1);
     run.signal(Signal::SIGHUP);
+    std::thread::sleep(Duration::from_secs(2));
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
@@ -255,6 +256,8 @@ fn a_ctrl_c_during_a_takeover_costs_nothing() {
     std::thread::sleep(Duration::from_millis(500));
     run.signal_group(Signal::SIGINT);
     assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
+    // The nodes are told of the wish to stop after that.
+    std::thread::sleep(Duration::from_secs(3));
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
@@ -286,7 +289,7 @@ fn a_halted_run_has_lost_a_node_meanwhile() {
     let lab = Lab::up(4, 1);
     let mut run = lab.benchmark("run").hold("1@iteration:1:20");
     run.signal(Signal::SIGTERM);
-    run.wait_for("halt-requested", 1);
+    run.wait_for_halt(1);
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     assert_eq!(run.end().code, Some(75));
     lab.vcluster(&["cut-off", "n4"]);

@@ -129,7 +129,7 @@ fn a_slow_node_is_named_and_kept() {
     run.computing();
     lab.vcluster_late(&["slow", "n3", "300ms", "100mbit"]);
     let slow = run.wait_for("slow-node", 1);
-    assert_eq!(slow["node"], "n3");
+    assert_eq!(slow["node"], "n3", "{}", run.told());
     lab.vcluster(&["slow", "n3", "off"]);
     let end = run.end();
     end.passed();

@@ -793,6 +793,14 @@ impl Run {
         })
     }
 
+    /// Waits until a halt is asked for, and until rank 0 knows: without it no rank does anything, and it is told by way of its
+    /// node, where the request may be late. Nodes are told again each second.
+    pub fn wait_for_halt(&mut self, nth: usize) -> Value {
+        let asked = self.wait_for("halt-requested", nth);
+        std::thread::sleep(Duration::from_secs(2));
+        asked
+    }
+
     /// Waits until a file of this name is in the run's folder.
     pub fn wait_for_file(&mut self, name: &str) {
         self.until(name, |run| run.state.join(name).exists().then_some(()));

@@ -35,7 +35,7 @@ fn halted_without_memory(lab: &Lab, level2: &[String]) {
 fn halted(name: &str, lab: &Lab, level2: &[String]) {
     let mut run = lab.benchmark(name).benchmark_flags(level2).hold("1@iteration:1:20");
     run.halt(&[]);
-    run.wait_for("halt-requested", 1);
+    run.wait_for_halt(1);
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());

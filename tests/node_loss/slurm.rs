@@ -30,7 +30,7 @@ fn the_job_script_goes_on_in_the_next_job() {
     lab.vcluster(&["slurm"]);
     let mut first = lab.job_script("run").hold("1@iteration:1:20");
     first.halt(&[]);
-    first.wait_for("halt-requested", 1);
+    first.wait_for_halt(1);
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let first = first.end();
     assert!(first.told().contains("in another batch job"), "{}", first.told());

@@ -78,9 +78,13 @@ fn a_successor_that_reaches_nobody_can_be_stopped() {
     let lab = Lab::up(4, 1);
     lab.benchmark("run").hold("1@iteration:1:20").kill_supervisor();
     let mut run = lab.benchmark("run").reached_after(&lab, "exit 255").start();
-    wait_until("the nodes are being called", || lab.status("run").contains("starting"));
+    let supervised = format!("supervised by process {} ", run.pid());
+    wait_until("the nodes are being called", || {
+        let told = lab.status("run");
+        told.contains("starting") && told.contains(&supervised)
+    });
     run.signal(Signal::SIGINT);
-    std::thread::sleep(Duration::from_secs(2));
+    run.wait_for_halt(1);
     assert!(!run.over(), "the job could have saved: {}", run.told());
     run.signal(Signal::SIGINT);
     let end = run.end();
@@ -268,7 +272,8 @@ fn a_killed_launcher_is_started_again() {
     let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
     run.kill_launcher();
     let end = run.end();
-    end.survived(&["launcher-gone"]);
+    // Ranks end a second later, and are seen first where the supervisor stood still meanwhile.
+    end.survived(&["launcher-gone", "rank-died"]);
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
     lab.same_x("run", &end);

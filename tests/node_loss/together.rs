@@ -7,7 +7,7 @@ use crate::lab::Lab;
 #[ignore = "needs root and network namespaces"]
 fn two_nodes_of_different_groups() {
     let lab = Lab::up(4, 2);
-    let run = lab.benchmark("run").hold("1@iteration:0:30");
+    let run = lab.benchmark("run").flags(&["--silence", "15s"]).hold("1@iteration:0:30");
     lab.vcluster(&["cut-off", "n1"]);
     lab.vcluster(&["cut-off", "n3"]);
     let end = run.end();
@@ -23,7 +23,7 @@ fn two_nodes_of_different_groups() {
 #[ignore = "needs root and network namespaces"]
 fn two_nodes_of_the_same_group_are_refused() {
     let lab = Lab::up(4, 2);
-    let run = lab.benchmark("run").hold("1@iteration:0:30");
+    let run = lab.benchmark("run").flags(&["--silence", "15s"]).hold("1@iteration:0:30");
     lab.vcluster(&["cut-off", "n3"]);
     lab.vcluster(&["cut-off", "n4"]);
     let end = run.end();

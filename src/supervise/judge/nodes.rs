@@ -258,8 +258,13 @@ impl Nodes {
         if let Some(since_ms) = self.alone_since_ms.take() {
             judged.push(Judged::Together { after_ms: now_ms.saturating_sub(since_ms) });
             self.excuse(now_ms);
-            let closed = self.trouble.iter().filter(|(_, trouble)| trouble.closed_ms.is_some());
-            judged.extend(closed.map(|(node, _)| Judged::Redial { node: *node }));
+            let closed = self.trouble.iter_mut().filter(|(_, trouble)| trouble.closed_ms.is_some());
+            judged.extend(closed.map(|(&node, trouble)| {
+                // This is the call that a failed one was to be followed by: a second one would break the connection that it
+                // makes.
+                trouble.again_ms = None;
+                Judged::Redial { node }
+            }));
         }
     }
 
@@ -608,6 +613,21 @@ mod tests {
             world.until(200_000);
             assert_eq!(world.lost(), [(144_700, 3, FaultKind::NodeGone)]);
         }
+    }
+
+    /// Calls had failed while nobody could be reached, and were to be repeated.
+    #[test]
+    fn who_is_called_when_nodes_answer_again_is_called_once() {
+        let mut world = World::new();
+        world.until(20_000);
+        (0..4).for_each(|node| world.tell(Told::Quiet { node, heard_ms: 18_000 }));
+        world.until(30_000);
+        assert!(world.nodes.is_alone());
+        (0..4).for_each(|node| world.tell(Told::Closed { node }));
+        world.until(30_500).up(0);
+        world.until(31_000);
+        let calls = world.calls(1).into_iter().filter(|at| *at >= 30_500).count();
+        assert_eq!(calls, 1, "{:?}", world.judged);
     }
 
     /// Each call ends the one before it: where logins take longer than the longest pause between calls, they are waited for.

@@ -487,6 +487,7 @@ mod tests {
     use super::*;
     use crate::supervise::start::in_place::{Gone, Notice};
     use crate::supervise::start::launcher::RUN_ID_VAR;
+    use crate::supervise::talk::processes::catches;
 
     fn started(script: &str) -> (tempfile::TempDir, Folder, Job, String) {
         let dir = tempfile::tempdir().unwrap();
@@ -528,8 +529,12 @@ mod tests {
     #[test]
     fn a_batch_systems_warning_costs_no_exit_status() {
         let (_dir, _folder, mut job, _) = started("sleep 1; exit 42");
-        std::thread::sleep(Duration::from_millis(300));
         for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
+            let since = Instant::now();
+            while !catches(job.id().pid, signal) {
+                assert!(since.elapsed() < Duration::from_secs(10), "{signal} is not minded");
+                std::thread::sleep(Duration::from_millis(1));
+            }
             nix::sys::signal::kill(Pid::from_raw(job.id().pid as i32), signal).unwrap();
         }
         assert_eq!(wait(&mut job), Some(42));

@@ -174,7 +174,10 @@ impl Supervisor<'_> {
                     // One of them may have been repaired since it was last called.
                     called = true;
                     let until = Instant::now() + LAST_CALL.max(self.cluster.lost_patience());
-                    while self.cluster.awaits_lost() && Instant::now() < until {
+                    while self.cluster.awaits_lost()
+                        && Instant::now() < until
+                        && self.is_to_halt()?.is_none()
+                    {
                         self.idle(Duration::from_millis(100))?;
                     }
                 }

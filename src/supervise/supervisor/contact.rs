@@ -18,6 +18,9 @@ const WEIGH_EVERY: Duration = Duration::from_millis(40);
 /// How often those who have not answered their first call are looked at.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
+/// How often it is asked, while time only passes, whether somebody wants to stop.
+const HALT_LOOK: Duration = Duration::from_millis(100);
+
 /// How long a call that failed is repeated where no job runs that would be ended for it: a name that is wrong stays so.
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
 
@@ -37,6 +40,8 @@ impl Supervisor<'_> {
         let placed = self.state.placed.iter().filter(|_| runs);
         let needed: BTreeSet<usize> = placed.filter_map(|h| self.cluster.find(&h.name)).collect();
         let mut looked = Instant::now();
+        // Whether it was told here that no node answers: of nodes that had answered it is told where their signs are judged.
+        let mut told = false;
         while !calls.are_over() {
             match self.hear(FIRST_LOOK)? {
                 Some((node, News::Up(_))) => calls.answers(node),
@@ -58,10 +63,12 @@ impl Supervisor<'_> {
             }
             let now_ms = self.now_ms();
             let nobody = runs && calls.open().next().is_some() && {
+                // Who had answered may have fallen silent since.
                 let silent = calls.open().chain(self.given_up.keys().copied());
-                self.nodes.none_answers(&asked, silent)
+                let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
+                self.nodes.none_answers(&asked, silent.into_iter())
             };
-            if !nobody && calls.one_answers(now_ms) {
+            if !nobody && calls.one_answers(now_ms) && std::mem::take(&mut told) {
                 self.note(Event::Together { after_ms: now_ms - began_ms })?;
             }
             let due = calls.due(now_ms);
@@ -81,7 +88,12 @@ impl Supervisor<'_> {
             let repeated = REPEAT_FIRST.as_millis() as u64;
             let time_ms = |node| if nobody || needed.contains(&node) { most_ms } else { repeated };
             let spent = calls.in_vain(time_ms);
-            if nobody && !(late.is_empty() && spent.is_empty()) && calls.none_answers() {
+            if nobody
+                && !(late.is_empty() && spent.is_empty())
+                && calls.none_answers()
+                && !self.nodes.is_alone()
+            {
+                told = true;
                 self.note(Event::Alone)?;
             }
             for (node, patience) in late {
@@ -162,10 +174,10 @@ impl Supervisor<'_> {
             self.nodes.redial_within(self.logins.patience_ms(least_ms, called));
         }
         judged.extend(self.nodes.tick(self.now_ms()));
-        let mut redialled = Vec::new();
+        let mut redialled = BTreeSet::new();
         for judged in judged {
             match judged {
-                Judged::Redial { node } => redialled.push(node),
+                Judged::Redial { node } => _ = redialled.insert(node),
                 Judged::Restarted { node } => {
                     let node = self.cluster.nodes[node].host.name.clone();
                     self.note(Event::AgentRestarted { node })?;
@@ -175,9 +187,11 @@ impl Supervisor<'_> {
                 Judged::Together { after_ms } => self.note(Event::Together { after_ms })?,
             }
         }
+        // Once each, and nobody who has come back by another way within the same batch: a call ends the connection before it.
+        redialled.retain(|node| self.nodes.is_in_trouble(*node));
         if !redialled.is_empty() {
             // All at once: so they are shared out evenly.
-            self.cluster.call(&redialled);
+            self.cluster.call(&Vec::from_iter(redialled));
         }
         Ok(())
     }
@@ -223,7 +237,20 @@ impl Supervisor<'_> {
                 missing.remove(&node);
             }
         }
-        self.settle_losses()?;
+        // Losses are left to who comes next: a job that was taken over is broken by them.
+        Ok(())
+    }
+
+    /// Passes time as [`idle`](Self::idle) does, but not beyond somebody's wish to stop.
+    pub(super) fn idle_unless_halted(&mut self, time: Duration) -> anyhow::Result<()> {
+        let until = Instant::now() + time;
+        while self.is_to_halt()?.is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.idle(left.min(HALT_LOOK))?;
+        }
         Ok(())
     }
 
@@ -289,6 +316,9 @@ impl Supervisor<'_> {
         state.spare = false;
         if let Some((facts, _)) = &state.facts {
             let boot = facts.boot.clone();
+            if boot == self.boot {
+                self.nodes.is_here(node);
+            }
             let _ = self.nodes.tell(now_ms, Told::AgentUp { node, boot });
         }
     }

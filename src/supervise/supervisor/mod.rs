@@ -752,7 +752,7 @@ impl Supervisor<'_> {
             Attempt::Relaunch { after_ms } => {
                 if after_ms > 0 {
                     self.note(Event::BackOff { delay_ms: after_ms })?;
-                    self.idle(Duration::from_millis(after_ms))?;
+                    self.idle_unless_halted(Duration::from_millis(after_ms))?;
                 }
                 self.doubts_room = self.room_refusals >= REFUSALS_THAT_ASK;
                 Ok(None)

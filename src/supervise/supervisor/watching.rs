@@ -60,6 +60,7 @@ impl Supervisor<'_> {
             .progress_shows(self.settings.progress_shows)
             .goes_on(self.settings.in_place);
         self.status.activity = match self.state.faults.is_empty() {
+            _ if self.halt.is_some() => Activity::Halting,
             true => Activity::Starting,
             false => Activity::Recovering,
         };
@@ -186,7 +187,9 @@ impl Supervisor<'_> {
                         self.note(Event::SlowNode { node: names[node].clone(), detail })?
                     }
                     Verdict::Computing { test, iteration } => {
-                        self.status.activity = Activity::Running;
+                        if self.halt.is_none() {
+                            self.status.activity = Activity::Running;
+                        }
                         self.computing_since = Some((Instant::now(), iteration));
                         caught_up |= (test, iteration) >= aim;
                         self.note(Event::Computing { incarnation, test, iteration })?;

@@ -768,6 +768,7 @@ mod tests {
     use super::super::wire::{WIRE_VERSION, to_line};
     use super::*;
     use crate::supervise::judge::fitness::Need;
+    use crate::supervise::talk::processes::tests::script;
 
     /// Nodes of these names on the list, which call themselves so.
     fn cluster(nodes: &[(&str, &str)]) -> Cluster {
@@ -929,7 +930,6 @@ mod tests {
     /// An agent that takes another's place in the middle of a removal has not been asked for it.
     #[test]
     fn who_takes_an_agents_place_while_memory_is_removed_is_asked_again() {
-        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let hello = to_line(&FromAgent::Hello(Box::default()));
         let beat = Beat { held_bytes: 7, ..Beat::default() };
@@ -937,14 +937,13 @@ mod tests {
         let ended = FromAgent::Ended { id: 1, ended: 3, left: 0, beat: Beat::default() };
         let ended = to_line(&ended);
         // It hears a first request, and the next one as somebody else.
-        let script = format!(
-            "#!/bin/sh\nhello() {{ echo '{hello}'; }}\nhello\nwhile read -r line; do case $line in\n\
+        let words = format!(
+            "hello() {{ echo '{hello}'; }}\nhello\nwhile read -r line; do case $line in\n\
              *'\"end\"'*) if [ \"$asked\" ]; then echo '{ended}'; else asked=1; hello; fi ;;\n\
              *'\"beat\":'*) echo '{beat}' ;;\nesac; done\n"
         );
         let shell = dir.path().join("shell");
-        std::fs::write(&shell, script).unwrap();
-        std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
+        script(&shell, &words);
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let shell = RemoteShell::parse(shell.to_str()).unwrap();

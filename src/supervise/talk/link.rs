@@ -364,6 +364,7 @@ pub fn room_for(lines: usize) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::talk::processes::tests::script;
     use crate::supervise::talk::shell::RemoteShell;
 
     fn attend(shell: &[&str]) -> Attend {
@@ -403,11 +404,9 @@ mod tests {
     /// An agent that calls others was started in its user's home folder.
     #[test]
     fn paths_of_a_shell_begin_in_the_supervisors_folder() {
-        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let wrap = dir.path().join("wrap");
-        std::fs::write(&wrap, "#!/bin/sh\ncat words\n").unwrap();
-        std::fs::set_permissions(&wrap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        script(&wrap, "cat words");
         std::fs::write(dir.path().join("words"), "here\n").unwrap();
         let mut links = Links::default();
         let there = dir.path().to_str().map(str::to_owned);

@@ -387,7 +387,7 @@ pub fn end_predecessors(run_id: &str, node: &str) {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::denied::denied;
     use std::os::fd::AsRawFd;
@@ -566,13 +566,22 @@ mod tests {
         }
     }
 
+    /// Makes a program of a shell's words. Another process writes it: one that a test beside this one starts has for a moment all
+    /// that this process has open, and nobody may start what is open for writing.
+    pub fn script(path: &Path, words: &str) {
+        let write = "printf '#!/bin/sh\n%s\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
+        let status = Command::new("sh").arg("-c").arg(write).arg(path).arg(words).status();
+        assert!(status.unwrap().success());
+    }
+
     /// The kernel keeps 15 bytes of a program's name, and cuts it where they end: inside of a character, too.
     #[test]
     fn a_name_that_is_no_text_hides_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let run = format!("named-{}", std::process::id());
         let program = dir.path().join("fourteen-bytes\u{e9}");
-        fs::copy("/bin/sleep", &program).unwrap();
+        // No copy: nobody may start what is still open for writing, be it in a process that another test starts meanwhile.
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = Command::new(&program).arg("60").env(RUN_ID_VAR, &run).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(5);
         while of_run(&run, None).is_empty() && Instant::now() < until {

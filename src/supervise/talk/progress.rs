@@ -177,6 +177,7 @@ impl ProgressSource for Heads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::depot::tests::until_free;
     use crate::memory::header::{HEAD_BYTES, NO_CODE};
 
     #[test]
@@ -205,6 +206,8 @@ mod tests {
         let sample = heads.sample();
         let held = heads.held();
         drop((head, _a, _foreign));
+        until_free(&ours, 3);
+        until_free(&theirs, 4);
         ours.clean().unwrap();
         theirs.clean().unwrap();
         let expected = Progress {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::supervise::remember::events::{Event, FaultKind, Record};
 use crate::supervise::start::hosts::Host;
+use crate::supervise::start::job::is_over;
 
 /// A fault and its moments, in Unix milliseconds; what has not happened (yet) is None.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -139,14 +140,23 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                 }
             }
             Event::Computing { test, iteration, .. } => {
-                if let Some(last) = all.last_mut()
-                    && last.restored_ms.is_none()
-                {
-                    last.restored_ms = Some(at);
-                    last.restored_at = Some(*iteration);
-                    if (*test, *iteration) >= (last.test, last.iteration) {
-                        last.caught_up_ms = Some(at);
+                if let Some(last) = all.last_mut() {
+                    if last.restored_ms.is_none() {
+                        last.restored_ms = Some(at);
+                        last.restored_at = Some(*iteration);
                     }
+                    // Whoever takes the job over tells anew that it computes, and nothing else where it is far enough by then.
+                    if (*test, *iteration) >= (last.test, last.iteration) {
+                        last.caught_up_ms.get_or_insert(at);
+                    }
+                }
+            }
+            // The ranks may have got that far, and to the end, between two heartbeats.
+            Event::Finished { code, .. } if is_over((*code).into()) => {
+                if let Some(last) = all.last_mut()
+                    && last.restored_ms.is_some()
+                {
+                    last.caught_up_ms.get_or_insert(at);
                 }
             }
             Event::CaughtUp { .. } => {
@@ -590,6 +600,31 @@ mod tests {
         records[9].event = Event::Computing { incarnation: 2, test: 1, iteration: 0 };
         assert_eq!(faults(&records)[0].caught_up_ms, Some(9000));
         assert_eq!(wall_time(&records, 20_000).repeat_s, 0.0);
+    }
+
+    /// One that takes the job over where it is further than it had been tells nothing else than that it computes; and the ranks
+    /// may have come to their end between two heartbeats.
+    #[test]
+    fn who_is_seen_further_or_at_the_end_has_caught_up() {
+        let mut records = records();
+        records.truncate(10);
+        let why = String::new;
+        for (event, has) in [
+            (Event::Computing { incarnation: 2, test: 0, iteration: 9 }, false),
+            (Event::Computing { incarnation: 2, test: 0, iteration: 10 }, true),
+            (Event::Finished { code: 0, why: why() }, true),
+            (Event::Finished { code: 3, why: why() }, true),
+            (Event::Finished { code: 75, why: why() }, false),
+        ] {
+            let mut told = records.clone();
+            told.push(Record { seq: 10, at_ms: 11_000, event });
+            let [f] = &faults(&told)[..] else { panic!("one fault") };
+            assert_eq!((f.restored_ms, f.caught_up_ms), (Some(9000), has.then_some(11_000)));
+        }
+        // Nothing had come back by its end.
+        let finished = Event::Finished { code: 0, why: why() };
+        records[9].event = finished;
+        assert_eq!(faults(&records)[0].caught_up_ms, None);
     }
 
     #[test]

@@ -50,7 +50,9 @@ impl Trips {
         let state = self.nodes.entry(node).or_insert(Node { trip_ms, slow: 0 });
         state.trip_ms = 0.7 * state.trip_ms + 0.3 * trip_ms;
         let usual_ms = self.usual_ms?;
-        let slow = state.trip_ms > self.least_ms && state.trip_ms > self.factor * usual_ms;
+        // Both of them: one stall alone would stay in the smoothed time for many quick replies.
+        let is_slow = |ms: f64| ms > self.least_ms && ms > self.factor * usual_ms;
+        let slow = is_slow(trip_ms) && is_slow(state.trip_ms);
         state.slow = if slow { state.slow + 1 } else { 0 };
         if state.slow < SLOW_REPLIES || !self.told.insert(node) {
             return None;
@@ -92,6 +94,20 @@ mod tests {
         assert_eq!(said.len(), 1, "{said:?}");
         assert_eq!(said[0].1, 0);
         assert!(said[0].0 < 25_000, "{said:?}");
+    }
+
+    /// However long it was: what follows is quick.
+    #[test]
+    fn one_stall_is_no_slowness() {
+        for stall in [300.0, 1000.0, 30_000.0] {
+            let mut trips = Trips::new(8.0, 20.0);
+            for now in (0..60_000).step_by(500) {
+                for node in 0..4 {
+                    let trip = if node == 0 && now == 20_000 { stall } else { 1.0 };
+                    assert_eq!(trips.see(now, node, trip), None, "{stall} {now}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::lab::{Lab, wait_until};
+use crate::lab::{Lab, Run, wait_until};
 use crate::outages::launcher_by;
 
 /// One run of the benchmark that is stopped in every way there is, one incarnation after the other. Each
@@ -297,4 +297,31 @@ fn a_halted_run_has_lost_a_node_meanwhile() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n5"]);
     lab.same_x("run", &end);
     assert_eq!(end.rebuilt(), [[3]], "{}", end.told());
+}
+
+/// No later incarnation comes to anything, and the next attempt waits longer and longer.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_halt_is_not_kept_waiting_by_the_next_attempt() {
+    let lab = Lab::up(4, 0);
+    let fails = "[ \"${SKT_INCARNATION:-0}\" -lt 2 ] || exit 1; LAUNCH \"$@\"";
+    let launcher = launcher_by(&lab, fails);
+    let flags = ["--launcher-program", launcher.to_str().unwrap()];
+    let mut run = lab.benchmark("run").flags(&flags).hang_each(&["1@iteration:1:20"]);
+    run.kill_launcher();
+    let paused = |run: &Run| {
+        let all = run.events();
+        all.last().filter(|e| e["event"] == "back-off").and_then(|e| e["delay_ms"].as_u64())
+    };
+    wait_until("the next attempt is far off", || paused(&run).is_some_and(|ms| ms >= 8000));
+    let delay = Duration::from_millis(paused(&run).unwrap());
+    let asked = Instant::now();
+    run.signal(Signal::SIGTERM);
+    run.wait_for("halt-requested", 1);
+    let told = asked.elapsed();
+    let end = run.end();
+    assert_eq!(end.code, Some(75), "{}", end.told());
+    assert!(told < delay / 2, "it was told after {told:?} of {delay:?}: {}", end.told());
+    let end = lab.benchmark("run").start().end();
+    lab.same_x("run", &end);
 }

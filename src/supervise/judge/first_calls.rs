@@ -29,7 +29,7 @@ struct Open {
 #[derive(Clone, Debug)]
 pub struct FirstCalls {
     open: BTreeMap<usize, Open>,
-    /// It was told that no node answers, and not yet that one does.
+    /// It was time to give a node up while none answered, and since then none has been seen to answer.
     alone: bool,
 }
 
@@ -44,17 +44,17 @@ impl FirstCalls {
         self.open.keys().copied()
     }
 
-    /// Also told is then what is to be told: where all answer at once, that any does.
+    /// Not before it has been asked whether [one answers](Self::one_answers), where none did: all may do so at once.
     pub fn are_over(&self) -> bool {
         self.open.is_empty() && !self.alone
     }
 
-    /// No node answers, and it would be time to give one up. True if that is to be told.
+    /// No node answers, and it would be time to give one up. True if that is new.
     pub fn none_answers(&mut self) -> bool {
         !std::mem::replace(&mut self.alone, true)
     }
 
-    /// Some node answers. True if it was told that none does: what went before is held against nobody then.
+    /// Some node answers. True if that is new after none did: what went before is held against nobody then.
     pub fn one_answers(&mut self, now_ms: u64) -> bool {
         let was_alone = std::mem::take(&mut self.alone);
         if was_alone {

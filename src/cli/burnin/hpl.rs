@@ -60,14 +60,11 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
-/// The size and the grid of a run that leaves time for others. None where no time is left to choose a size for: a run of next to
-/// nothing would pass on nodes that fail at any other.
-fn chosen(
-    pass: &Pass,
-    (hosts, ranks): (usize, usize),
-    left: Duration,
-) -> Option<(u64, (u64, u64))> {
-    (!left.is_zero()).then(|| size(pass, hosts, ranks, left.mul_f64(PART)))
+/// What one run is sized for, of which others follow where `left` of the time is. A run of next to nothing would pass on nodes that
+/// fail at any other, and none at all says nothing: where measuring took longer than was thought, on nodes that others use too, a
+/// run still gets as much as if a quarter of the time were left.
+fn time_of_a_run(time: Duration, left: Duration) -> Duration {
+    left.max(time.mul_f64(PART)).mul_f64(PART)
 }
 
 /// Words for the launcher beside the user's: a rank is to use all of its share of the node, where Open MPI would give it a core.
@@ -104,7 +101,7 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
 /// How often a run's end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs HPL until the time is over: once at least where the user has given its flags.
+/// Runs HPL until the time is over, once at least.
 pub fn repeat(
     flags: &BurninFlags,
     hosts: &[Host],
@@ -117,15 +114,10 @@ pub fn repeat(
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
     // Without the user's flags a run is of one problem, checked, whatever lies here for their own runs.
-    let own_test = if flags.bench.is_empty() {
-        let Some((n, (p, q))) = chosen(pass, (hosts.len(), ranks), left) else {
-            show!("HPL was not run: measuring took the whole time, give more --time");
-            return Ok(Vec::new());
-        };
-        Some(usual(n as usize, NB as usize, (p as usize, q as usize)))
-    } else {
-        None
-    };
+    let own_test = flags.bench.is_empty().then(|| {
+        let (n, (p, q)) = size(pass, hosts.len(), ranks, time_of_a_run(flags.time, left));
+        usual(n as usize, NB as usize, (p as usize, q as usize))
+    });
     let (tool, said) = flags.nodes.launcher()?;
     let unbound = not_bound(tool.kind, &said);
     let mut runs: Vec<HplRun> = Vec::new();
@@ -265,13 +257,14 @@ mod tests {
         }
     }
 
-    /// Measuring has taken all of it.
     #[test]
-    fn where_no_time_is_left_no_size_is_chosen() {
-        let pass = pass(&["a", "b", "c", "d"], 1 << 40);
-        assert_eq!(chosen(&pass, (4, 4), Duration::ZERO), None);
-        let (n, grid) = chosen(&pass, (4, 4), Duration::from_secs(60)).unwrap();
-        assert!(n > NB && grid == (2, 2));
+    fn a_run_is_never_of_next_to_nothing() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert_eq!(time_of_a_run(minutes(16), minutes(8)), minutes(2));
+        // Measuring has taken nearly all of it, or more.
+        for left in [minutes(4), minutes(1), Duration::ZERO] {
+            assert_eq!(time_of_a_run(minutes(16), left), minutes(1));
+        }
     }
 
     #[test]

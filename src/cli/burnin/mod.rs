@@ -43,7 +43,7 @@ pub struct BurninFlags {
     #[command(flatten)]
     pub nodes: NodeFlags,
 
-    /// How long in all; two passes over many nodes may take longer
+    /// How long in all; two passes over many nodes, or busy ones, may take longer
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10min", help_heading = COMPARING)]
     pub time: Duration,
 

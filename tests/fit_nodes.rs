@@ -112,6 +112,9 @@ impl Drop for Lab {
 /// A program under way. Where a test fails meanwhile it is ended, and all that it has started with it.
 struct Running(Option<Child>);
 
+/// How long something may take to happen on a machine that builds, and tests others, meanwhile.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// How long a program that is asked to end may take for that; it ends what it has started first.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -281,7 +284,7 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     );
     let slow = Running::start(Command::new("ssh").args(["-F", &lab.ssh, "n3", &throttle]));
     let mut run = Running::start(&mut command);
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + PATIENCE;
     let saw = |name: &str| lab.events("slow").iter().any(|e| e["event"] == name);
     while !saw("computing") {
         assert!(Instant::now() < until, "it does not begin");
@@ -369,7 +372,7 @@ fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
     let lab = Lab::up("lost", 0, "200m");
     let mut command = burnin_with_a_wrong_node(&lab);
     let burnin = Running::start(&mut command);
-    let until = Instant::now() + Duration::from_secs(90);
+    let until = Instant::now() + PATIENCE;
     while !lab.dir.path().join("state/pass-2").exists() {
         assert!(Instant::now() < until, "no second pass");
         std::thread::sleep(Duration::from_millis(5));
@@ -407,7 +410,7 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
             let hpl = lab.events(&format!("{state}/hpl-1"));
             state == "amid-pass" || hpl.iter().any(|event| event["event"] == "computing")
         };
-        let until = Instant::now() + Duration::from_secs(90);
+        let until = Instant::now() + PATIENCE;
         while !(launched() && nodes.iter().all(|node| there(node) > 0)) {
             assert!(Instant::now() < until, "{state}: nothing runs");
             std::thread::sleep(Duration::from_millis(100));

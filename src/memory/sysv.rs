@@ -374,25 +374,31 @@ mod tests {
         assert_eq!(look(), None);
     }
 
-    /// A process killed between making a segment and naming it, by whose key the next one comes.
+    /// A process killed between making a segment and naming it, by whose key the next one comes. In a namespace of its own, where
+    /// there may be one: a test beside this one that lists all segments has each of them for a moment.
     #[test]
     fn a_nameless_segment_of_a_dead_process_gives_way() {
-        let name = unique("nameless");
-        // SAFETY: the child makes a segment and ends, with nothing but system calls.
-        let id = unsafe {
-            let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
-            let key = key(&name, 0);
-            let child = libc::fork();
-            if child == 0 {
-                libc::shmget(key, 8192, flags);
-                libc::_exit(0);
-            }
-            libc::waitpid(child, std::ptr::null_mut(), 0);
-            libc::shmget(key, 0, 0)
+        let test = || {
+            // SAFETY: a plain system call; the namespace is this thread's own.
+            unsafe { libc::unshare(libc::CLONE_NEWIPC) };
+            let name = unique("nameless");
+            // SAFETY: the child makes a segment and ends, with nothing but system calls.
+            let id = unsafe {
+                let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
+                let key = key(&name, 0);
+                let child = libc::fork();
+                if child == 0 {
+                    libc::shmget(key, 8192, flags);
+                    libc::_exit(0);
+                }
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+                libc::shmget(key, 0, 0)
+            };
+            assert!(id >= 0 && nameless(id));
+            drop(create(&name, 4096, || {}).unwrap());
+            assert!(stat(id).is_none(), "the nameless one is still there");
+            assert!(unlink(&name));
         };
-        assert!(id >= 0 && nameless(id));
-        drop(create(&name, 4096, || {}).unwrap());
-        assert!(stat(id).is_none(), "the nameless one is still there");
-        assert!(unlink(&name));
+        std::thread::scope(|scope| scope.spawn(test).join().unwrap());
     }
 }

@@ -30,8 +30,8 @@ int sched_yield(void) {
     struct timespec used;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     long now = used.tv_sec * 1000000000L + used.tv_nsec;
-    /* More than a look: it has worked in between. */
-    if (now - before > 30000)
+    /* More than a look: it has worked in between. After a rest a look takes longer, its caches being cold. */
+    if (now - before > (idle > 100 ? 300000 : 30000))
         idle = 0;
     before = now;
     if (++idle <= 100)

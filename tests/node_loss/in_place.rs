@@ -8,7 +8,7 @@
 use skt_hpl::cli::launchers::mpi_library;
 use skt_hpl::supervise::start::launcher::{Launcher, major_version};
 
-use crate::lab::{Ended, Lab, launcher};
+use crate::lab::{Ended, Lab, launcher, wait_until};
 
 pub fn goes_on() -> bool {
     launcher() == Launcher::Openmpi && major_version(&mpi_library()).is_some_and(|major| major >= 5)
@@ -54,6 +54,31 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     }
     // Its memory was where no rank is any more.
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
+}
+
+/// The supervisor dies before, and when the same command is given again the run has come to its end, and one of its nodes is off.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_loss_that_nobody_watched_is_told_by_the_successor() {
+    let lab = lab(5, 0);
+    let mut run = lab.in_place("run").faults("1@iteration:1:60:kill").start();
+    run.wait_for("launched", 1);
+    let (left, journal) = (run.exit_file(1), run.file("events.jsonl"));
+    run.kill_supervisor();
+    wait_until("the launcher has ended", || left.exists());
+    let known = std::fs::read_to_string(journal).unwrap();
+    assert!(!known.contains("gone-on"), "somebody watched: {known}");
+    lab.vcluster(&["off", "n4"]);
+    let end = lab.in_place("run").start().end();
+    end.passed();
+    let [took_over] = end.of("took-over")[..] else { panic!("told once: {}", end.told()) };
+    assert_eq!(took_over["adopted"], false, "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    let [gone_on] = end.of("gone-on")[..] else { panic!("told once: {}", end.told()) };
+    let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);
+    assert_eq!(gone_on["lost"], lost, "{gone_on}");
+    assert!(gone_on["seq"].as_u64() < took_over["seq"].as_u64(), "{}", end.told());
+    lab.same_x("run", &end);
 }
 
 /// Who stops is taken for dead by the others. It is ended on its node, so that it neither holds memory nor comes back, and

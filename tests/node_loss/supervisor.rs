@@ -71,6 +71,41 @@ fn a_successor_that_reaches_nobody_leaves_the_job_alone() {
     lab.same_x("run", &end);
 }
 
+/// One call succeeds, and then that node falls silent like all the others: it is still the successor that is cut off.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_successor_whose_only_node_falls_silent_leaves_the_job_alone() {
+    let lab = Lab::up(4, 0);
+    let down = lab.path("down");
+    let plan = || {
+        let first = format!(
+            "case \" $* \" in *' n2 '*) ;; *) [ ! -e {} ] || exit 255 ;; esac",
+            down.display()
+        );
+        lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &first)
+    };
+    plan().hold("1@iteration:1:20").kill_supervisor();
+    std::fs::write(&down, "").unwrap();
+    let mut run = plan().start();
+    let supervised = format!("supervised by process {} ", run.pid());
+    wait_until("n2 has answered", || {
+        let told = lab.status("run");
+        told.contains(&supervised) && told.contains(" 3 being called")
+    });
+    lab.vcluster(&["cut", "uplink", "n2"]);
+    run.wait_for("alone", 1);
+    std::thread::sleep(Duration::from_secs(2));
+    std::fs::remove_file(&down).unwrap();
+    lab.vcluster(&["join", "uplink", "n2"]);
+    assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    let end = run.end();
+    assert!(end.of("node-lost").is_empty() && end.of("fault").is_empty(), "{}", end.told());
+    assert_eq!(end.of("together").len(), 1, "{}", end.told());
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 /// The same, and somebody stops the run at once: that loses no node.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -148,6 +183,25 @@ fn a_run_that_ended_while_nobody_watched_is_over() {
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     wait_until("the launcher has ended", || left.exists());
     lab.vcluster(&["cut-off", "n3"]);
+    let end = lab.benchmark("run").start().end();
+    assert_eq!(end.of("took-over")[0]["adopted"], false);
+    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+    lab.same_x("run", &end);
+}
+
+/// Nor is it waited for then that nodes answer, of which none is there any more.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn a_run_that_ended_while_nobody_watched_is_over_though_no_node_answers() {
+    let lab = Lab::up(4, 0);
+    let run = lab.benchmark("run").hold("1@iteration:1:20");
+    let left = run.exit_file(1);
+    run.kill_supervisor();
+    lab.vcluster(&["resume", "n2", "skt-hpl"]);
+    wait_until("the launcher has ended", || left.exists());
+    for node in ["n1", "n2", "n3", "n4"] {
+        lab.vcluster(&["off", node]);
+    }
     let end = lab.benchmark("run").start().end();
     assert_eq!(end.of("took-over")[0]["adopted"], false);
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());

@@ -60,9 +60,9 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
-/// What one run is sized for, of which others follow where `left` of the time is. A run of next to nothing would pass on nodes that
-/// fail at any other, and none at all says nothing: where measuring took longer than was thought, on nodes that others use too, a
-/// run still gets as much as if a quarter of the time were left.
+/// What one run is sized for, of which others follow where `left` of the time is. A run of next to nothing would pass on nodes
+/// that fail at any other, and none at all says nothing: where measuring took longer than was thought, on nodes that others use
+/// too, a run still gets as much as if a quarter of the time were left.
 fn time_of_a_run(time: Duration, left: Duration) -> Duration {
     left.max(time.mul_f64(PART)).mul_f64(PART)
 }

@@ -314,6 +314,9 @@ pub struct RunState {
     pub faults: Vec<PastFault>,
     /// How many of them had struck when the run was last given up.
     given_up_after: usize,
+    /// The furthest test and iteration at which a fault, or a loss made good in place, has struck: what comes before may be done
+    /// again. None where none has.
+    pub aim: Option<(u32, u64)>,
     /// Losses that were made good in place: in all, and in the last incarnation.
     pub gone_on: u32,
     pub gone_on_last: usize,
@@ -326,7 +329,7 @@ pub struct RunState {
     pub finished: Option<u8>,
     advanced: bool,
     /// A fault has ended the incarnation, which has not been stopped yet.
-    stopping: bool,
+    pub stopping: bool,
 }
 
 impl RunState {
@@ -386,6 +389,7 @@ impl RunState {
             }
             Event::Fault { kind, node, test, iteration, rank_iteration, ranks_seen, .. } => {
                 self.reach(*test, *iteration);
+                self.aim = self.aim.max(Some((*test, *iteration)));
                 self.stopping = true;
                 self.faults.push(PastFault {
                     kind: *kind,
@@ -399,6 +403,7 @@ impl RunState {
             }
             Event::GoneOn { test, iteration, .. } => {
                 self.reach(*test, *iteration);
+                self.aim = self.aim.max(Some((*test, *iteration)));
                 self.gone_on += 1;
                 self.gone_on_last += 1;
             }
@@ -582,6 +587,32 @@ mod tests {
         let stopped = state.clone();
         state.go_on();
         assert_eq!(state, stopped);
+    }
+
+    /// A supervisor that takes a job over amid that knows by it that iterations are repeated.
+    #[test]
+    fn a_loss_made_good_in_place_says_what_is_done_again() {
+        let mut state = RunState::default();
+        let mut say = |at: u64| {
+            let event = Event::GoneOn {
+                fault: 1,
+                incarnation: 1,
+                struck_ms: 0,
+                noticed_ms: 0,
+                agreed_ms: 0,
+                going_on_ms: 0,
+                lost: Vec::new(),
+                test: 1,
+                iteration: at,
+                boundary: Some(8),
+                detail: String::new(),
+            };
+            state.apply(&Record { seq: 0, at_ms: 0, event });
+            state.aim
+        };
+        assert_eq!(say(20), Some((1, 20)));
+        assert_eq!(say(14), Some((1, 20)), "it has not caught up yet");
+        assert_eq!(say(30), Some((1, 30)));
     }
 
     #[test]

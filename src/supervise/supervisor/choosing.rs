@@ -138,7 +138,7 @@ impl Supervisor<'_> {
                         let problems =
                             kept.map(|at| self.cluster.problems(at, &self.expected(&node)));
                         if let Some(at) = self.cluster.find(&by) {
-                            self.take_in(at);
+                            self.take_in(at)?;
                         }
                         let pair = (node.clone(), by.clone());
                         if !self.replaced.contains(&pair) {

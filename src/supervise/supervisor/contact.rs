@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Supervisor;
 use crate::supervise::judge::first_calls::FirstCalls;
 use crate::supervise::judge::nodes::{Judged, Told};
-use crate::supervise::remember::events::Event;
+use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::talk::cluster::{FIRST_CALL, News, Sign, unreachable_words};
 
 /// How often it is judged what time makes of silence.
@@ -42,6 +42,8 @@ impl Supervisor<'_> {
         let mut looked = Instant::now();
         // Whether it was told here that no node answers: of nodes that had answered it is told where their signs are judged.
         let mut told = false;
+        // Since when it counts that a node has not answered, after that.
+        let mut heard: Option<Instant> = None;
         while !calls.are_over() {
             match self.hear(FIRST_LOOK)? {
                 Some((node, News::Up(_))) => calls.answers(node),
@@ -51,7 +53,13 @@ impl Supervisor<'_> {
                 _ => {}
             }
             for loss in std::mem::take(&mut self.losses) {
-                self.given_up.insert(loss.node, loss.detail);
+                // The judge sees no outage where one alone had answered.
+                let rebooted = loss.kind == FaultKind::NodeRebooted;
+                if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
+                    calls.falls_silent(self.now_ms(), loss.node, loss.detail);
+                } else {
+                    self.given_up.insert(loss.node, loss.detail);
+                }
             }
             if looked.elapsed() < FIRST_LOOK {
                 continue;
@@ -62,14 +70,13 @@ impl Supervisor<'_> {
                 return Ok(None);
             }
             let now_ms = self.now_ms();
-            let nobody = runs && calls.open().next().is_some() && {
-                // Who had answered may have fallen silent since.
-                let silent = calls.open().chain(self.given_up.keys().copied());
-                let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
-                self.nodes.none_answers(&asked, silent.into_iter())
-            };
-            if !nobody && calls.one_answers(now_ms) && std::mem::take(&mut told) {
-                self.note(Event::Together { after_ms: now_ms - began_ms })?;
+            let nobody =
+                runs && calls.open().next().is_some() && self.nobody_answers(&asked, &calls, None);
+            if !nobody && calls.one_answers(now_ms) {
+                heard = Some(looked);
+                if std::mem::take(&mut told) {
+                    self.note(Event::Together { after_ms: now_ms - began_ms })?;
+                }
             }
             let due = calls.due(now_ms);
             if !due.is_empty() {
@@ -82,7 +89,9 @@ impl Supervisor<'_> {
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
                 let patience = Duration::from_millis(ms);
-                (self.cluster.silent_for(node) >= patience).then_some((node, patience))
+                let so_long = self.cluster.silent_for(node);
+                let so_long = heard.map_or(so_long, |heard| so_long.min(heard.elapsed()));
+                (so_long >= patience).then_some((node, patience))
             };
             let late: Vec<(usize, Duration)> = calls.open().filter_map(in_vain).collect();
             let repeated = REPEAT_FIRST.as_millis() as u64;
@@ -112,6 +121,13 @@ impl Supervisor<'_> {
         }
         self.called_at_once = 1;
         Ok(Some(std::mem::take(&mut self.given_up)))
+    }
+
+    /// Whether none of those `asked` is heard, `lost` not either: who had answered may have fallen silent since.
+    fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
+        let silent = calls.open().chain(self.given_up.keys().copied()).chain(lost);
+        let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
+        self.nodes.none_answers(asked, silent.into_iter())
     }
 
     /// The next news within `patience`. Whether nodes are well is judged here, and lost ones that are back are looked after,
@@ -174,6 +190,11 @@ impl Supervisor<'_> {
             self.nodes.redial_within(self.logins.patience_ms(least_ms, called));
         }
         judged.extend(self.nodes.tick(self.now_ms()));
+        self.heed(judged)
+    }
+
+    /// Does what has been judged of nodes.
+    fn heed(&mut self, judged: Vec<Judged>) -> anyhow::Result<()> {
         let mut redialled = BTreeSet::new();
         for judged in judged {
             match judged {
@@ -309,18 +330,18 @@ impl Supervisor<'_> {
     }
 
     /// A spare, or a lost node that is back, takes ranks: from now on it matters.
-    pub(super) fn take_in(&mut self, node: usize) {
+    pub(super) fn take_in(&mut self, node: usize) -> anyhow::Result<()> {
         let now_ms = self.now_ms();
         let state = &mut self.cluster.nodes[node];
         state.lost = None;
         state.spare = false;
-        if let Some((facts, _)) = &state.facts {
-            let boot = facts.boot.clone();
-            if boot == self.boot {
-                self.nodes.is_here(node);
-            }
-            let _ = self.nodes.tell(now_ms, Told::AgentUp { node, boot });
+        let Some((facts, _)) = &state.facts else { return Ok(()) };
+        let boot = facts.boot.clone();
+        if boot == self.boot {
+            self.nodes.is_here(node);
         }
+        let judged = self.nodes.tell(now_ms, Told::AgentUp { node, boot });
+        self.heed(judged)
     }
 
     /// Whether a launcher's status 0 means that all went well. Where it does not, the benchmark says by itself

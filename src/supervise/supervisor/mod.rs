@@ -412,12 +412,14 @@ impl Supervisor<'_> {
 
     /// From first contact to the end of the run.
     fn run(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
-        let runs = self.knows_job()?;
+        // One that has come to its end needs no node any more.
+        let runs =
+            self.knows_job()? && self.told_end(!self.settings.tool.hides_losses())?.is_none();
         let failed = self.first_contact(runs)?;
         self.calls_first = false;
         self.status.doing.clear();
         let Some(failed) = failed else { return self.halted_at_first(resumed) };
-        let mut adopted = None;
+        let (mut left, mut adopted) = (None, false);
         if resumed {
             let known = self.knows_job()?;
             // One that is being called again since its connection ended is as good as any other.
@@ -426,28 +428,23 @@ impl Supervisor<'_> {
                 at.is_some_and(|at| self.nodes.knows(at) && !failed.contains_key(&at))
             };
             let all_well = self.state.placed.iter().all(well);
-            adopted = self.state.running.filter(|_| known && all_well);
-            self.note_takeover(adopted.is_some())?;
+            let launcher = self.state.running.filter(|_| known && all_well);
+            adopted = launcher.is_some();
+            left = self.left_job(launcher)?;
+            self.note_takeover(adopted)?;
         }
         self.lose_all(failed)?;
         self.beat_once()?;
         self.learn_rounding();
         self.tell_findings();
-        if let Some(id) = adopted {
-            let incarnation = self.state.incarnation;
-            let job = Job::adopt(id, &self.settings.folder, incarnation, &self.clerk);
+        if let Some(job) = left.take_if(|_| adopted) {
             if let Some(end) = self.incarnation(job)? {
                 return Ok(end);
             }
-        } else if resumed
-            && self.state.incarnation > 0
+        } else if let Some(mut job) = left
             && let Some(code) = self.left_end()?
         {
             // It had come to its end, but nobody saw that.
-            let nobody = ProcessId { pid: 0, started: 0 };
-            let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
-            let mut job = Job::adopt(nobody, folder, incarnation, &self.clerk);
-            self.look_once_more(&mut job)?;
             let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
             if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
                 self.finish(&mut job, code, all_done)?;
@@ -458,7 +455,7 @@ impl Supervisor<'_> {
             // Whatever is left of the old job must not meet the new one.
             self.stop(None, false)?;
         }
-        if resumed && adopted.is_none() {
+        if resumed && !adopted {
             self.leave_unnamed()?;
         }
         loop {
@@ -497,6 +494,22 @@ impl Supervisor<'_> {
         }
     }
 
+    /// The last incarnation's job, if there has been one, with its launcher where that goes on to be watched. Of any other it is
+    /// told here what nobody saw: that went before the takeover.
+    fn left_job(&mut self, launcher: Option<ProcessId>) -> anyhow::Result<Option<Job>> {
+        if self.state.incarnation == 0 {
+            return Ok(None);
+        }
+        let nobody = ProcessId { pid: 0, started: 0 };
+        let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
+        let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, incarnation, &self.clerk);
+        // Who has noted a fault has looked before.
+        if launcher.is_none() && !self.state.stopping {
+            self.hear_out(&mut job, &mut self.new_watch())?;
+        }
+        Ok(Some(job))
+    }
+
     fn note_takeover(&mut self, adopted: bool) -> anyhow::Result<()> {
         self.note(Event::TookOver {
             supervisor_host: self.status.supervisor_host.clone(),
@@ -509,6 +522,7 @@ impl Supervisor<'_> {
     /// as long as a halt may take. Nobody is lost for not having answered yet; what a job has left is ended where somebody has.
     fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
         if resumed {
+            self.left_job(None)?;
             self.note_takeover(false)?;
             let run_id = self.state.run_id.clone();
             let here = Answer::beside(move || end_run(&run_id, None, LEFT_PATIENCE));
@@ -522,6 +536,11 @@ impl Supervisor<'_> {
     /// The status with which the last incarnation had come to its end, if it had, while nobody saw that.
     fn left_end(&mut self) -> anyhow::Result<Option<u8>> {
         let zero_counts = self.believes_zero()?;
+        self.told_end(zero_counts)
+    }
+
+    /// The same as far as the folder tells, where it is known whether a launcher's 0 says so.
+    fn told_end(&mut self, zero_counts: bool) -> anyhow::Result<Option<u8>> {
         let (folder, incarnation) = (self.settings.folder.clone(), self.state.incarnation);
         self.in_folder(move || end_of(&folder, incarnation, zero_counts))
     }
@@ -631,8 +650,9 @@ impl Supervisor<'_> {
         self.status.incarnation = self.state.incarnation;
         self.ranks_seen_now = false;
         self.echo.again();
-        let (end, fell) = self.watch(&mut job)?;
-        self.look_once_more(&mut job)?;
+        let mut watch = self.new_watch();
+        let (end, fell) = self.watch(&mut job, &mut watch)?;
+        self.hear_out(&mut job, &mut watch)?;
         job.forward(&mut self.echo);
         let zero_counts =
             !matches!(end, End::Exit { code: Some(0), .. }) || self.believes_zero()?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{OUTAGE_PAUSE, Supervisor};
 use crate::supervise::remember::clerk::Answer;
-use crate::supervise::remember::events::Event;
+use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::job::Job;
 use crate::supervise::talk::agent::LET_GO_PATIENCE;
 use crate::supervise::talk::cluster::{News, unreachable_words};
@@ -60,19 +60,35 @@ impl Supervisor<'_> {
         let until = over.then(|| Instant::now() + TIDY_PATIENCE);
         let (mut there, mut failed) = self.end_everywhere(&clean, until)?;
         let alone = |this: &Self, failed: &Failed| {
-            this.nodes.none_answers(&asked, failed.iter().map(|(node, _)| *node))
+            // One that was started anew has answered.
+            let silent = failed.iter().map(|(node, _)| *node).filter(|at| !this.is_anew(*at));
+            this.nodes.none_answers(&asked, silent)
         };
         // Nobody is lost only because nobody can be reached from here.
+        let mut alone_since_ms = None;
         while alone(self, &failed)
             && self.halt.is_none()
             && until.is_none_or(|until| Instant::now() < until)
         {
-            self.idle(OUTAGE_PAUSE)?;
+            // The judge does not see it where it knows fewer than two of them.
+            if alone_since_ms.is_none() && !self.nodes.is_alone() {
+                alone_since_ms = Some(self.now_ms());
+                self.note(Event::Alone)?;
+            }
+            let again = Instant::now() + OUTAGE_PAUSE;
+            while Instant::now() < again {
+                self.forgive();
+                self.housekeeping()?;
+                self.hear(END_LOOK)?;
+            }
             if self.is_to_halt()?.is_some() {
                 break;
             }
             let (more, again) = self.end_everywhere(&clean, until)?;
             (there, failed) = (there + more, again);
+        }
+        if let Some(since_ms) = alone_since_ms.filter(|_| !alone(self, &failed)) {
+            self.note(Event::Together { after_ms: self.now_ms() - since_ms })?;
         }
         // Heartbeats that were laid aside are of ranks that have just been ended: the next incarnation's watchdog would
         // take them for its own, and see them die.
@@ -89,6 +105,26 @@ impl Supervisor<'_> {
             unreachable: unreachable.iter().cloned().collect(),
         })?;
         Ok(unreachable)
+    }
+
+    /// Whether the node was judged lost since it was started anew.
+    fn is_anew(&self, node: usize) -> bool {
+        self.losses.iter().any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
+    }
+
+    /// While nobody can be reached, no silence counts, that which was judged before it was seen included. The judge has forgotten
+    /// those nodes: it knows them again once they have answered on a new connection.
+    fn forgive(&mut self) {
+        let losses = std::mem::take(&mut self.losses);
+        let (anew, silent): (Vec<_>, Vec<_>) =
+            losses.into_iter().partition(|loss| loss.kind == FaultKind::NodeRebooted);
+        self.losses = anew;
+        let silent = silent.into_iter().map(|loss| loss.node);
+        // The others are being called.
+        let again: Vec<usize> = silent.filter(|node| self.cluster.is_up(*node)).collect();
+        if !again.is_empty() {
+            self.cluster.call(&again);
+        }
     }
 
     /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost.
@@ -110,6 +146,9 @@ impl Supervisor<'_> {
         // Who was asked, and when; of whom nobody has been able to ask yet, since when that is tried.
         let mut waiting: BTreeMap<usize, Instant> =
             up.iter().chain(&down).map(|node| (*node, begun)).collect();
+        // That a connection ended, which was laid aside, is known: `down` says so.
+        self.backlog
+            .retain(|(node, news)| !waiting.contains_key(node) || !matches!(news, News::Closed(_)));
         // What memory each was last seen to have.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut called: BTreeSet<usize> = down.iter().copied().collect();
@@ -164,8 +203,13 @@ impl Supervisor<'_> {
                     *asked = looked;
                 }
                 let late = match cluster.called_for(*node) {
+                    // That nobody can be reached is held against nobody.
+                    _ if nodes.is_alone() => {
+                        *asked = looked;
+                        false
+                    }
                     // Whom the judge knows it judges.
-                    Some(so_long) => !nodes.knows(*node) && so_long >= redial,
+                    Some(so_long) => !nodes.knows(*node) && so_long.min(asked.elapsed()) >= redial,
                     None if nodes.is_in_trouble(*node) => {
                         *asked = looked;
                         false

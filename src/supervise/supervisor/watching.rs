@@ -46,28 +46,35 @@ fn came_to(watch: &Watch, position: Option<u32>) -> Option<(u32, u64)> {
 }
 
 impl Supervisor<'_> {
+    /// A watch that has seen nothing yet.
+    pub(super) fn new_watch(&self) -> Watch {
+        let names: Vec<String> = self.cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
+        Watch::new(self.settings.thresholds, &names, self.now_ms())
+            .progress_shows(self.settings.progress_shows)
+            .goes_on(self.settings.in_place)
+    }
+
     /// Watches the job until it ends, breaks or is halted: how it did, and the test and iteration of the rank that was seen to
     /// die first, if one was.
-    pub(super) fn watch(&mut self, job: &mut Job) -> anyhow::Result<(End, Option<(u32, u64)>)> {
+    pub(super) fn watch(
+        &mut self,
+        job: &mut Job,
+        watch: &mut Watch,
+    ) -> anyhow::Result<(End, Option<(u32, u64)>)> {
         let placed: BTreeSet<usize> = self
             .state
             .placed
             .iter()
             .map(|h| self.cluster.find(&h.name).ok_or_else(|| anyhow!("no node {}", h.name)))
             .collect::<Result<_, _>>()?;
-        let names: Vec<String> = self.cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
-        let mut watch = Watch::new(self.settings.thresholds, &names, self.now_ms())
-            .progress_shows(self.settings.progress_shows)
-            .goes_on(self.settings.in_place);
         self.status.activity = match self.state.faults.is_empty() {
             _ if self.halt.is_some() => Activity::Halting,
             true => Activity::Starting,
             false => Activity::Recovering,
         };
         self.computing_since = None;
-        let reached = self.state.faults.iter().map(|f| (f.test, f.iteration));
-        let mut aim = reached.max().unwrap_or((0, 0));
-        let mut caught_up = self.state.faults.is_empty();
+        let mut caught_up = self.state.aim.is_none();
+        let mut aim = self.state.aim.unwrap_or_default();
         let mut looked = Instant::now();
         let mut looking = None;
         let mut done_since = None;
@@ -127,7 +134,7 @@ impl Supervisor<'_> {
                 if job.forward(&mut self.echo) {
                     self.line_shown = false;
                 }
-                if let Some(reached) = self.gone_on(job, &mut watch)? {
+                if let Some(reached) = self.gone_on(job, watch)? {
                     (aim, caught_up) = (reached, false);
                 }
                 // Of another program's way to its end nobody knows. Where nobody can be reached, nobody can say that its ranks
@@ -160,7 +167,7 @@ impl Supervisor<'_> {
                     self.positions = Some(watch.ranks().positions(self.settings.stays_vacant));
                 }
             }
-            self.begin_test(&watch);
+            self.begin_test(watch);
             self.status.iteration = watch.iteration();
             if let Some(bonds) = self.settings.bonds.as_ref().filter(|_| due) {
                 let silent: Vec<usize> = self.nodes.in_trouble().collect();
@@ -183,8 +190,9 @@ impl Supervisor<'_> {
                 let incarnation = self.state.incarnation;
                 match verdict {
                     Verdict::Slow { node, detail } => {
-                        self.slow.insert(names[node].clone(), detail.clone());
-                        self.note(Event::SlowNode { node: names[node].clone(), detail })?
+                        let node = self.cluster.nodes[node].host.name.clone();
+                        self.slow.insert(node.clone(), detail.clone());
+                        self.note(Event::SlowNode { node, detail })?
                     }
                     Verdict::Computing { test, iteration } => {
                         if self.halt.is_none() {
@@ -200,7 +208,7 @@ impl Supervisor<'_> {
                         self.note(Event::Saved { incarnation, test, iteration })?;
                     }
                     Verdict::Ended { code, struck_ms, death } => {
-                        let fell = came_to(&watch, death.map(|(_, position)| position));
+                        let fell = came_to(watch, death.map(|(_, position)| position));
                         return Ok((End::Exit { code, struck_ms, death }, fell));
                     }
                     Verdict::Hung { node, pid, detail } => {
@@ -212,7 +220,7 @@ impl Supervisor<'_> {
                         self.cluster.tell_end_rank(node, Which::Process(pid), below);
                     }
                     Verdict::Broken(breakage) => {
-                        let fell = came_to(&watch, breakage.position);
+                        let fell = came_to(watch, breakage.position);
                         return Ok((End::Broken(breakage), fell));
                     }
                 }
@@ -230,6 +238,13 @@ impl Supervisor<'_> {
                 watch.expect_end();
             }
         }
+    }
+
+    /// Takes in all that a job has told by now, losses that were made good in place while nobody watched among it.
+    pub(super) fn hear_out(&mut self, job: &mut Job, watch: &mut Watch) -> anyhow::Result<()> {
+        self.look_once_more(job)?;
+        self.gone_on(job, watch)?;
+        Ok(())
     }
 
     /// Notes the losses that the ranks have made good in place since it was last asked, as far as the launcher's files tell.

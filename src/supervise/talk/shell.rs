@@ -257,6 +257,7 @@ pub fn split_words(text: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::talk::processes::tests::script;
     use proptest::prelude::*;
     use std::process::Command;
 
@@ -357,12 +358,10 @@ mod tests {
     fn blaunch_is_given_the_variables_that_launchers_do_not_see() {
         let dir = tempfile::tempdir().unwrap();
         let blaunch = dir.path().join("blaunch");
-        let text = "#!/bin/sh\n[ -n \"$LSB_JOBID\" ] || { echo 'not in a job' >&2; exit 255; }\n\
+        let text = "[ -n \"$LSB_JOBID\" ] || { echo 'not in a job' >&2; exit 255; }\n\
                     while :; do case $1 in -n) exec </dev/null; shift ;; -*) shift ;; *) break ;; esac; done\n\
-                    echo \"host $1, job $LSB_JOBID\"; shift; exec sh -c \"$*\"\n";
-        std::fs::write(&blaunch, text).unwrap();
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&blaunch, std::fs::Permissions::from_mode(0o755)).unwrap();
+                    echo \"host $1, job $LSB_JOBID\"; shift; exec sh -c \"$*\"";
+        script(&blaunch, text);
         let env = [("LSB_JOBID", "8 8"), ("LSF_ENVDIR", "/e"), ("HOME", "/h")];
         let env = env.into_iter().map(|(n, v)| (n.to_string(), v.to_string()));
         let shell = RemoteShell::parse_in(blaunch.to_str(), env).unwrap();

@@ -247,6 +247,8 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
                 changes.push(((*struck_ms).min(at), Part::Detect));
                 changes.push((at, Part::Stop));
             }
+            // Told only after the run had ended, or been stopped: when it struck is before that.
+            Event::GoneOn { .. } if matches!(changes.last(), Some((_, Part::Pause))) => {}
             Event::GoneOn {
                 struck_ms, noticed_ms, going_on_ms, test, iteration, boundary, ..
             } => {
@@ -732,6 +734,14 @@ mod tests {
         let text = report(&records, &[], 99_000);
         let words = "fault 1 cost 2.5 s and was made good in place (agreed +0.6 s): detecting 0.5 + restoring 1.0";
         assert!(text.contains(words), "{text}");
+        // Told only by whoever goes on with the run when it has long been stopped: the time between is nobody's.
+        let mut late = records;
+        let gone_on = late.remove(3);
+        late.truncate(3);
+        late.push(Record { at_ms: 9000, seq: 3, event: samples[11].clone() });
+        late.push(Record { at_ms: 80_000, ..gone_on });
+        let wall = wall_time(&late, 99_000);
+        assert_eq!((wall.start_s, wall.compute_s, wall.total_s), (2.0, 7.0, 9.0));
     }
 
     const OUTPUT: &str = "\

@@ -392,16 +392,20 @@ pub struct Ran {
     /// `None` where a signal ended the launcher.
     pub code: Option<i32>,
     /// It was there without its ranks, and was ended for that.
-    launcher_hangs: bool,
+    pub launcher_hangs: bool,
     pub out: String,
     pub err: String,
     dir: TempDir,
 }
 
 impl Ran {
-    /// That the launcher told this code, unless it hung and told none.
+    /// Whether the launcher told this code, or hung and told none.
+    pub fn ended_with(&self, code: i32) -> bool {
+        self.code == Some(code) || self.launcher_hangs
+    }
+
     pub fn expect_code(self, code: i32) -> Self {
-        assert!(self.code == Some(code) || self.launcher_hangs, "not {code}: {}", self.told());
+        assert!(self.ended_with(code), "not {code}: {}", self.told());
         self
     }
 

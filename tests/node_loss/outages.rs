@@ -154,11 +154,11 @@ fn the_supervisors_own_outages_cost_nothing() {
 }
 
 /// Where a lock stays on one node, others see by the status that a supervisor is at work; they watch it for five seconds. Logins
-/// take longer.
+/// take longer. The folder waits for no disk, which others here keep busy.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_status_is_kept_whatever_the_run_is_busy_with() {
-    let lab = Lab::up(4, 0);
+    let (lab, _in_memory) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
     let mut run = lab.benchmark("run").reached_after(&lab, "sleep 8").start();
     let mut told = String::new();
     wait_until("it is told what goes on", || {
@@ -189,11 +189,11 @@ fn longest_without_status(run: &mut Run) -> Duration {
     longest
 }
 
-/// An old run is given up for a new one, and logins take longer than whoever sees no lock looks at the status.
+/// An old run is given up for a new one, and logins take longer than whoever sees no lock looks at the status. No disk either.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_status_is_kept_while_an_old_run_is_given_up() {
-    let lab = Lab::up(4, 0);
+    let (lab, _in_memory) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
     lab.benchmark("run").hold("1@iteration:1:20").kill_supervisor();
     let mut run = lab.benchmark("run").flags(&["--new"]).reached_after(&lab, "sleep 8").start();
     let supervised = format!("supervised by process {} ", run.pid());

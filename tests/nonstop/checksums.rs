@@ -412,8 +412,7 @@ fn who_reports_in_place_of_another_may_have_no_place_for_it() {
     std::fs::rename(&folder, dir.path().join("gone")).unwrap();
     let rank = running.ranks().iter().find(|r| r.rank == 0).unwrap().pid;
     kill(rank, Signal::SIGKILL).unwrap();
-    let ran = running.end();
-    assert_eq!(ran.code, Some(6), "{}", ran.told());
+    let ran = running.end().expect_code(6);
     assert_eq!(ran.out.matches("PASSED").count(), 1, "told once: {}", ran.told());
     assert!(ran.err.contains("there is no document of the run"), "{}", ran.told());
 }

@@ -47,7 +47,8 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
         while !running.over() && struck.elapsed() < BOUND {
             std::thread::sleep(Duration::from_millis(20));
         }
-        if !running.over() {
+        // A launcher without ranks that has not ended blocks itself, and is ended below.
+        if !running.over() && !running.ranks().is_empty() {
             // On a machine that is very busy it may have died before anybody had looked: such a job is ended by hand.
             unseen += 1;
             assert!(
@@ -63,7 +64,7 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
         println!("{after_ms} ms, rank {who}: ended after {:?}, {:?}", struck.elapsed(), ran.code);
         if ran.err.contains("while MPI was starting") {
             told += 1;
-            assert_eq!(ran.code, Some(6), "{}", ran.told());
+            assert!(ran.ended_with(6), "{}", ran.told());
             let name = format!("rank {who} on ");
             assert!(ran.err.contains(&name), "{}", ran.told());
             assert!(ran.err.contains(&format!("process {killed})")), "{}", ran.told());

@@ -89,6 +89,8 @@ pub struct Nodes {
     /// What each node's boot is called; an entry means that it has answered.
     boots: BTreeMap<usize, String>,
     trouble: BTreeMap<usize, Trouble>,
+    /// The boots of nodes that were judged lost, until somebody has made something of that.
+    judged: BTreeMap<usize, String>,
     ticked_ms: Option<u64>,
     /// Until when nobody could be heard, by our own fault.
     deaf_until_ms: u64,
@@ -121,6 +123,7 @@ impl Nodes {
             here: BTreeSet::new(),
             boots: BTreeMap::new(),
             trouble: BTreeMap::new(),
+            judged: BTreeMap::new(),
             ticked_ms: None,
             deaf_until_ms: 0,
             alone_since_ms: None,
@@ -162,6 +165,15 @@ impl Nodes {
     pub fn forget(&mut self, node: usize) {
         self.boots.remove(&node);
         self.trouble.remove(&node);
+        self.judged.remove(&node);
+    }
+
+    /// A node that was judged lost is not to be so for its silence up to now: it is called again, and judged as all others are.
+    pub fn forgive(&mut self, now_ms: u64, node: usize) {
+        let Some(boot) = self.judged.remove(&node) else { return };
+        self.boots.insert(node, boot);
+        let (closed_ms, again_ms) = (Some(now_ms), Some(now_ms));
+        self.trouble.insert(node, Trouble { heard_ms: now_ms, closed_ms, again_ms, known_ms: 0 });
     }
 
     /// Something shows that the node was alive at this moment, although it does not speak.
@@ -232,7 +244,8 @@ impl Nodes {
     fn agent_up(&mut self, now_ms: u64, node: usize, boot: String, judged: &mut Vec<Judged>) {
         let before = self.trouble.get(&node).copied();
         self.speaks(now_ms, node, judged);
-        let known = self.boots.insert(node, boot.clone());
+        let judged_boot = self.judged.remove(&node);
+        let known = self.boots.insert(node, boot.clone()).or(judged_boot);
         match known {
             Some(known) if known != boot => {
                 judged.push(Judged::Lost(Loss {
@@ -348,7 +361,10 @@ impl Nodes {
             lost.push(Loss { node, kind, struck_ms: trouble.heard_ms, detail });
         }
         for loss in lost {
-            self.forget(loss.node);
+            self.trouble.remove(&loss.node);
+            if let Some(boot) = self.boots.remove(&loss.node) {
+                self.judged.insert(loss.node, boot);
+            }
             judged.push(Judged::Lost(loss));
         }
         judged
@@ -452,6 +468,42 @@ mod tests {
             };
             self.judged.iter().filter_map(of).collect()
         }
+    }
+
+    /// Judged lost before it was seen that no node answers: silence up to then does not count, but that it was started anew does.
+    #[test]
+    fn who_is_forgiven_is_called_and_judged_as_before() {
+        let forgiven = |forgive: bool| {
+            let mut world = World::new();
+            world.until(1000).tell(Told::Closed { node: 1 });
+            world.until(5000);
+            assert_eq!(world.lost(), [(1700, 1, FaultKind::NodeGone)]);
+            assert!(!world.nodes.knows(1));
+            if forgive {
+                world.nodes.forgive(5000, 1);
+            }
+            world.until(5200);
+            assert_eq!(world.calls(1).contains(&5100), forgive);
+            world
+        };
+        let mut silent = forgiven(true);
+        silent.until(9000);
+        assert_eq!(silent.lost()[1..], [(5800, 1, FaultKind::NodeGone)]);
+        let mut well = forgiven(true);
+        well.up(1);
+        well.until(9000);
+        assert_eq!(well.lost().len(), 1);
+        assert!(well.judged.contains(&(5200, Judged::Restarted { node: 1 })), "{:?}", well.judged);
+        for forgive in [true, false] {
+            let mut anew = forgiven(forgive);
+            anew.tell(Told::AgentUp { node: 1, boot: "another".into() });
+            assert_eq!(anew.lost()[1..], [(5200, 1, FaultKind::NodeRebooted)]);
+        }
+        let mut declared = forgiven(false);
+        declared.nodes.forget(1);
+        declared.nodes.forgive(5200, 1);
+        declared.tell(Told::AgentUp { node: 1, boot: "another".into() });
+        assert_eq!(declared.lost().len(), 1, "it is nobody's concern until it answers anew");
     }
 
     #[test]

@@ -203,7 +203,11 @@ impl Supervisor<'_> {
                     let node = self.cluster.nodes[node].host.name.clone();
                     self.note(Event::AgentRestarted { node })?;
                 }
-                Judged::Lost(loss) => self.losses.push(loss),
+                Judged::Lost(loss) => {
+                    // One that was silent may have been started anew, which is what counts then.
+                    self.losses.retain(|before| before.node != loss.node);
+                    self.losses.push(loss);
+                }
                 Judged::Alone => self.note(Event::Alone)?,
                 Judged::Together { after_ms } => self.note(Event::Together { after_ms })?,
             }

@@ -445,6 +445,7 @@ impl Supervisor<'_> {
             && let Some(code) = self.left_end()?
         {
             // It had come to its end, but nobody saw that.
+            self.look_once_more(&mut job)?;
             let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
             if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
                 self.finish(&mut job, code, all_done)?;
@@ -503,8 +504,8 @@ impl Supervisor<'_> {
         let nobody = ProcessId { pid: 0, started: 0 };
         let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
         let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, incarnation, &self.clerk);
-        // Who has noted a fault has looked before.
-        if launcher.is_none() && !self.state.stopping {
+        // Who has noted a fault, or has stopped the job, has looked before.
+        if launcher.is_none() && !self.state.stopping && self.state.running.is_some() {
             self.hear_out(&mut job, &mut self.new_watch())?;
         }
         Ok(Some(job))

@@ -66,23 +66,29 @@ impl Supervisor<'_> {
         };
         // Nobody is lost only because nobody can be reached from here.
         let mut alone_since_ms = None;
-        while alone(self, &failed)
-            && self.halt.is_none()
-            && until.is_none_or(|until| Instant::now() < until)
-        {
-            // The judge does not see it where it knows fewer than two of them.
-            if alone_since_ms.is_none() && !self.nodes.is_alone() {
-                alone_since_ms = Some(self.now_ms());
-                self.note(Event::Alone)?;
-            }
-            let again = Instant::now() + OUTAGE_PAUSE;
-            while Instant::now() < again {
-                self.forgive();
-                self.housekeeping()?;
-                self.hear(END_LOOK)?;
-            }
-            if self.is_to_halt()?.is_some() {
+        let mut was_alone = false;
+        while self.halt.is_none() && until.is_none_or(|until| Instant::now() < until) {
+            if alone(self, &failed) {
+                // Nor has the judge seen it meanwhile, which knows fewer than two of them.
+                let untold = alone_since_ms.is_none() && !self.nodes.is_alone();
+                if std::mem::replace(&mut was_alone, true) && untold {
+                    alone_since_ms = Some(self.now_ms());
+                    self.note(Event::Alone)?;
+                }
+                let again = Instant::now() + OUTAGE_PAUSE;
+                while Instant::now() < again {
+                    self.forgive();
+                    self.housekeeping()?;
+                    self.hear(END_LOOK)?;
+                }
+                if self.is_to_halt()?.is_some() {
+                    break;
+                }
+            } else if failed.is_empty() || !std::mem::take(&mut was_alone) {
                 break;
+            } else {
+                // Some node answers: the others have all their time from now on.
+                self.forgive();
             }
             let (more, again) = self.end_everywhere(&clean, until)?;
             (there, failed) = (there + more, again);
@@ -112,19 +118,17 @@ impl Supervisor<'_> {
         self.losses.iter().any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
     }
 
-    /// While nobody can be reached, no silence counts, that which was judged before it was seen included. The judge has forgotten
-    /// those nodes: it knows them again once they have answered on a new connection.
+    /// While nobody can be reached no silence counts, nor that which was judged before it was seen.
     fn forgive(&mut self) {
-        let losses = std::mem::take(&mut self.losses);
-        let (anew, silent): (Vec<_>, Vec<_>) =
-            losses.into_iter().partition(|loss| loss.kind == FaultKind::NodeRebooted);
-        self.losses = anew;
-        let silent = silent.into_iter().map(|loss| loss.node);
-        // The others are being called.
-        let again: Vec<usize> = silent.filter(|node| self.cluster.is_up(*node)).collect();
-        if !again.is_empty() {
-            self.cluster.call(&again);
-        }
+        let now_ms = self.now_ms();
+        let nodes = &mut self.nodes;
+        self.losses.retain(|loss| {
+            let anew = loss.kind == FaultKind::NodeRebooted;
+            if !anew {
+                nodes.forgive(now_ms, loss.node);
+            }
+            anew
+        });
     }
 
     /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost.

@@ -135,7 +135,7 @@ impl Supervisor<'_> {
                     self.line_shown = false;
                 }
                 if let Some(reached) = self.gone_on(job, watch)? {
-                    (aim, caught_up) = (reached, false);
+                    (aim, caught_up) = (aim.max(reached), false);
                 }
                 // Of another program's way to its end nobody knows. Where nobody can be reached, nobody can say that its ranks
                 // are done, and the launcher would wait with them.
@@ -272,7 +272,10 @@ impl Supervisor<'_> {
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // They may have come further since the last heartbeat.
-            let (test, iteration) = watch.ranks().front();
+            let (test, iteration) = match watch.ranks().is_empty() {
+                true => self.state.furthest,
+                false => watch.ranks().front(),
+            };
             let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),

@@ -41,7 +41,7 @@ fn time_before_a_start_that_came_to_nothing_is_no_lost_work() {
     let ran = scene.finish();
     let protection = ran.json().tests[0].outcome.as_ref().unwrap().protection.unwrap();
     let (lost_s, down_s) = (protection.lost_s, protection.down_s);
-    assert!(lost_s < 3.0 && down_s > 2.5, "{lost_s} {down_s}: {}", ran.told());
+    assert!(lost_s < 1.5 && down_s > 2.5, "{lost_s} {down_s}: {}", ran.told());
 }
 
 #[test]

@@ -229,6 +229,26 @@ fn a_run_that_is_stopped_amid_an_outage_has_lost_nobody() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"], "{}", end.told());
 }
 
+/// The launcher dies, and while what it has left is being ended nobody can be reached from here: nobody is lost for that.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn an_outage_while_an_incarnation_is_being_stopped_loses_nobody() {
+    let lab = Lab::up(4, 1);
+    let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
+    lab.vcluster(&["cut", "uplink"]);
+    run.kill_launcher();
+    run.wait_for("fault", 1);
+    run.wait_for("alone", 1);
+    std::thread::sleep(Duration::from_secs(2));
+    lab.vcluster(&["join", "uplink"]);
+    let end = run.end();
+    assert!(end.of("node-lost").is_empty(), "{}", end.told());
+    assert_eq!((end.of("alone").len(), end.of("together").len()), (1, 1), "{}", end.told());
+    assert_eq!((end.faults().len(), end.of("launched").len()), (1, 2), "{}", end.told());
+    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"], "{}", end.told());
+    lab.same_x("run", &end);
+}
+
 /// One node cannot be reached from here: the others' iterations prove it alive. Then none can be reached while the run ends:
 /// it has ended well, and is not begun again.
 #[test]

@@ -90,7 +90,7 @@ pub struct Nodes {
     boots: BTreeMap<usize, String>,
     trouble: BTreeMap<usize, Trouble>,
     /// The boots of nodes that were judged lost, until somebody has made something of that.
-    judged: BTreeMap<usize, String>,
+    lost_boots: BTreeMap<usize, String>,
     ticked_ms: Option<u64>,
     /// Until when nobody could be heard, by our own fault.
     deaf_until_ms: u64,
@@ -123,7 +123,7 @@ impl Nodes {
             here: BTreeSet::new(),
             boots: BTreeMap::new(),
             trouble: BTreeMap::new(),
-            judged: BTreeMap::new(),
+            lost_boots: BTreeMap::new(),
             ticked_ms: None,
             deaf_until_ms: 0,
             alone_since_ms: None,
@@ -165,12 +165,12 @@ impl Nodes {
     pub fn forget(&mut self, node: usize) {
         self.boots.remove(&node);
         self.trouble.remove(&node);
-        self.judged.remove(&node);
+        self.lost_boots.remove(&node);
     }
 
     /// A node that was judged lost is not to be so for its silence up to now: it is called again, and judged as all others are.
     pub fn forgive(&mut self, now_ms: u64, node: usize) {
-        let Some(boot) = self.judged.remove(&node) else { return };
+        let Some(boot) = self.lost_boots.remove(&node) else { return };
         self.boots.insert(node, boot);
         let (closed_ms, again_ms) = (Some(now_ms), Some(now_ms));
         self.trouble.insert(node, Trouble { heard_ms: now_ms, closed_ms, again_ms, known_ms: 0 });
@@ -244,8 +244,8 @@ impl Nodes {
     fn agent_up(&mut self, now_ms: u64, node: usize, boot: String, judged: &mut Vec<Judged>) {
         let before = self.trouble.get(&node).copied();
         self.speaks(now_ms, node, judged);
-        let judged_boot = self.judged.remove(&node);
-        let known = self.boots.insert(node, boot.clone()).or(judged_boot);
+        let lost_boot = self.lost_boots.remove(&node);
+        let known = self.boots.insert(node, boot.clone()).or(lost_boot);
         match known {
             Some(known) if known != boot => {
                 judged.push(Judged::Lost(Loss {
@@ -363,7 +363,7 @@ impl Nodes {
         for loss in lost {
             self.trouble.remove(&loss.node);
             if let Some(boot) = self.boots.remove(&loss.node) {
-                self.judged.insert(loss.node, boot);
+                self.lost_boots.insert(loss.node, boot);
             }
             judged.push(Judged::Lost(loss));
         }

@@ -42,7 +42,7 @@ impl Supervisor<'_> {
         let mut looked = Instant::now();
         // Whether it was told here that no node answers: of nodes that had answered it is told where their signs are judged.
         let mut told = false;
-        // Since when it counts that a node has not answered, after that.
+        // When some node answered again after none did: silence counts from then.
         let mut heard: Option<Instant> = None;
         while !calls.are_over() {
             match self.hear(FIRST_LOOK)? {
@@ -281,11 +281,20 @@ impl Supervisor<'_> {
 
     /// Passes time between incarnations: heartbeats, lost nodes, the line of progress.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
+        self.pass_time(time, |this| this.settle_losses().map(drop))
+    }
+
+    /// Passes time, with `then` done to what has been judged meanwhile.
+    pub(super) fn pass_time(
+        &mut self,
+        time: Duration,
+        mut then: impl FnMut(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             self.housekeeping()?;
             self.hear(Duration::from_millis(50))?;
-            self.settle_losses()?;
+            then(self)?;
         }
         Ok(())
     }

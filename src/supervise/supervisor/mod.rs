@@ -444,7 +444,7 @@ impl Supervisor<'_> {
         } else if let Some(mut job) = left
             && let Some(code) = self.left_end()?
         {
-            // It had come to its end, but nobody saw that.
+            // It had come to its end, but nobody saw that, maybe since it was looked at before.
             self.look_once_more(&mut job)?;
             let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
             if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {

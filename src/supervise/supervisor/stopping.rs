@@ -75,12 +75,10 @@ impl Supervisor<'_> {
                     alone_since_ms = Some(self.now_ms());
                     self.note(Event::Alone)?;
                 }
-                let again = Instant::now() + OUTAGE_PAUSE;
-                while Instant::now() < again {
-                    self.forgive();
-                    self.housekeeping()?;
-                    self.hear(END_LOOK)?;
-                }
+                self.pass_time(OUTAGE_PAUSE, |this| {
+                    this.forgive();
+                    Ok(())
+                })?;
                 if self.is_to_halt()?.is_some() {
                     break;
                 }
@@ -206,18 +204,15 @@ impl Supervisor<'_> {
                 if held.insert(*node, bytes).is_some_and(|before| before != bytes) {
                     *asked = looked;
                 }
-                let late = match cluster.called_for(*node) {
-                    // That nobody can be reached is held against nobody.
-                    _ if nodes.is_alone() => {
-                        *asked = looked;
-                        false
-                    }
+                let called_for = cluster.called_for(*node);
+                // That nobody can be reached is held against nobody.
+                if nodes.is_alone() || called_for.is_none() && nodes.is_in_trouble(*node) {
+                    *asked = looked;
+                    return true;
+                }
+                let late = match called_for {
                     // Whom the judge knows it judges.
                     Some(so_long) => !nodes.knows(*node) && so_long.min(asked.elapsed()) >= redial,
-                    None if nodes.is_in_trouble(*node) => {
-                        *asked = looked;
-                        false
-                    }
                     // It lives, but will not do it.
                     None => {
                         let state = &cluster.nodes[*node];

@@ -247,7 +247,7 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
                 changes.push(((*struck_ms).min(at), Part::Detect));
                 changes.push((at, Part::Stop));
             }
-            // Told only after the run had ended, or been stopped: when it struck is before that.
+            // Told only by whoever goes on with a run that has ended: it struck before that end.
             Event::GoneOn { .. } if matches!(changes.last(), Some((_, Part::Pause))) => {}
             Event::GoneOn {
                 struck_ms, noticed_ms, going_on_ms, test, iteration, boundary, ..

@@ -1,21 +1,28 @@
 #!/usr/bin/env bash
-# Every check and every test: format, lints, and the tests under each BLAS and each MPI.
-# The last line is "N passed, N failed" over all of it, a check counting as one; exit 0 if none failed.
+# The tests, in three extents. The last line is "N passed, N failed" over all of it, a check counting as one; exit 0 if none failed.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname "$0")/common.sh"
 cd "$root_dir"
 
 usage() {
-    echo "usage: scripts/test.sh
-Runs all of it, half an hour and longer on two cores. One test or one kind of test: CONTRIBUTING.md"
+    echo "usage: scripts/test.sh [--ci | --all]
+Runs the tests that matter, under the MPI at hand. One test or one kind of test: CONTRIBUTING.md
+  --ci   what continuous integration runs: formatting, lints, all suites, a sample of each under the other MPIs
+  --all  all of that under each MPI, random faults and many ranks as well: hours"
 }
 
+extent=quick
 case ${1:-} in
     '') ;;
+    --ci) extent=ci ;;
+    --all) extent=all ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
 esac
+# A suite that there is no time for before this many seconds is skipped, and the end says so.
+deadline=$((${SKT_TEST_MINUTES:-75} * 60))
+[[ $extent != all ]] || deadline=$((1 << 40))
 
 # Tests that lose ranks keep up to 150 MB each in /dev/shm, several at once; a container has 64 MiB there, if nobody says otherwise.
 shm_is_short() {
@@ -32,7 +39,7 @@ with_room_in_shm() { # command that begins all of this again
         SKT_TEST_OWN_SHM=1 exec unshare --mount sh -c "$larger && exec \"\$@\"" sh "$@"
     fi
 }
-with_room_in_shm "$root_dir/scripts/test.sh"
+with_room_in_shm "$root_dir/scripts/test.sh" "$@"
 
 scripts/setup.sh
 
@@ -97,22 +104,31 @@ what_failed() { # log
 # Runs tests in one configuration. What a test leaves out counts as passed there: it says so in a file of its own.
 export SKT_TEST_LEFT_OUT=$left_out_log
 tests() { # name command...
-    local name=$1 status=0 began=$SECONDS
+    local name=$1 status=0 began=$SECONDS limit=$((deadline - SECONDS))
     shift
-    step "$name"
+    if ((limit < 60)); then
+        skip "$name" "NO TIME LEFT, not run"
+        return
+    fi
     # A test that hangs must not hold the machine for ever.
-    timeout --kill-after=30 1800 "$@" 2>&1 | tee "$log" || status=$?
+    if ((limit > 3000)); then limit=3000; fi
+    step "$name"
+    timeout --kill-after=30 "$limit" "$@" 2>&1 | tee "$log" || status=$?
     count "$name" "$log" "$left_out_log" "$status" $((SECONDS - began))
 }
 
-# Adds up what the runner's closing lines say.
+# Adds up the runner's closing lines. A suite that the deadline cut off has none: its tests that ended count, the others are skipped.
 count() { # name log left-out-log status seconds
     local name=$1 run_passed run_failed line
     read -r run_passed run_failed < <(awk '
-        /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1) } }
-        END { print p + 0, f + 0 }' "$2")
-    # It did not build, crashed or was cut off: no closing line counts that. Nor is it a success if no test ran.
-    if ((run_failed == 0 && ($4 != 0 || run_passed == 0))); then
+        /^test .* ok$/ { ok++ }
+        /^test .* FAILED$/ { bad++ }
+        /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1) }; ok = bad = 0 }
+        END { print p + ok, f + bad }' "$2")
+    if (($4 == 124 && SECONDS >= deadline)); then
+        skipped+=("$name: NO TIME LEFT after $run_passed of its tests, the others not run")
+    # It did not build, crashed or hung: no closing line counts that. Nor is it a success if no test ran.
+    elif ((run_failed == 0 && ($4 != 0 || run_passed == 0))); then
         run_failed=1
     fi
     passed=$((passed + run_passed))
@@ -126,6 +142,11 @@ count() { # name log left-out-log status seconds
     : >"$3"
     times+=("$5 s: $name")
 }
+
+# Random faults come from the commit: each has other ones, and a run of it can be repeated.
+seed=$(git rev-parse --short=12 HEAD 2>/dev/null) || seed=1
+export SKT_TEST_SEED=${SKT_TEST_SEED:-$((16#$seed))}
+say "seed of random faults: SKT_TEST_SEED=$SKT_TEST_SEED"
 
 # Each build below says where it goes, or goes here whatever a variable or a file of cargo's own says; and what looks for a built
 # program looks there.
@@ -165,31 +186,32 @@ open_mpi_goes_on() {
     ((${open_mpi_version:-0} >= 5))
 }
 
-# What the other BLAS and the other MPI take part in: no unit test starts MPI, the other BLAS is called in every part of
-# the solver by tests/mpi, and no other program under tests/ solves a system. All the rest is the same code in every
-# build and runs once: of tests/mpi and tests/crash what only prints, stores or codes, of tests/node_loss what supervisor
-# and agents settle among themselves, without a word from the launcher, and the moments of a run at which a node is lost,
-# but for the first save and the recovery.
-with_ranks=(--test mpi)
 no_room_in_shm="/dev/shm has less than 1 GiB: begin this as a user who may mount a larger one, or the container with --shm-size=2g"
-# All that cargo finds, but what is run beside other tests.
-all=(--lib --bins)
+
+# Programs under tests/ that start several ranks; each has a suite of its own below. All others solve no system, and run once.
+alone=(--lib --bins)
 for program in tests/*.rs tests/*/main.rs; do
     program=${program%/main.rs} program=$(basename "${program%.rs}")
     case $program in
-        protocol_model) ;;
-        crash | nonstop) shm_is_short || all+=(--test "$program") ;;
-        *) all+=(--test "$program") ;;
+        crash | fit_nodes | mpi | node_loss | nonstop | protocol_model) ;;
+        *) alone+=(--test "$program") ;;
     esac
 done
-if shm_is_short; then
-    skip "tests: lost ranks (tests/crash, tests/nonstop)" "$no_room_in_shm"
-else
-    with_ranks+=(--test crash)
+
+# Samples, for a newcomer and for another MPI: one test of each kind that ranks, launchers and messages take part in.
+mpi_sample=(contract:: dat:: faults:: oracle::x_is_lapacks options::every_option_on_one_rank output::)
+crash_sample=(aside::groups_of_six choices::column_mapping damage::memory_that disk::all_nodes_off jobs::a_sweep_goes_on
+    jobs::stopped_on_request layouts::a_loss_in_each_line level2::all_memory_gone level2::a_stop_ends_on_storage
+    limits::any_two_of_six limits::one_more points::on_six windows::w5 windows::w10 windows::w12 windows::w13)
+node_loss_sample=(halting::the_benchmark_is_halted kinds::a_hung_rank_is_ended kinds::a_silent_power_off kinds::an_undisturbed
+    outages::results_that_did_not_fit slurm::under_the_mpis supervisor::a_killed_launcher supervisor::a_successor_takes
+    windows::during_the_first_save without_ulfm::)
+# Without --all: random kills, and more ranks than cores.
+not_in_crash=(--skip soak:: --skip many::)
+not_in_nonstop=(--skip peers::member --skip chance:: --skip whoever_dies_whenever)
+if [[ $extent == all ]]; then
+    mpi_sample=() crash_sample=() node_loss_sample=() not_in_crash=() not_in_nonstop=(--skip peers::member)
 fi
-not_with_mpi=(--skip report:: --skip tune:: --skip apart:: --skip level2:: --skip negative::)
-not_with_launcher=(--skip branches:: --skip level2:: --skip outages:: --skip partition:: --skip spares:: --skip verdicts::
-    --skip windows::a --skip windows::during_a_ --skip windows::in_ --skip windows::near_ --skip windows::results_ --skip windows::while_)
 
 # Virtual nodes need root and network namespaces; where there are none, this says why.
 nodes_missing() {
@@ -205,8 +227,8 @@ nodes_missing() {
 # So many clusters of virtual nodes at once.
 clusters=$((2 * $(nproc) + 2))
 
-# The suite that loses nodes, under one MPI.
-node_loss() { # name command... -- what is left out...
+# The suite that loses nodes, under one MPI. It needs root.
+node_loss() { # name command... -- tests...
     local name="tests: node loss, $1" missing command=()
     shift
     while [[ $1 != -- ]]; do
@@ -217,31 +239,37 @@ node_loss() { # name command... -- what is left out...
     missing=$(nodes_missing)
     if [[ -n $missing ]]; then
         skip "$name" "$missing"
+        return
+    fi
+    local which=("$@")
+    if ! have slurmctld; then
+        which+=(--skip slurm::)
+        skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
+    fi
+    tests "$name" "${command[@]}" cargo test --locked --no-fail-fast "${blas[@]}" --test node_loss -- \
+        --ignored --test-threads "$clusters" "${which[@]}"
+}
+
+# One of tests/mpi, tests/crash and tests/nonstop.
+ranks() { # name program command... -- tests...
+    local name=$1 program=$2 command=()
+    shift 2
+    while [[ $1 != -- ]]; do
+        command+=("$1")
+        shift
+    done
+    if shm_is_short && [[ $program != mpi ]]; then
+        skip "$name" "$no_room_in_shm"
     else
-        local leave_out=("$@")
-        if ! have slurmctld; then
-            leave_out+=(--skip slurm::)
-            skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
-        fi
-        tests "$name" "${command[@]}" --test node_loss -- --ignored --test-threads "$clusters" "${leave_out[@]}"
+        tests "$name" "${command[@]}" cargo test --locked --no-fail-fast "${blas[@]}" --test "$program" "$@"
     fi
 }
 
-# What needs an MPI that goes on without a lost process, and what is refused where the MPI ends with it, are tests of their own.
-node_loss_with_open_mpi() {
-    local not_here=in_place::
-    if open_mpi_goes_on; then not_here=without_ulfm::; fi
-    node_loss "Open MPI" "${open_mpi[@]}" cargo test --locked --no-fail-fast -- --skip "$not_here"
-}
-
 # These mount small file systems.
-no_room() { # name command...
-    local name="tests: no room in memory or on storage, $1"
-    shift
-    if shm_is_short; then
-        skip "$name" "$no_room_in_shm"
-    elif ((EUID == 0)) && unshare --mount true 2>/dev/null; then
-        tests "$name" "$@" --test crash -- --ignored --test-threads 1
+no_room() { # command...
+    local name="tests: no room in memory or on storage"
+    if ((EUID == 0)) && unshare --mount true 2>/dev/null; then
+        ranks "$name" crash "$@" -- --ignored --test-threads 1
     else
         skip "$name" "not root, or no mount namespace is available"
     fi
@@ -288,7 +316,7 @@ beside() { # command...
 build_ahead() {
     beside bash -c "$(declare -f try_package); package_log='$package_log'; try_package"
     take_over target/mpich
-    beside "${mpich[@]}" cargo test --locked --no-run "${openblas[@]}" "${with_ranks[@]}" --test node_loss || true
+    beside "${mpich[@]}" cargo test --locked --no-run "${openblas[@]}" --test mpi --test crash --test node_loss || true
     if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
         take_over target/openmpi5
         beside "${open_mpi_5[@]}" cargo test --locked --no-run --test mpi --test nonstop --test node_loss || true
@@ -333,18 +361,30 @@ come() { # name
 # What of that is to be run here, and by which command.
 protocol="tests: every interleaving of the protocol"
 beside_others=("$protocol")
-if [[ -z $(neon_missing) ]]; then
-    beside_others+=("$neon")
-else
-    skip "$neon" "$(neon_missing); scripts/setup.sh --with-neon"
-fi
-if [[ $(uname -m) != x86_64 ]]; then
-    skipped+=("$before_avx2: this processor is of another kind")
-elif have qemu-x86_64; then
-    beside_others+=("$before_avx2: Nehalem" "$before_avx2: Opteron_G5")
-else
-    skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
-fi
+emulate() {
+    if [[ $extent != all ]] && ! changed_lately src/blas src/lu/factor src/lu/solve.rs tests/other_processors; then
+        skipped+=("emulated processors: no commit of the last day changes a kernel")
+        return
+    fi
+    if [[ -z $(neon_missing) ]]; then
+        beside_others+=("$neon")
+    else
+        skip "$neon" "$(neon_missing); scripts/setup.sh --with-neon"
+    fi
+    if [[ $(uname -m) != x86_64 ]]; then
+        skipped+=("$before_avx2: this processor is of another kind")
+    elif have qemu-x86_64; then
+        beside_others+=("$before_avx2: Nehalem" "$before_avx2: Opteron_G5")
+    else
+        skip "$before_avx2" "no emulator; scripts/setup.sh --with-neon"
+    fi
+}
+# Outside of a checkout everything counts as changed.
+changed_lately() { # path...
+    git rev-parse --verify --quiet HEAD >/dev/null || return 0
+    [[ -n $(git log -1 --since='1 day ago' --format=%h -- "$@")$(git status --porcelain -- "$@") ]]
+}
+[[ $extent == quick ]] || emulate
 tests_ahead() {
     local name
     for name in "${beside_others[@]}"; do
@@ -359,98 +399,121 @@ tests_ahead() {
     done
 }
 
-check "scripts" scripts_parse
-check "format" cargo fmt --check
-check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
-# They are built for another processor below, where that can be had; whether they stand by themselves is seen anywhere.
-check "lints, the kernels alone" cargo clippy --locked --all-targets --manifest-path tests/other_processors/Cargo.toml --target-dir target/neon -- -D warnings
-check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
+check_all() {
+    check "scripts" scripts_parse
+    check "format" cargo fmt --check
+    check "lints, BLIS" "${open_mpi[@]}" cargo clippy --locked --all-targets -- -D warnings
+    # They are built for another processor below, where that can be had; whether they stand by themselves is seen anywhere.
+    check "lints, the kernels alone" cargo clippy --locked --all-targets --manifest-path tests/other_processors/Cargo.toml \
+        --target-dir target/neon -- -D warnings
+}
 
-{ build_ahead && tests_ahead; } >"$ahead_log" 2>&1 &
-ahead=$!
-node_loss_with_open_mpi
-if [[ -z $(nodes_missing) ]]; then
-    tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1
-else
-    skipped+=("tests: unfit nodes: $(nodes_missing)")
-fi
-step "the builds of the other configurations, and tests that start no MPI, begun meanwhile"
-wait "$ahead" || true
-ahead=
-tail -n 1 "$ahead_log"
+# A package of what was built, as `try_package` has left it.
+package_came() {
+    local name="a package on a bare Debian" status words
+    step "$name"
+    status=$(tail -n 1 "$package_log")
+    words=$(tail -n 2 "$package_log" | head -n 1)
+    case $status in
+        0) passed=$((passed + 1)) ;;
+        77) skipped+=("$name: $words") ;;
+        *)
+            cat "$package_log"
+            failed=$((failed + 1))
+            failures+=("$name")
+            ;;
+    esac
+    say "$words"
+}
+
 no_warnings() { ! grep -A 20 '^warning' "$ahead_log"; }
-check "no warnings from the compiler in any of them" no_warnings
 
-step "a package on a bare Debian"
-package_status=$(tail -n 1 "$package_log")
-package_words=$(tail -n 2 "$package_log" | head -n 1)
-case $package_status in
-    0) passed=$((passed + 1)) ;;
-    77) skipped+=("a package on a bare Debian: $package_words") ;;
-    *)
-        cat "$package_log"
-        failed=$((failed + 1))
-        failures+=("a package on a bare Debian")
-        ;;
-esac
-say "$package_words"
-
-for name in "${beside_others[@]}"; do
-    come "$name"
-done
-
-# The sweep over the solver's options is spread over these two and Open MPI 5, where that is: a third each, or half. Crash points
-# are struck one and all under the first, and in a sample under the other.
-shares=2
-[[ ! -x $(openmpi5_dir)/bin/mpicc ]] || shares=3
-tests "tests: Open MPI, BLIS" "${open_mpi[@]}" SKT_TEST_SHARE=1/$shares cargo test --locked --no-fail-fast "${all[@]}"
-no_room "Open MPI" "${open_mpi[@]}" cargo test --locked
-tests "tests: MPICH, OpenBLAS" "${mpich[@]}" SKT_TEST_SHARE=2/$shares SKT_TEST_SAMPLE=1 \
-    cargo test --locked --no-fail-fast "${openblas[@]}" "${with_ranks[@]}" -- "${not_with_mpi[@]}"
-no_room "MPICH" "${mpich[@]}" cargo test --locked "${openblas[@]}"
-node_loss "MPICH" "${mpich[@]}" cargo test --locked --no-fail-fast "${openblas[@]}" -- --skip in_place:: "${not_with_launcher[@]}"
-
-# Losses that a run goes on from in the same processes.
-without_restart() { # command...
-    local name="tests: Open MPI 5, going on without a restart"
-    if shm_is_short; then
-        skip "$name" "$no_room_in_shm"
-    else
-        tests "$name" "$@" cargo test --locked --no-fail-fast --test nonstop -- --ignored --skip peers::member
-    fi
+quick_tests() {
+    check "build" "${open_mpi[@]}" cargo test --locked --no-run
+    tests "tests: units, and programs without ranks" "${open_mpi[@]}" cargo test --locked --no-fail-fast "${alone[@]}"
+    tests "$protocol" "${open_mpi[@]}" cargo test --locked --test protocol_model
+    ranks "tests: the solver, a sample" mpi "${open_mpi[@]}" SKT_TEST_SHARE=1/16 -- "${mpi_sample[@]}"
+    ranks "tests: lost ranks, a sample" crash "${open_mpi[@]}" -- "${crash_sample[@]}"
+    node_loss "a sample" "${open_mpi[@]}" -- kinds::a_killed_rank kinds::a_silent_power_off windows::during_the_first_save
 }
 
-# The algorithms are the same, so a sample: that ranks start, end and are bound, the rest of the sweep, and that nodes may be lost.
-# Where there is no build of ours the system's own, if it is one of these, has run all of that above.
+# Some tests need an MPI that outlives a lost process, others one that does not.
+node_loss_with_open_mpi() {
+    local not_here=in_place::
+    if open_mpi_goes_on; then not_here=without_ulfm::; fi
+    node_loss "Open MPI" "${open_mpi[@]}" -- --skip "$not_here"
+}
+
+# Where there is no build of ours, the system's own Open MPI, if it is version 5 or later, has run all but the recovery in place.
 with_open_mpi_5() {
-    local name="tests: Open MPI 5, a sample"
+    local recovery="tests: recovery in place"
     if [[ -x $(openmpi5_dir)/bin/mpicc ]]; then
-        tests "$name" "${open_mpi_5[@]}" SKT_TEST_SHARE=3/3 cargo test --locked --no-fail-fast --test mpi -- \
+        ranks "tests: the solver, Open MPI 5" mpi "${open_mpi_5[@]}" SKT_TEST_SHARE=3/3 -- \
             binding:: output:: faults:: options::the_sweep
-        without_restart "${open_mpi_5[@]}"
-        if [[ -z $(nodes_missing) ]]; then
-            tests "$name, node loss" "${open_mpi_5[@]}" cargo test --locked --no-fail-fast --test node_loss -- \
-                --ignored --test-threads "$clusters" power_off during_the_first_save in_place::
-        else
-            skipped+=("$name, node loss: $(nodes_missing)")
-        fi
+        ranks "$recovery" nonstop "${open_mpi_5[@]}" -- --ignored "${not_in_nonstop[@]}"
+        node_loss "Open MPI 5" "${open_mpi_5[@]}" -- power_off during_the_first_save in_place::
     elif open_mpi_goes_on; then
-        without_restart "${open_mpi[@]}"
+        ranks "$recovery" nonstop "${open_mpi[@]}" -- --ignored "${not_in_nonstop[@]}"
     else
-        for name in "$name" "$name, node loss" "tests: Open MPI 5, going on without a restart"; do
-            skip "$name" "it is not installed; scripts/setup.sh --with-openmpi5"
-        done
+        skip "$recovery, and the samples with Open MPI 5" "it is not installed; scripts/setup.sh --with-openmpi5"
     fi
 }
-with_open_mpi_5
+
+# The algorithms are the same under each MPI: beside one, a sample of ranks that start, end, are bound and are lost.
+all_tests() {
+    check_all
+    check "build: Open MPI, BLIS" "${open_mpi[@]}" cargo test --locked --no-run
+    tests "tests: units, and programs without ranks" "${open_mpi[@]}" cargo test --locked --no-fail-fast "${alone[@]}"
+
+    { build_ahead && tests_ahead; } >"$ahead_log" 2>&1 &
+    ahead=$!
+    node_loss_with_open_mpi
+    if [[ -z $(nodes_missing) ]]; then
+        tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1
+    else
+        skip "tests: unfit nodes" "$(nodes_missing)"
+    fi
+    step "the builds of the other configurations, and tests that start no MPI, begun meanwhile"
+    wait "$ahead" || true
+    ahead=
+    tail -n 1 "$ahead_log"
+    check "no warnings from the compiler in any of them" no_warnings
+    package_came
+    for name in "${beside_others[@]}"; do
+        come "$name"
+    done
+
+    # The sweep over the solver's options is shared out among the MPIs: a third each, or half.
+    local shares=2
+    [[ ! -x $(openmpi5_dir)/bin/mpicc ]] || shares=3
+    ranks "tests: the solver, Open MPI, BLIS" mpi "${open_mpi[@]}" SKT_TEST_SHARE=1/$shares --
+    ranks "tests: lost ranks, Open MPI, BLIS" crash "${open_mpi[@]}" -- "${not_in_crash[@]}"
+    no_room "${open_mpi[@]}"
+
+    with_open_mpi_5
+
+    blas=("${openblas[@]}")
+    ranks "tests: the solver, MPICH, OpenBLAS" mpi "${mpich[@]}" SKT_TEST_SHARE=2/$shares -- --skip report:: --skip tune::
+    ranks "tests: lost ranks, MPICH, OpenBLAS" crash "${mpich[@]}" -- "${crash_sample[@]}" "${not_in_crash[@]}"
+    node_loss "MPICH" "${mpich[@]}" -- --skip in_place:: "${node_loss_sample[@]}"
+}
+
+# Features of cargo's for another BLAS than the usual one.
+blas=()
+case $extent in
+    quick) quick_tests ;;
+    *) all_tests ;;
+esac
 
 step "result"
 for name in "${times[@]}"; do
     say "$name"
 done
-say "run once, with Open MPI and BLIS: what neither BLAS nor MPI takes part in; a sample with the others: tests/crash"
-say "with Open MPI 5 alone: tests/nonstop, and in_place:: of node loss"
-say "left out with MPICH and OpenBLAS: ${not_with_mpi[*]//--skip/}; of node loss: ${not_with_launcher[*]//--skip/}"
+case $extent in
+    quick) say "a sample under one MPI: all suites, lints and the other MPIs with --ci" ;;
+    ci) say "left out: soak::, many:: and chance:: (random faults, many ranks), and but for a sample MPICH and Open MPI 5: --all" ;;
+esac
+say "repeat with SKT_TEST_SEED=$SKT_TEST_SEED"
 for name in "${skipped[@]}"; do
     say "SKIPPED: $name"
 done

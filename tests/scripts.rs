@@ -343,9 +343,9 @@ fn the_installed_program_is_installed_again() {
     }
 }
 
-/// Whoever asks what it does, or takes it for something else, does not start half an hour of tests.
+/// A question or a wrong argument starts no tests.
 #[test]
-fn the_script_of_all_tests_takes_no_arguments() {
+fn the_script_of_all_tests_refuses_what_it_does_not_know() {
     let with = |word: &str| {
         output(Command::new("bash").arg(repository().join("scripts/test.sh")).arg(word))
     };
@@ -441,15 +441,16 @@ fn tests_of_lost_processes_are_those_of_the_mpi() {
         "skip",
         "open_mpi_goes_on",
         "node_loss",
+        "ranks",
         "node_loss_with_open_mpi",
-        "without_restart",
         "with_open_mpi_5",
     ];
     let script = format!(
         "{}
          tests() {{ shift; echo \"run: $*\"; }}
          nodes_missing() {{ :; }}; shm_is_short() {{ false; }}
-         open_mpi=(system); open_mpi_5=(own); clusters=1; skipped=(); OPENMPI5_DIR=/nowhere
+         open_mpi=(system); open_mpi_5=(own); clusters=1; skipped=(); blas=(); not_in_nonstop=()
+         OPENMPI5_DIR=/nowhere
          open_mpi_version=$(open_mpi_major \"$(mpi_tool mpirun openmpi)\")
          node_loss_with_open_mpi
          with_open_mpi_5",
@@ -472,6 +473,25 @@ fn tests_of_lost_processes_are_those_of_the_mpi() {
     assert!(new.contains("--skip without_ulfm::") && !new.contains("in_place::"), "{new}");
     assert!(new.contains("run: system cargo test") && new.contains("--test nonstop"), "{new}");
     assert!(!new.contains("--with-openmpi5"), "{new}");
+}
+
+/// A suite without time is skipped; of a suite that the deadline cuts off the tests that ended count.
+#[test]
+fn tests_without_time_are_told_as_skipped() {
+    let script = format!(
+        "{}passed=0; failed=0; failures=(); skipped=(); times=()
+         log=$(mktemp) left_out_log=$(mktemp)
+         deadline=$((SECONDS + 50)); tests late false
+         printf 'test a ... ok\\ntest b ... ok\\ntest c ...' >$log
+         deadline=$SECONDS; count cut $log $left_out_log 124 9
+         printf '%s\\n' \"${{skipped[@]}}\" \"$passed passed, $failed failed\"",
+        of_all_tests(&["skip", "tests", "count", "what_failed"])
+    );
+    let out = output(Command::new("bash").args(["-c", &script]));
+    let text = told(&out);
+    assert!(text.contains("late: NO TIME LEFT, not run"), "{text}");
+    assert!(text.contains("cut: NO TIME LEFT after 2 of its tests"), "{text}");
+    assert!(text.ends_with("2 passed, 0 failed\n"), "{text}");
 }
 
 /// However many tests fail, `scripts/test.sh` comes to its summary.

@@ -8,11 +8,11 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
+use crate::extent::whole;
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{ask, flip, to_storage};
 use crate::scene::{
-    LONGER, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, sampled,
-    whole, whole_in,
+    LONGER, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, whole_in,
 };
 use crate::storage::Storage;
 
@@ -99,10 +99,9 @@ impl Apart {
     }
 }
 
-/// All cases where all are wanted, else the first so many, or one in a sample.
+/// All cases with `SKT_TEST_WHOLE=1`, else the first `by_default`.
 fn some<T>(all: &[T], by_default: usize) -> &[T] {
-    let count = if whole() { all.len() } else { by_default };
-    &all[..if sampled() { 1 } else { count }]
+    &all[..if whole() { all.len() } else { by_default }]
 }
 
 /// Processes bring the parity there as threads do.

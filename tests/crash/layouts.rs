@@ -4,8 +4,9 @@
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::memory::Store;
 
+use crate::extent::whole;
 use crate::limits::Stash;
-use crate::scene::{Scene, rebuilt, resumed_at, sampled, whole};
+use crate::scene::{Scene, rebuilt, resumed_at};
 
 const LOCALISED: &[&str] = &["--layout", "localised", "--losses", "2"];
 const GRID: &[&str] = &["--layout", "grid"];
@@ -23,9 +24,6 @@ fn any_two_of_six_with_localised_checksums() {
     let mut pairs: Vec<[usize; 2]> = (0..6).flat_map(|a| (0..a).map(move |b| [b, a])).collect();
     if !whole() {
         pairs = vec![[0, 2], [1, 4], [2, 5], [3, 4]];
-    }
-    if sampled() {
-        pairs.truncate(1);
     }
     for (i, pair) in pairs.iter().enumerate() {
         let scene = six(LOCALISED).protect(ways[i % ways.len()]);
@@ -71,9 +69,6 @@ fn a_second_loss_during_the_recovery_of_localised_checksums_and_a_third() {
         scene.strike(&format!("{point}:{second}:1:kill"));
         scene.lose(second);
         scene.finish();
-        if sampled() {
-            return;
-        }
     }
     let scene = six(LOCALISED);
     scene.strike("iteration:0:4:kill");
@@ -106,9 +101,6 @@ fn a_loss_in_each_line_of_the_grid() {
         lost.iter().for_each(|&position| scene.lose(position));
         lost.sort_unstable();
         assert_eq!(rebuilt(&scene.finish()), Some(lost));
-        if sampled() {
-            return;
-        }
     }
     let scene = six(GRID);
     scene.strike("iteration:0:4:kill");
@@ -140,9 +132,6 @@ fn any_one_of_four_and_of_the_rank_that_keeps_their_checksum() {
         let ran = scene.finish();
         assert_eq!(rebuilt(&ran), Some(vec![lost]), "{point} {args:?}: {}", ran.told());
         assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{}", ran.told());
-        if sampled() {
-            return;
-        }
     }
 }
 
@@ -153,9 +142,6 @@ fn any_two_of_four_and_of_the_ranks_that_keep_their_checksums() {
     let mut pairs: Vec<[usize; 2]> = (0..6).flat_map(|a| (0..a).map(move |b| [b, a])).collect();
     if !whole() {
         pairs = vec![[4, 5], [1, 4], [0, 3], [2, 5]];
-    }
-    if sampled() {
-        pairs.truncate(2);
     }
     for (i, pair) in pairs.iter().enumerate() {
         let way: &[&str] = [&["--encode", "reduce"][..], &[]][i % 2];
@@ -197,9 +183,6 @@ fn a_second_loss_during_the_recovery_with_ranks_of_their_own_and_a_third() {
         scene.strike(&format!("{point}:{second}:1:kill"));
         scene.lose(second);
         scene.finish();
-        if sampled() {
-            break;
-        }
     }
     let scene = six();
     scene.strike("iteration:0:4:kill");

@@ -20,9 +20,8 @@
 //! | `many` | more ranks than this machine has cores, in several groups |
 //! | `soak` | random kills and losses from a printed seed; with a second level, everything off at once |
 //!
-//! Environment: `SKT_TEST_WHOLE=1` strikes at every point, position and memory separately instead of
-//! in chains, and on 2 x 3 as well; `SKT_TEST_SAMPLE=1` is a sample for a second MPI;
-//! `SKT_TEST_SOAK=N` and `SKT_TEST_SEED=N` are for the soak.
+//! Environment: see `extent`. `SKT_TEST_WHOLE=1` strikes at every point, position and memory separately
+//! instead of in chains, and on 2 x 3 as well.
 
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/dat.rs"]
@@ -30,6 +29,8 @@ mod dat;
 #[allow(dead_code)] // shared with the tests that lose nodes
 #[path = "../mpi/ease.rs"]
 mod ease;
+#[path = "../mpi/extent.rs"]
+mod extent;
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/job.rs"]
 mod job;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::scene::{Scene, rebuilt, resumed_at, sampled, whole};
+use crate::extent::whole;
+use crate::scene::{Scene, rebuilt, resumed_at};
 
 fn killed_and_restarted(scene: Scene, boundary: usize, victim: usize) {
     scene.strike(&format!("iteration:{victim}:{boundary}:kill"));
@@ -16,18 +17,12 @@ fn killed_and_restarted(scene: Scene, boundary: usize, victim: usize) {
 
 #[test]
 fn sixteen_ranks_in_groups_of_four() {
-    if sampled() {
-        return;
-    }
     let scene = Scene::of(4, 4, &["-n", "600", "--nb", "16"]);
     killed_and_restarted(scene.protect(&["--checkpoint", "5", "--group", "4"]), 21, 9);
 }
 
 #[test]
 fn sixty_four_ranks_in_groups_of_eight() {
-    if sampled() {
-        return;
-    }
     // Starting so many is most of it; `SKT_TEST_WHOLE` gives each a part of the matrix worth the name.
     let (n, every, boundary) = if whole() { ("4000", "10", 35) } else { ("1400", "4", 11) };
     let scene = Scene::of(8, 8, &["-n", n, "--nb", "64"]).limit(Duration::from_secs(900));

@@ -1,12 +1,13 @@
 //! Every crash point at every position, with the position's memory kept and lost.
 //!
-//! The default run strikes in chains: a start is struck at one point, the next at the following one,
-//! memory kept and lost in turn, until the last is left alone. `SKT_TEST_WHOLE=1` gives every case a run of
-//! its own. A position is only ever lost together with itself, so every chain is within the limit.
+//! The default run strikes each point once, in chains, one for each position: a start is struck at one point,
+//! the next at a later one, memory kept and lost in turn, until the last is left alone. `SKT_TEST_WHOLE=1` gives
+//! every case a run of its own. A position is only ever lost together with itself, so every chain is within the limit.
 
 use skt_hpl::faults::Point;
 
-use crate::scene::{Scene, sampled, whole};
+use crate::extent::{self, whole};
+use crate::scene::Scene;
 
 /// Points of the second level, which these runs do not have; `level2` strikes there.
 pub fn of_level2() -> Vec<Point> {
@@ -82,12 +83,20 @@ fn chain(p: usize, q: usize, strikes: &[(Point, usize, u64, bool)]) {
     scene.finish();
 }
 
-fn positions(ranks: usize) -> Vec<usize> {
-    if sampled() { vec![1] } else { (0..ranks).collect() }
+/// The points of a list that a position is struck at, each with its place in the list. The positions share the list out, from
+/// another one on with each seed.
+fn dealt(
+    points: Vec<Point>,
+    position: usize,
+    ranks: usize,
+) -> impl Iterator<Item = (usize, Point)> {
+    let first = (position + extent::seed() as usize) % ranks;
+    points.into_iter().enumerate().skip(first).step_by(ranks)
 }
 
 fn forward_points(p: usize, q: usize) {
-    for position in positions(p * q) {
+    let ranks = p * q;
+    for position in 0..ranks {
         let hit = |point: Point| match point {
             // Generated once, solved once.
             Point::GenerateBegin | Point::GenerateEnd => 1,
@@ -96,29 +105,31 @@ fn forward_points(p: usize, q: usize) {
             // The first save of a start, or a later one.
             _ => 1 + position as u64 % 2,
         };
+        // After either of these a result stands, and no start comes to the other.
+        let last = [Point::CleanHalf, Point::Verdict];
         if whole() {
-            for point in forward().into_iter().chain([Point::CleanHalf, Point::Verdict]) {
+            for point in forward().into_iter().chain(last) {
                 for lost in [false, true] {
                     chain(p, q, &[(point, position, hit(point), lost)]);
                 }
             }
             continue;
         }
-        let turn =
-            |(i, point): (usize, Point)| (point, position, hit(point), (i + position) % 2 == 1);
-        let strikes: Vec<_> = forward().into_iter().enumerate().map(turn).collect();
+        let strikes: Vec<_> = dealt(forward(), position, ranks)
+            .map(|(i, point)| (point, position, hit(point), (i / ranks + position) % 2 == 1))
+            .collect();
         chain(p, q, &strikes);
-        // Either leaves a result, after which no start comes to the other.
-        for point in [Point::CleanHalf, Point::Verdict] {
+        for (_, point) in dealt(last.to_vec(), position, ranks) {
             chain(p, q, &[(point, position, 1, position % 2 == 1)]);
         }
     }
 }
 
 fn recovery_points(p: usize, q: usize) {
-    for position in positions(p * q) {
-        // Somebody else's loss, for what everybody does in a rebuild.
-        let other = (position + 1) % (p * q);
+    let ranks = p * q;
+    for position in 0..ranks {
+        // Another position's loss, for the steps of a rebuild that every member of the group takes.
+        let other = (position + 1) % ranks;
         let first = |lost| (Point::FlushData, position, 3, lost);
         let half = (Point::FlushHalf, position, 3, false);
         if whole() {
@@ -139,17 +150,19 @@ fn recovery_points(p: usize, q: usize) {
             }
             continue;
         }
-        // With the memory there: who dies keeps it.
+        // The struck rank keeps its memory.
         let kept = backward().into_iter().filter(|point| !of_a_rebuild(*point));
         let mut strikes = vec![half];
-        strikes.extend(finishing().map(|point| (point, position, 1, false)));
-        strikes.extend(kept.map(|point| (point, position, 1, false)));
+        let points = finishing().into_iter().chain(kept).collect();
+        strikes
+            .extend(dealt(points, position, ranks).map(|(_, point)| (point, position, 1, false)));
         chain(p, q, &strikes);
-        // Lost to begin with, and lost again at every second strike. Once a recovery is complete, the
-        // next needs a loss of its own to have something to rebuild.
+        // The memory is lost to begin with, and again at every second strike. Once a recovery is complete,
+        // the next needs a loss of its own to have something to rebuild.
         let mut strikes = vec![half, (Point::FinishHalf, position, 1, true)];
-        for (i, point) in backward().into_iter().enumerate() {
-            strikes.push((point, position, 1, i % 2 == 1 || point == Point::Rebuilt));
+        for (i, point) in dealt(backward(), position, ranks) {
+            let lost = (i / ranks) % 2 == 1 || point == Point::Rebuilt;
+            strikes.push((point, position, 1, lost));
         }
         chain(p, q, &strikes);
     }

@@ -29,16 +29,6 @@ pub const SMALL: &[&str] = &["-n", "301", "--nb", "10"];
 /// Long enough that several epochs get to storage.
 pub const LONGER: &[&str] = &["-n", "903", "--nb", "10"];
 
-/// Whether every case is to be run, not a sample.
-pub fn whole() -> bool {
-    std::env::var("SKT_TEST_WHOLE").is_ok_and(|v| v == "1")
-}
-
-/// Whether another configuration runs the default sample, and this one a part of it.
-pub fn sampled() -> bool {
-    std::env::var_os("SKT_TEST_SAMPLE").is_some() && !whole()
-}
-
 /// A run and its memory. Dropped, the memory is removed.
 pub struct Scene {
     pub name: String,

@@ -9,7 +9,8 @@ use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use skt_hpl::faults::Point;
 
-use crate::scene::{SMALL, Scene, folder_in, lose_all, sampled};
+use crate::extent;
+use crate::scene::{SMALL, Scene, folder_in, lose_all};
 use crate::storage::Storage;
 
 struct Dice(Xoshiro256StarStar);
@@ -22,10 +23,6 @@ impl Dice {
     fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())].clone()
     }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
 /// Points that a start may come to.
@@ -176,11 +173,8 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
 
 /// As many runs as asked for, or so many.
 fn soak(by_default: u64, stored: bool) {
-    let seed = number("SKT_TEST_SEED").unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        now.as_nanos() as u64
-    });
-    let runs = number("SKT_TEST_SOAK").unwrap_or(if sampled() { 5 } else { by_default });
+    let seed = extent::seed();
+    let runs = extent::soak().unwrap_or(by_default);
     println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
     let mut starts = 0;
     for i in 0..runs {

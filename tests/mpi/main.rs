@@ -31,6 +31,7 @@ mod contract;
 mod dat;
 #[allow(dead_code)] // shared with the tests that lose nodes
 mod ease;
+mod extent;
 mod faults;
 mod halves;
 mod inheriting;

@@ -8,6 +8,7 @@ use skt_hpl::params::{self, TestParams};
 use skt_hpl::report::json::{Run, Test};
 
 use crate::dat::Dat;
+use crate::extent::whole;
 use crate::job::Job;
 
 /// Grid, N and NB: odd sizes, several panels to each process row and column.
@@ -69,11 +70,6 @@ impl Part {
             ..every_list()
         }
     }
-}
-
-/// Whether the lists are run whole with each part: `SKT_TEST_WHOLE=1`.
-fn whole() -> bool {
-    std::env::var("SKT_TEST_WHOLE").is_ok_and(|v| v == "1")
 }
 
 /// Every value of the options a file may list.

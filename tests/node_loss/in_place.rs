@@ -184,7 +184,7 @@ fn the_node_of_who_took_the_place_is_lost() {
 #[ignore = "needs root and network namespaces"]
 fn a_node_is_lost_while_a_place_is_taken() {
     a_node_is_lost_later("rebuild-end:1:1", "n5", &["n1", "n2", "n3", "n4", "n6"]);
-    if std::env::var("SKT_TEST_WHOLE").is_ok_and(|v| v == "1") {
+    if crate::extent::whole() {
         a_node_is_lost_later("rebuild-begin:0:1", "n1", &["n6", "n2", "n3", "n4", "n5"]);
         a_node_is_lost_later("restore-end:2:1", "n3", &["n1", "n2", "n6", "n4", "n5"]);
     }
@@ -225,7 +225,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     let lab = lab(6, 0);
     // Who stands idle is known after a second of the others' work.
     let end =
-        lab.with_checksums("run").orders("7000").faults("1@iteration:1:20:kill").start().end();
+        lab.with_checksums("run").orders("4000").faults("1@iteration:1:20:kill").start().end();
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.of("fault").is_empty(), "{}", end.told());

@@ -28,7 +28,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 const PATIENCE: Duration = Duration::from_secs(200);
 
 /// The benchmark's problem: 2 x 2 ranks, one a node, protected in pairs: n1 with n2, n3 with n4.
-const PROBLEM: &str = "-n 2500 --nb 32 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
+const PROBLEM: &str = "-n 1250 --nb 16 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
 const PROTECTION: &str = "--checkpoint 4 --group 2";
 
 /// A rank that is stopped on purpose may be so for a while before it is to go on.

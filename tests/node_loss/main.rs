@@ -33,12 +33,13 @@
 //! elsewhere. A fault that must strike in a certain window is placed there by `SKT_FAULT`: a rank stops
 //! at a named point, all others wait for it, and then the plug is pulled.
 //!
-//! Environment: `SKT_TEST_SEED=N` and `SKT_TEST_SOAK=RUNS` are for the faults at random times; `SKT_TEST_WHOLE=1` loses every
-//! node that differs while a place is taken (`in_place`), not one of them.
+//! Environment: see `extent`. `SKT_TEST_WHOLE=1` loses every node that differs while a place is taken (`in_place`), not one.
 
 mod branches;
 #[path = "../mpi/ease.rs"]
 mod ease;
+#[path = "../mpi/extent.rs"]
+mod extent;
 mod halting;
 mod in_place;
 #[path = "../mpi/inheriting.rs"]

@@ -3,11 +3,12 @@
 //! A rank stops at a named point (docs/CHECKPOINT.md has them all), so that the loss strikes there and nowhere
 //! else: the others cannot have gone on without it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
+use crate::extent;
 use crate::lab::{Ended, Lab};
 
 /// A rank stops in the first incarnation; a node is lost without a word meanwhile.
@@ -148,7 +149,7 @@ fn results_left_behind_are_not_believed_by_another_run() {
 fn in_the_second_test() {
     let lab = Lab::up(4, 1);
     // Iterations of both tests count: 38 of the first.
-    let run = lab.benchmark("run").orders("1200,2500").hold("1@iteration:1:60");
+    let run = lab.benchmark("run").orders("600,1250").hold("1@iteration:1:60");
     lab.vcluster(&["off", "n2"]);
     let end = run.end();
     end.passed();
@@ -164,10 +165,6 @@ fn in_the_second_test() {
     for (what, times) in [("PASSED", 2), ("HPLinpack", 1), ("End of Tests", 1), ("\nWR", 2)] {
         assert_eq!(end.output.matches(what).count(), times, "{what}: {}", end.told());
     }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
 }
 
 /// Any node, any way, any time from the launch on. Whether that was amid the run.
@@ -197,9 +194,7 @@ fn at_random(seed: u64) -> bool {
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn at_random_times_from_a_seed() {
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = number("SKT_TEST_SEED").unwrap_or_else(now);
-    let asked = number("SKT_TEST_SOAK");
+    let (seed, asked) = (extent::seed(), extent::soak());
     let runs = asked.unwrap_or(3);
     println!("SKT_TEST_SEED={seed} SKT_TEST_SOAK={runs}");
     let (mut run, mut struck) = (0, false);

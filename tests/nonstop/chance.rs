@@ -1,9 +1,10 @@
 //! Ranks killed from outside, whenever.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
+use crate::extent;
 use crate::job::Ran;
 use crate::scene::Scene;
 
@@ -17,10 +18,6 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0 % n
     }
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 /// One or two of the ranks that work die at random moments of a run of about a second. Whether it has gone on without one.
@@ -64,9 +61,7 @@ pub fn lost(ran: &Ran) -> bool {
 /// As many turns as are asked for, each told with its seed. Where nobody asks, so many, and more until one of them has struck: on
 /// a fast machine the run may be over first.
 pub fn dice(turns: u64, mut strikes: impl FnMut(&mut Random) -> bool) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = number("SKT_TEST_SEED").unwrap_or(now | 1);
-    let asked = number("SKT_TEST_SOAK");
+    let (seed, asked) = (extent::seed(), extent::soak());
     let (mut turn, mut struck) = (0, false);
     while turn < asked.unwrap_or(turns) || (asked.is_none() && !struck) {
         assert!(asked.is_some() || turn < turns * 10, "none of {turn} runs was struck");

@@ -9,8 +9,9 @@ use skt_hpl::faults::Point;
 use skt_hpl::outcome::{Checksums, Outcome, Verdict};
 
 use crate::chance::{dice, lost};
+use crate::extent::whole;
 use crate::job::{Job, Ran};
-use crate::scene::{SMALL, Scene, digests, whole};
+use crate::scene::{SMALL, Scene, digests};
 
 /// Columns of the P x (Q+1) grid that all this is tried on; the last keeps the checksums.
 const COLUMNS: usize = 3;

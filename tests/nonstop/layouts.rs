@@ -1,10 +1,11 @@
 //! Layouts of checksums other than the striped one, gone on with in place: who takes a lost one's position gets its part of
 //! them, too, and the next loss needs that.
 
+use crate::extent::whole;
 use crate::job::Ran;
 use crate::limits::at_once;
 use crate::points::in_place;
-use crate::scene::{Scene, rebuilt, whole};
+use crate::scene::{Scene, rebuilt};
 
 const LOCALISED: &[&str] = &["--layout", "localised", "--losses", "2"];
 const GRID: &[&str] = &["--layout", "grid"];

@@ -10,9 +10,10 @@ use nix::sys::signal::{Signal, kill};
 use skt_hpl::faults::Point;
 use tempfile::TempDir;
 
+use crate::extent::whole;
 use crate::job::{PROGRAM, Ran};
 use crate::points::in_place;
-use crate::scene::{LONGER, Scene, folder_in, from_storage, lose_all, resumed_at, whole, whole_in};
+use crate::scene::{LONGER, Scene, folder_in, from_storage, lose_all, resumed_at, whole_in};
 
 /// Long enough for helpers that give way to all else on a busy machine.
 const LONG: &[&str] = &["-n", "1803", "--nb", "20"];

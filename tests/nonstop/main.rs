@@ -15,7 +15,7 @@
 //! | `checksums` | `--method abft`: every step of the solver; what checksums can replace, and what is refused |
 //! | `supervised` | a sweep of such tests under `skt-hpl run`: two losses, new checksums between them, and what `status` says |
 //!
-//! `SKT_TEST_SOAK=N` and `SKT_TEST_SEED=N` are for what is left to chance; `SKT_TEST_WHOLE=1` strikes every position.
+//! Environment: see `extent`. `SKT_TEST_WHOLE=1` strikes every position.
 
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/dat.rs"]
@@ -23,6 +23,8 @@ mod dat;
 #[allow(dead_code)] // shared with the tests that lose nodes
 #[path = "../mpi/ease.rs"]
 mod ease;
+#[path = "../mpi/extent.rs"]
+mod extent;
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/job.rs"]
 mod job;

@@ -441,7 +441,7 @@ mod tests {
         divide(domains, size, losses, Spread::Rotated)
     }
 
-    /// What the first example of the README meets on one machine.
+    /// The refusal on one machine says how to try protection there.
     #[test]
     fn one_machine_is_told_how_to_try_it() {
         let domains = vec!["host".to_owned(); 4];

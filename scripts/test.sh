@@ -46,7 +46,7 @@ scripts/setup.sh
 log=$(mktemp)
 ahead_log=$(mktemp)
 package_log=$(mktemp)
-left_out_log=$(mktemp)
+notes_log=$(mktemp)
 # What goes on beside the tests: its process, and what tests among it leave for later.
 ahead=
 ahead_tests=$(mktemp -d)
@@ -59,11 +59,12 @@ end_ahead() {
         pkill -s "$child" || kill "$child" 2>/dev/null || true
     done
 }
-trap 'rm -rf "$log" "$ahead_log" "$package_log" "$left_out_log" "$ahead_tests"; [[ -z $ahead ]] || end_ahead' EXIT
+trap 'rm -rf "$log" "$ahead_log" "$package_log" "$notes_log" "$ahead_tests"; [[ -z $ahead ]] || end_ahead' EXIT
 passed=0
 failed=0
 failures=()
 skipped=()
+retried=()
 times=()
 
 skip() { # name why
@@ -101,8 +102,8 @@ what_failed() { # log
          inside && NF { line[++n] = $0 }' "$1"
 }
 
-# Runs tests in one configuration. What a test leaves out counts as passed there: it says so in a file of its own.
-export SKT_TEST_LEFT_OUT=$left_out_log
+# Runs tests in one configuration. A test that leaves something out passes, and notes it in a file.
+export SKT_TEST_NOTES=$notes_log
 tests() { # name command...
     local name=$1 status=0 began=$SECONDS limit=$((deadline - SECONDS))
     shift
@@ -114,11 +115,11 @@ tests() { # name command...
     if ((limit > 3000)); then limit=3000; fi
     step "$name"
     timeout --kill-after=30 "$limit" "$@" 2>&1 | tee "$log" || status=$?
-    count "$name" "$log" "$left_out_log" "$status" $((SECONDS - began))
+    count "$name" "$log" "$notes_log" "$status" $((SECONDS - began))
 }
 
 # Adds up the runner's closing lines. A suite that the deadline cut off has none: its tests that ended count, the others are skipped.
-count() { # name log left-out-log status seconds
+count() { # name log notes status seconds
     local name=$1 run_passed run_failed line
     read -r run_passed run_failed < <(awk '
         /^test .* ok$/ { ok++ }
@@ -137,7 +138,10 @@ count() { # name log left-out-log status seconds
         failures+=("$name"$'\n'"$(what_failed "$2")")
     fi
     while IFS= read -r line; do
-        skipped+=("$name: $line")
+        case $line in
+            RETRIED:*) retried+=("$name: ${line#RETRIED: }") ;;
+            *) skipped+=("$name: $line") ;;
+        esac
     done < <(sort -u "$3")
     : >"$3"
     times+=("$5 s: $name")
@@ -343,8 +347,8 @@ before_avx2="tests: processors before AVX2, emulated"
 go_ahead() { # name command...
     local at=$ahead_tests/${1//[^a-zA-Z0-9]/-} status=0 began=$SECONDS
     shift
-    : >"$at.left-out"
-    SKT_TEST_LEFT_OUT=$at.left-out beside timeout --kill-after=30 1800 "$@" >"$at.log" 2>&1 || status=$?
+    : >"$at.notes"
+    SKT_TEST_NOTES=$at.notes beside timeout --kill-after=30 1800 "$@" >"$at.log" 2>&1 || status=$?
     echo "$status $((SECONDS - began))" >"$at.end"
 }
 come() { # name
@@ -352,10 +356,10 @@ come() { # name
     step "$1 (run meanwhile)"
     # Where it has not come to its end, or was never begun, something went wrong.
     [[ -e $at.end ]] || echo "1 0" >"$at.end"
-    touch "$at.log" "$at.left-out"
+    touch "$at.log" "$at.notes"
     read -r status seconds <"$at.end"
     cat "$at.log"
-    count "$1" "$at.log" "$at.left-out" "$status" "$seconds"
+    count "$1" "$at.log" "$at.notes" "$status" "$seconds"
 }
 
 # What of that is to be run here, and by which command.
@@ -514,6 +518,9 @@ case $extent in
     ci) say "left out: soak::, many:: and chance:: (random faults, many ranks), and but for a sample MPICH and Open MPI 5: --all" ;;
 esac
 say "repeat with SKT_TEST_SEED=$SKT_TEST_SEED"
+for name in "${retried[@]}"; do
+    say "RETRIED: $name"
+done
 for name in "${skipped[@]}"; do
     say "SKIPPED: $name"
 done

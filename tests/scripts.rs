@@ -479,11 +479,11 @@ fn tests_of_lost_processes_are_those_of_the_mpi() {
 #[test]
 fn tests_without_time_are_told_as_skipped() {
     let script = format!(
-        "{}passed=0; failed=0; failures=(); skipped=(); times=()
-         log=$(mktemp) left_out_log=$(mktemp)
+        "{}passed=0; failed=0; failures=(); skipped=(); retried=(); times=()
+         log=$(mktemp) notes_log=$(mktemp)
          deadline=$((SECONDS + 50)); tests late false
          printf 'test a ... ok\\ntest b ... ok\\ntest c ...' >$log
-         deadline=$SECONDS; count cut $log $left_out_log 124 9
+         deadline=$SECONDS; count cut $log $notes_log 124 9
          printf '%s\\n' \"${{skipped[@]}}\" \"$passed passed, $failed failed\"",
         of_all_tests(&["skip", "tests", "count", "what_failed"])
     );

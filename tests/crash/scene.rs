@@ -18,6 +18,7 @@ use skt_hpl::topology::Topology;
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};
+use crate::left_out::retried;
 use skt_hpl::supervise::start::launcher::WITH_ULFM;
 
 /// Longer than any of these runs takes on a busy machine; a run that is still there then hangs.
@@ -266,7 +267,7 @@ impl Scene {
             runs += 1;
             let over = ran.code == Some(0) && struck.is_empty() && resumed_at(&ran).is_none();
             assert!(over && runs < 5, "{place} did not strike: {}", ran.told());
-            println!("{place} did not strike, the run was over before: once more");
+            retried(&format!("{place}: the run was over before"));
         }
     }
 

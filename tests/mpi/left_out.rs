@@ -1,18 +1,28 @@
-//! What a test cannot do here counts as passed all the same: so that it is told, `scripts/test.sh` names a file for it.
+//! Notes of tests that pass: `scripts/test.sh` names a file for them and prints them at its end.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::Location;
 
-/// This test, or a part of it, is left out, and why: on standard error, and a line of the file that `SKT_TEST_LEFT_OUT` names.
+/// Notes that this test, or a part of it, cannot run here, and why.
 #[track_caller]
 pub fn left_out(why: &str) {
     let place = Location::caller();
-    let line = format!("{}:{}: {why}\n", place.file(), place.line());
-    eprint!("left out: {line}");
-    if let Some(file) = std::env::var_os("SKT_TEST_LEFT_OUT") {
+    note(&format!("{}:{}: {why}", place.file(), place.line()));
+}
+
+/// Notes that a fault did not strike and its run is started again.
+#[allow(dead_code)] // only some programs inject faults
+pub fn retried(fault: &str) {
+    note(&format!("RETRIED: {fault}"));
+}
+
+/// Writes a line to standard error and to the file that `SKT_TEST_NOTES` names.
+fn note(line: &str) {
+    eprintln!("{line}");
+    if let Some(file) = std::env::var_os("SKT_TEST_NOTES") {
         let file = OpenOptions::new().create(true).append(true).open(file);
         // One write: other tests append as well.
-        file.and_then(|mut file| file.write_all(line.as_bytes())).unwrap();
+        file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())).unwrap();
     }
 }

@@ -29,6 +29,9 @@ mod extent;
 #[path = "../mpi/job.rs"]
 mod job;
 #[allow(dead_code)] // shared with the tests of crash points
+#[path = "../mpi/left_out.rs"]
+mod left_out;
+#[allow(dead_code)] // shared with the tests of crash points
 #[path = "../crash/scene.rs"]
 mod scene;
 #[path = "../mpi/stopped.rs"]

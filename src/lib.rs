@@ -5,25 +5,9 @@
 // The BLAS is found by the linker through this crate; nothing calls it by name.
 extern crate blas_src as _;
 
-pub mod bell;
-pub mod bisection;
-pub mod closed;
-pub mod cores;
-pub mod course;
+pub mod base;
 #[cfg(test)]
 mod denied;
-pub mod faults;
-pub mod new_thread;
-pub mod outcome;
-pub mod params;
-pub mod place;
-pub mod pulse;
-pub mod question;
-pub mod statistics;
-pub mod threads;
-pub mod topology;
-pub mod units;
-pub mod whole;
 
 pub mod blas;
 pub mod comm;

@@ -2,6 +2,8 @@
 //! as plans must when a machine grows.
 
 use proptest::prelude::*;
+use skt_hpl::base::params::{Engine, Mapping, Rng, TestParams};
+use skt_hpl::base::units::{GIB, HOUR_S, YEAR_S};
 use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol;
@@ -17,9 +19,7 @@ use skt_hpl::model::planner::{
     Advice, Groups, Inputs, Measured, Mtbf, NamedRoom, calibration_sizes, groups_of, plan,
     squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
-use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
 use skt_hpl::parity::{Code, Spread};
-use skt_hpl::units::{GIB, HOUR_S, YEAR_S};
 
 fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
     Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use skt_hpl::cores;
+use skt_hpl::base::cores;
 use skt_hpl::storage::Sight;
 
 use crate::launch::{Launcher, Whole};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
+use skt_hpl::base::params::Engine;
 use skt_hpl::blas::preflight::{Level, kernel_for};
-use skt_hpl::params::Engine;
 
 use crate::cases::Case;
 use crate::limit;

@@ -22,10 +22,10 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use skt_hpl::base::cores;
 use skt_hpl::blas::Library;
 use skt_hpl::blas::preflight::{self, Level};
 use skt_hpl::comm::World;
-use skt_hpl::cores;
 use skt_hpl::memory::room;
 
 use cases::{Case, Flags};

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::Engine;
 use super::{Library, preflight};
-use crate::faults;
-use crate::params;
+use crate::base::faults;
+use crate::base::params;
 
 /// What one node computes with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::Engine as Choice;
+    use crate::base::params::Engine as Choice;
 
     const BOTH: [&str; 2] = ["portable-4x4", "blas"];
 

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use crate::topology;
+use crate::base::topology;
 
 /// Where the system tells nothing: what processors of the last ten years have at least.
 const USUAL: usize = 512 << 10;

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::multiplication::{Multiplication, squares};
 use super::preflight::processor;
 use super::{Engine, Library, cache};
+use crate::base::threads::Pool;
 use crate::memory::MemoryError;
 use crate::memory::room::available_bytes;
-use crate::threads::Pool;
 
 /// What a remembered rate depends on besides the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

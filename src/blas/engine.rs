@@ -11,7 +11,7 @@ use super::cache::{self, copy_by_rows};
 use super::ffi;
 use super::kernels::{self, Isa, Kernel};
 use super::{Library, packed};
-use crate::params::{Engine as EngineChoice, Form};
+use crate::base::params::{Engine as EngineChoice, Form};
 
 /// What is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

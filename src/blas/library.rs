@@ -5,8 +5,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Mutex;
 
 use super::{ffi, loaded};
-use crate::cores;
-use crate::threads::Pool;
+use crate::base::cores;
+use crate::base::threads::Pool;
 
 /// What the library says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::arithmetic::Named;
 use super::ffi::Solve;
 use super::library::{Library, NO_WAYS, text};
 use super::preflight;
-use crate::cores;
+use crate::base::cores;
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 

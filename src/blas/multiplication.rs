@@ -3,8 +3,8 @@
 //! The contest of the engines measures with it, and so does `skt-hpl burnin`, which looks at the product as well.
 
 use super::{Engine, LowerBlock, UpperBlock};
+use crate::base::threads::{Pool, Shareable};
 use crate::memory::{MemoryError, Region};
-use crate::threads::{Pool, Shareable};
 
 /// Side of a square that is multiplied into by few threads: large enough not to stay in a core's caches, small enough to be
 /// through in some milliseconds.

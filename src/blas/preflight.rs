@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::Library;
 use super::arithmetic::Named;
 use super::loaded::{self, Look};
-use crate::question::ask;
+use crate::base::question::ask;
 
 /// Set in the second life of the process, to the pick of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";

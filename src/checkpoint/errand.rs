@@ -11,7 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Buffers;
-use crate::faults::{Point, hit};
+use crate::base::faults::{Point, hit};
 use crate::memory::header::{Claim, Head};
 use crate::memory::{Depot, Part, Region};
 use crate::parity::digest::digest;

@@ -21,7 +21,8 @@ use super::saved::{row_is_sound, state_of};
 use super::terms::{Config, Test};
 use super::transfer::{Coming, send_file};
 use super::world::{NOTHING, World};
-use crate::faults::{Point, hit};
+use crate::base::faults::{Point, hit};
+use crate::base::threads::{Crew, Pool};
 use crate::memory::Region;
 use crate::memory::header::Doing;
 use crate::parity::code::bytes_mut;
@@ -30,7 +31,6 @@ use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Hands, Share, Stripes, Window, hands};
 use crate::storage::reading::Source;
 use crate::storage::{About, Sight};
-use crate::threads::{Crew, Pool};
 
 /// What a position's file must hold.
 #[derive(Clone, Copy)]

@@ -66,6 +66,7 @@ pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::base::params::{Mapping, Rng};
     use crate::checkpoint::layout::ChecksumLayout;
     use crate::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
     use crate::checkpoint::protocol::{Method, Transitions};
@@ -73,7 +74,6 @@ pub(super) mod tests {
     use crate::checkpoint::when::Interval;
     use crate::memory::header::{Claim, Mark};
     use crate::memory::{Depot, Store};
-    use crate::params::{Mapping, Rng};
     use crate::parity::Code;
 
     /// A test on a grid of 2 x 2 and what protects it, without storage.

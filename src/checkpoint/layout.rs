@@ -298,7 +298,7 @@ fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> 
 mod tests {
     use super::super::groups::worst_sharing;
     use super::*;
-    use crate::params::Mapping;
+    use crate::base::params::Mapping;
     use proptest::prelude::*;
 
     fn layout(p: usize, q: usize, mapping: Mapping) -> Layout {

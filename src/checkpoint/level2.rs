@@ -37,10 +37,10 @@ use super::plan::{Buffers, Committed, Helpers};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
-use crate::cores;
+use crate::base::cores;
+use crate::base::outcome;
 use crate::memory::header::{Doing, EpochId, Identity};
 use crate::memory::{Depot, Part};
-use crate::outcome;
 use crate::parity::GroupComm;
 use crate::storage::names::Key;
 use crate::storage::writing::{Flow, Over, Stopped};
@@ -817,8 +817,8 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use super::*;
+    use crate::base::params::{Mapping, Rng};
     use crate::memory::Store;
-    use crate::params::{Mapping, Rng};
 
     /// A second level whose storage hangs until the other end goes, or for some seconds.
     fn hanging(level2: &mut Level2) -> Sender<()> {

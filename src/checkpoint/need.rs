@@ -62,7 +62,7 @@ mod tests {
     use super::super::plan::Scope;
     use super::super::protocol::Method;
     use super::*;
-    use crate::params::Mapping;
+    use crate::base::params::Mapping;
     use crate::parity::Code;
 
     const SCHEME: Scheme = Scheme {

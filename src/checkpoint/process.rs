@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::errand::{Errand, What};
 use super::helper::{By, Task};
-use crate::faults::{self, Counted};
+use crate::base::faults::{self, Counted};
 use crate::memory::{Depot, HELPER_VAR, Store};
 use crate::storage::Shelf;
 use crate::storage::writing::{Flow, Stopped};

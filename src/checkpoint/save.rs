@@ -15,14 +15,14 @@ use super::protocol::{Method, Transitions};
 use super::saved::{Coding, Reach, Since};
 use super::when::Scheduler;
 use super::world::World;
-use crate::faults::{Point, Sabotage, hit, sabotaged};
+use crate::base::faults::{Point, Sabotage, hit, sabotaged};
+use crate::base::pulse;
+use crate::base::threads::Pool;
 use crate::memory::header::{Doing, Header, Mark, count_of};
 use crate::memory::ledger::Entry;
 use crate::memory::{Depot, Hold};
 use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Window, hands};
-use crate::pulse;
-use crate::threads::Pool;
 
 /// What one save did and where its time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]

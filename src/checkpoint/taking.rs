@@ -7,9 +7,9 @@ use super::holding::{Holding, open_head};
 use super::plan::Buffers;
 use super::protocol::{Method, Recovery};
 use super::terms::{Config, Test};
+use crate::base::threads::Pool;
 use crate::memory::header::{Head, Header, Mark};
 use crate::memory::{Depot, Hold, MemoryError, Region};
-use crate::threads::Pool;
 
 /// Where the recovery's epoch was taken, by a header that has it.
 pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {

@@ -12,8 +12,8 @@ use super::plan::{Buffers, Encoding, Layout, Scheme, SchemeError};
 use super::protocol::Refusal;
 use super::save::Checkpointer;
 use super::when::Interval;
+use crate::base::params::Rng;
 use crate::memory::{Depot, Region};
-use crate::params::Rng;
 
 /// What to do with memory an earlier process left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

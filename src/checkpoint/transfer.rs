@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::world::World;
+use crate::base::pulse;
 use crate::memory::Region;
-use crate::pulse;
 use crate::storage::reading::Feed;
 
 const PIECE_WORDS: usize = 128 * 1024;

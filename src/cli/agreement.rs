@@ -12,12 +12,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::exit::Exit;
 use super::pins::Extent;
+use crate::base::faults;
+use crate::base::params::{self, TestParams};
 use crate::blas::Engine;
 use crate::blas::arithmetic::entrants;
 use crate::comm::{Comm, Reduce};
-use crate::faults;
 use crate::lu::Order;
-use crate::params::{self, TestParams};
 
 /// Why a run ends before its tests do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

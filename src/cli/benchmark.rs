@@ -27,27 +27,27 @@ use super::results::{About, Counted, Reports};
 use super::say;
 use super::siblings::Siblings;
 use super::signs::Signs;
+use crate::base::cores;
+use crate::base::course::Recorder;
+use crate::base::faults::{self, Point, hit};
+use crate::base::outcome::Outcome;
+use crate::base::params::{MemoryCheck, TestParams};
+use crate::base::threads::Pool;
 use crate::blas::{self, Library, preflight, set_library_threads};
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Helpers, Layout};
 use crate::checkpoint::process;
 use crate::comm::{Comm, Reduce, World, set_phase};
-use crate::cores;
-use crate::course::Recorder;
-use crate::faults::{self, Point, hit};
 use crate::input::Loaded;
 use crate::input::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::input::settings;
 use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
 use crate::memory::{self, Depot, Store};
-use crate::outcome::Outcome;
-use crate::params::{MemoryCheck, TestParams};
 use crate::report::machine::Machine;
 use crate::report::text;
 use crate::supervise::start::job::{Done, Halted, Refused};
 use crate::supervise::start::launcher::own_run_id;
-use crate::threads::Pool;
 
 /// Runs the benchmark as the flags and files say.
 pub fn run(flags: &BenchFlags) -> Exit {

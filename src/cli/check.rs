@@ -144,7 +144,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
     let swap_threshold = format!(
         "{} columns{}",
         dat.swap_threshold,
-        if dat.swap == crate::params::Swap::Mix {
+        if dat.swap == crate::base::params::Swap::Mix {
             ""
         } else {
             " (not used: only SWAP mix asks for it)"

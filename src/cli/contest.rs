@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::agreement::Engines;
+use crate::base::params::TestParams;
+use crate::base::threads::Pool;
 use crate::blas::Engine;
 use crate::blas::choice::{self, Contest, Place};
 use crate::comm::{Comm, Reduce};
-use crate::params::TestParams;
-use crate::threads::Pool;
 
 /// Operations a thread must have before it for a measurement to pay: a second or so.
 const WORTH: f64 = 1e11;

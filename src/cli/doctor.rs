@@ -18,6 +18,7 @@ use super::need::{self, Needs};
 use super::run::{self, NodeFlags, Plan};
 use super::shelved;
 use super::template::own_program;
+use crate::base::units::some_time;
 use crate::blas::arithmetic::Rules;
 use crate::checkpoint::plan::Helpers;
 use crate::input::memory_need::human;
@@ -37,7 +38,6 @@ use crate::supervise::talk::agent::{binary_digest, facts, storage};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
 use crate::supervise::talk::wire::Facts;
-use crate::units::some_time;
 
 /// Beyond what two trials of MPI may take, agents that hear nothing meanwhile wait so long.
 const LEFT_ALONE: Duration = Duration::from_secs(120);

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{IsTerminal, Write as _};
 use std::path::Path;
 
-use crate::course::flops_until;
+use crate::base::course::flops_until;
 
 /// What passes the standard error of its ranks on, by the names the kernel keeps: fifteen letters at most.
 const LAUNCHERS: [&str; 9] = [

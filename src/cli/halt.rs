@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::Exit;
+use crate::base::units::duration;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, HaltRequest, write_whole};
 use crate::supervise::remember::journal::Held;
 use crate::supervise::tell::status::supervised;
-use crate::units::duration;
 
 #[derive(Clone, Debug, Args)]
 pub struct HaltFlags {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::exit::{Exit, Refusal};
+use crate::base::place;
 use crate::input::same_file;
-use crate::place;
 
 /// Whether it is given, and with which FILE.
 type JsonFlag = Option<Option<PathBuf>>;

@@ -68,9 +68,9 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::base::{closed, cores};
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
-use crate::{closed, cores};
 use bench::BenchFlags;
 use exit::Exit;
 

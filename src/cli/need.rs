@@ -8,10 +8,12 @@
 use std::collections::BTreeSet;
 
 use super::protection::{STATE_BYTES, read_domains};
+use crate::base::cores;
+use crate::base::params::{MemoryCheck, TestParams};
+use crate::base::topology::Topology;
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
-use crate::cores;
 use crate::grid::ProcessGrid;
 use crate::input::Loaded;
 use crate::input::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
@@ -19,11 +21,9 @@ use crate::input::settings::{Protection, Restart};
 use crate::matrix::Shape;
 use crate::memory::huge::HUGE;
 use crate::memory::{Store, depot};
-use crate::params::{MemoryCheck, TestParams};
 use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
-use crate::topology::Topology;
 
 /// What the hosts' ranks need, by host, and the named memory of the largest rank.
 #[derive(Clone, Debug, PartialEq, Eq)]

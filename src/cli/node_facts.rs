@@ -6,10 +6,10 @@
 use std::fs;
 use std::path::Path;
 
+use crate::base::cores::{self, Given};
+use crate::base::topology::Topology;
 use crate::blas::Library;
-use crate::cores::{self, Given};
 use crate::report::machine::{Kind, Make};
-use crate::topology::Topology;
 
 /// This node with so many ranks of the job.
 pub fn here(ranks: usize) -> Kind {
@@ -180,8 +180,8 @@ fn network(root: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::topology::tests::Machine;
     use crate::memory::room::tests::tree;
-    use crate::topology::tests::Machine;
     use std::collections::BTreeSet;
 
     #[test]

@@ -17,17 +17,17 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::agreement::Ended;
 use super::exit::Exit;
+use crate::base::cores::{self, Given};
+use crate::base::params::Pinning;
+use crate::base::threads::Pool;
+use crate::base::topology::Topology;
 use crate::blas::one_library_thread_each;
 use crate::checkpoint::plan::Helpers;
 use crate::comm::{Comm, Reduce};
-use crate::cores::{self, Given};
 use crate::input::diagnostic::and_list;
 use crate::input::processors::List;
 use crate::input::settings::Protection;
-use crate::params::Pinning;
 use crate::supervise::talk::processes::kernel;
-use crate::threads::Pool;
-use crate::topology::Topology;
 
 /// The processors that a rank's threads are pinned to, in the order of the threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -498,7 +498,7 @@ pub fn helpers_told(protection: &Protection) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::tests::Machine;
+    use crate::base::topology::tests::Machine;
 
     /// Two cores of two hardware threads each: 0 and 2, 1 and 3.
     fn small() -> Topology {

@@ -14,11 +14,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::say;
+use crate::base::cores;
+use crate::base::new_thread;
+use crate::base::outcome::Power;
+use crate::base::question::ask;
 use crate::comm::{Comm, Reduce};
-use crate::cores;
-use crate::new_thread;
-use crate::outcome::Power;
-use crate::question::ask;
 
 /// Between two readings.
 const EVERY: Duration = Duration::from_secs(1);

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::exit::Exit;
+use crate::base::place;
+use crate::base::units::flops_per_second;
+use crate::base::whole;
 use crate::input::same_file;
 use crate::input::settings::beside_stdout;
-use crate::place;
 use crate::review::form::Stated;
 use crate::review::sources::Material;
 use crate::review::{page, text};
 use crate::supervise::remember::folder::Folder;
-use crate::units::flops_per_second;
-use crate::whole;
 
 #[derive(Debug, Args)]
 pub struct ReportFlags {

@@ -18,12 +18,14 @@ use super::launchers::in_path;
 use super::need;
 use super::shelved;
 use super::template::{from_any_folder, own_program};
+use crate::base::question::ask;
+use crate::base::units::{duration, whole_bytes};
+use crate::base::whole;
 use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
 use crate::input::Loaded;
 use crate::input::processors::List;
 use crate::input::settings::Restart;
-use crate::question::ask;
 use crate::storage::Sight;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::judge::life::Bonds;
@@ -42,8 +44,6 @@ use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::shell::{RemoteShell, library_path, quote, quote_all, variables};
 use crate::supervise::tell::status::Problem;
-use crate::units::{duration, whole_bytes};
-use crate::whole;
 
 /// Which nodes, and how to get onto them; shared with `skt-hpl doctor`.
 #[derive(Clone, Debug, Default, Args)]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::exit::Exit;
 use super::say;
-use crate::new_thread;
+use crate::base::new_thread;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes::{environ, is_alive, look, variable};

@@ -5,9 +5,9 @@
 //! supervised run, and removed when the test is over.
 
 use super::exit::Exit;
+use crate::base::faults::{Point, hit};
 use crate::checkpoint::protocol::Transitions;
 use crate::comm::die;
-use crate::faults::{Point, hit};
 use crate::lu::{Context, Milestone, Observer};
 use crate::memory::header::{
     BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,

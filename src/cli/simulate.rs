@@ -9,6 +9,9 @@ use serde_json::json;
 
 use super::exit::{Exit, Refusal};
 use super::json_flag;
+use crate::base::place;
+use crate::base::units::{seconds, seconds_or_none, show_seconds};
+use crate::base::whole;
 use crate::input::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
@@ -20,9 +23,6 @@ use crate::model::simulate::{
     Age, Domains, Failures, GoingOn, Placement, Scenario, Summary, System, Trace, simulate,
     summarise,
 };
-use crate::place;
-use crate::units::{seconds, seconds_or_none, show_seconds};
-use crate::whole;
 
 const WORK: &str = "The run: HPL of order N, or any work saved at even intervals";
 const PROTECTION: &str = "Protection";

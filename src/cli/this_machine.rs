@@ -5,12 +5,12 @@ use std::fs;
 use std::time::Instant;
 
 use super::node_facts::Processor;
-use crate::cores;
+use crate::base::cores;
+use crate::base::threads::Pool;
+use crate::base::topology::{Layout, Topology};
 use crate::memory::copying::Copying;
 use crate::memory::room;
 use crate::model::planner::NamedRoom;
-use crate::threads::Pool;
-use crate::topology::{Layout, Topology};
 
 /// Bytes that can be taken without swapping, a container's limit included.
 pub fn memory() -> Option<f64> {

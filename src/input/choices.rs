@@ -7,7 +7,7 @@
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
+use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
 
 /// One value of a choice.
 pub struct Named<T: 'static> {

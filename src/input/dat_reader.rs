@@ -350,8 +350,8 @@ const DEFAULTED: [(usize, &str); 15] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::{Bcast, Fact, Form, Mapping, Swap};
     use crate::input::choices::Choice;
-    use crate::params::{Bcast, Fact, Form, Mapping, Swap};
     use proptest::prelude::*;
 
     /// The content of a file in the layout the reference ships.
@@ -876,7 +876,7 @@ mod tests {
             }
             if !got.has_errors() {
                 prop_assert!(got.dat.test_count() > 0);
-                prop_assert!(got.dat.tests(crate::params::Rng::Hpl, 1).next().is_some());
+                prop_assert!(got.dat.tests(crate::base::params::Rng::Hpl, 1).next().is_some());
             }
         }
     }

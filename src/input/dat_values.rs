@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use super::choices::Choice;
 use super::dat_line::{self, Piece, Token};
 use super::diagnostic::{Diagnostic, Severity};
-use crate::params::SIZE_MOST;
+use crate::base::params::SIZE_MOST;
 
 /// What a size may be.
 pub type Within = RangeInclusive<i128>;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::Diagnostic;
-use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
 /// Where the results go (lines 3 and 4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

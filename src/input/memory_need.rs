@@ -6,10 +6,10 @@
 
 use std::convert::Infallible;
 
-use crate::bisection::last_that_holds;
+use crate::base::bisection::last_that_holds;
+use crate::base::params::TestParams;
 pub use crate::lu::need::Means;
 use crate::lu::need::Problem;
-use crate::params::TestParams;
 
 use super::hpl_dat::HplDat;
 use super::settings::Settings;
@@ -305,8 +305,8 @@ pub fn human(bytes: u128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::{Engine, Rng};
     use crate::input::hpl_dat::HplDat;
-    use crate::params::{Engine, Rng};
     use proptest::prelude::*;
 
     const GIB: u128 = 1 << 30;

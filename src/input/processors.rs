@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cores::most;
+use crate::base::cores::most;
 
 /// Some processors by the numbers that the system gives them, as people write them: `7,15` or `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,6 +19,12 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
 use super::processors::List;
+use crate::base::params::{
+    Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, Swap,
+};
+use crate::base::place;
+use crate::base::threads::THREADS_MAX;
+use crate::base::units::seconds;
 use crate::checkpoint::groups::{GROUP_DEFAULT, Groups};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
@@ -27,14 +33,8 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::memory::Store;
-use crate::params::{
-    Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, Swap,
-};
 use crate::parity::{Code, Spread};
-use crate::place;
 use crate::storage::Sight;
-use crate::threads::THREADS_MAX;
-use crate::units::seconds;
 
 /// The seed of the reference's matrix.
 pub const SEED_DEFAULT: u64 = 100;

@@ -503,10 +503,10 @@ impl File<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Engine;
+    use crate::base::params::{Bcast, Fact, Mapping, Rng};
     use crate::input::diagnostic::Severity;
     use crate::input::hpl_dat::Output;
-    use crate::params::Engine;
-    use crate::params::{Bcast, Fact, Mapping, Rng};
     use proptest::prelude::*;
 
     fn toml(text: &str) -> Layers {

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use super::room::available_bytes;
 use super::{MemoryError, Region};
-use crate::threads::Pool;
+use crate::base::threads::Pool;
 
 pub struct Copying {
     from: Region,

@@ -20,8 +20,8 @@ use super::lock::{self, Seen, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
 use super::room::{available_bytes, free_on, sysv_outlives};
 use super::sysv;
-use crate::faults::{Point, hit};
-use crate::pulse;
+use crate::base::faults::{Point, hit};
+use crate::base::pulse;
 
 /// What kind of memory outlives the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -19,8 +19,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::bus::Watched;
 use super::names::Named;
 use super::region::{LastingPage, Region};
-use crate::params::{Mapping, Rng};
-use crate::pulse;
+use crate::base::params::{Mapping, Rng};
+use crate::base::pulse;
 
 /// Where signs of life are counted now.
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);

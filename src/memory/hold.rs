@@ -174,7 +174,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::cores::left_out::left_out;
+    use crate::base::cores::left_out::left_out;
     use crate::memory::Store;
     use crate::memory::depot::tests::until_free;
     use crate::memory::header::{BEAT_AT, HEAD_BYTES};

@@ -13,11 +13,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::cores;
-use crate::new_thread;
-use crate::pulse;
-use crate::threads::Pool;
-use crate::topology::Topology;
+use crate::base::cores;
+use crate::base::new_thread;
+use crate::base::pulse;
+use crate::base::threads::Pool;
+use crate::base::topology::Topology;
 
 /// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
 pub const HUGE: usize = 2 << 20;

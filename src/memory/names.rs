@@ -13,7 +13,7 @@ use super::depot::{Depot, Part, cannot_grow, new_file, reserve, room};
 use super::huge::{self, HUGE};
 use super::region::{MemoryError, Region};
 use super::{lock, sysv};
-use crate::pulse;
+use crate::base::pulse;
 
 /// What is moved at once; whole huge pages.
 const PIECE: usize = 64 << 20;

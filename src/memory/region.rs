@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::huge;
 use super::room::available_bytes;
-use crate::threads::{Pool, Shareable};
+use crate::base::threads::{Pool, Shareable};
 
 /// Why named memory could not be had.
 #[derive(Debug, Error)]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::{Statvfs, statvfs};
 
 use super::huge;
-use crate::topology::read_list;
+use crate::base::topology::read_list;
 
 /// Bytes that can still be allocated, or `None` where the system does not say.
 pub fn available_bytes() -> Option<u64> {

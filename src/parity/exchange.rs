@@ -483,7 +483,7 @@ mod tests {
     use super::super::comm::threads::{Member, Post};
     use super::super::plan::tests::subsets;
     use super::*;
-    use crate::threads::Pool;
+    use crate::base::threads::Pool;
     use proptest::prelude::*;
     use std::sync::Arc;
 

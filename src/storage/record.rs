@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::names::Key;
 use super::{BLOCK_BYTES, FORMAT, Sight};
-use crate::params::{Mapping, Rng};
+use crate::base::params::{Mapping, Rng};
 
 /// Numbers of more than 53 bits are written as hexadecimal digits: readers of JSON round them otherwise.
 mod hex {

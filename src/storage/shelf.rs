@@ -21,7 +21,7 @@ use super::names::{self, Key, MANIFEST, OWNER, STARTS, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped};
-use crate::faults::{Point, hit};
+use crate::base::faults::{Point, hit};
 
 /// Whoever writes manifests, results and the token: faults on purpose know it by this number.
 const FIRST: usize = 0;

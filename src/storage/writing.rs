@@ -19,9 +19,9 @@ use super::BLOCK_BYTES;
 use super::names;
 use super::record::Front;
 use super::shelf::give_name;
-use crate::faults::{Point, hit};
+use crate::base::faults::{Point, hit};
+use crate::base::pulse;
 use crate::memory::Region;
-use crate::pulse;
 
 /// What one call of the kernel writes.
 const CHUNK_BYTES: usize = 8 << 20;

@@ -12,9 +12,9 @@ mod blas {
     mod packed;
     mod vector;
 }
-#[path = "../../src/cores.rs"]
-mod cores;
-#[path = "../../src/new_thread.rs"]
-mod new_thread;
-#[path = "../../src/topology.rs"]
-mod topology;
+#[path = "../../src/base/"]
+mod base {
+    pub mod cores;
+    pub mod new_thread;
+    pub mod topology;
+}

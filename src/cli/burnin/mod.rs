@@ -18,6 +18,7 @@ use super::doctor::{self, DoctorFlags};
 use super::exit::{Exit, Refusal};
 use super::json_flag;
 use super::run::{self, NodeFlags};
+use crate::base::units::{duration, some_time};
 use crate::burnin::document::{self, Document};
 use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
@@ -30,7 +31,6 @@ use crate::supervise::remember::folder::Folder;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::processes::kernel;
-use crate::units::{duration, some_time};
 use pass::Pass;
 
 const COMPARING: &str = "Comparing";
@@ -106,8 +106,8 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
 pub fn rank(extent: &Extent) -> ExitCode {
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     // Open MPI gives each of few ranks a single core: the others would never be looked at.
-    crate::cores::take_all();
-    let threads = if extent.threads == 0 { crate::cores::count() } else { extent.threads };
+    crate::base::cores::take_all();
+    let threads = if extent.threads == 0 { crate::base::cores::count() } else { extent.threads };
     let here = Here {
         machine: kernel(),
         host,

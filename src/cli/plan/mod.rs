@@ -18,9 +18,9 @@ use self::text::describe;
 use self::written::{start, write_files};
 use super::exit::Refusal;
 use super::{json_flag, this_machine};
+use crate::base::topology::Layout;
 use crate::model::fit::{best_of_each, fit};
 use crate::model::planner::{self, Measured};
-use crate::topology::Layout;
 
 pub fn run(flags: &PlanFlags) -> ExitCode {
     match answer(flags) {

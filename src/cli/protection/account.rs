@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::course::{Recorder, What};
+use crate::base::course::{Recorder, What};
+use crate::base::outcome::Protection;
 use crate::lu::unix_seconds;
-use crate::outcome::Protection;
 
 /// Room for the small state: [`Account`] as text.
 pub const STATE_BYTES: usize = 1024 + Recorder::TEXT_BYTES_MAX;
@@ -77,7 +77,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::Moment;
+    use crate::base::course::Moment;
     use proptest::prelude::*;
 
     #[test]

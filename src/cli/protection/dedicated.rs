@@ -9,6 +9,8 @@ use std::time::Instant;
 use super::Guardian;
 use super::account::Account;
 use super::guard::{Guard, Whose};
+use crate::base::params::TestParams;
+use crate::base::threads::Pool;
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Origin, Started, World};
 use crate::cli::agreement::Ended;
@@ -16,8 +18,6 @@ use crate::cli::exit::Exit;
 use crate::comm::set_phase;
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::memory::header::Doing;
-use crate::params::TestParams;
-use crate::threads::Pool;
 
 /// What those that compute tell the others before the first iteration, with the solution and at the end: all goes on ...
 pub(super) const WELL: u64 = 0;

@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
+use crate::base::whole;
 use crate::checkpoint::groups::DomainFile;
 use crate::cli::agreement::Ended;
 use crate::cli::exit::Exit;
 use crate::input::settings;
 use crate::memory::Depot;
-use crate::whole;
 
 /// Where this rank is, and where its memory will be.
 #[derive(Clone)]

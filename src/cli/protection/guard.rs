@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use super::account::Account;
 use super::{dedicated, signals};
+use crate::base::course::What;
+use crate::base::faults::{Point, hit};
+use crate::base::outcome;
+use crate::base::threads::Pool;
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::{Checkpointer, Renamed, World};
 use crate::cli::{level2, say, signs};
-use crate::course::What;
-use crate::faults::{Point, hit};
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::memory::Part;
 use crate::memory::header::Doing;
-use crate::outcome;
-use crate::threads::Pool;
 
 /// The observer: saves at boundaries, shows signs of life, stops when asked to.
 pub(super) struct Guard<'w, O> {

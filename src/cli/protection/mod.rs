@@ -20,6 +20,8 @@ mod words;
 use std::cell::{Cell, RefCell};
 
 use super::level2::Level2;
+use crate::base::outcome::Outcome;
+use crate::base::params::TestParams;
 use crate::checkpoint::placement::Lying;
 use crate::checkpoint::plan::Layout;
 use crate::checkpoint::protocol::Method;
@@ -27,8 +29,6 @@ use crate::checkpoint::{Arrival, Player};
 use crate::comm::Comm;
 use crate::input::settings;
 use crate::memory::Depot;
-use crate::outcome::Outcome;
-use crate::params::TestParams;
 use record::Finished;
 
 pub use account::STATE_BYTES;

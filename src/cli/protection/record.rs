@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::outcome::Outcome;
-use crate::params::TestParams;
+use crate::base::outcome::Outcome;
+use crate::base::params::TestParams;
 
 /// A finished test's result, as it is kept in memory.
 #[derive(Serialize, Deserialize)]
@@ -109,8 +109,8 @@ pub(super) fn sort<'r>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Rng;
     use crate::checkpoint::world::NOTHING;
-    use crate::params::Rng;
     use crate::report::test_values::{outcome, params};
 
     fn record(digest: u64, run_id: Option<&str>) -> Vec<u8> {

@@ -7,6 +7,9 @@ use super::guard::{Guard, Whose};
 use super::record::Record;
 use super::stock::told_by;
 use super::{Guardian, dedicated, words};
+use crate::base::outcome::Outcome;
+use crate::base::params::TestParams;
+use crate::base::threads::Pool;
 use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::{Checkpointer, Config, Origin, Restart as Continue, Started, Test, World};
@@ -19,11 +22,8 @@ use crate::lu::{Context, Observer, Start, solve_test, unix_seconds};
 use crate::matrix::Local;
 use crate::memory::Part;
 use crate::memory::header::{Doing, Head};
-use crate::outcome::Outcome;
-use crate::params::TestParams;
 use crate::supervise::start::in_place::{self, ANEW};
 use crate::supervise::start::launcher::own_run_id;
-use crate::threads::Pool;
 
 impl Guardian<'_> {
     /// Takes this position's memory in a test, and gets it back where there is something to go on from. All of the `world`

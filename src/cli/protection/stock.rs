@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use super::record::{self, Kept, rounds_otherwise};
 use super::{Ground, Guardian, signals};
+use crate::base::faults::{Point, hit};
+use crate::base::params::TestParams;
 use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Arrival, StartError, World, new_run};
@@ -18,11 +20,9 @@ use crate::cli::level2::{self, Level2};
 use crate::cli::nonstop::Story;
 use crate::cli::say;
 use crate::comm::Comm;
-use crate::faults::{Point, hit};
 use crate::input::settings::{self, Restart};
 use crate::lu::unix_seconds;
 use crate::memory::{MemoryError, bus};
-use crate::params::TestParams;
 use crate::storage::choice::{Known, Stock};
 use crate::supervise::start::launcher::{own_incarnation, own_run_id};
 

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::params::TestParams;
 use crate::grid::ProcessGrid;
 use crate::lu::{Exchange, From, Past, Progress, Renewal, SUMS_EVER, Seat};
-use crate::params::TestParams;
 
 /// What a rank has of a test, as it tells the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -248,9 +248,9 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Rng;
     use crate::input::hpl_dat::HplDat;
     use crate::lu::DEPTH_IN_STEPS;
-    use crate::params::Rng;
 
     const P: usize = 2;
     const Q: usize = 2;

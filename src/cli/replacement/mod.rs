@@ -15,13 +15,13 @@ use nix::sys::signal::{Signal, raise};
 use super::nonstop::Story;
 use super::say;
 use super::signs::{self, Signs};
+use crate::base::course::{Recorder, What};
+use crate::base::faults::{Point, hit};
+use crate::base::outcome::{Checksums, Outcome, Replaced};
+use crate::base::threads::Pool;
 use crate::comm::Reduce;
-use crate::course::{Recorder, What};
-use crate::faults::{Point, hit};
 use crate::lu::{Context, Exchange, Milestone, Observer, Past, Seat, Standing, unix_seconds};
-use crate::outcome::{Checksums, Outcome, Replaced};
 use crate::supervise::start::in_place::{self, ANEW, Notice};
-use crate::threads::Pool;
 
 pub use cast::{Cast, Status, cast, listed};
 

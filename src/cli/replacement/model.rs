@@ -12,9 +12,9 @@
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::cast::{Status, cast};
+use crate::base::params::{Rng, TestParams};
 use crate::input::hpl_dat::HplDat;
 use crate::lu::{Exchange, Past, Progress, Renewal};
-use crate::params::{Rng, TestParams};
 
 const MOST_RANKS: usize = 6;
 const MOST_BLOCKS: usize = 3;

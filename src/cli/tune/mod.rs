@@ -23,13 +23,13 @@ use super::launchers::usual_words;
 use super::passing::Passing;
 use super::template::own_program;
 use super::this_machine;
-use crate::cores;
+use crate::base::cores;
+use crate::base::topology::Topology;
+use crate::base::units::{seconds, show_seconds};
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
-use crate::topology::Topology;
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::search;
 use crate::tune::space::{Domain, USUAL_NBS, layouts};
-use crate::units::{seconds, show_seconds};
 
 /// Durations are written `90s`, `20min`, `2h`.
 #[derive(Debug, Args)]

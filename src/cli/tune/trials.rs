@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use crate::base::params::{Engine, Halves, Pinning, TestParams};
+use crate::base::threads::Pool;
 use crate::blas::{self, preflight, set_library_threads};
 use crate::cli::agreement::{self, Ended, Proposal};
 use crate::cli::contest;
@@ -16,8 +18,6 @@ use crate::cli::pins;
 use crate::cli::say;
 use crate::comm::{Comm, World, set_phase};
 use crate::lu::{Context, time_stretches};
-use crate::params::{Engine, Halves, Pinning, TestParams};
-use crate::threads::Pool;
 
 /// Times stretches of factorisations, for `skt-hpl tune`
 #[derive(Debug, Args)]

@@ -127,7 +127,7 @@ fn look_for_room() -> Result<(), NoThread> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cores::left_out::left_out;
+    use crate::base::cores::left_out::left_out;
     use std::process::Command;
 
     /// Whatever room there is, threads that do not fit are refused and nothing panics: a process for each of some limits.
@@ -138,7 +138,7 @@ mod tests {
             // Not always a whole number of stacks.
             let limit = megabytes * 1024 + megabytes % 13 * 4;
             let script = format!("ulimit -v {limit}; exec \"$0\" \"$@\"");
-            let child = "new_thread::tests::a_process_starts_threads_until_there_is_no_room";
+            let child = "base::new_thread::tests::a_process_starts_threads_until_there_is_no_room";
             let mut limited = Command::new("sh");
             limited.args(["-c", &script]).arg(&own);
             let ran =
@@ -178,7 +178,7 @@ mod tests {
         if !may_be_used_up(most) {
             return left_out(&format!("{most} mappings (vm.max_map_count) are too many to use up"));
         }
-        let child = "new_thread::tests::a_process_starts_threads_until_its_mappings_are_used_up";
+        let child = "base::new_thread::tests::a_process_starts_threads_until_its_mappings_are_used_up";
         for left in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 34, 35, 36, 37, 38, 150] {
             let mut own = Command::new(std::env::current_exe().unwrap());
             own.args(["--exact", child, "--ignored", "--nocapture"]);

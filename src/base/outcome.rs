@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::course::Course;
+use crate::base::course::Course;
 
 /// JSON knows no NaN and no infinity and writes both as null: read null back as NaN.
 fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {

@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::new_thread;
+use crate::base::new_thread;
 
 /// How it ended and what it printed, which must fit a pipe. [`io::ErrorKind::TimedOut`]: it took longer than `limit` and was
 /// killed.

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::bell::Bell;
-use crate::cores;
-use crate::new_thread;
-use crate::pulse;
+use crate::base::bell::Bell;
+use crate::base::cores;
+use crate::base::new_thread;
+use crate::base::pulse;
 
 /// How long a worker without tasks looks for some before it sleeps. Long against the gaps within
 /// an iteration, short against anything a person would notice as load.
@@ -652,7 +652,7 @@ mod tests {
 
     #[test]
     fn threads_that_are_pinned_keep_to_their_processors_and_the_first_is_let_go() {
-        use crate::cores::tests::{alone, own};
+        use crate::base::cores::tests::{alone, own};
         use std::collections::BTreeSet;
         let _alone = alone();
         let all: Vec<usize> = cores::bound_to().iter().copied().collect();

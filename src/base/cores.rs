@@ -8,11 +8,11 @@ use std::sync::{Mutex, OnceLock};
 use nix::libc;
 use nix::unistd::Pid;
 
-use crate::new_thread;
-use crate::topology::Topology;
+use crate::base::new_thread;
+use crate::base::topology::Topology;
 
 #[cfg(test)]
-#[path = "../tests/mpi/left_out.rs"]
+#[path = "../../tests/mpi/left_out.rs"]
 pub mod left_out;
 
 /// Processors that may be used, and how many processors' time: a container may have less of that.

@@ -1,0 +1,19 @@
+//! The ground of the house: modules that every folder may use and that use no folder.
+
+pub mod bell;
+pub mod bisection;
+pub mod closed;
+pub mod cores;
+pub mod course;
+pub mod faults;
+pub mod new_thread;
+pub mod outcome;
+pub mod params;
+pub mod place;
+pub mod pulse;
+pub mod question;
+pub mod statistics;
+pub mod threads;
+pub mod topology;
+pub mod units;
+pub mod whole;

@@ -5,6 +5,7 @@
 // The BLAS is found by the linker through this crate; nothing calls it by name.
 extern crate blas_src as _;
 
+#[macro_use]
 pub mod base;
 #[cfg(test)]
 mod denied;
@@ -28,5 +29,8 @@ pub mod supervise;
 pub mod review;
 pub mod tune;
 
-pub mod cli;
 pub mod input;
+
+pub mod driver;
+
+pub mod cli;

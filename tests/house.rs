@@ -77,7 +77,7 @@ fn imports_are_as_drawn_and_run_downward() {
         for import in &built[folder] {
             assert!(below.contains(import), "{folder} imports {import}, which is not below it");
         }
-        // The driver's row says "everything below".
+        // The row of the command line says "everything below".
         if folder != "cli" {
             assert_eq!(imports, &built[folder], "what {folder} imports");
         }
@@ -245,7 +245,7 @@ fn nothing_is_printed_by_what_panics_when_it_cannot() {
     for path in &sources {
         let source = fs::read_to_string(path).unwrap();
         // A file that is all tests begins by nothing that would say so: its folder's does.
-        if path.ends_with("cli/replacement/model.rs") {
+        if path.ends_with("driver/replacement/model.rs") {
             continue;
         }
         let built = tests.split(&source).next().unwrap();
@@ -254,7 +254,7 @@ fn nothing_is_printed_by_what_panics_when_it_cannot() {
             lines.filter(|(_, l)| !l.trim_start().starts_with("//") && printed.is_match(l));
         found.extend(prints.map(|(at, _)| format!("{}:{}", path.display(), at + 1)));
     }
-    assert!(found.is_empty(), "tell!, show! or print of src/cli/mod.rs: {}", found.join(" "));
+    assert!(found.is_empty(), "tell!, show! or print of src/base/terminal.rs: {}", found.join(" "));
 }
 
 /// A benchmark has a `main` in the place of a test harness: tests in its files run only where another program has them.

@@ -1,10 +1,14 @@
 //! The ground of the house: modules that every folder may use and that use no folder.
 
+#[macro_use]
+pub mod terminal;
+
 pub mod bell;
 pub mod bisection;
 pub mod closed;
 pub mod cores;
 pub mod course;
+pub mod exit;
 pub mod faults;
 pub mod new_thread;
 pub mod outcome;

@@ -24,7 +24,8 @@ pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
 
 /// Removes what this node has of positions that are not `here`, unless it is `of_use`: copies from before their place was taken
 /// elsewhere, or of another run or test, or that hold nothing. Nobody will believe them, and whoever takes a position here needs
-/// their room, which `cli` has counted as free. Where a process is at work there, or results of finished tests lie, these stay.
+/// their room, which `driver` has counted as free. Where a process is at work there, or results of finished tests lie, these
+/// stay.
 pub(super) fn make_way(depot: &Depot, here: &[usize], of_use: impl Fn(&Header) -> bool) {
     for position in depot.positions().into_iter().map(|position| position as usize) {
         if here.contains(&position) {

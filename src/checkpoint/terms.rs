@@ -1,6 +1,6 @@
 //! On what terms a test begins, and what it begins with: what [`Checkpointer::start`] is given and gives, as plain values.
 //!
-//! `cli` fills them in; `identity` says which of them memory must agree with.
+//! `driver` fills them in; `identity` says which of them memory must agree with.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

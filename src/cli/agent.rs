@@ -7,8 +7,8 @@ use clap::Args;
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::burnin;
-use super::exit::Exit;
 use super::shelved;
+use crate::base::exit::Exit;
 use crate::blas;
 use crate::burnin::probe::Extent;
 use crate::supervise::start::trial::{self, Place, Said};
@@ -100,7 +100,7 @@ fn trial_start() -> ExitCode {
     use mpi::traits::{Communicator, CommunicatorCollectives};
     let facts = agent::facts(&Asked::default());
     // Pipes hold text back; a process that hangs in MPI must have spoken before.
-    super::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
+    crate::base::terminal::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
     let Some(universe) = mpi::initialize() else {
         tell!("MPI does not start");
         return Exit::Environment.into();
@@ -113,7 +113,7 @@ fn trial_start() -> ExitCode {
         return Exit::Environment.into();
     }
     let joined = Said::Joined { size: sum as usize, place: Place::of(&facts) };
-    super::print(trial::line(&joined).as_bytes());
+    crate::base::terminal::print(trial::line(&joined).as_bytes());
     // Nobody ends before all have heard the sum: launchers end the rest with the first.
     world.barrier();
     ExitCode::SUCCESS

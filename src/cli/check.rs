@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit::Exit;
+use crate::base::exit::Exit;
 use crate::input::choices::Choice;
 use crate::input::dat_reader::{self, Given};
 use crate::input::diagnostic::{Diagnostic, Severity};
@@ -47,7 +47,7 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
         0 => "no fault found".to_owned(),
         _ => format!("usable, with {warnings} warning(s)"),
     };
-    super::print(format!("{explanation}\n{name}: {verdict}\n").as_bytes())
+    crate::base::terminal::print(format!("{explanation}\n{name}: {verdict}\n").as_bytes())
 }
 
 fn is_toml(path: &Path) -> bool {

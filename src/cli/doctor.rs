@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::exit::{Exit, Refusal};
-use super::need::{self, Needs};
 use super::run::{self, NodeFlags, Plan};
 use super::shelved;
 use super::template::own_program;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::units::some_time;
 use crate::blas::arithmetic::Rules;
 use crate::checkpoint::plan::Helpers;
+use crate::driver::need::{self, Needs};
 use crate::input::memory_need::human;
 use crate::input::settings::Settings;
 use crate::memory::depot::Depot;
@@ -68,7 +68,7 @@ pub struct DoctorFlags {
 
 pub fn run(flags: &DoctorFlags) -> ExitCode {
     match examine(flags) {
-        Ok(0) => super::print(b"no problem found\n"),
+        Ok(0) => crate::base::terminal::print(b"no problem found\n"),
         Ok(problems) => {
             show!("{problems} problem(s) found");
             Exit::Environment.into()

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::Exit;
-use super::{say, shelved};
+use super::shelved;
+use crate::base::exit::Exit;
+use crate::base::terminal::say;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::protocol::Method;
 use crate::input::job_name::job_name;
@@ -254,7 +255,7 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
             }
         }
     }
-    super::print(text.as_bytes())
+    crate::base::terminal::print(text.as_bytes())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::exit::{Exit, Refusal};
+use crate::base::exit::{Exit, Refusal};
 use crate::base::place;
 use crate::input::same_file;
 
@@ -86,7 +86,7 @@ pub fn answer(
     let text = text();
     if let Err(error) = place::put(file, whole.as_bytes()) {
         // The words are none the worse for it.
-        super::print(text.as_bytes());
+        crate::base::terminal::print(text.as_bytes());
         return Err(cannot(file, &error));
     }
     Ok(text)

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::exit::{Exit, Refusal};
 use super::json_flag;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::place;
 use crate::base::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
@@ -296,7 +296,7 @@ pub fn run(flags: &ModelFlags) -> ExitCode {
         }
         let _ = writeln!(text, "\nDrawn: {}", file.display());
     }
-    super::print(text.as_bytes())
+    crate::base::terminal::print(text.as_bytes())
 }
 
 type Answer = (String, Option<Figure>);

@@ -12,18 +12,18 @@ use std::time::Duration;
 use clap::error::ContextKind;
 use clap::{Args, Command, FromArgMatches};
 
-use super::bench::{self, BenchFlags};
-use super::exit::{Exit, Refusal};
 use super::launchers::in_path;
-use super::need;
 use super::shelved;
 use super::template::{from_any_folder, own_program};
+use crate::base::exit::{Exit, Refusal};
 use crate::base::question::ask;
 use crate::base::units::{duration, whole_bytes};
 use crate::base::whole;
 use crate::blas::Library;
 use crate::blas::arithmetic::Rules;
+use crate::driver::need;
 use crate::input::Loaded;
+use crate::input::flags::{self, BenchFlags};
 use crate::input::processors::List;
 use crate::input::settings::Restart;
 use crate::storage::Sight;
@@ -363,8 +363,8 @@ pub(super) fn plan_for(arguments: &[OsString], own: Command) -> Result<Plan, Ref
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
     let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
-    bench::told_sources(&flags).iter().for_each(super::say);
-    let loaded = bench::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
+    flags::told_sources(&flags).iter().for_each(crate::base::terminal::say);
+    let loaded = flags::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
     let tests: Vec<_> = loaded.largest_tests().collect();
     let ranks = tests.iter().map(|t| loaded.settings.ranks(t.p, t.q)).max().unwrap_or(1)
         + loaded.settings.spare_ranks;

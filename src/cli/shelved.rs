@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::level2::words as of_epoch;
+use crate::driver::level2::words as of_epoch;
 use crate::input::memory_need::human;
 use crate::input::settings::{Level2, Protection};
 use crate::lu::unix_seconds;

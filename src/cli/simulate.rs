@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args};
 use serde_json::json;
 
-use super::exit::{Exit, Refusal};
 use super::json_flag;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::place;
 use crate::base::units::{seconds, seconds_or_none, show_seconds};
 use crate::base::whole;
@@ -205,7 +205,7 @@ fn age(text: &str) -> Result<Age, String> {
 
 pub fn run(flags: &SimulateFlags) -> ExitCode {
     match answer(flags) {
-        Ok(text) => super::print(text.as_bytes()),
+        Ok(text) => crate::base::terminal::print(text.as_bytes()),
         Err(Refusal(exit, why)) => {
             tell!("skt-hpl simulate: {why}");
             exit.into()

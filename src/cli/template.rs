@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::exit::{Exit, Refusal};
+use crate::base::exit::{Exit, Refusal};
 use crate::base::params::TestParams;
 use crate::input::sources::variables_of_own_runs;
 use crate::model::hpl_dat;
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
-    use crate::cli::bench::{BenchFlags, load};
+    use crate::input::flags::{BenchFlags, load};
 
     #[test]
     fn a_test_of_ours_is_read_as_it_is_said() {

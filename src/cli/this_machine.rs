@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use super::node_facts::Processor;
 use crate::base::cores;
 use crate::base::threads::Pool;
 use crate::base::topology::{Layout, Topology};
+use crate::driver::node_facts::Processor;
 use crate::memory::copying::Copying;
 use crate::memory::room;
 use crate::model::planner::NamedRoom;

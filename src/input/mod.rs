@@ -1,7 +1,7 @@
 //! Text in, checked values or pointed diagnostics out.
 //!
 //! HPL.dat says what to test; `skt.toml`, `SKT_*` variables and flags change that, each over the one
-//! before. [`load`] is the door: `cli` calls it on rank 0 and sends the result, plain values all
+//! before. [`load`] is the door: `driver` calls it on rank 0 and sends the result, plain values all
 //! through, to the others. Nothing here prints, allocates a matrix or talks to MPI, so a bad file is
 //! told about before anything costly begins.
 
@@ -11,6 +11,7 @@ pub mod dat_reader;
 mod dat_shape;
 mod dat_values;
 pub mod diagnostic;
+pub mod flags;
 pub mod hpl_dat;
 pub mod job_name;
 pub mod memory_need;

@@ -23,7 +23,7 @@ pub const ENV_PREFIX: &str = "SKT_";
 /// a supervisor to its ranks) and never settings.
 pub const ENV_INTERNAL_PREFIX: &str = "SKT_INTERNAL_";
 
-/// The variable that names the file of settings; read by `cli`, as the flag `--config` is.
+/// The variable that names the file of settings; read by `flags`, as the flag `--config` is.
 pub const ENV_CONFIG: &str = "SKT_CONFIG";
 
 /// The table of `skt.toml` in which settings of protection may stand; `every` in it is the setting of

@@ -1,7 +1,7 @@
 //! What a factorisation tells whoever looks on, and what it asks.
 //!
-//! The pipeline calls an [`Observer`] at every step; `cli` has one for each way to run a test. So nothing here needs to know of
-//! checkpoints, agents or tables.
+//! The pipeline calls an [`Observer`] at every step; `driver` has one for each way to run a test. So nothing here needs to know
+//! of checkpoints, agents or tables.
 
 use crate::base::threads::Pool;
 

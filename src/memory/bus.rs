@@ -2,7 +2,7 @@
 //!
 //! Touching it is a SIGBUS. The program cannot go on without it, and must not trust that memory at its next start: the
 //! handler says where it struck, marks the position's head (`header`), and ends the process. The next start
-//! counts the position as lost and rebuilds it from its group in new memory. Installed by `cli::protection`; the stretches
+//! counts the position as lost and rebuilds it from its group in new memory. Installed by `driver::protection`; the stretches
 //! are told by `checkpoint::holding`. In the handler nothing is done but atomic loads and stores, write and _exit.
 
 use std::ptr::null_mut;

@@ -3,7 +3,7 @@
 //! The head's lock is that claim. It is taken before anything is looked at, stays on one file while the memory is
 //! opened, made anew or given up, and names are removed only under it; so two runs that begin at the same moment under
 //! one name cannot remove or replace each other's memory. Taken by `checkpoint` at the start of a test, by
-//! `cli::signs` for the progress of an unprotected one, and by `clean`.
+//! `driver::signs` for the progress of an unprotected one, and by `clean`.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::doctor::{self, DoctorFlags};
-use super::exit::{Exit, Refusal};
 use super::json_flag;
 use super::run::{self, NodeFlags};
+use crate::base::exit::{Exit, Refusal};
 use crate::base::units::{duration, some_time};
 use crate::burnin::document::{self, Document};
 use crate::burnin::probe::{self, Extent};
@@ -96,7 +96,7 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
     match burn_in(flags) {
         Ok(exit) => exit.into(),
         Err(Refusal(exit, why)) => {
-            super::say(format_args!("burnin: {why}"));
+            crate::base::terminal::say(format_args!("burnin: {why}"));
             exit.into()
         }
     }
@@ -236,7 +236,7 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         String::new()
     });
     text += &document.text();
-    Ok(super::print_then(text.as_bytes(), found))
+    Ok(crate::base::terminal::print_then(text.as_bytes(), found))
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::{BurninFlags, INTERRUPTED};
+use crate::base::exit::{Exit, Refusal};
 use crate::base::units::show_seconds;
 use crate::burnin::probe::Extent;
 use crate::burnin::rounds::rounds as all_rounds;
 use crate::burnin::samples::{self, Here, Listener, Said, Sweep};
 use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_least, sweeps_wanted};
 use crate::burnin::words;
-use crate::cli::exit::{Exit, Refusal};
 use crate::cli::template::own_program;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::unix_ms;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::base::cores;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::topology::{Layout, Topology};
 use crate::base::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::cli::exit::{Exit, Refusal};
 use crate::cli::this_machine;
 use crate::input::settings;
 use crate::model::memory::{Method, Scope};

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::PlanFlags;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::params::TestParams;
 use crate::base::units::show_seconds;
 use crate::base::whole;
-use crate::cli::exit::{Exit, Refusal};
 use crate::cli::launchers::usual_words;
 use crate::cli::template;
 use crate::cli::under_way::{Next, PATIENCE, UnderWay};

@@ -8,15 +8,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use crate::base::exit::Exit;
 use crate::base::params::{Engine, Halves, Pinning, TestParams};
+use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::blas::{self, preflight, set_library_threads};
-use crate::cli::agreement::{self, Ended, Proposal};
-use crate::cli::contest;
-use crate::cli::exit::Exit;
-use crate::cli::pins;
-use crate::cli::say;
 use crate::comm::{Comm, World, set_phase};
+use crate::driver::agreement::{self, Ended, Proposal};
+use crate::driver::contest;
+use crate::driver::pins;
 use crate::lu::{Context, time_stretches};
 
 /// Times stretches of factorisations, for `skt-hpl tune`

@@ -16,8 +16,8 @@ use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::agreement::Ended;
-use super::exit::Exit;
 use crate::base::cores::{self, Given};
+use crate::base::exit::Exit;
 use crate::base::params::Pinning;
 use crate::base::threads::Pool;
 use crate::base::topology::Topology;

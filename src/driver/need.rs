@@ -202,7 +202,7 @@ fn leading_dimension(test: &TestParams, position: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::{BenchFlags, load};
+    use crate::input::flags::{BenchFlags, load};
     use clap::{Command, FromArgMatches};
 
     fn loaded(words: &str) -> Loaded {

@@ -9,13 +9,13 @@ use std::time::Instant;
 use super::Guardian;
 use super::account::Account;
 use super::guard::{Guard, Whose};
+use crate::base::exit::Exit;
 use crate::base::params::TestParams;
 use crate::base::threads::Pool;
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Origin, Started, World};
-use crate::cli::agreement::Ended;
-use crate::cli::exit::Exit;
 use crate::comm::set_phase;
+use crate::driver::agreement::Ended;
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::memory::header::Doing;
 

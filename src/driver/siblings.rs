@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::exit::Exit;
-use super::say;
+use crate::base::exit::Exit;
 use crate::base::new_thread;
+use crate::base::terminal::say;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes::{environ, is_alive, look, variable};

@@ -4,7 +4,7 @@
 //! process, and a hung rank would look like one that waits: so a head alone is made, under the name of the
 //! supervised run, and removed when the test is over.
 
-use super::exit::Exit;
+use crate::base::exit::Exit;
 use crate::base::faults::{Point, hit};
 use crate::checkpoint::protocol::Transitions;
 use crate::comm::die;

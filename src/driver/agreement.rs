@@ -10,8 +10,8 @@
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::exit::Exit;
 use super::pins::Extent;
+use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::base::params::{self, TestParams};
 use crate::blas::Engine;

@@ -61,7 +61,7 @@ fn under(root: &Path, share: Option<Given>) -> Kind {
 
 /// What `/proc/cpuinfo` says.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Processor {
+pub struct Processor {
     pub name: String,
     pub flops_per_cycle: Option<u64>,
     pub clocks_mhz: Vec<u64>,

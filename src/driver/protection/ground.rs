@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
+use crate::base::exit::Exit;
 use crate::base::whole;
 use crate::checkpoint::groups::DomainFile;
-use crate::cli::agreement::Ended;
-use crate::cli::exit::Exit;
+use crate::driver::agreement::Ended;
 use crate::input::settings;
 use crate::memory::Depot;
 

@@ -66,12 +66,6 @@ impl Exit {
 #[derive(Debug)]
 pub struct Refusal(pub Exit, pub String);
 
-impl From<crate::model::ModelError> for Refusal {
-    fn from(error: crate::model::ModelError) -> Self {
-        Refusal(Exit::BadInput, error.to_string())
-    }
-}
-
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit.code())

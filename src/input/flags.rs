@@ -1,11 +1,9 @@
-//! The benchmark's entry: flags and files in, an exit status out.
+//! The flags of the benchmark; the tests and settings that they ask for.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 
-use super::benchmark;
 use crate::input::diagnostic::{Diagnostic, Diagnostics};
 use crate::input::settings::Overrides;
 use crate::input::{self, Loaded, sources};
@@ -55,8 +53,4 @@ pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
 pub fn told_sources(flags: &BenchFlags) -> Vec<String> {
     let variables = std::env::vars_os().collect();
     input::told_sources(&flags.overrides(), flags.config.as_deref(), variables)
-}
-
-pub fn run(flags: BenchFlags) -> ExitCode {
-    benchmark::run(&flags).into()
 }

@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::agreement::{Ended, unanimous};
-use super::exit::Exit;
-use super::say;
+use crate::base::exit::Exit;
 use crate::base::outcome;
+use crate::base::terminal::say;
 use crate::checkpoint::level2::{Storage, patiently_for};
 use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;

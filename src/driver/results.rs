@@ -11,13 +11,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use super::agreement::{Common, Ended, Engines};
-use super::exit::Exit;
 use super::replacement::listed;
-use super::say;
 use crate::base::closed;
+use crate::base::exit::Exit;
 use crate::base::outcome::{Outcome, Times};
 use crate::base::params::TestParams;
 use crate::base::place;
+use crate::base::terminal::say;
 use crate::blas::Library;
 use crate::comm::World;
 use crate::input::Loaded;

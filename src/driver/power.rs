@@ -13,11 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::say;
 use crate::base::cores;
 use crate::base::new_thread;
 use crate::base::outcome::Power;
 use crate::base::question::ask;
+use crate::base::terminal::say;
 use crate::comm::{Comm, Reduce};
 
 /// Between two readings.

@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::Ended;
-use super::exit::Exit;
 use super::replacement::Status;
+use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::checkpoint::Player;
 use crate::comm::{Comm, Lost, World};

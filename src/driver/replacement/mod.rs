@@ -13,11 +13,11 @@ use std::ops::Range;
 use nix::sys::signal::{Signal, raise};
 
 use super::nonstop::Story;
-use super::say;
 use super::signs::{self, Signs};
 use crate::base::course::{Recorder, What};
 use crate::base::faults::{Point, hit};
 use crate::base::outcome::{Checksums, Outcome, Replaced};
+use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::lu::{Context, Exchange, Milestone, Observer, Past, Seat, Standing, unix_seconds};

@@ -11,9 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Common, Ended, Proposal};
-use super::bench::{self, BenchFlags};
 use super::contest;
-use super::exit::Exit;
 use super::glance::{self, Glance};
 use super::launcher_rank;
 use super::machine;
@@ -24,14 +22,15 @@ use super::power::{self, Measured, Meter};
 use super::protection::{self, Ground, Guardian};
 use super::replacement::{self, Cast, Held};
 use super::results::{About, Counted, Reports};
-use super::say;
 use super::siblings::Siblings;
 use super::signs::Signs;
 use crate::base::cores;
 use crate::base::course::Recorder;
+use crate::base::exit::Exit;
 use crate::base::faults::{self, Point, hit};
 use crate::base::outcome::Outcome;
 use crate::base::params::{MemoryCheck, TestParams};
+use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::blas::{self, Library, preflight, set_library_threads};
 use crate::checkpoint::groups::Groups;
@@ -40,6 +39,7 @@ use crate::checkpoint::plan::{Helpers, Layout};
 use crate::checkpoint::process;
 use crate::comm::{Comm, Reduce, World, set_phase};
 use crate::input::Loaded;
+use crate::input::flags::{self, BenchFlags};
 use crate::input::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::input::settings;
 use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
@@ -52,7 +52,7 @@ use crate::supervise::start::launcher::own_run_id;
 /// Runs the benchmark as the flags and files say.
 pub fn run(flags: &BenchFlags) -> Exit {
     // Faults in the settings are told further down, by rank 0 alone.
-    let settings = bench::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    let settings = flags::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
     if own_run_id().is_some() && settings.saves() {
         // MPI starts as late as the last of many ranks: who is told to stop meanwhile must not die of it.
         protection::obey_signals();
@@ -79,9 +79,9 @@ pub fn run(flags: &BenchFlags) -> Exit {
     // Before anything is refused: who is refused should know whose settings these are. A supervisor has told it already, and
     // gives its ranks variables that nobody has set.
     if world.comm().rank() == 0 && own_run_id().is_none() {
-        bench::told_sources(flags).iter().for_each(say);
+        flags::told_sources(flags).iter().for_each(say);
     }
-    let loaded = match share(world.comm(), || bench::load(flags).map_err(|e| e.to_string())) {
+    let loaded = match share(world.comm(), || flags::load(flags).map_err(|e| e.to_string())) {
         Ok(loaded) => loaded,
         Err(why) => return refuse(&world, Exit::BadInput, &why, true),
     };

@@ -1,9 +1,9 @@
 //! What is said of a protected test: why it cannot begin, what it goes on from, how it was stopped. Pure.
 
+use crate::base::exit::Exit;
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::{Restored, StartError};
-use crate::cli::agreement::Ended;
-use crate::cli::exit::Exit;
+use crate::driver::agreement::Ended;
 use crate::input::settings;
 use crate::storage::Sight;
 

@@ -10,12 +10,12 @@ pub mod base;
 #[cfg(test)]
 mod denied;
 
-pub mod blas;
 pub mod comm;
 pub mod grid;
+pub mod kernels;
 pub mod matrix;
-pub mod memory;
 pub mod parity;
+pub mod shm;
 pub mod storage;
 
 pub mod lu;
@@ -29,7 +29,7 @@ pub mod supervise;
 pub mod review;
 pub mod tune;
 
-pub mod input;
+pub mod config;
 
 pub mod driver;
 

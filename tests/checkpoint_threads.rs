@@ -21,10 +21,10 @@ use skt_hpl::checkpoint::world::threads::ThreadWorld;
 use skt_hpl::checkpoint::{
     Arrival, Checkpointer, Config, Origin, Restart, StartError, Test, World,
 };
-use skt_hpl::memory::header::{Head, HeaderFault};
-use skt_hpl::memory::{Depot, Part, Store};
 use skt_hpl::parity::Code;
 use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
+use skt_hpl::shm::header::{Head, HeaderFault};
+use skt_hpl::shm::{Depot, Part, Store};
 
 #[derive(Clone)]
 struct Job {

@@ -92,18 +92,18 @@ fn the_kernels_by_themselves_have_all_they_import() {
     let declared = Regex::new(r"(?m)^\s*(?:pub )?mod (\w+)( \{|;)").unwrap();
     let modules: BTreeSet<&str> =
         declared.captures_iter(&room).map(|found| found.get(1).unwrap().as_str()).collect();
-    assert!(modules.contains("blas") && modules.contains("kernels"), "{modules:?}");
+    assert!(modules.contains("kernels") && modules.contains("micro"), "{modules:?}");
     let mut sources = Vec::new();
     for name in &modules {
-        for place in [format!("src/base/{name}.rs"), format!("src/blas/{name}.rs")] {
+        for place in [format!("src/base/{name}.rs"), format!("src/kernels/{name}.rs")] {
             sources.extend(fs::read_to_string(place));
         }
-        // `blas` itself is not taken whole.
-        if *name != "blas" {
-            walk(&Path::new("src/blas").join(name), &mut sources);
+        // `kernels` itself is not taken whole.
+        if *name != "kernels" {
+            walk(&Path::new("src/kernels").join(name), &mut sources);
         }
     }
-    let import = Regex::new(r"crate::(?:base::|blas::)?(\w+)").unwrap();
+    let import = Regex::new(r"crate::(?:base::|kernels::)?(\w+)").unwrap();
     let imported: BTreeSet<&str> = sources
         .iter()
         .flat_map(|text| import.captures_iter(text).map(|found| found.get(1).unwrap().as_str()))
@@ -121,7 +121,7 @@ fn settings() -> String {
          flags and variables, `[128, 192]` in the file. There, keys of the last section may also stand in a table `[checkpoint]`, in\n\
          which `checkpoint` may be called `every`. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
     );
-    let keys = skt_hpl::input::sources::Layers::new();
+    let keys = skt_hpl::config::sources::Layers::new();
     let command = skt_hpl::cli::command();
     let mut sections: Vec<(&str, String)> = Vec::new();
     // Those of clap's own tell of the others.
@@ -203,7 +203,7 @@ fn the_example_of_settings_names_all_their_words() {
             .extend(words.iter().filter(|word| !named(word)).map(|word| format!("{key}: {word}")));
     }
     assert_eq!(lacking, Vec::<String>::new(), "hpl-configs/skt.toml does not name these");
-    let keys = skt_hpl::input::sources::Layers::new();
+    let keys = skt_hpl::config::sources::Layers::new();
     let absent: Vec<&String> = keys.keys().iter().filter(|key| !found.contains(key)).collect();
     assert_eq!(absent, Vec::<&String>::new(), "hpl-configs/skt.toml has no example of these");
 }

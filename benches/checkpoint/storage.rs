@@ -8,7 +8,7 @@ use skt_hpl::checkpoint::level2::Storage;
 use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::Helpers;
 use skt_hpl::checkpoint::when::Interval;
-use skt_hpl::memory::Part;
+use skt_hpl::shm::Part;
 use skt_hpl::storage::choice::Stock;
 use skt_hpl::storage::writing::Flow;
 use skt_hpl::storage::{About, Shelf, Sight};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::json;
-use skt_hpl::blas::{Engine, Loaded};
-use skt_hpl::memory::room;
+use skt_hpl::kernels::{Engine, Loaded};
+use skt_hpl::shm::room;
 
 use crate::cases::{Case, Flags};
 use crate::job::{self, Launcher, Who};

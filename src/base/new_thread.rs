@@ -178,7 +178,8 @@ mod tests {
         if !may_be_used_up(most) {
             return left_out(&format!("{most} mappings (vm.max_map_count) are too many to use up"));
         }
-        let child = "base::new_thread::tests::a_process_starts_threads_until_its_mappings_are_used_up";
+        let child =
+            "base::new_thread::tests::a_process_starts_threads_until_its_mappings_are_used_up";
         for left in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 34, 35, 36, 37, 38, 150] {
             let mut own = Command::new(std::env::current_exe().unwrap());
             own.args(["--exact", child, "--ignored", "--nocapture"]);

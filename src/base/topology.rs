@@ -1,6 +1,6 @@
 //! How the processors of a machine lie: sockets, memories, caches, cores and their hardware threads, as its kernel tells it.
 //!
-//! The one reading of it: `cores` counts by it and pins threads, `blas` cuts by its caches, the description of a node
+//! The one reading of it: `cores` counts by it and pins threads, `kernels` cuts by its caches, the description of a node
 //! counts by it, and how many ranks suit a node follows from it ([`Topology::layout`]). Tests read small trees of files.
 
 use std::collections::{BTreeMap, BTreeSet};

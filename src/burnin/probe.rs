@@ -19,9 +19,9 @@ use super::verdict::WHOLE_EVERY;
 use crate::base::new_thread;
 use crate::base::params;
 use crate::base::threads::Pool;
-use crate::blas::{Engine, Multiplication, one_library_thread_each};
 use crate::comm::{Comm, die};
-use crate::memory::copying::Copying;
+use crate::kernels::{Engine, Multiplication, one_library_thread_each};
+use crate::shm::copying::Copying;
 
 const MEET: i32 = 91;
 const TELL: i32 = 92;

@@ -18,8 +18,8 @@ use super::saved::Since;
 use super::world::World;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::Pool;
-use crate::memory::header::{Doing, EpochId, Mark};
 use crate::parity::GroupComm;
+use crate::shm::header::{Doing, EpochId, Mark};
 use crate::storage::About;
 use crate::storage::writing::Over;
 

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::Buffers;
 use crate::base::faults::{Point, hit};
-use crate::memory::header::{Claim, Head};
-use crate::memory::{Depot, Part, Region};
 use crate::parity::digest::digest;
+use crate::shm::header::{Claim, Head};
+use crate::shm::{Depot, Part, Region};
 use crate::storage::names::Key;
 use crate::storage::shelf::Claimed;
 use crate::storage::writing::{Flow, Over, Stopped, write_position};

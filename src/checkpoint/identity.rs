@@ -4,7 +4,7 @@
 //! run go on from memory of another.
 
 use super::terms::{Config, Test};
-use crate::memory::header::{Header, Identity};
+use crate::shm::header::{Header, Identity};
 
 /// What the headers of this position say from now on, in run `run`, as a member of group `number`.
 pub(super) fn identity(
@@ -72,9 +72,9 @@ pub(super) mod tests {
     use crate::checkpoint::protocol::{Method, Transitions};
     use crate::checkpoint::terms::Restart;
     use crate::checkpoint::when::Interval;
-    use crate::memory::header::{Claim, Mark};
-    use crate::memory::{Depot, Store};
     use crate::parity::Code;
+    use crate::shm::header::{Claim, Mark};
+    use crate::shm::{Depot, Store};
 
     /// A test on a grid of 2 x 2 and what protects it, without storage.
     pub(in crate::checkpoint) fn asked() -> (Test, Config) {

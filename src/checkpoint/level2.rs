@@ -39,9 +39,9 @@ use super::when::{Interval, Scheduler};
 use super::world::World;
 use crate::base::cores;
 use crate::base::outcome;
-use crate::memory::header::{Doing, EpochId, Identity};
-use crate::memory::{Depot, Part};
 use crate::parity::GroupComm;
+use crate::shm::header::{Doing, EpochId, Identity};
+use crate::shm::{Depot, Part};
 use crate::storage::names::Key;
 use crate::storage::writing::{Flow, Over, Stopped};
 use crate::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
@@ -818,7 +818,7 @@ mod tests {
 
     use super::*;
     use crate::base::params::{Mapping, Rng};
-    use crate::memory::Store;
+    use crate::shm::Store;
 
     /// A second level whose storage hangs until the other end goes, or for some seconds.
     fn hanging(level2: &mut Level2) -> Sender<()> {

@@ -8,8 +8,8 @@
 use super::groups::Groups;
 use super::holding::LEDGER_BYTES;
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, TILE_WORDS, state_rows};
-use crate::memory::header::HEAD_BYTES;
-use crate::memory::{Part, Store};
+use crate::shm::header::HEAD_BYTES;
+use crate::shm::{Part, Store};
 use crate::storage::BLOCK_BYTES;
 
 /// The buffers of each position in these groups. `ld`: the leading dimensions of their matrices.

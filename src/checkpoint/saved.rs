@@ -14,11 +14,11 @@ use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
 use super::protocol::Method;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::base::threads::{Crew, Pool};
-use crate::memory::Region;
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
 use crate::parity::{Encode, GroupComm, Hands, Share, Window};
+use crate::shm::Region;
 
 /// Copies, checksums and small states.
 #[derive(Debug)]

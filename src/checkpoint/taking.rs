@@ -8,8 +8,8 @@ use super::plan::Buffers;
 use super::protocol::{Method, Recovery};
 use super::terms::{Config, Test};
 use crate::base::threads::Pool;
-use crate::memory::header::{Head, Header, Mark};
-use crate::memory::{Depot, Hold, MemoryError, Region};
+use crate::shm::header::{Head, Header, Mark};
+use crate::shm::{Depot, Hold, MemoryError, Region};
 
 /// Where the recovery's epoch was taken, by a header that has it.
 pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
@@ -154,8 +154,8 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Store;
-    use crate::memory::small_tmpfs::in_a_small_tmpfs;
+    use crate::shm::Store;
+    use crate::shm::small_tmpfs::in_a_small_tmpfs;
 
     /// Groups that are put together anew may want another shape than those that headers tell of: there need be no room for both.
     #[test]

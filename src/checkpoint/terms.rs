@@ -13,7 +13,7 @@ use super::protocol::Refusal;
 use super::save::Checkpointer;
 use super::when::Interval;
 use crate::base::params::Rng;
-use crate::memory::{Depot, Region};
+use crate::shm::{Depot, Region};
 
 /// What to do with memory an earlier process left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

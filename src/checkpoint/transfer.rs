@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::world::World;
 use crate::base::pulse;
-use crate::memory::Region;
+use crate::shm::Region;
 use crate::storage::reading::Feed;
 
 const PIECE_WORDS: usize = 128 * 1024;

@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use super::burnin;
 use super::shelved;
 use crate::base::exit::Exit;
-use crate::blas;
 use crate::burnin::probe::Extent;
+use crate::kernels;
 use crate::supervise::start::trial::{self, Place, Said};
 use crate::supervise::talk::agent::{self, Asked, Dir};
 use crate::supervise::talk::processes;
@@ -71,7 +71,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     if let Some(name) = &flags.look_at_blas {
         // Some libraries end their process. Whoever asks counts on that, and nobody wants a core file of it.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-        let told = serde_json::to_string(&blas::look(name));
+        let told = serde_json::to_string(&kernels::look(name));
         // On a line of its own, whatever the library prints.
         show!("\n{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;

@@ -10,15 +10,15 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::base::exit::Exit;
-use crate::input::choices::Choice;
-use crate::input::dat_reader::{self, Given};
-use crate::input::diagnostic::{Diagnostic, Severity};
-use crate::input::hpl_dat::HplDat;
-use crate::input::memory_need::{Means, grid_bytes, human, rank_bytes};
-use crate::input::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
-use crate::input::sources::{CHECKPOINT, ENV_CONFIG, Layers, setting_of};
-use crate::input::{bytes_of, layers};
-use crate::memory::room;
+use crate::config::choices::Choice;
+use crate::config::dat_reader::{self, Given};
+use crate::config::diagnostic::{Diagnostic, Severity};
+use crate::config::hpl_dat::HplDat;
+use crate::config::memory_need::{Means, grid_bytes, human, rank_bytes};
+use crate::config::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
+use crate::config::sources::{CHECKPOINT, ENV_CONFIG, Layers, setting_of};
+use crate::config::{bytes_of, layers};
+use crate::shm::room;
 
 #[derive(Debug, Args)]
 pub struct CheckFlags {

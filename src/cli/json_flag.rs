@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::base::exit::{Exit, Refusal};
 use crate::base::place;
-use crate::input::same_file;
+use crate::config::same_file;
 
 /// Whether it is given, and with which FILE.
 type JsonFlag = Option<Option<PathBuf>>;

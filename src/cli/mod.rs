@@ -1,7 +1,7 @@
 //! The command line: one definition of every flag, a file a subcommand.
 //!
 //! The definition below feeds the parser, `--help`, the completions and the man page; the
-//! benchmark's own settings come from `input::settings`, where `skt.toml` and the environment find
+//! benchmark's own settings come from `config::settings`, where `skt.toml` and the environment find
 //! them too. `main` calls [`main`] and nothing else. Without a subcommand the program is the
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
@@ -37,8 +37,8 @@ use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcomman
 use crate::base::exit::Exit;
 use crate::base::terminal::{print, printed, say};
 use crate::base::{closed, cores};
+use crate::config::flags::BenchFlags;
 use crate::driver::{benchmark, launcher_rank};
-use crate::input::flags::BenchFlags;
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
 

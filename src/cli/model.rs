@@ -14,7 +14,7 @@ use crate::base::units::{
     show_seconds,
 };
 use crate::base::whole;
-use crate::input::settings::beside_stdout;
+use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
 use crate::model::encoding::{self, Code, Link};

@@ -19,13 +19,13 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::question::ask;
 use crate::base::units::{duration, whole_bytes};
 use crate::base::whole;
-use crate::blas::Library;
-use crate::blas::arithmetic::Rules;
+use crate::config::Loaded;
+use crate::config::flags::{self, BenchFlags};
+use crate::config::processors::List;
+use crate::config::settings::Restart;
 use crate::driver::need;
-use crate::input::Loaded;
-use crate::input::flags::{self, BenchFlags};
-use crate::input::processors::List;
-use crate::input::settings::Restart;
+use crate::kernels::Library;
+use crate::kernels::arithmetic::Rules;
 use crate::storage::Sight;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::judge::life::Bonds;
@@ -217,7 +217,7 @@ const IN_PLACE_MS: u64 = 15_000;
 pub(super) fn words_to_go_on(
     tool: &Tool,
     extra: &mut Vec<String>,
-    settings: Option<&crate::input::settings::Settings>,
+    settings: Option<&crate::config::settings::Settings>,
 ) -> Result<(), Refusal> {
     let Some(settings) = settings.filter(|settings| settings.goes_on()) else { return Ok(()) };
     let Some(words) = tool.goes_on() else {

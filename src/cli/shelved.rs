@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::config::memory_need::human;
+use crate::config::settings::{Level2, Protection};
 use crate::driver::level2::words as of_epoch;
-use crate::input::memory_need::human;
-use crate::input::settings::{Level2, Protection};
 use crate::lu::unix_seconds;
 use crate::storage::names::{Key, dir_of};
 use crate::storage::shelf::{self, free_bytes};

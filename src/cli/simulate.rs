@@ -12,7 +12,7 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::place;
 use crate::base::units::{seconds, seconds_or_none, show_seconds};
 use crate::base::whole;
-use crate::input::settings::beside_stdout;
+use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;

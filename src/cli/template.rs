@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::base::exit::{Exit, Refusal};
 use crate::base::params::TestParams;
-use crate::input::sources::variables_of_own_runs;
+use crate::config::sources::variables_of_own_runs;
 use crate::model::hpl_dat;
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::start::room::has_option;
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
     use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
-    use crate::input::flags::{BenchFlags, load};
+    use crate::config::flags::{BenchFlags, load};
 
     #[test]
     fn a_test_of_ours_is_read_as_it_is_said() {

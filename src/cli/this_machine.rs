@@ -8,9 +8,9 @@ use crate::base::cores;
 use crate::base::threads::Pool;
 use crate::base::topology::{Layout, Topology};
 use crate::driver::node_facts::Processor;
-use crate::memory::copying::Copying;
-use crate::memory::room;
 use crate::model::planner::NamedRoom;
+use crate::shm::copying::Copying;
+use crate::shm::room;
 
 /// Bytes that can be taken without swapping, a container's limit included.
 pub fn memory() -> Option<f64> {

@@ -14,9 +14,9 @@ use super::pins::Extent;
 use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::base::params::{self, TestParams};
-use crate::blas::Engine;
-use crate::blas::arithmetic::entrants;
 use crate::comm::{Comm, Reduce};
+use crate::kernels::Engine;
+use crate::kernels::arithmetic::entrants;
 use crate::lu::Order;
 
 /// Why a run ends before its tests do.
@@ -484,7 +484,7 @@ mod tests {
     /// suit, the ranks do not round alike, and the other way round.
     #[test]
     fn the_ranks_decide_as_those_who_look_at_nodes_beforehand() {
-        use crate::blas::arithmetic::{Arithmetic, OWN, Rules};
+        use crate::kernels::arithmetic::{Arithmetic, OWN, Rules};
         use params::Engine::{Auto, Blas, Packed, Portable};
         let kinds = [
             &["avx512-24x8", "avx2-12x4", "portable-4x4", "blas"][..],

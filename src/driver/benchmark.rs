@@ -32,20 +32,20 @@ use crate::base::outcome::Outcome;
 use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
-use crate::blas::{self, Library, preflight, set_library_threads};
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Helpers, Layout};
 use crate::checkpoint::process;
 use crate::comm::{Comm, Reduce, World, set_phase};
-use crate::input::Loaded;
-use crate::input::flags::{self, BenchFlags};
-use crate::input::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
-use crate::input::settings;
+use crate::config::Loaded;
+use crate::config::flags::{self, BenchFlags};
+use crate::config::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
+use crate::config::settings;
+use crate::kernels::{self, Library, preflight, set_library_threads};
 use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
-use crate::memory::{self, Depot, Store};
 use crate::report::machine::Machine;
 use crate::report::text;
+use crate::shm::{self, Depot, Store};
 use crate::supervise::start::job::{Done, Halted, Refused};
 use crate::supervise::start::launcher::own_run_id;
 
@@ -61,7 +61,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
     let siblings = if settings.goes_on() { Siblings::watch() } else { None };
     let armed = faults::arm_from_environment();
-    let chosen = settings.blas.as_deref().map_or(Ok(()), blas::load);
+    let chosen = settings.blas.as_deref().map_or(Ok(()), kernels::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
     // Threads are ours: the library's own would get in each other's way.
     set_library_threads(1);
@@ -286,10 +286,10 @@ fn lacking(
         return loaded.tests_by_memory().map(|test| (test, None)).collect();
     }
     let or_all = |free: Option<u64>| free.map_or(u128::MAX, u128::from);
-    let memory = or_all(memory::room::available_bytes());
+    let memory = or_all(shm::room::available_bytes());
     let room = match protection.map(|p| p.store) {
         Some(Store::HugeTlbfs) => {
-            let free = or_all(memory::depot::huge_free_bytes());
+            let free = or_all(shm::depot::huge_free_bytes());
             Room { memory, huge_pages: Some(free.saturating_add(held.into())) }
         }
         _ => Room { memory: memory.saturating_add(held.into()), huge_pages: None },

@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::agreement::Engines;
 use crate::base::params::TestParams;
 use crate::base::threads::Pool;
-use crate::blas::Engine;
-use crate::blas::choice::{self, Contest, Place};
 use crate::comm::{Comm, Reduce};
+use crate::kernels::Engine;
+use crate::kernels::choice::{self, Contest, Place};
 
 /// Operations a thread must have before it for a measurement to pay: a second or so.
 const WORTH: f64 = 1e11;

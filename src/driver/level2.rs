@@ -15,7 +15,7 @@ use crate::checkpoint::placement::Found;
 use crate::checkpoint::plan::Helpers;
 use crate::checkpoint::protocol::{Method, Trace};
 use crate::comm::Comm;
-use crate::input::settings;
+use crate::config::settings;
 use crate::storage::choice::{self, Kind, Stock, leave_out_strays};
 use crate::storage::names::{Key, dir_of};
 use crate::storage::{About, Counting, Results, Shelf, Sight};

@@ -14,13 +14,13 @@ use crate::base::topology::Topology;
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
+use crate::config::Loaded;
+use crate::config::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
+use crate::config::settings::{Protection, Restart};
 use crate::grid::ProcessGrid;
-use crate::input::Loaded;
-use crate::input::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
-use crate::input::settings::{Protection, Restart};
 use crate::matrix::Shape;
-use crate::memory::huge::HUGE;
-use crate::memory::{Store, depot};
+use crate::shm::huge::HUGE;
+use crate::shm::{Store, depot};
 use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
@@ -202,7 +202,7 @@ fn leading_dimension(test: &TestParams, position: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::flags::{BenchFlags, load};
+    use crate::config::flags::{BenchFlags, load};
     use clap::{Command, FromArgMatches};
 
     fn loaded(words: &str) -> Loaded {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::base::cores::{self, Given};
 use crate::base::topology::Topology;
-use crate::blas::Library;
+use crate::kernels::Library;
 use crate::report::machine::{Kind, Make};
 
 /// This node with so many ranks of the job.
@@ -181,7 +181,7 @@ fn network(root: &Path) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::base::topology::tests::Machine;
-    use crate::memory::room::tests::tree;
+    use crate::shm::room::tests::tree;
     use std::collections::BTreeSet;
 
     #[test]

@@ -17,7 +17,7 @@ use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::checkpoint::Player;
 use crate::comm::{Comm, Lost, World};
-use crate::input::Loaded;
+use crate::config::Loaded;
 use crate::lu::unix_seconds;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::in_place::{Gone, Notice};

@@ -21,12 +21,12 @@ use crate::base::exit::Exit;
 use crate::base::params::Pinning;
 use crate::base::threads::Pool;
 use crate::base::topology::Topology;
-use crate::blas::one_library_thread_each;
 use crate::checkpoint::plan::Helpers;
 use crate::comm::{Comm, Reduce};
-use crate::input::diagnostic::and_list;
-use crate::input::processors::List;
-use crate::input::settings::Protection;
+use crate::config::diagnostic::and_list;
+use crate::config::processors::List;
+use crate::config::settings::Protection;
+use crate::kernels::one_library_thread_each;
 use crate::supervise::talk::processes::kernel;
 
 /// The processors that a rank's threads are pinned to, in the order of the threads.
@@ -760,7 +760,7 @@ mod tests {
 
     #[test]
     fn a_line_says_who_helps_and_where() {
-        use crate::input::settings::{Overrides, Saving, Settings};
+        use crate::config::settings::{Overrides, Saving, Settings};
         let told = |set: &Overrides| helpers_told(&Settings::from(set).protection.unwrap());
         let saving = Some(Saving::Every(crate::checkpoint::when::Interval::Iterations(1)));
         let set = Overrides { checkpoint: saving, ..Overrides::default() };

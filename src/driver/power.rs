@@ -289,7 +289,7 @@ pub fn warn_of_lack(command: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::room::tests::tree;
+    use crate::shm::room::tests::tree;
 
     const RAPL: [(&str, &str); 8] = [
         ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),

@@ -9,10 +9,10 @@ use crate::base::faults::{Point, hit};
 use crate::checkpoint::protocol::Transitions;
 use crate::comm::die;
 use crate::lu::{Context, Milestone, Observer};
-use crate::memory::header::{
+use crate::shm::header::{
     BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
 };
-use crate::memory::{Depot, Hold, MemoryError, Store};
+use crate::shm::{Depot, Hold, MemoryError, Store};
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
 

@@ -12,7 +12,7 @@ use super::context::Order;
 use super::crew::mates;
 use super::update::{blas_strips, from_rest};
 use crate::base::params::Halves;
-use crate::blas::Engine;
+use crate::kernels::Engine;
 use crate::matrix::Shape;
 use std::ops::Range;
 

@@ -10,8 +10,8 @@ use super::factor::{candidate_len, found_len};
 use super::panel::Layout;
 use super::{halves, residual, solve};
 use crate::base::params::{Engine as EngineChoice, Mapping, SIZE_MOST, TestParams};
-use crate::blas::{Engine, leading_dimension};
 use crate::grid::ProcessGrid;
+use crate::kernels::{Engine, leading_dimension};
 use crate::matrix::{HugeBuffer, Shape};
 
 const DOUBLE_BYTES: u128 = 8;

@@ -11,8 +11,8 @@ use super::context::Context;
 use super::need::Lengths;
 use super::pivots::RowMoves;
 use crate::base::threads::Pool;
-use crate::blas::{Engine, LowerBlock, TriangleBlock};
 use crate::comm::Broadcast;
+use crate::kernels::{Engine, LowerBlock, TriangleBlock};
 use crate::matrix::HugeBuffer;
 
 /// Where the parts of a panel's message begin, in doubles.

@@ -14,8 +14,8 @@ use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
 use super::roles::{Exchanges, Which, alike_until, counts_at};
 use crate::base::faults::{Point, hit};
-use crate::blas::vector;
 use crate::comm::Comm;
+use crate::kernels::vector;
 use crate::matrix::Shape;
 
 /// So much of the matrix's width is left, as a fraction, when sums are made again for the first time, and from one time to the

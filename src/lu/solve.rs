@@ -10,7 +10,7 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::Pool;
-use crate::blas::{ask_for, vector};
+use crate::kernels::{ask_for, vector};
 use crate::matrix::Shape;
 use ndarray::{ArrayView2, s};
 use std::ops::Range;

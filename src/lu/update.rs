@@ -10,7 +10,7 @@ use super::cuts::Strips;
 use super::panel::Panel;
 use super::swap::{Request, solves, within};
 use crate::base::threads::{Pool, Shareable};
-use crate::blas::{LowerBlock, UpperBlock};
+use crate::kernels::{LowerBlock, UpperBlock};
 use crate::matrix::Shape;
 
 /// The multiplication left to do for a range of columns: tasks that may run in any order.
@@ -246,8 +246,8 @@ mod tests {
     use super::super::roles::counts_at;
     use super::*;
     use crate::base::params::Mapping;
-    use crate::blas::Engine;
     use crate::grid::{Cyclic, ProcessGrid};
+    use crate::kernels::Engine;
 
     /// However far is looked ahead at the moment, the same columns are cut in the same way, and those that may be
     /// factored next are by themselves.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::BLOCK_BYTES;
 use super::record::{About, Front};
 use crate::base::pulse;
-use crate::memory::Region;
 use crate::parity::digest::digest;
+use crate::shm::Region;
 
 /// Rows are read so many bytes at a time, and checked while they are in the cache.
 const CHUNK_BYTES: usize = 4 << 20;

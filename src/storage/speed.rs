@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::mkdtemp;
 
 use super::writing::Target;
-use crate::memory::Region;
+use crate::shm::Region;
 
 const CHUNK_BYTES: usize = 8 << 20;
 /// No more than this is written, and no longer than that.

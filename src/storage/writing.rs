@@ -21,7 +21,7 @@ use super::record::Front;
 use super::shelf::give_name;
 use crate::base::faults::{Point, hit};
 use crate::base::pulse;
-use crate::memory::Region;
+use crate::shm::Region;
 
 /// What one call of the kernel writes.
 const CHUNK_BYTES: usize = 8 << 20;

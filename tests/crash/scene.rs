@@ -12,8 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use skt_hpl::base::cores;
 use skt_hpl::base::outcome::Verdict;
 use skt_hpl::base::topology::Topology;
-use skt_hpl::memory::{Depot, Store};
 use skt_hpl::report::json::Test;
+use skt_hpl::shm::{Depot, Store};
 use skt_hpl::storage::names::parse_epoch_folder;
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use skt_hpl::base::cores;
-use skt_hpl::blas::Library;
+use skt_hpl::kernels::Library;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};

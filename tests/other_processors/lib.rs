@@ -5,10 +5,10 @@
 
 #![allow(dead_code)] // The engine that calls all of it is not here.
 
-#[path = "../../src/blas/"]
-mod blas {
+#[path = "../../src/kernels/"]
+mod kernels {
     mod cache;
-    mod kernels;
+    mod micro;
     mod packed;
     mod vector;
 }

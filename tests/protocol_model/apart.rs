@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use skt_hpl::checkpoint::recall::{Recall, Seen, Told, recall};
-use skt_hpl::memory::header::EpochId;
 use skt_hpl::parity::Code;
+use skt_hpl::shm::header::EpochId;
 use skt_hpl::storage::Check;
 
 use crate::system::{

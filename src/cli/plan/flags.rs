@@ -11,7 +11,7 @@ use crate::base::topology::{Layout, Topology};
 use crate::base::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::cli::this_machine;
-use crate::input::settings;
+use crate::config::settings;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
 use crate::model::planner::{Inputs, Mtbf, NamedRoom};

@@ -12,11 +12,11 @@ use crate::base::exit::Exit;
 use crate::base::params::{Engine, Halves, Pinning, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
-use crate::blas::{self, preflight, set_library_threads};
 use crate::comm::{Comm, World, set_phase};
 use crate::driver::agreement::{self, Ended, Proposal};
 use crate::driver::contest;
 use crate::driver::pins;
+use crate::kernels::{self, preflight, set_library_threads};
 use crate::lu::{Context, time_stretches};
 
 /// Times stretches of factorisations, for `skt-hpl tune`
@@ -53,7 +53,7 @@ pub enum Told {
 }
 
 pub fn run(flags: &TrialsFlags) -> ExitCode {
-    let chosen = flags.blas.as_deref().map_or(Ok(()), blas::load);
+    let chosen = flags.blas.as_deref().map_or(Ok(()), kernels::load);
     preflight::run(true);
     // Threads are ours: the library's own would get in each other's way.
     set_library_threads(1);

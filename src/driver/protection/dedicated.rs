@@ -17,7 +17,7 @@ use crate::checkpoint::{Origin, Started, World};
 use crate::comm::set_phase;
 use crate::driver::agreement::Ended;
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
-use crate::memory::header::Doing;
+use crate::shm::header::Doing;
 
 /// What those that compute tell the others before the first iteration, with the solution and at the end: all goes on ...
 pub(super) const WELL: u64 = 0;

@@ -7,9 +7,9 @@ use std::path::Path;
 use crate::base::exit::Exit;
 use crate::base::whole;
 use crate::checkpoint::groups::DomainFile;
+use crate::config::settings;
 use crate::driver::agreement::Ended;
-use crate::input::settings;
-use crate::memory::Depot;
+use crate::shm::Depot;
 
 /// Where this rank is, and where its memory will be.
 #[derive(Clone)]

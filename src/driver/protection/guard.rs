@@ -15,8 +15,8 @@ use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::{Checkpointer, Renamed, World};
 use crate::driver::{level2, signs};
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
-use crate::memory::Part;
-use crate::memory::header::Doing;
+use crate::shm::Part;
+use crate::shm::header::Doing;
 
 /// The observer: saves at boundaries, shows signs of life, stops when asked to.
 pub(super) struct Guard<'w, O> {

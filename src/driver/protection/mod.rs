@@ -27,8 +27,8 @@ use crate::checkpoint::plan::Layout;
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::{Arrival, Player};
 use crate::comm::Comm;
-use crate::input::settings;
-use crate::memory::Depot;
+use crate::config::settings;
+use crate::shm::Depot;
 use record::Finished;
 
 pub use account::STATE_BYTES;

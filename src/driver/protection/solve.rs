@@ -21,8 +21,8 @@ use crate::driver::level2;
 use crate::driver::nonstop::Story;
 use crate::lu::{Context, Observer, Start, solve_test, unix_seconds};
 use crate::matrix::Local;
-use crate::memory::Part;
-use crate::memory::header::{Doing, Head};
+use crate::shm::Part;
+use crate::shm::header::{Doing, Head};
 use crate::supervise::start::in_place::{self, ANEW};
 use crate::supervise::start::launcher::own_run_id;
 

@@ -17,12 +17,12 @@ use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::comm::Comm;
+use crate::config::settings::{self, Restart};
 use crate::driver::agreement::{Ended, unanimous};
 use crate::driver::level2::{self, Level2};
 use crate::driver::nonstop::Story;
-use crate::input::settings::{self, Restart};
 use crate::lu::unix_seconds;
-use crate::memory::{MemoryError, bus};
+use crate::shm::{MemoryError, bus};
 use crate::storage::choice::{Known, Stock};
 use crate::supervise::start::launcher::{own_incarnation, own_run_id};
 

@@ -3,8 +3,8 @@
 use crate::base::exit::Exit;
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::{Restored, StartError};
+use crate::config::settings;
 use crate::driver::agreement::Ended;
-use crate::input::settings;
 use crate::storage::Sight;
 
 impl From<StartError> for Ended {
@@ -103,9 +103,9 @@ mod tests {
     use crate::checkpoint::plan::{Encoding, Helpers, Scheme, SchemeError, Scope};
     use crate::checkpoint::protocol::Refusal;
     use crate::checkpoint::when::Interval;
-    use crate::input::settings::{Level2, Restart};
-    use crate::memory::Store;
+    use crate::config::settings::{Level2, Restart};
     use crate::parity::Code;
+    use crate::shm::Store;
 
     fn settings(method: Method, scope: Option<Sight>) -> settings::Protection {
         let scheme = Scheme {

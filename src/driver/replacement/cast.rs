@@ -249,7 +249,7 @@ impl Status {
 mod tests {
     use super::*;
     use crate::base::params::Rng;
-    use crate::input::hpl_dat::HplDat;
+    use crate::config::hpl_dat::HplDat;
     use crate::lu::DEPTH_IN_STEPS;
 
     const P: usize = 2;

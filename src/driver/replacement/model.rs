@@ -13,7 +13,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::cast::{Status, cast};
 use crate::base::params::{Rng, TestParams};
-use crate::input::hpl_dat::HplDat;
+use crate::config::hpl_dat::HplDat;
 use crate::lu::{Exchange, Past, Progress, Renewal};
 
 const MOST_RANKS: usize = 6;

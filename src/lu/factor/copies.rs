@@ -2,7 +2,7 @@
 
 use super::rows::Cuts;
 use crate::base::threads::{Crew, Shareable};
-use crate::blas::{Engine, ask_for};
+use crate::kernels::{Engine, ask_for};
 
 /// Lays the rows of L(rows x width), column-major at `l`, from `first` on out as a lower block, each of the crew those it has.
 ///

@@ -35,7 +35,7 @@ use super::panel::Panel;
 use crate::base::faults::{Point, hit};
 use crate::base::params::{Fact, Form};
 use crate::base::threads::{Crew, Pool, Shareable};
-use crate::blas::{TriangleBlock, copy_by_rows, leading_dimension, vector};
+use crate::kernels::{TriangleBlock, copy_by_rows, leading_dimension, vector};
 use crate::matrix::HugeBuffer;
 use std::io;
 use std::ops::Range;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::base::threads::{Crew, Shareable};
-use crate::blas::vector;
+use crate::kernels::vector;
 
 /// Head of what one of the crew finds: magnitude, row of W, and the row's elements follow.
 const FOUND_HEAD: usize = 2;

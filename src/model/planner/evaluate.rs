@@ -20,7 +20,7 @@ use crate::base::units::{HOUR_S, show_bytes, show_seconds};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::lu::DEPTH_IN_STEPS;
-use crate::memory::Store;
+use crate::shm::Store;
 
 /// Share of a time limit that is planned for: start, generation and verification take the rest.
 const LIMIT_SHARE: f64 = 0.9;

@@ -6,7 +6,7 @@ use super::super::memory::{ALIGN, Method};
 use super::evaluate::Plan;
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::memory::Store;
+use crate::shm::Store;
 
 /// The plan as the solver's own parameters.
 pub fn test_params(plan: &Plan) -> TestParams {

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blas::arithmetic::Rules;
-use crate::memory::Store;
+use crate::kernels::arithmetic::Rules;
+use crate::shm::Store;
 use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
 
 /// What a node's ranks take: memory that outlives them, of a kind, and memory of their own.

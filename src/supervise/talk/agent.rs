@@ -31,8 +31,8 @@ use super::wire::{Attend, Beat, Facts, FromAgent, Storage, WIRE_VERSION, Which, 
 use crate::base::cores;
 use crate::base::question::ask;
 use crate::base::topology::{Topology, read_list};
-use crate::blas::arithmetic::Arithmetic;
-use crate::memory::{Depot, Store, depot, huge, room};
+use crate::kernels::arithmetic::Arithmetic;
+use crate::shm::{Depot, Store, depot, huge, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::unix_ms;

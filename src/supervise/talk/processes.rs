@@ -18,8 +18,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::base::new_thread;
-use crate::memory::HELPER_VAR;
-use crate::memory::stat::Stat;
+use crate::shm::HELPER_VAR;
+use crate::shm::stat::Stat;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 

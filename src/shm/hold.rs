@@ -175,9 +175,9 @@ mod tests {
 
     use super::*;
     use crate::base::cores::left_out::left_out;
-    use crate::memory::Store;
-    use crate::memory::depot::tests::until_free;
-    use crate::memory::header::{BEAT_AT, HEAD_BYTES};
+    use crate::shm::Store;
+    use crate::shm::depot::tests::until_free;
+    use crate::shm::header::{BEAT_AT, HEAD_BYTES};
 
     fn depot(name: &str) -> Depot {
         Depot::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn helper_at(depot: &Depot, position: u32, child: bool) -> Child {
-        let words = "\"$0\" --exact memory::hold::tests::stands_in_for_a_helper";
+        let words = "\"$0\" --exact shm::hold::tests::stands_in_for_a_helper";
         let run = if child { format!("exec {words}") } else { format!("{words} & wait") };
         let program = std::env::current_exe().unwrap();
         let mut shell = Command::new("sh");
@@ -426,7 +426,7 @@ mod tests {
         }
         let depot = depot("elsewhere");
         let mut seen_by_us = holder(&depot);
-        let child = "memory::hold::tests::a_process_looks_for_one_it_cannot_see";
+        let child = "shm::hold::tests::a_process_looks_for_one_it_cannot_see";
         let looks = within()
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", child, "--ignored", "--nocapture"])
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn a_head_that_cannot_be_mapped_does_not_take_the_name() {
         let own = std::env::current_exe().unwrap();
-        let child = "memory::hold::tests::a_process_without_room_among_its_addresses";
+        let child = "shm::hold::tests::a_process_without_room_among_its_addresses";
         let ran = Command::new(own).args(["--exact", child, "--ignored"]).output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
     }

@@ -390,14 +390,14 @@ mod tests {
     /// Of two helpers of one rank the second waits for the first.
     #[test]
     fn a_helper_waits_for_an_earlier_one_of_its_rank() {
-        use crate::memory::header::HEAD_BYTES;
-        use crate::memory::{Depot, Part, Store};
+        use crate::shm::header::HEAD_BYTES;
+        use crate::shm::{Depot, Part, Store};
         let depot = Depot::new(Store::Posix, &format!("t-lock-two-{}", std::process::id()));
         let depot = depot.unwrap();
         drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
         let helper = || {
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "memory::hold::tests::stands_in_for_a_helper"]);
+            command.args(["--exact", "shm::hold::tests::stands_in_for_a_helper"]);
             command.env("T_HOLD_HELPS", depot.job());
             command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
             command.spawn().unwrap()

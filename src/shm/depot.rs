@@ -1001,7 +1001,7 @@ pub mod tests {
             .args(["-c", "echo $$ >$0/cgroup.procs && exec \"$@\"", &group])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "--test-threads", "1"])
-            .arg("memory::depot::tests::the_limit_of_a_control_group_is_a_refusal_and_no_kill")
+            .arg("shm::depot::tests::the_limit_of_a_control_group_is_a_refusal_and_no_kill")
             .env(INSIDE, "1")
             .output();
         let removed = std::fs::remove_dir(&group);

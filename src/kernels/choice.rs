@@ -17,8 +17,8 @@ use super::multiplication::{Multiplication, squares};
 use super::preflight::processor;
 use super::{Engine, Library, cache};
 use crate::base::threads::Pool;
-use crate::memory::MemoryError;
-use crate::memory::room::available_bytes;
+use crate::shm::MemoryError;
+use crate::shm::room::available_bytes;
 
 /// What a remembered rate depends on besides the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

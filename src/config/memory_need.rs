@@ -1,6 +1,6 @@
 //! What the tests need of a node: memory and ranks. Pure arithmetic.
 //!
-//! The benchmark asks [`fits`] before anything is allocated, with the figure `memory::room` read. A
+//! The benchmark asks [`fits`] before anything is allocated, with the figure `shm::room` read. A
 //! problem that is too large by a few per cent would otherwise be found out by the kernel's
 //! out-of-memory killer in the middle of the run.
 
@@ -306,7 +306,7 @@ pub fn human(bytes: u128) -> String {
 mod tests {
     use super::*;
     use crate::base::params::{Engine, Rng};
-    use crate::input::hpl_dat::HplDat;
+    use crate::config::hpl_dat::HplDat;
     use proptest::prelude::*;
 
     const GIB: u128 = 1 << 30;

@@ -4,7 +4,7 @@
 
 use super::{Engine, LowerBlock, UpperBlock};
 use crate::base::threads::{Pool, Shareable};
-use crate::memory::{MemoryError, Region};
+use crate::shm::{MemoryError, Region};
 
 /// Side of a square that is multiplied into by few threads: large enough not to stay in a core's caches, small enough to be
 /// through in some milliseconds.

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::cache::{self, ask_for, copy_by_rows};
-use super::kernels::{self, Kernel, Slabs, Soon};
+use super::micro::{self, Kernel, Slabs, Soon};
 use super::vector;
 
 /// Doubles of a cache line.
@@ -47,7 +47,7 @@ pub fn scratch_len(width: usize) -> usize {
 const LAID_FROM: usize = 48;
 
 /// Rows of A within a panel that are laid out at a time.
-const SLABS: usize = 2 * kernels::COMMON_UNIT;
+const SLABS: usize = 2 * micro::COMMON_UNIT;
 
 /// How many rows of `k` doubles stay in a second-level cache of so many bytes while something else streams past, at
 /// least one. Of a half, three eighths and a quarter of the cache, three eighths were best where it has 2 MiB.
@@ -549,7 +549,7 @@ pub unsafe fn solve_in_panel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blas::kernels;
+    use crate::kernels::micro;
 
     /// Numbers whose sums are rounded, so that another order shows.
     fn numbers(seed: usize, len: usize) -> Vec<f64> {
@@ -570,7 +570,7 @@ mod tests {
     /// Every kernel, in every cut, to the last bit: a chain of fused multiply-adds in the order of p.
     #[test]
     fn multiplies_every_shape_of_edge() {
-        for kernel in kernels::runnable() {
+        for kernel in micro::runnable() {
             for &rows in &[0usize, 1, 7, 8, 15, 31] {
                 for &cols in &[0usize, 1, 10, 17, 23, 24, 55] {
                     for &k in &[1usize, 2, 7, 8, 33] {
@@ -584,7 +584,7 @@ mod tests {
     /// In pieces of k no bit is another than in one.
     #[test]
     fn multiplies_what_is_longer_than_a_piece() {
-        for kernel in kernels::runnable() {
+        for kernel in micro::runnable() {
             for k in [LONGEST, LONGEST + 1, 2 * LONGEST + 33] {
                 multiplies(kernel, 31, 55, k);
             }
@@ -640,7 +640,7 @@ mod tests {
     /// By what the head of this file says of an upper block: any part of a row comes to its place, and nothing else is touched.
     #[test]
     fn any_part_of_a_row_is_put_in_place_and_found_again() {
-        for kernel in kernels::all() {
+        for kernel in micro::all() {
             let (k, p, cols) = (3, 1, 2 * kernel.vector + 5);
             for (from, to) in (0..=cols).flat_map(|to| (0..=to).map(move |from| (from, to))) {
                 let row = numbers(4, to - from);
@@ -681,7 +681,7 @@ mod tests {
 
     #[test]
     fn solves_triangles_of_every_order() {
-        for kernel in kernels::runnable() {
+        for kernel in micro::runnable() {
             for k in 1..40usize {
                 let forms = [(k, 1), (1, k)];
                 for (cols, (rs, cs)) in [1usize, 24, 30].iter().flat_map(|&c| forms.map(|f| (c, f)))
@@ -723,7 +723,7 @@ mod tests {
 
     #[test]
     fn solves_within_a_panel_in_either_form() {
-        for kernel in kernels::runnable() {
+        for kernel in micro::runnable() {
             for (k, cols) in [(1, 3), (8, 1), (9, 5), (40, 13), (33, 30)] {
                 let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
                 let b = numbers(6, k * cols);
@@ -760,7 +760,7 @@ mod tests {
 
     #[test]
     fn multiplies_within_a_panel() {
-        for kernel in kernels::runnable() {
+        for kernel in micro::runnable() {
             for &(rows, cols, k) in &[
                 (1, 1, 1),
                 (23, 3, 4),

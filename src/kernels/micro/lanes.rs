@@ -173,12 +173,12 @@ macro_rules! in_panel_function {
         $(#[$attribute])*
         unsafe fn $name(
             (rows, cols, k): (usize, usize, usize),
-            a: $crate::blas::kernels::Slabs,
+            a: $crate::kernels::micro::Slabs,
             b: *const f64,
             c: *mut f64,
             ld: usize,
         ) {
-            use $crate::blas::kernels::lanes::in_panel;
+            use $crate::kernels::micro::lanes::in_panel;
             // SAFETY: passed on from the caller.
             unsafe {
                 match cols {

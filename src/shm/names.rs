@@ -126,8 +126,8 @@ impl Depot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Store;
-    use crate::memory::small_tmpfs::in_a_small_tmpfs;
+    use crate::shm::Store;
+    use crate::shm::small_tmpfs::in_a_small_tmpfs;
 
     fn depot(what: &str, store: Store) -> Depot {
         Depot::new(store, &format!("t-names-{what}-{}", std::process::id())).unwrap()

@@ -391,10 +391,10 @@ mod tests {
 
     use super::*;
     use crate::checkpoint::plan::Scope;
-    use crate::input::hpl_dat::HplDat;
-    use crate::input::settings::{Settings, level2_every};
-    use crate::memory::Store;
+    use crate::config::hpl_dat::HplDat;
+    use crate::config::settings::{Settings, level2_every};
     use crate::parity::Code;
+    use crate::shm::Store;
 
     fn dat() -> HplDat {
         HplDat::default()

@@ -32,8 +32,8 @@ use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
-use crate::memory::Store;
 use crate::parity::{Code, Spread};
+use crate::shm::Store;
 use crate::storage::Sight;
 
 /// The seed of the reference's matrix.

@@ -2,7 +2,7 @@
 //!
 //! Both are turned into the text a flag would have and read by the flag's own parser, so
 //! `nb = [128, 256]`, `SKT_NB=128,256` and `--nb 128,256` accept the same values and refuse the same
-//! ones. `input::load` lays the sources over each other: file, then environment, then flags.
+//! ones. `config::load` lays the sources over each other: file, then environment, then flags.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -505,8 +505,8 @@ mod tests {
     use super::*;
     use crate::base::params::Engine;
     use crate::base::params::{Bcast, Fact, Mapping, Rng};
-    use crate::input::diagnostic::Severity;
-    use crate::input::hpl_dat::Output;
+    use crate::config::diagnostic::Severity;
+    use crate::config::hpl_dat::Output;
     use proptest::prelude::*;
 
     fn toml(text: &str) -> Layers {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::arithmetic::OWN;
 use super::cache::{self, copy_by_rows};
 use super::ffi;
-use super::kernels::{self, Isa, Kernel};
+use super::micro::{self, Isa, Kernel};
 use super::{Library, packed};
 use crate::base::params::{Engine as EngineChoice, Form};
 
@@ -45,7 +45,7 @@ impl Engine {
     /// Names of the engines that `choice` allows, the best guess first: the same on every processor.
     pub fn candidates(choice: EngineChoice) -> Vec<&'static str> {
         let ours = |wanted: fn(Isa) -> bool| {
-            kernels::NAMES.iter().filter(move |(_, isa)| wanted(*isa)).map(|(name, _)| *name)
+            micro::NAMES.iter().filter(move |(_, isa)| wanted(*isa)).map(|(name, _)| *name)
         };
         match choice {
             // The portable kernel is for where nothing else runs.
@@ -65,7 +65,7 @@ impl Engine {
     /// the ranks' may.
     pub fn made(choice: EngineChoice) -> Vec<Self> {
         let names = Self::candidates(choice);
-        kernels::all()
+        micro::all()
             .map(Engine::Packed)
             .chain([Engine::Blas])
             .filter(|engine| names.contains(&engine.name()))
@@ -88,7 +88,7 @@ impl Engine {
     /// before they agree on one. All ranks of a run use one engine, for panels travel as it lays
     /// them out.
     pub fn runnable() -> Vec<Self> {
-        kernels::runnable().map(Engine::Packed).chain([Engine::Blas]).collect()
+        micro::runnable().map(Engine::Packed).chain([Engine::Blas]).collect()
     }
 
     /// The engine of that name, if this processor can run it.
@@ -105,7 +105,7 @@ impl Engine {
             Engine::Blas => {
                 let library = Library::query();
                 let picked = format!("{} {} {}", library.name, library.version, library.kernel);
-                Self::identity_of_blas(&picked, kernels::runnable().next().is_some())
+                Self::identity_of_blas(&picked, micro::runnable().next().is_some())
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Each is written once as a plain loop and compiled once for each set of instructions that makes a difference. Which copy runs
 //! is settled by what the processor has, so the same machine always rounds alike.
 
-use super::kernels::Isa;
+use super::micro::Isa;
 
 /// Lanes in which sums and maxima are kept, so that all copies do them in the same order.
 pub const LANES: usize = 8;

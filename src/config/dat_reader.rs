@@ -1,6 +1,6 @@
 //! HPL.dat's 31 lines: bytes in, checked values and every fault out.
 //!
-//! Called by `input::load` for the benchmark and by `skt-hpl check`. The rules are the reference's,
+//! Called by `config::load` for the benchmark and by `skt-hpl check`. The rules are the reference's,
 //! its reader's faults are not: wide spacing, tabs, other line ends, attached comments and missing
 //! last lines are read as meant, and where the reference would run with other numbers a warning
 //! names them. So a file that is read here without a warning gives the same tests under both
@@ -351,7 +351,7 @@ const DEFAULTED: [(usize, &str); 15] = [
 mod tests {
     use super::*;
     use crate::base::params::{Bcast, Fact, Form, Mapping, Swap};
-    use crate::input::choices::Choice;
+    use crate::config::choices::Choice;
     use proptest::prelude::*;
 
     /// The content of a file in the layout the reference ships.

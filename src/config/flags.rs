@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::input::diagnostic::{Diagnostic, Diagnostics};
-use crate::input::settings::Overrides;
-use crate::input::{self, Loaded, sources};
+use crate::config::diagnostic::{Diagnostic, Diagnostics};
+use crate::config::settings::Overrides;
+use crate::config::{self, Loaded, sources};
 
 /// What the command line says to the benchmark.
 #[derive(Clone, Debug, Default, Args)]
@@ -37,7 +37,7 @@ impl BenchFlags {
 
 /// The merged settings alone, without reading HPL.dat: for what must be known before MPI starts.
 pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
-    input::load_overrides(
+    config::load_overrides(
         &flags.overrides(),
         flags.config.as_deref(),
         std::env::vars_os().collect(),
@@ -46,11 +46,11 @@ pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>)
 
 /// Tests and settings from HPL.dat, `skt.toml`, the environment and the flags.
 pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
-    input::load(&flags.overrides(), flags.config.as_deref(), std::env::vars_os().collect())
+    config::load(&flags.overrides(), flags.config.as_deref(), std::env::vars_os().collect())
 }
 
 /// What skt.toml and the environment set that no flag does, in a line for each.
 pub fn told_sources(flags: &BenchFlags) -> Vec<String> {
     let variables = std::env::vars_os().collect();
-    input::told_sources(&flags.overrides(), flags.config.as_deref(), variables)
+    config::told_sources(&flags.overrides(), flags.config.as_deref(), variables)
 }

@@ -7,8 +7,6 @@ extern crate blas_src as _;
 
 #[macro_use]
 pub mod base;
-#[cfg(test)]
-mod denied;
 
 pub mod comm;
 pub mod grid;
@@ -32,5 +30,7 @@ pub mod tune;
 pub mod config;
 
 pub mod driver;
+
+pub mod testkit;
 
 pub mod cli;

@@ -155,7 +155,7 @@ impl Memory {
 mod tests {
     use super::*;
     use crate::shm::Store;
-    use crate::shm::small_tmpfs::in_a_small_tmpfs;
+    use crate::testkit::small_tmpfs::in_a_small_tmpfs;
 
     /// Groups that are put together anew may want another shape than those that headers tell of: there need be no room for both.
     #[test]

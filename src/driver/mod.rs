@@ -16,7 +16,7 @@ mod nonstop;
 pub mod pins;
 mod power;
 mod protection;
-mod replacement;
+pub mod replacement;
 mod results;
 mod siblings;
 mod signs;

@@ -15,8 +15,6 @@ mod lock;
 mod names;
 mod region;
 pub mod room;
-#[cfg(test)]
-pub(crate) mod small_tmpfs;
 pub mod stat;
 mod sysv;
 

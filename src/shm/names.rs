@@ -127,7 +127,7 @@ impl Depot {
 mod tests {
     use super::*;
     use crate::shm::Store;
-    use crate::shm::small_tmpfs::in_a_small_tmpfs;
+    use crate::testkit::small_tmpfs::in_a_small_tmpfs;
 
     fn depot(what: &str, store: Store) -> Depot {
         Depot::new(store, &format!("t-names-{what}-{}", std::process::id())).unwrap()

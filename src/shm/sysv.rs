@@ -274,7 +274,7 @@ pub(super) fn list() -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::denied::denied;
+    use crate::testkit::denied::denied;
 
     fn unique(what: &str) -> String {
         format!("t-sysv-{what}-{}", std::process::id())

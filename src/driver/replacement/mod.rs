@@ -4,9 +4,7 @@
 //! roll call each rank knows how far every process column has come; [`cast`], a pure function of that, gives everybody its role
 //! and the boundary that all go on from, or says why it cannot. docs/NONSTOP.md tells the whole protocol.
 
-mod cast;
-#[cfg(test)]
-mod model;
+pub mod cast;
 
 use std::ops::Range;
 

@@ -389,7 +389,7 @@ pub fn end_predecessors(run_id: &str, node: &str) {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::denied::denied;
+    use crate::testkit::denied::denied;
     use std::os::fd::AsRawFd;
     use std::process::{Child, Command};
 

@@ -11,9 +11,9 @@
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use super::cast::{Status, cast};
 use crate::base::params::{Rng, TestParams};
 use crate::config::hpl_dat::HplDat;
+use crate::driver::replacement::cast::{Status, cast};
 use crate::lu::{Exchange, Past, Progress, Renewal};
 
 const MOST_RANKS: usize = 6;

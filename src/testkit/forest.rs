@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::branch::{Branch, Heard, MOST_TIMES};
 use super::player::{self, Manner, Player};
-use super::relay::Hands;
-use super::shell::RemoteShell;
-use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
 use crate::supervise::judge::logins::Logins;
 use crate::supervise::judge::nodes::{Judged, Limits, Nodes, Told};
+use crate::supervise::talk::branch::{Branch, Heard, MOST_TIMES};
+use crate::supervise::talk::relay::Hands;
+use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::talk::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 3) };
 const SILENCE_MS: u64 = 4000;

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::branch::{Heard, Lines};
-use super::relay::{Hands, Relay};
-use super::wire::{Attend, Facts, FromAgent, to_line};
+use crate::supervise::talk::branch::{Heard, Lines};
+use crate::supervise::talk::relay::{Hands, Relay};
+use crate::supervise::talk::wire::{Attend, Facts, FromAgent, to_line};
 
 /// The nodes that are played.
 pub trait Nodes {

@@ -14,7 +14,6 @@ pub mod kernels;
 pub mod matrix;
 pub mod parity;
 pub mod shm;
-pub mod storage;
 
 pub mod lu;
 

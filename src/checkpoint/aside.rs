@@ -26,10 +26,10 @@ use super::saved::{Coding, Saved, Since};
 use super::world::World;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::threads::Crew;
+use crate::checkpoint::storage::writing::Flow;
 use crate::comm::die;
 use crate::parity::{GroupComm, Window};
 use crate::shm::header::{Doing, EpochId, Mark};
-use crate::storage::writing::Flow;
 
 /// What rank 0 says at a boundary, beside what level two has it say: everybody looks how the helpers do.
 pub(super) const ENCODED: u64 = 16;

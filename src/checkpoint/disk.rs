@@ -18,10 +18,10 @@ use super::saved::Since;
 use super::world::World;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::Pool;
+use crate::checkpoint::storage::About;
+use crate::checkpoint::storage::writing::Over;
 use crate::parity::GroupComm;
 use crate::shm::header::{Doing, EpochId, Mark};
-use crate::storage::About;
-use crate::storage::writing::Over;
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Brings the frozen matrix to storage. Where that comes to nothing, which is told, the run goes on and the epoch before

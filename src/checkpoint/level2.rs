@@ -39,12 +39,12 @@ use super::when::{Interval, Scheduler};
 use super::world::World;
 use crate::base::cores;
 use crate::base::outcome;
+use crate::checkpoint::storage::names::Key;
+use crate::checkpoint::storage::writing::{Flow, Over, Stopped};
+use crate::checkpoint::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
 use crate::parity::GroupComm;
 use crate::shm::header::{Doing, EpochId, Identity};
 use crate::shm::{Depot, Part};
-use crate::storage::names::Key;
-use crate::storage::writing::{Flow, Over, Stopped};
-use crate::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
 
 /// Where the second level is, and when an epoch goes there.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@
 use super::groups::Groups;
 use super::holding::LEDGER_BYTES;
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, TILE_WORDS, state_rows};
+use crate::checkpoint::storage::BLOCK_BYTES;
 use crate::shm::header::HEAD_BYTES;
 use crate::shm::{Part, Store};
-use crate::storage::BLOCK_BYTES;
 
 /// The buffers of each position in these groups. `ld`: the leading dimensions of their matrices.
 pub fn buffers_of_each(

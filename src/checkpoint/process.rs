@@ -30,9 +30,9 @@ use serde::{Deserialize, Serialize};
 use super::errand::{Errand, What};
 use super::helper::{By, Task};
 use crate::base::faults::{self, Counted};
+use crate::checkpoint::storage::Shelf;
+use crate::checkpoint::storage::writing::{Flow, Stopped};
 use crate::shm::{Depot, HELPER_VAR, Store};
-use crate::storage::Shelf;
-use crate::storage::writing::{Flow, Stopped};
 
 /// The subcommand by which this program is a helper.
 const SUBCOMMAND: &str = "helper";

@@ -21,11 +21,11 @@ use super::when::Scheduler;
 use super::world::{NOTHING, World};
 use crate::base::faults::{self, Point, hit};
 use crate::base::threads::Pool;
+use crate::checkpoint::storage::{About, Sight};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
 use crate::shm::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
 use crate::shm::{Depot, Hold, MemoryError, Part, Region};
-use crate::storage::{About, Sight};
 
 /// Faults that are armed reach this job's memory.
 fn arm(depot: &Depot) {

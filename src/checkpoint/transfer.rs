@@ -9,8 +9,8 @@ use std::path::Path;
 
 use super::world::World;
 use crate::base::pulse;
+use crate::checkpoint::storage::reading::Feed;
 use crate::shm::Region;
-use crate::storage::reading::Feed;
 
 const PIECE_WORDS: usize = 128 * 1024;
 /// In a piece's first word, beside the bytes that count: nothing follows, and nothing could be read.

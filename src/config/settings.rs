@@ -30,11 +30,11 @@ use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
 use crate::checkpoint::protocol::Method;
+use crate::checkpoint::storage::Sight;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::parity::{Code, Spread};
 use crate::shm::Store;
-use crate::storage::Sight;
 
 /// The seed of the reference's matrix.
 pub const SEED_DEFAULT: u64 = 100;

@@ -6,9 +6,9 @@ use super::settings::{Guarding, Overrides, Restart, Saving};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
 use crate::checkpoint::protocol::Method;
+use crate::checkpoint::storage::Sight;
 use crate::checkpoint::when::Interval;
 use crate::lu::DEPTH_IN_STEPS;
-use crate::storage::Sight;
 
 impl Overrides {
     /// The first thing that does not go with another one, or with a lookahead of `depths`, if there is any.

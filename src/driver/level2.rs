@@ -14,11 +14,11 @@ use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;
 use crate::checkpoint::plan::Helpers;
 use crate::checkpoint::protocol::{Method, Trace};
+use crate::checkpoint::storage::choice::{self, Kind, Stock, leave_out_strays};
+use crate::checkpoint::storage::names::{Key, dir_of};
+use crate::checkpoint::storage::{About, Counting, Results, Shelf, Sight};
 use crate::comm::Comm;
 use crate::config::settings;
-use crate::storage::choice::{self, Kind, Stock, leave_out_strays};
-use crate::storage::names::{Key, dir_of};
-use crate::storage::{About, Counting, Results, Shelf, Sight};
 
 /// Positions that have a file in a DIR, by epoch.
 type Files = Vec<(Key, Vec<u32>)>;

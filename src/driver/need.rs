@@ -14,6 +14,7 @@ use crate::base::topology::Topology;
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
+use crate::checkpoint::storage::Sight;
 use crate::config::Loaded;
 use crate::config::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
 use crate::config::settings::{Protection, Restart};
@@ -21,7 +22,6 @@ use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
 use crate::shm::huge::HUGE;
 use crate::shm::{Store, depot};
-use crate::storage::Sight;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 

@@ -18,8 +18,8 @@ use skt_hpl::base::cores;
 use skt_hpl::base::faults::Point;
 use skt_hpl::base::outcome::Level2;
 use skt_hpl::base::topology::{Topology, read_list};
+use skt_hpl::checkpoint::storage::Front;
 use skt_hpl::config::processors::List;
-use skt_hpl::storage::Front;
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};

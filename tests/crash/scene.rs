@@ -12,9 +12,9 @@ use nix::sys::signal::{Signal, kill};
 use skt_hpl::base::cores;
 use skt_hpl::base::outcome::Verdict;
 use skt_hpl::base::topology::Topology;
+use skt_hpl::checkpoint::storage::names::parse_epoch_folder;
 use skt_hpl::report::json::Test;
 use skt_hpl::shm::{Depot, Store};
-use skt_hpl::storage::names::parse_epoch_folder;
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};

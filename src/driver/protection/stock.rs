@@ -15,6 +15,7 @@ use crate::base::params::TestParams;
 use crate::base::terminal::say;
 use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
+use crate::checkpoint::storage::choice::{Known, Stock};
 use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::comm::Comm;
 use crate::config::settings::{self, Restart};
@@ -23,7 +24,6 @@ use crate::driver::level2::{self, Level2};
 use crate::driver::nonstop::Story;
 use crate::lu::unix_seconds;
 use crate::shm::{MemoryError, bus};
-use crate::storage::choice::{Known, Stock};
 use crate::supervise::start::launcher::{own_incarnation, own_run_id};
 
 /// Whether this is a later launch of a supervised run. All ranks together, by rank 0's word.

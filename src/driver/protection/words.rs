@@ -2,10 +2,10 @@
 
 use crate::base::exit::Exit;
 use crate::checkpoint::protocol::Method;
+use crate::checkpoint::storage::Sight;
 use crate::checkpoint::{Restored, StartError};
 use crate::config::settings;
 use crate::driver::agreement::Ended;
-use crate::storage::Sight;
 
 impl From<StartError> for Ended {
     fn from(error: StartError) -> Self {

@@ -397,7 +397,7 @@ tests_ahead() {
             "$neon") go_ahead "$name" "${with_neon[@]}" ;;
             *)
                 go_ahead "$name" "${open_mpi[@]}" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu ${name##*: }" \
-                    cargo test --locked --lib -- blas:: lu::factor lu::solve
+                    cargo test --locked --lib -- kernels:: lu::factor lu::solve
                 ;;
         esac
     done

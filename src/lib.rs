@@ -5,33 +5,15 @@
 // The BLAS is found by the linker through this crate; nothing calls it by name.
 extern crate blas_src as _;
 
-pub mod bell;
-pub mod bisection;
-pub mod closed;
-pub mod cores;
-pub mod course;
-#[cfg(test)]
-mod denied;
-pub mod faults;
-pub mod new_thread;
-pub mod outcome;
-pub mod params;
-pub mod place;
-pub mod pulse;
-pub mod question;
-pub mod statistics;
-pub mod threads;
-pub mod topology;
-pub mod units;
-pub mod whole;
+#[macro_use]
+pub mod base;
 
-pub mod blas;
 pub mod comm;
 pub mod grid;
+pub mod kernels;
 pub mod matrix;
-pub mod memory;
 pub mod parity;
-pub mod storage;
+pub mod shm;
 
 pub mod lu;
 
@@ -44,5 +26,10 @@ pub mod supervise;
 pub mod review;
 pub mod tune;
 
+pub mod config;
+
+pub mod driver;
+
+pub mod testkit;
+
 pub mod cli;
-pub mod input;

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use skt_hpl::base::faults::{self, Action, Fault, Point, Struck};
+use skt_hpl::base::params::{Mapping, Rng};
+use skt_hpl::base::threads::Pool;
 use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
@@ -18,13 +21,10 @@ use skt_hpl::checkpoint::world::threads::ThreadWorld;
 use skt_hpl::checkpoint::{
     Arrival, Checkpointer, Config, Origin, Restart, StartError, Test, World,
 };
-use skt_hpl::faults::{self, Action, Fault, Point, Struck};
-use skt_hpl::memory::header::{Head, HeaderFault};
-use skt_hpl::memory::{Depot, Part, Store};
-use skt_hpl::params::{Mapping, Rng};
 use skt_hpl::parity::Code;
 use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
-use skt_hpl::threads::Pool;
+use skt_hpl::shm::header::{Head, HeaderFault};
+use skt_hpl::shm::{Depot, Part, Store};
 
 #[derive(Clone)]
 struct Job {
@@ -1212,7 +1212,7 @@ fn random_faults_from_a_seed() {
 #[cfg(debug_assertions)]
 mod negative_controls {
     use super::*;
-    use skt_hpl::faults::Sabotage;
+    use skt_hpl::base::faults::Sabotage;
 
     #[test]
     fn without_digests_a_flipped_bit_is_computed_on() {

@@ -9,8 +9,8 @@ mod patterns;
 use patterns::{Expected, rate};
 use proptest::prelude::*;
 use regex::Regex;
-use skt_hpl::outcome::{Halves, Outcome, Residual, Times, Verdict};
-use skt_hpl::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use skt_hpl::base::outcome::{Halves, Outcome, Residual, Times, Verdict};
+use skt_hpl::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use skt_hpl::report::text::{Echo, TextReport, progress};
 
 #[derive(Debug)]
@@ -176,7 +176,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                 resident_bytes_max: 3,
                 protection: None,
                 checksums: None,
-                course: skt_hpl::course::Course::default(),
+                course: skt_hpl::base::course::Course::default(),
                 power: None,
             })
         },

@@ -2,24 +2,24 @@
 //! as plans must when a machine grows.
 
 use proptest::prelude::*;
+use skt_hpl::base::params::{Engine, Mapping, Rng, TestParams};
+use skt_hpl::base::units::{GIB, HOUR_S, YEAR_S};
 use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol;
 use skt_hpl::checkpoint::when::Interval;
-use skt_hpl::input::dat_reader::{self, Given};
-use skt_hpl::input::memory_need::{self, Means};
-use skt_hpl::input::settings::Settings;
-use skt_hpl::input::sources::Layers;
-use skt_hpl::memory::Store;
+use skt_hpl::config::dat_reader::{self, Given};
+use skt_hpl::config::memory_need::{self, Means};
+use skt_hpl::config::settings::Settings;
+use skt_hpl::config::sources::Layers;
 use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
     Advice, Groups, Inputs, Measured, Mtbf, NamedRoom, calibration_sizes, groups_of, plan,
     squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
-use skt_hpl::params::{Engine, Mapping, Rng, TestParams};
 use skt_hpl::parity::{Code, Spread};
-use skt_hpl::units::{GIB, HOUR_S, YEAR_S};
+use skt_hpl::shm::Store;
 
 fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
     Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }

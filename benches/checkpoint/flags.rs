@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use skt_hpl::units::bytes;
+use skt_hpl::base::units::bytes;
 
 use crate::usual::Usual;
 

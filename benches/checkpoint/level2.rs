@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use skt_hpl::cores;
-use skt_hpl::storage::Sight;
+use skt_hpl::base::cores;
+use skt_hpl::checkpoint::storage::Sight;
 
 use crate::launch::{Launcher, Whole};
 use crate::probe::storage::dd;

@@ -31,14 +31,14 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::Parser;
+use skt_hpl::base::cores;
 use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::Method;
+use skt_hpl::checkpoint::storage::Sight;
 use skt_hpl::comm::World;
-use skt_hpl::cores;
 use skt_hpl::model::planner::squarest_grid;
 use skt_hpl::parity::Code;
-use skt_hpl::storage::Sight;
 
 use flags::{Flags, Section};
 use job::Mpi;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use skt_hpl::base::params::Mapping;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol::Method;
-use skt_hpl::memory::Part;
-use skt_hpl::params::Mapping;
+use skt_hpl::shm::Part;
 
 use super::XOR;
 

@@ -13,16 +13,16 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use skt_hpl::base::params::{Mapping, Rng};
+use skt_hpl::base::threads::Pool;
 use skt_hpl::checkpoint::mpi::{Group, Positions};
 use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme};
+use skt_hpl::checkpoint::storage::Sight;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, SaveReport, Started, Test};
 use skt_hpl::comm::{Comm, Reduce, World};
-use skt_hpl::memory::{Depot, Part, Region, Store};
-use skt_hpl::params::{Mapping, Rng};
-use skt_hpl::storage::Sight;
-use skt_hpl::threads::Pool;
+use skt_hpl::shm::{Depot, Part, Region, Store};
 
 /// Words in one message of the reference: as many as in one of the encoder's.
 const MESSAGE_WORDS: usize = 32 * 1024;

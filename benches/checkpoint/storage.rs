@@ -7,11 +7,11 @@ use skt_hpl::checkpoint::Origin;
 use skt_hpl::checkpoint::level2::Storage;
 use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::Helpers;
+use skt_hpl::checkpoint::storage::choice::Stock;
+use skt_hpl::checkpoint::storage::writing::Flow;
+use skt_hpl::checkpoint::storage::{About, Shelf, Sight};
 use skt_hpl::checkpoint::when::Interval;
-use skt_hpl::memory::Part;
-use skt_hpl::storage::choice::Stock;
-use skt_hpl::storage::writing::Flow;
-use skt_hpl::storage::{About, Shelf, Sight};
+use skt_hpl::shm::Part;
 
 use super::{Found, Probe, Protected};
 

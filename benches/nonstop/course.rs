@@ -1,6 +1,6 @@
 //! When a run had come how far, from the course in its JSON document: pure.
 
-use skt_hpl::course::Course;
+use skt_hpl::base::course::Course;
 
 /// Seconds from the timer's start until iteration `k` began, between two points of the course in proportion.
 ///

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use skt_hpl::outcome::{Outcome, Verdict};
+use skt_hpl::base::outcome::{Outcome, Verdict};
 use skt_hpl::report::json::Run as Document;
 use skt_hpl::supervise::start::launcher::{Tool, WITH_ULFM};
 

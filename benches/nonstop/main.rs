@@ -33,12 +33,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use skt_hpl::cli::exit::Refusal;
+use skt_hpl::base::cores;
+use skt_hpl::base::exit::Refusal;
+use skt_hpl::base::faults::Point;
+use skt_hpl::base::outcome::{Checksums, Outcome};
 use skt_hpl::cli::run::NodeFlags;
 use skt_hpl::comm::World;
-use skt_hpl::cores;
-use skt_hpl::faults::Point;
-use skt_hpl::outcome::{Checksums, Outcome};
 use skt_hpl::supervise::start::hosts::Host;
 
 use flags::{Flags, Section};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use serde::Serialize;
-use skt_hpl::params::Engine;
+use skt_hpl::base::params::Engine;
 
 use crate::usual::Usual;
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
-use skt_hpl::blas::preflight::{Level, kernel_for};
-use skt_hpl::params::Engine;
+use skt_hpl::base::params::Engine;
+use skt_hpl::kernels::preflight::{Level, kernel_for};
 
 use crate::cases::Case;
 use crate::limit;
@@ -265,7 +265,7 @@ pub fn found(path: &Path) -> Result<PathBuf, String> {
 
 #[cfg(test)]
 mod tests {
-    use skt_hpl::input;
+    use skt_hpl::config;
 
     use super::*;
 
@@ -304,8 +304,8 @@ HPL_pdgesv() start time Fri Nov 20 08:00:00 2026
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("HPL.dat");
             std::fs::write(&path, hpl_dat(&case)).unwrap();
-            let overrides = input::settings::Overrides { dat: Some(path), ..Default::default() };
-            let loaded = input::load(&overrides, None, vec![]).expect("a sound file");
+            let overrides = config::settings::Overrides { dat: Some(path), ..Default::default() };
+            let loaded = config::load(&overrides, None, vec![]).expect("a sound file");
             let tests: Vec<_> = loaded.tests().collect();
             assert_eq!(tests.len(), case.solves_a_run());
             for test in tests {

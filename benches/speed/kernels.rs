@@ -6,11 +6,11 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use skt_hpl::blas::preflight::Level;
-use skt_hpl::blas::{Engine, Loaded, LowerBlock, UpperBlock, choice, gemm, set_library_threads};
+use skt_hpl::base::params;
+use skt_hpl::base::threads::{Pool, Shareable};
+use skt_hpl::kernels::preflight::Level;
+use skt_hpl::kernels::{Engine, Loaded, LowerBlock, UpperBlock, choice, gemm, set_library_threads};
 use skt_hpl::matrix::HugeBuffer;
-use skt_hpl::params;
-use skt_hpl::threads::{Pool, Shareable};
 
 /// How long the peak is looked for, and how often.
 const PEAK_TIME: Duration = Duration::from_millis(100);
@@ -239,7 +239,7 @@ mod tests {
             let rate = fma_rate(level, Duration::from_millis(2));
             assert!(rate > 1e7, "{rate}");
         }
-        let engine = Engine::select(skt_hpl::params::Engine::Auto).unwrap();
+        let engine = Engine::select(skt_hpl::base::params::Engine::Auto).unwrap();
         let mut small = Multiplication::new(64, 16, engine).unwrap();
         assert!(small.library(1) > 0.0 && small.engine(engine, 2) > 0.0);
     }

@@ -22,11 +22,11 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
-use skt_hpl::blas::Library;
-use skt_hpl::blas::preflight::{self, Level};
+use skt_hpl::base::cores;
 use skt_hpl::comm::World;
-use skt_hpl::cores;
-use skt_hpl::memory::room;
+use skt_hpl::kernels::Library;
+use skt_hpl::kernels::preflight::{self, Level};
+use skt_hpl::shm::room;
 
 use cases::{Case, Flags};
 use job::{Launcher, Mpi, Who};

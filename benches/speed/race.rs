@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::json;
-use skt_hpl::blas::{Engine, Loaded};
-use skt_hpl::memory::room;
+use skt_hpl::kernels::{Engine, Loaded};
+use skt_hpl::shm::room;
 
 use crate::cases::{Case, Flags};
 use crate::job::{self, Launcher, Who};
@@ -183,7 +183,7 @@ pub fn run(
             "runs": solutions.samples_by_name(),
             "failures": failures,
         });
-        skt_hpl::place::put(path, format!("{document:#}\n").as_bytes())
+        skt_hpl::base::place::put(path, format!("{document:#}\n").as_bytes())
             .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     }
     println!("\nwhole runs; medians of {}, Gflop/s\n", flags.repeat);

@@ -2,7 +2,7 @@
 
 /// The value in the middle; of an even number, the mean of the two. Nothing of no samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
-    (!samples.is_empty()).then(|| skt_hpl::statistics::median(samples))
+    (!samples.is_empty()).then(|| skt_hpl::base::statistics::median(samples))
 }
 
 /// The distance from the lowest to the highest, as a part of the median.

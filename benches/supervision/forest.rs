@@ -17,10 +17,10 @@ use skt_hpl::supervise::remember::events::{Event as Logged, unix_ms};
 use skt_hpl::supervise::remember::journal;
 use skt_hpl::supervise::talk::agent::{Asked, facts};
 use skt_hpl::supervise::talk::branch::{Heard, Lines};
-use skt_hpl::supervise::talk::player::{Manner, Nodes, Player};
 use skt_hpl::supervise::talk::progress::{Doing, Progress};
 use skt_hpl::supervise::talk::relay::Hands;
 use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen, Which};
+use skt_hpl::testkit::player::{Manner, Nodes, Player};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5) };
 

@@ -28,10 +28,10 @@ use std::time::Instant;
 
 use clap::Parser;
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::cli::exit::Refusal;
+use skt_hpl::base::cores;
+use skt_hpl::base::exit::Refusal;
 use skt_hpl::cli::run::NodeFlags;
 use skt_hpl::comm::World;
-use skt_hpl::cores;
 use skt_hpl::supervise::remember::events::Event;
 
 use flags::{Flags, Section};

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use skt_hpl::base::params::{Mapping, Rng};
 use skt_hpl::checkpoint::protocol::Transitions;
-use skt_hpl::memory::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE};
-use skt_hpl::memory::{Depot, Part, Store};
-use skt_hpl::params::{Mapping, Rng};
+use skt_hpl::shm::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE};
+use skt_hpl::shm::{Depot, Part, Store};
 use skt_hpl::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 use skt_hpl::supervise::talk::shell::RemoteShell;
 use skt_hpl::supervise::talk::wire::{Attend, Beat, FromAgent, ToAgent, from_line, to_line};

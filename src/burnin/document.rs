@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::samples::{Here, Sweep};
 use super::verdict::{ALARMS, Count, Judged, Place, Slow, Tolerance, What, Wrong, sweeps_least};
 use super::words;
-use crate::statistics::median;
+use crate::base::statistics::median;
 
 /// Of more nodes the table is not printed: the document has them all.
 const ROWS_MOST: usize = 64;

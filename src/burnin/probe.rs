@@ -16,12 +16,12 @@ use xxhash_rust::xxh3::Xxh3;
 use super::rounds::{self, machines, turns};
 use super::samples::{Absent, Here, Passage, Said, Sweep, absent};
 use super::verdict::WHOLE_EVERY;
-use crate::blas::{Engine, Multiplication, one_library_thread_each};
+use crate::base::new_thread;
+use crate::base::params;
+use crate::base::threads::Pool;
 use crate::comm::{Comm, die};
-use crate::memory::copying::Copying;
-use crate::new_thread;
-use crate::params;
-use crate::threads::Pool;
+use crate::kernels::{Engine, Multiplication, one_library_thread_each};
+use crate::shm::copying::Copying;
 
 const MEET: i32 = 91;
 const TELL: i32 = 92;
@@ -132,7 +132,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let read =
         |text: Vec<u8>| serde_json::from_slice(&text).expect("what a rank wrote can be read");
     let everybody: Vec<Here> = comm.all_gather_bytes(&told).into_iter().map(read).collect();
-    let spoilt = crate::faults::spoils_product(&here.host);
+    let spoilt = crate::base::faults::spoils_product(&here.host);
     let marks: Vec<String> = everybody.iter().map(|here| here.machine.clone()).collect();
     let machine = machines(&marks);
     if me == 0 {
@@ -365,7 +365,7 @@ fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
         times.push(sent.elapsed().as_secs_f64());
     }
     comm.send(&[0u64], peer, WORD);
-    crate::statistics::median(&times[WARM..]) / 2.0
+    crate::base::statistics::median(&times[WARM..]) / 2.0
 }
 
 /// Sends blocks to a peer that [absorbs](absorb) them: bytes a second, until the last has been received.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::chance::{chance, repeats_least};
 use super::samples::Sweep;
-use crate::statistics::{deviation, median};
+use crate::base::statistics::{deviation, median};
 
 /// The chance of a false alarm in a burn-in, at most: that anything is named that is not slower than its limit.
 pub const ALARMS: f64 = 0.01;

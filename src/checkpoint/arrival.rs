@@ -12,8 +12,8 @@ use super::holding::survey;
 use super::placement::{Found, Lying, Player, Told, assign, prevailing, recast};
 use super::protocol;
 use super::world::{NOTHING, World};
-use crate::memory::ledger::{Entry, Ledger};
-use crate::memory::{Depot, Part};
+use crate::shm::ledger::{Entry, Ledger};
+use crate::shm::{Depot, Part};
 
 /// The same on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -235,9 +235,9 @@ mod tests {
     use super::super::groups::{divide, worst_sharing};
     use super::super::protocol::{Decision, Method, Setup, Transitions, decide};
     use super::*;
-    use crate::memory::Store;
-    use crate::memory::header::{Claim, EpochId};
     use crate::parity::Spread;
+    use crate::shm::Store;
+    use crate::shm::header::{Claim, EpochId};
 
     const POSITIONS: usize = 1_000_000;
     const PER_NODE: usize = 4;

@@ -24,12 +24,12 @@ use super::protocol::{Method, Transitions};
 use super::save::Checkpointer;
 use super::saved::{Coding, Saved, Since};
 use super::world::World;
+use crate::base::faults::{Point, Sabotage, hit, sabotaged};
+use crate::base::threads::Crew;
+use crate::checkpoint::storage::writing::Flow;
 use crate::comm::die;
-use crate::faults::{Point, Sabotage, hit, sabotaged};
-use crate::memory::header::{Doing, EpochId, Mark};
 use crate::parity::{GroupComm, Window};
-use crate::storage::writing::Flow;
-use crate::threads::Crew;
+use crate::shm::header::{Doing, EpochId, Mark};
 
 /// What rank 0 says at a boundary, beside what level two has it say: everybody looks how the helpers do.
 pub(super) const ENCODED: u64 = 16;

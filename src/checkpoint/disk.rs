@@ -16,12 +16,12 @@ use super::protocol::Transitions;
 use super::save::{Checkpointer, SaveReport, words};
 use super::saved::Since;
 use super::world::World;
-use crate::faults::{Point, hit};
-use crate::memory::header::{Doing, EpochId, Mark};
+use crate::base::faults::{Point, hit};
+use crate::base::threads::Pool;
+use crate::checkpoint::storage::About;
+use crate::checkpoint::storage::writing::Over;
 use crate::parity::GroupComm;
-use crate::storage::About;
-use crate::storage::writing::Over;
-use crate::threads::Pool;
+use crate::shm::header::{Doing, EpochId, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Brings the frozen matrix to storage. Where that comes to nothing, which is told, the run goes on and the epoch before

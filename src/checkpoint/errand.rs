@@ -11,14 +11,14 @@ use std::sync::atomic::{Ordering, fence};
 use serde::{Deserialize, Serialize};
 
 use super::plan::Buffers;
-use crate::faults::{Point, hit};
-use crate::memory::header::{Claim, Head};
-use crate::memory::{Depot, Part, Region};
+use crate::base::faults::{Point, hit};
+use crate::checkpoint::storage::names::Key;
+use crate::checkpoint::storage::shelf::Claimed;
+use crate::checkpoint::storage::writing::{Flow, Over, Stopped, write_position};
+use crate::checkpoint::storage::{About, Check, Counting, Front, Shelf, Sight};
 use crate::parity::digest::digest;
-use crate::storage::names::Key;
-use crate::storage::shelf::Claimed;
-use crate::storage::writing::{Flow, Over, Stopped, write_position};
-use crate::storage::{About, Check, Counting, Front, Shelf, Sight};
+use crate::shm::header::{Claim, Head};
+use crate::shm::{Depot, Part, Region};
 
 /// One thing to do, for the rank of a position.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -21,16 +21,16 @@ use super::saved::{row_is_sound, state_of};
 use super::terms::{Config, Test};
 use super::transfer::{Coming, send_file};
 use super::world::{NOTHING, World};
-use crate::faults::{Point, hit};
-use crate::memory::Region;
-use crate::memory::header::Doing;
+use crate::base::faults::{Point, hit};
+use crate::base::threads::{Crew, Pool};
+use crate::checkpoint::storage::reading::Source;
+use crate::checkpoint::storage::{About, Sight};
 use crate::parity::code::bytes_mut;
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Hands, Share, Stripes, Window, hands};
-use crate::storage::reading::Source;
-use crate::storage::{About, Sight};
-use crate::threads::{Crew, Pool};
+use crate::shm::Region;
+use crate::shm::header::Doing;
 
 /// What a position's file must hold.
 #[derive(Clone, Copy)]

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use crate::memory::header::GROUP_MAX;
 use crate::parity::Spread;
+use crate::shm::header::GROUP_MAX;
 
 /// Chosen where the nodes allow it: larger groups gain little memory and are hit more often.
 pub const GROUP_DEFAULT: usize = 16;

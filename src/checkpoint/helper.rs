@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::errand::Errand;
 use super::process;
-use crate::cores;
-use crate::new_thread::{self, NoThread};
-use crate::storage::writing::{Flow, Stopped};
+use crate::base::cores;
+use crate::base::new_thread::{self, NoThread};
+use crate::checkpoint::storage::writing::{Flow, Stopped};
 
 /// A helper that has moved nothing for so long is stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,10 +4,10 @@ use super::placement::Found;
 use super::plan::Buffers;
 use super::protocol::Trace;
 use super::saved::Saved;
-use crate::memory::bus::Watched;
-use crate::memory::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault, Stage};
-use crate::memory::ledger::Ledger;
-use crate::memory::{Depot, Hold, MemoryError, Named, Part, Region};
+use crate::shm::bus::Watched;
+use crate::shm::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault, Stage};
+use crate::shm::ledger::Ledger;
+use crate::shm::{Depot, Hold, MemoryError, Named, Part, Region};
 
 /// What this node holds of a job, with headers that can be believed.
 pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {

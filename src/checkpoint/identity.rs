@@ -4,7 +4,7 @@
 //! run go on from memory of another.
 
 use super::terms::{Config, Test};
-use crate::memory::header::{Header, Identity};
+use crate::shm::header::{Header, Identity};
 
 /// What the headers of this position say from now on, in run `run`, as a member of group `number`.
 pub(super) fn identity(
@@ -66,15 +66,15 @@ pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::base::params::{Mapping, Rng};
     use crate::checkpoint::layout::ChecksumLayout;
     use crate::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
     use crate::checkpoint::protocol::{Method, Transitions};
     use crate::checkpoint::terms::Restart;
     use crate::checkpoint::when::Interval;
-    use crate::memory::header::{Claim, Mark};
-    use crate::memory::{Depot, Store};
-    use crate::params::{Mapping, Rng};
     use crate::parity::Code;
+    use crate::shm::header::{Claim, Mark};
+    use crate::shm::{Depot, Store};
 
     /// A test on a grid of 2 x 2 and what protects it, without storage.
     pub(in crate::checkpoint) fn asked() -> (Test, Config) {

@@ -15,7 +15,7 @@ use super::protocol::{
 };
 use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
-use crate::memory::header::{Claim, EpochId, Header, Mark, next_incarnation};
+use crate::shm::header::{Claim, EpochId, Header, Mark, next_incarnation};
 
 /// What each rank tells the others at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]

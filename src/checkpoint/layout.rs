@@ -11,8 +11,8 @@ use super::groups::{
     GROUP_DEFAULT, GroupError, Groups, check_size, count_of_even, dealt, divide, even_runs,
 };
 use super::plan::Layout;
-use crate::memory::header::GROUP_MAX;
 use crate::parity::Spread;
+use crate::shm::header::GROUP_MAX;
 
 /// The user's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -298,7 +298,7 @@ fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> 
 mod tests {
     use super::super::groups::worst_sharing;
     use super::*;
-    use crate::params::Mapping;
+    use crate::base::params::Mapping;
     use proptest::prelude::*;
 
     fn layout(p: usize, q: usize, mapping: Mapping) -> Layout {

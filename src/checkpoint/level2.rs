@@ -37,14 +37,14 @@ use super::plan::{Buffers, Committed, Helpers};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
-use crate::cores;
-use crate::memory::header::{Doing, EpochId, Identity};
-use crate::memory::{Depot, Part};
-use crate::outcome;
+use crate::base::cores;
+use crate::base::outcome;
+use crate::checkpoint::storage::names::Key;
+use crate::checkpoint::storage::writing::{Flow, Over, Stopped};
+use crate::checkpoint::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
 use crate::parity::GroupComm;
-use crate::storage::names::Key;
-use crate::storage::writing::{Flow, Over, Stopped};
-use crate::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
+use crate::shm::header::{Doing, EpochId, Identity};
+use crate::shm::{Depot, Part};
 
 /// Where the second level is, and when an epoch goes there.
 #[derive(Clone, Debug)]
@@ -817,8 +817,8 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use super::*;
-    use crate::memory::Store;
-    use crate::params::{Mapping, Rng};
+    use crate::base::params::{Mapping, Rng};
+    use crate::shm::Store;
 
     /// A second level whose storage hangs until the other end goes, or for some seconds.
     fn hanging(level2: &mut Level2) -> Sender<()> {

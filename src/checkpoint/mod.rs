@@ -6,9 +6,9 @@
 //! others, on the terms of `terms`, of what is `known` of everybody's memory, whose `identity` must be this test's; `save` and
 //! `restore` move the data, `aside` where helpers encode; `level2` brings committed epochs to storage by means of a `helper`,
 //! which does each `errand` as a thread or a `process`, `disk` saves there alone, `fetching` brings them back, as `recall` says,
-//! by `transfer`. The solver's side is [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and
-//! `save` at boundaries, `finish` at the end. Nothing here knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole
-//! story.
+//! by `transfer`. `storage` names, writes and reads the files that outlive the job. The solver's side is [`Arrival`] once a
+//! launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end. Nothing here
+//! knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
 
 pub mod arrival;
 mod aside;
@@ -34,6 +34,7 @@ mod restore;
 pub mod save;
 mod saved;
 mod start;
+pub mod storage;
 mod taking;
 mod terms;
 mod transfer;

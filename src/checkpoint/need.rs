@@ -8,9 +8,9 @@
 use super::groups::Groups;
 use super::holding::LEDGER_BYTES;
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, TILE_WORDS, state_rows};
-use crate::memory::header::HEAD_BYTES;
-use crate::memory::{Part, Store};
-use crate::storage::BLOCK_BYTES;
+use crate::checkpoint::storage::BLOCK_BYTES;
+use crate::shm::header::HEAD_BYTES;
+use crate::shm::{Part, Store};
 
 /// The buffers of each position in these groups. `ld`: the leading dimensions of their matrices.
 pub fn buffers_of_each(
@@ -62,7 +62,7 @@ mod tests {
     use super::super::plan::Scope;
     use super::super::protocol::Method;
     use super::*;
-    use crate::params::Mapping;
+    use crate::base::params::Mapping;
     use crate::parity::Code;
 
     const SCHEME: Scheme = Scheme {

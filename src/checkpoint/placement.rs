@@ -232,7 +232,7 @@ fn free_by<K: Eq + Hash>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::header::incarnation;
+    use crate::shm::header::incarnation;
     use proptest::prelude::*;
     use rand_xoshiro::Xoshiro256StarStar;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};

@@ -8,12 +8,12 @@ use thiserror::Error;
 
 use super::layout::ChecksumLayout;
 use super::protocol::Method;
+use crate::base::params::{Mapping, TestParams};
 use crate::grid::Cyclic;
-use crate::memory::Part;
-use crate::memory::header::GROUP_MAX;
-use crate::params::{Mapping, TestParams};
 use crate::parity::code::LOSSES_MAX;
 use crate::parity::{Code, Encode, Stripes, Window};
+use crate::shm::Part;
+use crate::shm::header::GROUP_MAX;
 
 /// What part of the matrix a save covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

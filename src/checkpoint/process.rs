@@ -7,7 +7,7 @@
 //! *It never outlives its rank.* It could write to the end what the rank has given it, but for nothing: an epoch counts when all
 //! ranks have said that theirs is there, and who is gone says nothing. Meanwhile a restart would find a stranger at its memory
 //! and its files; one that lists files would even remove what had become whole since. So the kernel ends it with the thread that
-//! has started it; it takes the second lock of the position (`memory`), which a restart waits for, before it looks at anything;
+//! has started it; it takes the second lock of the position (`shm`), which a restart waits for, before it looks at anything;
 //! and it ends by itself where nobody hears it any more.
 //!
 //! *How they talk.* The errand lies in a file in memory that is the helper's standard input. What it writes to its output, lines,
@@ -29,10 +29,10 @@ use serde::{Deserialize, Serialize};
 
 use super::errand::{Errand, What};
 use super::helper::{By, Task};
-use crate::faults::{self, Counted};
-use crate::memory::{Depot, HELPER_VAR, Store};
-use crate::storage::Shelf;
-use crate::storage::writing::{Flow, Stopped};
+use crate::base::faults::{self, Counted};
+use crate::checkpoint::storage::Shelf;
+use crate::checkpoint::storage::writing::{Flow, Stopped};
+use crate::shm::{Depot, HELPER_VAR, Store};
 
 /// The subcommand by which this program is a helper.
 const SUBCOMMAND: &str = "helper";

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::memory::header::{Claim, EpochId, Phase, Stage, count_of};
+use crate::shm::header::{Claim, EpochId, Phase, Stage, count_of};
 
 /// Which copies are kept (papers' names).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -496,7 +496,7 @@ pub fn is_settled(claim: &Claim, target: EpochId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::header::incarnation;
+    use crate::shm::header::incarnation;
 
     fn id(epoch: u64, made: u64) -> EpochId {
         EpochId { epoch, made: no(made) }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::ChecksumLayout;
 use super::protocol::Refusal;
+use crate::checkpoint::storage::Check;
 use crate::parity::Code;
-use crate::storage::Check;
 
 /// A position's file, as its front tells of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

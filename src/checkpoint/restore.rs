@@ -13,13 +13,13 @@ use super::save::Checkpointer;
 use super::saved::{Rows, Since};
 use super::terms::{Restored, StartError};
 use super::world::{NOTHING, World};
-use crate::faults::{Point, hit};
-use crate::memory::Region;
-use crate::memory::header::{Doing, Mark};
+use crate::base::faults::{Point, hit};
+use crate::base::pulse;
+use crate::base::threads::{Pool, Shareable};
 use crate::parity::stripes::Role;
 use crate::parity::{GroupComm, Hands, Share, hands};
-use crate::pulse;
-use crate::threads::{Pool, Shareable};
+use crate::shm::Region;
+use crate::shm::header::{Doing, Mark};
 
 /// The workspace while it takes rows that the group reads or writes of the committed copy.
 struct Taken<'a> {

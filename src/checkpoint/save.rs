@@ -15,14 +15,14 @@ use super::protocol::{Method, Transitions};
 use super::saved::{Coding, Reach, Since};
 use super::when::Scheduler;
 use super::world::World;
-use crate::faults::{Point, Sabotage, hit, sabotaged};
-use crate::memory::header::{Doing, Header, Mark, count_of};
-use crate::memory::ledger::Entry;
-use crate::memory::{Depot, Hold};
+use crate::base::faults::{Point, Sabotage, hit, sabotaged};
+use crate::base::pulse;
+use crate::base::threads::Pool;
 use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Window, hands};
-use crate::pulse;
-use crate::threads::Pool;
+use crate::shm::header::{Doing, Header, Mark, count_of};
+use crate::shm::ledger::Entry;
+use crate::shm::{Depot, Hold};
 
 /// What one save did and where its time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -359,11 +359,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.world.barrier();
         hit(Point::CleanBegin, position);
         self.holding.head.blank();
-        for part in crate::memory::Part::ALL {
-            if part == crate::memory::Part::C {
+        for part in crate::shm::Part::ALL {
+            if part == crate::shm::Part::C {
                 hit(Point::CleanHalf, position);
             }
-            if !matches!(part, crate::memory::Part::Head | crate::memory::Part::Done) {
+            if !matches!(part, crate::shm::Part::Head | crate::shm::Part::Done) {
                 self.depot.unlink(position as u32, part);
             }
         }

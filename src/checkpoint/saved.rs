@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
 use super::protocol::Method;
-use crate::faults::{Sabotage, sabotaged};
-use crate::memory::Region;
+use crate::base::faults::{Sabotage, sabotaged};
+use crate::base::threads::{Crew, Pool};
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
 use crate::parity::{Encode, GroupComm, Hands, Share, Window};
-use crate::threads::{Crew, Pool};
+use crate::shm::Region;
 
 /// Copies, checksums and small states.
 #[derive(Debug)]

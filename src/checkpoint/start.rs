@@ -19,13 +19,13 @@ use super::taking::{Early, Memory, make_way};
 use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test, now};
 use super::when::Scheduler;
 use super::world::{NOTHING, World};
-use crate::faults::{self, Point, hit};
-use crate::memory::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
-use crate::memory::{Depot, Hold, MemoryError, Part, Region};
+use crate::base::faults::{self, Point, hit};
+use crate::base::threads::Pool;
+use crate::checkpoint::storage::{About, Sight};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
-use crate::storage::{About, Sight};
-use crate::threads::Pool;
+use crate::shm::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
+use crate::shm::{Depot, Hold, MemoryError, Part, Region};
 
 /// Faults that are armed reach this job's memory.
 fn arm(depot: &Depot) {

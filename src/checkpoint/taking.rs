@@ -7,9 +7,9 @@ use super::holding::{Holding, open_head};
 use super::plan::Buffers;
 use super::protocol::{Method, Recovery};
 use super::terms::{Config, Test};
-use crate::memory::header::{Head, Header, Mark};
-use crate::memory::{Depot, Hold, MemoryError, Region};
-use crate::threads::Pool;
+use crate::base::threads::Pool;
+use crate::shm::header::{Head, Header, Mark};
+use crate::shm::{Depot, Hold, MemoryError, Region};
 
 /// Where the recovery's epoch was taken, by a header that has it.
 pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
@@ -24,7 +24,8 @@ pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
 
 /// Removes what this node has of positions that are not `here`, unless it is `of_use`: copies from before their place was taken
 /// elsewhere, or of another run or test, or that hold nothing. Nobody will believe them, and whoever takes a position here needs
-/// their room, which `cli` has counted as free. Where a process is at work there, or results of finished tests lie, these stay.
+/// their room, which `driver` has counted as free. Where a process is at work there, or results of finished tests lie, these
+/// stay.
 pub(super) fn make_way(depot: &Depot, here: &[usize], of_use: impl Fn(&Header) -> bool) {
     for position in depot.positions().into_iter().map(|position| position as usize) {
         if here.contains(&position) {
@@ -153,8 +154,8 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Store;
-    use crate::memory::small_tmpfs::in_a_small_tmpfs;
+    use crate::shm::Store;
+    use crate::testkit::small_tmpfs::in_a_small_tmpfs;
 
     /// Groups that are put together anew may want another shape than those that headers tell of: there need be no room for both.
     #[test]

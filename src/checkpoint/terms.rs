@@ -1,6 +1,6 @@
 //! On what terms a test begins, and what it begins with: what [`Checkpointer::start`] is given and gives, as plain values.
 //!
-//! `cli` fills them in; `identity` says which of them memory must agree with.
+//! `driver` fills them in; `identity` says which of them memory must agree with.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,8 +12,8 @@ use super::plan::{Buffers, Encoding, Layout, Scheme, SchemeError};
 use super::protocol::Refusal;
 use super::save::Checkpointer;
 use super::when::Interval;
-use crate::memory::{Depot, Region};
-use crate::params::Rng;
+use crate::base::params::Rng;
+use crate::shm::{Depot, Region};
 
 /// What to do with memory an earlier process left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::world::World;
-use crate::memory::Region;
-use crate::pulse;
-use crate::storage::reading::Feed;
+use crate::base::pulse;
+use crate::checkpoint::storage::reading::Feed;
+use crate::shm::Region;
 
 const PIECE_WORDS: usize = 128 * 1024;
 /// In a piece's first word, beside the bytes that count: nothing follows, and nothing could be read.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::seconds;
+use crate::base::units::seconds;
 
 /// What `--checkpoint` asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,10 +7,10 @@ use clap::Args;
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::burnin;
-use super::exit::Exit;
 use super::shelved;
-use crate::blas;
+use crate::base::exit::Exit;
 use crate::burnin::probe::Extent;
+use crate::kernels;
 use crate::supervise::start::trial::{self, Place, Said};
 use crate::supervise::talk::agent::{self, Asked, Dir};
 use crate::supervise::talk::processes;
@@ -71,7 +71,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     if let Some(name) = &flags.look_at_blas {
         // Some libraries end their process. Whoever asks counts on that, and nobody wants a core file of it.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-        let told = serde_json::to_string(&blas::look(name));
+        let told = serde_json::to_string(&kernels::look(name));
         // On a line of its own, whatever the library prints.
         show!("\n{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
@@ -100,7 +100,7 @@ fn trial_start() -> ExitCode {
     use mpi::traits::{Communicator, CommunicatorCollectives};
     let facts = agent::facts(&Asked::default());
     // Pipes hold text back; a process that hangs in MPI must have spoken before.
-    super::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
+    crate::base::terminal::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
     let Some(universe) = mpi::initialize() else {
         tell!("MPI does not start");
         return Exit::Environment.into();
@@ -113,7 +113,7 @@ fn trial_start() -> ExitCode {
         return Exit::Environment.into();
     }
     let joined = Said::Joined { size: sum as usize, place: Place::of(&facts) };
-    super::print(trial::line(&joined).as_bytes());
+    crate::base::terminal::print(trial::line(&joined).as_bytes());
     // Nobody ends before all have heard the sum: launchers end the rest with the first.
     world.barrier();
     ExitCode::SUCCESS

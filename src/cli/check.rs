@@ -9,16 +9,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit::Exit;
-use crate::input::choices::Choice;
-use crate::input::dat_reader::{self, Given};
-use crate::input::diagnostic::{Diagnostic, Severity};
-use crate::input::hpl_dat::HplDat;
-use crate::input::memory_need::{Means, grid_bytes, human, rank_bytes};
-use crate::input::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
-use crate::input::sources::{CHECKPOINT, ENV_CONFIG, Layers, setting_of};
-use crate::input::{bytes_of, layers};
-use crate::memory::room;
+use crate::base::exit::Exit;
+use crate::config::choices::Choice;
+use crate::config::dat_reader::{self, Given};
+use crate::config::diagnostic::{Diagnostic, Severity};
+use crate::config::hpl_dat::HplDat;
+use crate::config::memory_need::{Means, grid_bytes, human, rank_bytes};
+use crate::config::settings::{CONFIG_DEFAULT, DAT_DEFAULT, Overrides, Settings};
+use crate::config::sources::{CHECKPOINT, ENV_CONFIG, Layers, setting_of};
+use crate::config::{bytes_of, layers};
+use crate::shm::room;
 
 #[derive(Debug, Args)]
 pub struct CheckFlags {
@@ -47,7 +47,7 @@ pub fn run(flags: &CheckFlags) -> ExitCode {
         0 => "no fault found".to_owned(),
         _ => format!("usable, with {warnings} warning(s)"),
     };
-    super::print(format!("{explanation}\n{name}: {verdict}\n").as_bytes())
+    crate::base::terminal::print(format!("{explanation}\n{name}: {verdict}\n").as_bytes())
 }
 
 fn is_toml(path: &Path) -> bool {
@@ -144,7 +144,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
     let swap_threshold = format!(
         "{} columns{}",
         dat.swap_threshold,
-        if dat.swap == crate::params::Swap::Mix {
+        if dat.swap == crate::base::params::Swap::Mix {
             ""
         } else {
             " (not used: only SWAP mix asks for it)"

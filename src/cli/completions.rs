@@ -30,5 +30,5 @@ pub fn run(flags: &CompletionsFlags) -> ExitCode {
     // For bash the generator takes the hyphen of our name for the seam between command and subcommand where it lists the
     // subcommands' options, and does not where it looks them up: none of them would ever be found.
     let text = String::from_utf8_lossy(&text).replace("skt__subcmd__hpl__", "skt__hpl__");
-    super::print(text.as_bytes())
+    crate::base::terminal::print(text.as_bytes())
 }

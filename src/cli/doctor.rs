@@ -13,16 +13,17 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::exit::{Exit, Refusal};
-use super::need::{self, Needs};
 use super::run::{self, NodeFlags, Plan};
 use super::shelved;
 use super::template::own_program;
-use crate::blas::arithmetic::Rules;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::units::some_time;
 use crate::checkpoint::plan::Helpers;
-use crate::input::memory_need::human;
-use crate::input::settings::Settings;
-use crate::memory::depot::Depot;
+use crate::config::memory_need::human;
+use crate::config::settings::Settings;
+use crate::driver::need::{self, Needs};
+use crate::kernels::arithmetic::Rules;
+use crate::shm::depot::Depot;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
 use crate::supervise::remember::clerk::Clerk;
 use crate::supervise::remember::events::unix_ms;
@@ -37,7 +38,6 @@ use crate::supervise::talk::agent::{binary_digest, facts, storage};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
 use crate::supervise::talk::wire::Facts;
-use crate::units::some_time;
 
 /// Beyond what two trials of MPI may take, agents that hear nothing meanwhile wait so long.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
@@ -68,7 +68,7 @@ pub struct DoctorFlags {
 
 pub fn run(flags: &DoctorFlags) -> ExitCode {
     match examine(flags) {
-        Ok(0) => super::print(b"no problem found\n"),
+        Ok(0) => crate::base::terminal::print(b"no problem found\n"),
         Ok(problems) => {
             show!("{problems} problem(s) found");
             Exit::Environment.into()

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit::Exit;
+use crate::base::exit::Exit;
+use crate::base::units::duration;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, HaltRequest, write_whole};
 use crate::supervise::remember::journal::Held;
 use crate::supervise::tell::status::supervised;
-use crate::units::duration;
 
 #[derive(Clone, Debug, Args)]
 pub struct HaltFlags {
@@ -74,7 +74,9 @@ pub fn run(flags: &HaltFlags) -> ExitCode {
     match write_whole(&folder.halt(), &request) {
         Ok(()) => {
             let words = words(&request, unix_ms());
-            super::print(format!("{words}; `skt-hpl run` then ends with status 75\n").as_bytes())
+            crate::base::terminal::print(
+                format!("{words}; `skt-hpl run` then ends with status 75\n").as_bytes(),
+            )
         }
         Err(error) => {
             tell!("skt-hpl halt: {}: {error}", folder.halt().display());

@@ -7,15 +7,16 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::Exit;
-use super::{say, shelved};
+use super::shelved;
+use crate::base::exit::Exit;
+use crate::base::terminal::say;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::protocol::Method;
-use crate::input::job_name::job_name;
-use crate::input::memory_need::human;
+use crate::config::job_name::job_name;
+use crate::config::memory_need::human;
 use crate::lu::unix_seconds;
-use crate::memory::header::{Claim, Doing, Head, Header, Phase, Stage, count_of};
-use crate::memory::{Depot, Held, Part, Store, depot};
+use crate::shm::header::{Claim, Doing, Head, Header, Phase, Stage, count_of};
+use crate::shm::{Depot, Held, Part, Store, depot};
 use crate::supervise::talk::progress::{self, Role};
 
 /// One position's memory, as far as it can be believed.
@@ -104,7 +105,7 @@ fn job(parts: Vec<Held>) -> Job {
     Job { job: name, store, bytes: parts.iter().map(|p| p.bytes).sum(), positions }
 }
 
-fn known(header: Header, progress: crate::memory::header::Progress) -> Known {
+fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
     let id = header.id;
     let at = progress.at_unix_ms as f64 / 1e3;
     let role = Role::of(&id);
@@ -254,14 +255,14 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
             }
         }
     }
-    super::print(text.as_bytes())
+    crate::base::terminal::print(text.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::header::tests::sample;
-    use crate::memory::header::{BESIDE_SUMS, NO_CODE, Progress, SUMS};
+    use crate::shm::header::tests::sample;
+    use crate::shm::header::{BESIDE_SUMS, NO_CODE, Progress, SUMS};
 
     /// The header that shows progress of a test of which nothing is saved (`signs`).
     fn shown(code: u8, column: u32, doing: Doing) -> Position {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::exit::{Exit, Refusal};
-use crate::input::same_file;
-use crate::place;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::place;
+use crate::config::same_file;
 
 /// Whether it is given, and with which FILE.
 type JsonFlag = Option<Option<PathBuf>>;
@@ -86,7 +86,7 @@ pub fn answer(
     let text = text();
     if let Err(error) = place::put(file, whole.as_bytes()) {
         // The words are none the worse for it.
-        super::print(text.as_bytes());
+        crate::base::terminal::print(text.as_bytes());
         return Err(cannot(file, &error));
     }
     Ok(text)

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::exit::{Exit, Refusal};
 use super::run::NodeFlags;
 use super::template;
-use crate::question::ask;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::question::ask;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
 use crate::supervise::talk::shell::split_words;
 

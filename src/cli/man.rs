@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Args, Command};
 use clap_mangen::Man;
 
-use super::exit::Exit;
 use super::{EXAMPLES, command};
+use crate::base::exit::Exit;
 
 #[derive(Debug, Args)]
 pub struct ManFlags {
@@ -29,7 +29,10 @@ pub fn run(flags: &ManFlags) -> ExitCode {
         return match write_all(&definition, dir) {
             Ok(()) => Exit::Passed.into(),
             Err(error) => {
-                super::say(format_args!("man: cannot write into {}: {error}", dir.display()));
+                crate::base::terminal::say(format_args!(
+                    "man: cannot write into {}: {error}",
+                    dir.display()
+                ));
                 Exit::Environment.into()
             }
         };
@@ -40,7 +43,7 @@ pub fn run(flags: &ManFlags) -> ExitCode {
             Some(sub) => sub_page(sub),
             None => {
                 let names: Vec<&str> = described(&definition).map(Command::get_name).collect();
-                super::say(format_args!(
+                crate::base::terminal::say(format_args!(
                     "man: there is no subcommand {name:?}; there are {}",
                     names.join(", ")
                 ));
@@ -49,9 +52,9 @@ pub fn run(flags: &ManFlags) -> ExitCode {
         },
     };
     match page {
-        Ok(page) => super::print(&page),
+        Ok(page) => crate::base::terminal::print(&page),
         Err(error) => {
-            super::say(format_args!("man: cannot make the page: {error}"));
+            crate::base::terminal::say(format_args!("man: cannot make the page: {error}"));
             Exit::Environment.into()
         }
     }

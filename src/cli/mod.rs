@@ -1,61 +1,27 @@
 //! The command line: one definition of every flag, a file a subcommand.
 //!
 //! The definition below feeds the parser, `--help`, the completions and the man page; the
-//! benchmark's own settings come from `input::settings`, where `skt.toml` and the environment find
+//! benchmark's own settings come from `config::settings`, where `skt.toml` and the environment find
 //! them too. `main` calls [`main`] and nothing else. Without a subcommand the program is the
 //! benchmark, so `mpirun skt-hpl` stands where `mpirun xhpl` stood.
 
-/// A line on the standard error, on which nothing depends: where it cannot be written (a full disk, a reader that went away)
-/// what the program is at goes on, which `eprintln!` would end with a panic.
-macro_rules! tell {
-    ($($words:tt)*) => {
-        $crate::cli::write_to(&mut std::io::stderr(), format_args!($($words)*))
-    };
-}
-
-/// The same on the standard output, for what is told as it comes. The last word goes by [`print`], which says if it cannot.
-macro_rules! show {
-    ($($words:tt)*) => {
-        $crate::cli::write_to(&mut std::io::stdout(), format_args!($($words)*))
-    };
-}
-
 pub mod agent;
-pub mod agreement;
-pub mod bench;
-mod benchmark;
 pub mod burnin;
 mod check;
 mod completions;
-pub mod contest;
 pub mod doctor;
-pub mod exit;
-mod glance;
 pub mod halt;
 mod held;
 mod helper;
 mod json_flag;
-pub mod launcher_rank;
 pub mod launchers;
-mod level2;
-mod machine;
 mod man;
 mod model;
-mod need;
-mod node_facts;
-mod nonstop;
 mod passing;
-mod pins;
 mod plan;
-mod power;
-mod protection;
-mod replacement;
 mod report;
-mod results;
 pub mod run;
 mod shelved;
-mod siblings;
-mod signs;
 mod simulate;
 mod spelling;
 mod status;
@@ -68,11 +34,13 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::base::exit::Exit;
+use crate::base::terminal::{print, printed, say};
+use crate::base::{closed, cores};
+use crate::config::flags::BenchFlags;
+use crate::driver::{benchmark, launcher_rank};
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
-use crate::{closed, cores};
-use bench::BenchFlags;
-use exit::Exit;
 
 /// High-Performance Linpack that survives the loss of nodes
 ///
@@ -232,7 +200,7 @@ pub fn main() -> ExitCode {
     }
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match cli.command {
-        None => bench::run(cli.bench),
+        None => benchmark::run(&cli.bench).into(),
         Some(Sub::Check(flags)) => check::run(&flags),
         Some(Sub::Status(flags)) => status::run(&flags),
         Some(Sub::Clean(flags)) => held::clean(&flags),
@@ -293,45 +261,6 @@ fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
         }
         true => Some(format!("to run its tests: skt-hpl --dat {word}")),
         false => None,
-    }
-}
-
-/// Tells a person something, on the standard error: in one piece, since other ranks and the launcher
-/// write there too.
-fn say(text: impl std::fmt::Display) {
-    tell!("skt-hpl: {text}");
-}
-
-/// One line in one piece.
-fn write_to(stream: &mut impl std::io::Write, words: std::fmt::Arguments) {
-    // Nobody can be told that nothing can be told.
-    let _ = stream.write_all(format!("{words}\n").as_bytes());
-}
-
-/// Writes text that is the whole product of a subcommand to the standard output. A reader that
-/// closes the pipe early (`| head`) is no fault of ours.
-fn print(bytes: &[u8]) -> ExitCode {
-    print_then(bytes, Exit::Passed).into()
-}
-
-/// The same of a subcommand that has found something: its status counts, unless there was none and nobody could read it.
-fn print_then(bytes: &[u8], exit: Exit) -> Exit {
-    printed(put(bytes), exit)
-}
-
-fn put(bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush())
-}
-
-fn printed(written: std::io::Result<()>, exit: Exit) -> Exit {
-    match written {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            say(format_args!("cannot write to the standard output: {}", closed::why(&error)));
-            if exit == Exit::Passed { Exit::Environment } else { exit }
-        }
-        _ => exit,
     }
 }
 

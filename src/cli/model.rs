@@ -6,9 +6,15 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::exit::{Exit, Refusal};
 use super::json_flag;
-use crate::input::settings::beside_stdout;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::place;
+use crate::base::units::{
+    HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
+    show_seconds,
+};
+use crate::base::whole;
+use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
 use crate::model::encoding::{self, Code, Link};
@@ -24,12 +30,6 @@ use crate::model::platforms::{
 use crate::model::plot::{Axis, Figure, Panel, Series, Style};
 use crate::model::protocols::Validity;
 use crate::model::reliability::LongRun;
-use crate::place;
-use crate::units::{
-    HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
-    show_seconds,
-};
-use crate::whole;
 
 /// Durations are written `90s`, `30min`, `5h`, `5y`; memory `25MB`, `64GiB`; bandwidths `12.5GB/s`, `100Gbit/s`.
 #[derive(Debug, Args)]
@@ -296,7 +296,7 @@ pub fn run(flags: &ModelFlags) -> ExitCode {
         }
         let _ = writeln!(text, "\nDrawn: {}", file.display());
     }
-    super::print(text.as_bytes())
+    crate::base::terminal::print(text.as_bytes())
 }
 
 type Answer = (String, Option<Figure>);

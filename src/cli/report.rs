@@ -5,16 +5,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit::Exit;
-use crate::input::same_file;
-use crate::input::settings::beside_stdout;
-use crate::place;
+use crate::base::exit::Exit;
+use crate::base::place;
+use crate::base::units::flops_per_second;
+use crate::base::whole;
+use crate::config::same_file;
+use crate::config::settings::beside_stdout;
 use crate::review::form::Stated;
 use crate::review::sources::Material;
 use crate::review::{page, text};
 use crate::supervise::remember::folder::Folder;
-use crate::units::flops_per_second;
-use crate::whole;
 
 #[derive(Debug, Args)]
 pub struct ReportFlags {
@@ -40,7 +40,10 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
     let mut files: Vec<PathBuf> = Vec::new();
     for path in flags.files.iter().map(|path| file_of(path)) {
         if files.iter().any(|other| same_file(other, &path)) {
-            super::say(format_args!("report: {} is named twice, and read once", path.display()));
+            crate::base::terminal::say(format_args!(
+                "report: {} is named twice, and read once",
+                path.display()
+            ));
         } else {
             files.push(path);
         }
@@ -50,14 +53,14 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
             .map_err(|error| format!("{}: {error}", path.display()))
             .and_then(|text| material.add(&name, &text));
         if let Err(why) = added {
-            super::say(format_args!("report: {why}"));
+            crate::base::terminal::say(format_args!("report: {why}"));
             return Exit::BadInput.into();
         }
     }
     let read = |to: &&PathBuf| files.iter().any(|path| same_file(path, to));
     if let Some(file) = flags.output.as_ref().filter(read) {
         let file = file.display();
-        super::say(format_args!(
+        crate::base::terminal::say(format_args!(
             "report: {file} is read, and would be lost: name another --output"
         ));
         return Exit::BadInput.into();
@@ -68,13 +71,16 @@ pub fn run(flags: &ReportFlags) -> ExitCode {
         let page = page::page(&material, &stated, &flags.title);
         if let Err(error) = place::put(file, page.as_bytes()) {
             // The words are none the worse for it.
-            super::print(words.as_bytes());
-            super::say(format_args!("report: cannot write {}: {error}", file.display()));
+            crate::base::terminal::print(words.as_bytes());
+            crate::base::terminal::say(format_args!(
+                "report: cannot write {}: {error}",
+                file.display()
+            ));
             return Exit::Environment.into();
         }
         words += &format!("\nWritten: {}\n", file.display());
     }
-    super::print(words.as_bytes())
+    crate::base::terminal::print(words.as_bytes())
 }
 
 /// The file to read: of a run's folder the event log.

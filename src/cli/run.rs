@@ -12,19 +12,21 @@ use std::time::Duration;
 use clap::error::ContextKind;
 use clap::{Args, Command, FromArgMatches};
 
-use super::bench::{self, BenchFlags};
-use super::exit::{Exit, Refusal};
 use super::launchers::in_path;
-use super::need;
 use super::shelved;
 use super::template::{from_any_folder, own_program};
-use crate::blas::Library;
-use crate::blas::arithmetic::Rules;
-use crate::input::Loaded;
-use crate::input::processors::List;
-use crate::input::settings::Restart;
-use crate::question::ask;
-use crate::storage::Sight;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::question::ask;
+use crate::base::units::{duration, whole_bytes};
+use crate::base::whole;
+use crate::checkpoint::storage::Sight;
+use crate::config::Loaded;
+use crate::config::flags::{self, BenchFlags};
+use crate::config::processors::List;
+use crate::config::settings::Restart;
+use crate::driver::need;
+use crate::kernels::Library;
+use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::judge::life::Bonds;
 use crate::supervise::judge::policy::Patience;
@@ -42,8 +44,6 @@ use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::shell::{RemoteShell, library_path, quote, quote_all, variables};
 use crate::supervise::tell::status::Problem;
-use crate::units::{duration, whole_bytes};
-use crate::whole;
 
 /// Which nodes, and how to get onto them; shared with `skt-hpl doctor`.
 #[derive(Clone, Debug, Default, Args)]
@@ -217,7 +217,7 @@ const IN_PLACE_MS: u64 = 15_000;
 pub(super) fn words_to_go_on(
     tool: &Tool,
     extra: &mut Vec<String>,
-    settings: Option<&crate::input::settings::Settings>,
+    settings: Option<&crate::config::settings::Settings>,
 ) -> Result<(), Refusal> {
     let Some(settings) = settings.filter(|settings| settings.goes_on()) else { return Ok(()) };
     let Some(words) = tool.goes_on() else {
@@ -363,8 +363,8 @@ pub(super) fn plan_for(arguments: &[OsString], own: Command) -> Result<Plan, Ref
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
     let matches = command.try_get_matches_from(arguments).map_err(usage)?;
     let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
-    bench::told_sources(&flags).iter().for_each(super::say);
-    let loaded = bench::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
+    flags::told_sources(&flags).iter().for_each(crate::base::terminal::say);
+    let loaded = flags::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
     let tests: Vec<_> = loaded.largest_tests().collect();
     let ranks = tests.iter().map(|t| loaded.settings.ranks(t.p, t.q)).max().unwrap_or(1)
         + loaded.settings.spare_ranks;

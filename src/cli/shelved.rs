@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::level2::words as of_epoch;
-use crate::input::memory_need::human;
-use crate::input::settings::{Level2, Protection};
+use crate::checkpoint::storage::names::{Key, dir_of};
+use crate::checkpoint::storage::shelf::{self, free_bytes};
+use crate::checkpoint::storage::writing::Flow;
+use crate::checkpoint::storage::{Shelf, Sight, speed};
+use crate::config::memory_need::human;
+use crate::config::settings::{Level2, Protection};
+use crate::driver::level2::words as of_epoch;
 use crate::lu::unix_seconds;
-use crate::storage::names::{Key, dir_of};
-use crate::storage::shelf::{self, free_bytes};
-use crate::storage::writing::Flow;
-use crate::storage::{Shelf, Sight, speed};
 use crate::supervise::talk::agent::Dir;
 use crate::supervise::talk::wire::{Lying, Storage};
 

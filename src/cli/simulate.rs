@@ -7,9 +7,12 @@ use std::process::ExitCode;
 use clap::{ArgGroup, Args};
 use serde_json::json;
 
-use super::exit::{Exit, Refusal};
 use super::json_flag;
-use crate::input::settings::beside_stdout;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::place;
+use crate::base::units::{seconds, seconds_or_none, show_seconds};
+use crate::base::whole;
+use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
 use crate::model::fit::RateModel;
@@ -20,9 +23,6 @@ use crate::model::simulate::{
     Age, Domains, Failures, GoingOn, Placement, Scenario, Summary, System, Trace, simulate,
     summarise,
 };
-use crate::place;
-use crate::units::{seconds, seconds_or_none, show_seconds};
-use crate::whole;
 
 const WORK: &str = "The run: HPL of order N, or any work saved at even intervals";
 const PROTECTION: &str = "Protection";
@@ -205,7 +205,7 @@ fn age(text: &str) -> Result<Age, String> {
 
 pub fn run(flags: &SimulateFlags) -> ExitCode {
     match answer(flags) {
-        Ok(text) => super::print(text.as_bytes()),
+        Ok(text) => crate::base::terminal::print(text.as_bytes()),
         Err(Refusal(exit, why)) => {
             tell!("skt-hpl simulate: {why}");
             exit.into()

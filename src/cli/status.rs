@@ -7,9 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::exit::{Exit, Refusal};
 use super::json_flag;
-use super::{held, say, shelved};
+use super::{held, shelved};
+use crate::base::exit::{Exit, Refusal};
+use crate::base::terminal::say;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, read_whole};
 use crate::supervise::remember::journal::Held;
@@ -83,7 +84,7 @@ pub fn run(flags: &StatusFlags) -> ExitCode {
         text
     });
     match text {
-        Ok(text) => super::print(text.as_bytes()),
+        Ok(text) => crate::base::terminal::print(text.as_bytes()),
         Err(Refusal(exit, why)) => {
             say(why);
             exit.into()
@@ -98,8 +99,8 @@ fn watch(folder: &Folder) -> ExitCode {
         };
         let held = supervised(folder);
         let page = status.page(unix_ms(), &held);
-        if let Err(error) = super::put(format!("\x1b[H\x1b[2J{page}").as_bytes()) {
-            return super::printed(Err(error), Exit::Passed).into();
+        if let Err(error) = crate::base::terminal::put(format!("\x1b[H\x1b[2J{page}").as_bytes()) {
+            return crate::base::terminal::printed(Err(error), Exit::Passed).into();
         }
         if status.exit_code.is_some() || held == Held::No {
             return Exit::Passed.into();

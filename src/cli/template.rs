@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::exit::{Exit, Refusal};
-use crate::input::sources::variables_of_own_runs;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::params::TestParams;
+use crate::config::sources::variables_of_own_runs;
 use crate::model::hpl_dat;
-use crate::params::TestParams;
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::start::room::has_option;
 
@@ -134,8 +134,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::bench::{BenchFlags, load};
-    use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
+    use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
+    use crate::config::flags::{BenchFlags, load};
 
     #[test]
     fn a_test_of_ours_is_read_as_it_is_said() {

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Instant;
 
-use super::node_facts::Processor;
-use crate::cores;
-use crate::memory::copying::Copying;
-use crate::memory::room;
+use crate::base::cores;
+use crate::base::threads::Pool;
+use crate::base::topology::{Layout, Topology};
+use crate::driver::node_facts::Processor;
 use crate::model::planner::NamedRoom;
-use crate::threads::Pool;
-use crate::topology::{Layout, Topology};
+use crate::shm::copying::Copying;
+use crate::shm::room;
 
 /// Bytes that can be taken without swapping, a container's limit included.
 pub fn memory() -> Option<f64> {

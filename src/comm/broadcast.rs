@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::communicator::{Comm, Pending};
 use super::schedule::{Step, parts, schedule};
-use crate::params::Bcast;
+use crate::base::params::Bcast;
 
 /// One broadcast of a buffer along a communicator, advanced by [`Broadcast::poll`] between pieces
 /// of other work and finished by [`Broadcast::finish`].

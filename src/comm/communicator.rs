@@ -7,7 +7,7 @@ use mpi::ffi;
 
 use super::abort::{check, check_on, die};
 use super::{by_messages, loss, subset, turn};
-use crate::pulse;
+use crate::base::pulse;
 
 /// Messages longer than this many elements are cut: MPI counts them with a C int.
 const CHUNK: usize = 1 << 30;

@@ -29,7 +29,7 @@ use super::communicator::On;
 use super::steps::{self, Stance};
 use super::turn;
 use super::world::World;
-use crate::pulse;
+use crate::base::pulse;
 
 /// A process of the job is gone, and every rank has left what it was doing.
 #[derive(Clone, Copy, Debug, PartialEq)]

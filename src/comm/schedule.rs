@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::params::Bcast;
+use crate::base::params::Bcast;
 
 /// One message of a schedule. Pieces are ranges in units of the message's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::abort::{arm, check, disarm};
 use super::communicator::{Comm, Reduce, any_thread_may_call};
 use super::loss::{self, Line, Lost, READY};
 use super::turn;
-use crate::new_thread;
+use crate::base::new_thread;
 
 /// All ranks of the job that are left. Made once; dropping it finalises MPI.
 pub struct World {

@@ -1,6 +1,6 @@
 //! The P x Q grid of processes.
 
-use crate::params::{Mapping, TestParams};
+use crate::base::params::{Mapping, TestParams};
 
 /// A P x Q grid and the order in which ranks are laid over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::iteration::start_broadcast;
 use super::panel::Panel;
 use super::swap::{Step, Swapper};
 use super::update::{Columns, solve};
-use crate::faults::{Point, hit};
-use crate::threads::{Crew, Pool};
+use crate::base::faults::{Point, hit};
+use crate::base::threads::{Crew, Pool};
 
 /// What it takes of a run.
 pub(super) struct Ahead<'a> {

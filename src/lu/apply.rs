@@ -13,8 +13,8 @@ use super::iteration::Run;
 use super::observer::Observer;
 use super::swap::Step;
 use super::update::{Columns, from_rest, solve};
-use crate::faults::{Point, hit};
-use crate::threads::{Crew, Pool};
+use crate::base::faults::{Point, hit};
+use crate::base::threads::{Crew, Pool};
 
 /// How long the main thread waits for rows, at a time, for each of the others: they go on multiplying.
 const PATIENCE: Duration = Duration::from_micros(20);

@@ -6,9 +6,9 @@ use std::io;
 
 use super::context::Context;
 use super::work::Work;
+use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::matrix::{HugeBuffer, Local};
-use crate::threads::Pool;
 
 /// This rank's part of the matrix, in memory of its own that ends with the process.
 pub fn own_part(context: &Context) -> io::Result<Local<HugeBuffer>> {

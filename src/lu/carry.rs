@@ -1,8 +1,8 @@
 //! Sums that go along a process row: each rank adds its share to a piece of them and hands it on, until it is where it is to be.
 //! While one piece is at hand the next one comes.
 
+use crate::base::pulse;
 use crate::comm::Comm;
-use crate::pulse;
 
 /// Doubles of one piece at most, or those of one row.
 pub const LONGEST: usize = 64 << 10;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::outcome::Times;
+use crate::base::outcome::Times;
 
 /// What the main thread is doing. Parts exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use super::halves;
 use super::need::Lengths;
 use super::roles::SUMS_EVER;
-use crate::blas::Engine;
+use crate::base::params::{Halves, TestParams};
 use crate::comm::Comm;
 use crate::grid::ProcessGrid;
+use crate::kernels::Engine;
 use crate::matrix::Shape;
-use crate::params::{Halves, TestParams};
 
 /// In which order ranks send their messages. It is no matter of one rank's threads or wishes: all ranks of the grid must order
 /// alike.

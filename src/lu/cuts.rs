@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::blas::COMMON_UNIT;
+use crate::kernels::COMMON_UNIT;
 
 /// Bytes that one array of rows under way may take: columns are exchanged in chunks of that size,
 /// so that the memory for it does not grow with the matrix. Smaller ones, which would stay in a

@@ -11,9 +11,9 @@
 use super::context::Order;
 use super::crew::mates;
 use super::update::{blas_strips, from_rest};
-use crate::blas::Engine;
+use crate::base::params::Halves;
+use crate::kernels::Engine;
 use crate::matrix::Shape;
-use crate::params::Halves;
 use std::ops::Range;
 
 /// Operations of a thread in half of an update from which on cutting pays, about a millisecond: an exchange has some
@@ -82,8 +82,8 @@ pub fn parts(cols: Range<usize>, cut: Option<usize>) -> Vec<Range<usize>> {
 mod tests {
     use super::super::cuts::offset;
     use super::*;
+    use crate::base::params::Mapping;
     use crate::grid::ProcessGrid;
-    use crate::params::Mapping;
     use proptest::prelude::*;
 
     fn shape(n: usize, nb: usize, (p, q): (usize, usize), place: (usize, usize)) -> Shape {

@@ -12,9 +12,9 @@ use super::observer::{Observer, Silent};
 use super::renew::{refresh, refreshes_at, renew};
 use super::roles::{Exchanges, Progress};
 use super::work::Work;
+use crate::base::faults::{Point, hit};
+use crate::base::threads::Pool;
 use crate::comm::Steps;
-use crate::faults::{Point, hit};
-use crate::threads::Pool;
 
 /// What sums are made of.
 #[derive(Clone, Copy)]

@@ -12,10 +12,10 @@ use super::observer::Observer;
 use super::panel::Panel;
 use super::roles::Progress;
 use super::work::Work;
+use crate::base::faults::{Point, hit};
+use crate::base::threads::Pool;
 use crate::comm::{Broadcast, Step, Steps};
-use crate::faults::{Point, hit};
 use crate::matrix::Shape;
-use crate::threads::Pool;
 
 const TAG: i32 = 16;
 /// Broadcasts of panels that are under way at a time carry tags of their own. By some orders a column has two panels from

@@ -9,10 +9,10 @@ use super::cuts::array_len;
 use super::factor::{candidate_len, found_len};
 use super::panel::Layout;
 use super::{halves, residual, solve};
-use crate::blas::{Engine, leading_dimension};
+use crate::base::params::{Engine as EngineChoice, Mapping, SIZE_MOST, TestParams};
 use crate::grid::ProcessGrid;
+use crate::kernels::{Engine, leading_dimension};
 use crate::matrix::{HugeBuffer, Shape};
-use crate::params::{Engine as EngineChoice, Mapping, SIZE_MOST, TestParams};
 
 const DOUBLE_BYTES: u128 = 8;
 

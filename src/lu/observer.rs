@@ -1,9 +1,9 @@
 //! What a factorisation tells whoever looks on, and what it asks.
 //!
-//! The pipeline calls an [`Observer`] at every step; `cli` has one for each way to run a test. So nothing here needs to know of
-//! checkpoints, agents or tables.
+//! The pipeline calls an [`Observer`] at every step; `driver` has one for each way to run a test. So nothing here needs to know
+//! of checkpoints, agents or tables.
 
-use crate::threads::Pool;
+use crate::base::threads::Pool;
 
 /// Whether to go on from a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

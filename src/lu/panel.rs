@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::context::Context;
 use super::need::Lengths;
 use super::pivots::RowMoves;
-use crate::blas::{Engine, LowerBlock, TriangleBlock};
+use crate::base::threads::Pool;
 use crate::comm::Broadcast;
+use crate::kernels::{Engine, LowerBlock, TriangleBlock};
 use crate::matrix::HugeBuffer;
-use crate::threads::Pool;
 
 /// Where the parts of a panel's message begin, in doubles.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use super::iteration::Run;
 use super::lookahead::Lookahead;
 use super::observer::{Halt, Observer};
 use super::work::Work;
-use crate::threads::Pool;
+use crate::base::threads::Pool;
 
 /// Factors from boundary `start` to the end, or to where the observer stops it.
 ///

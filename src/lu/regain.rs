@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
 use super::roles::{Exchanges, alike_until, counts};
-use crate::faults::{Point, hit};
+use crate::base::faults::{Point, hit};
 use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
 
@@ -184,8 +184,8 @@ impl Shares<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Mapping;
     use crate::grid::ProcessGrid;
-    use crate::params::Mapping;
 
     /// Each row that is not done, once, with all that was lost in it.
     #[test]

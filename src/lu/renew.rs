@@ -13,9 +13,9 @@ use ndarray::ArrayViewMut2;
 use super::carry::{LONGEST, Piece, carry};
 use super::context::Context;
 use super::roles::{Exchanges, Which, alike_until, counts_at};
-use crate::blas::vector;
+use crate::base::faults::{Point, hit};
 use crate::comm::Comm;
-use crate::faults::{Point, hit};
+use crate::kernels::vector;
 use crate::matrix::Shape;
 
 /// So much of the matrix's width is left, as a fraction, when sums are made again for the first time, and from one time to the
@@ -234,8 +234,8 @@ impl Strip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Mapping;
     use crate::grid::ProcessGrid;
-    use crate::params::Mapping;
 
     #[test]
     fn sums_are_made_again_when_so_much_is_left() {

@@ -4,10 +4,10 @@
 //! and leaves the factored matrix alone.
 
 use super::context::Context;
+use crate::base::outcome::Residual;
+use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::matrix::{Generator, Shape};
-use crate::outcome::Residual;
-use crate::threads::Pool;
 use std::sync::Mutex;
 
 /// Rows that are generated side by side.

@@ -306,8 +306,8 @@ pub struct Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Mapping;
     use crate::grid::ProcessGrid;
-    use crate::params::Mapping;
 
     /// A small matrix by rows.
     #[derive(Clone)]

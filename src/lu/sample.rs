@@ -12,9 +12,9 @@ use super::clock::Clock;
 use super::context::Context;
 use super::observer::Observer;
 use super::pipeline::factorise;
+use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::matrix::Generator;
-use crate::threads::Pool;
 
 /// Notes when the stretch begins and ends.
 struct Watch {

@@ -8,10 +8,10 @@
 
 use super::clock::{Clock, Part};
 use super::context::Context;
-use crate::blas::{ask_for, vector};
-use crate::faults::{Point, hit};
+use crate::base::faults::{Point, hit};
+use crate::base::threads::Pool;
+use crate::kernels::{ask_for, vector};
 use crate::matrix::Shape;
-use crate::threads::Pool;
 use ndarray::{ArrayView2, s};
 use std::ops::Range;
 use std::sync::Mutex;

@@ -15,11 +15,11 @@ use super::roles::{Exchanges, Past, Progress, weight};
 use super::solve::back_substitute;
 use super::test::{Timer, conclude, forget_resident_peak, generator};
 use super::work::Work;
+use crate::base::faults::{Point, hit};
+use crate::base::outcome::Outcome;
+use crate::base::threads::Pool;
 use crate::comm::set_phase;
-use crate::faults::{Point, hit};
 use crate::matrix::{HugeBuffer, Local, Shape};
-use crate::outcome::Outcome;
-use crate::threads::Pool;
 
 /// One rank's part of a test.
 pub struct Standing {

@@ -11,11 +11,11 @@ use super::pipeline::factorise;
 use super::residual;
 use super::solve::{back_substitute, room};
 use super::work::Work;
+use crate::base::course::Course;
+use crate::base::outcome::{Halves, Outcome, Times, Verdict};
+use crate::base::threads::Pool;
 use crate::comm::{Reduce, Wire, set_phase};
-use crate::course::Course;
 use crate::matrix::{Generator, Local, Storage};
-use crate::outcome::{Halves, Outcome, Times, Verdict};
-use crate::threads::Pool;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Where a test begins.

@@ -9,9 +9,9 @@ use super::context::Context;
 use super::cuts::Strips;
 use super::panel::Panel;
 use super::swap::{Request, solves, within};
-use crate::blas::{LowerBlock, UpperBlock};
+use crate::base::threads::{Pool, Shareable};
+use crate::kernels::{LowerBlock, UpperBlock};
 use crate::matrix::Shape;
-use crate::threads::{Pool, Shareable};
 
 /// The multiplication left to do for a range of columns: tasks that may run in any order.
 pub struct Multiplication {
@@ -245,9 +245,9 @@ mod tests {
     use super::super::cuts::offset;
     use super::super::roles::counts_at;
     use super::*;
-    use crate::blas::Engine;
+    use crate::base::params::Mapping;
     use crate::grid::{Cyclic, ProcessGrid};
-    use crate::params::Mapping;
+    use crate::kernels::Engine;
 
     /// However far is looked ahead at the moment, the same columns are cut in the same way, and those that may be
     /// factored next are by themselves.

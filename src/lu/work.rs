@@ -10,9 +10,9 @@ use super::context::Context;
 use super::factor::Factor;
 use super::panel::Panel;
 use super::swap::Swapper;
+use crate::base::outcome::Halves;
+use crate::base::threads::Pool;
 use crate::matrix::HugeBuffer;
-use crate::outcome::Halves;
-use crate::threads::Pool;
 
 /// Exchanges of rows that may be under way side by side have a tag each.
 const NEAR_TAG: i32 = 2;

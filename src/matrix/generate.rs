@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
 use super::lcg::{Lcg, element};
-use crate::params::Rng;
+use crate::base::params::Rng;
 
 /// Columns that one stream of xoshiro fills, within one row.
 const STREAM: usize = 64;

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use ndarray::{ArrayView2, ArrayViewMut2, Axis, ShapeBuilder};
 
 use super::{Generator, Storage};
+use crate::base::params::{Mapping, TestParams};
+use crate::base::threads::Pool;
 use crate::grid::{Cyclic, ProcessGrid};
-use crate::params::{Mapping, TestParams};
-use crate::threads::Pool;
 
 /// The shape of the local part at grid position (`row`, `col`): pure arithmetic.
 ///
@@ -218,7 +218,7 @@ impl<S: Storage> Local<S> {
 mod tests {
     use super::super::HugeBuffer;
     use super::*;
-    use crate::params::*;
+    use crate::base::params::*;
 
     /// The sums are those of what the others hold, they have a b, and whatever a column has fits in their place.
     #[test]

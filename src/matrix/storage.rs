@@ -1,8 +1,8 @@
 //! Memory for doubles: what the matrix lies in, and buffers for everything else.
 
-use crate::memory::huge::HUGE;
-use crate::memory::{MemoryError, Region};
-use crate::threads::Pool;
+use crate::base::threads::Pool;
+use crate::shm::huge::HUGE;
+use crate::shm::{MemoryError, Region};
 
 /// Where a local matrix lies. The solver only needs its address and length, so the memory can be
 /// private or a named region that outlives the process.

@@ -4,6 +4,8 @@
 //! as a plausible-looking number three formulas later. So each public function checks what it is
 //! given by these helpers and passes its result through [`finite`] before anyone sees it.
 
+use crate::base::exit::{Exit, Refusal};
+
 /// Why a model cannot answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
@@ -19,6 +21,12 @@ pub enum ModelError {
     /// What is asked for does not fit the machine, the memory or the time.
     #[error("{0}")]
     DoesNotFit(String),
+}
+
+impl From<ModelError> for Refusal {
+    fn from(error: ModelError) -> Self {
+        Refusal(Exit::BadInput, error.to_string())
+    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, ModelError>;

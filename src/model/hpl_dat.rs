@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::ValueEnum;
 
-use crate::params::{Bcast, Fact, Form, Mapping, Swap, TestParams};
+use crate::base::params::{Bcast, Fact, Form, Mapping, Swap, TestParams};
 
 /// The 31 lines of HPL.dat for one test at each of the sizes `ns`.
 pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Result, at_least, finite, positive};
 use super::nonstop::{Columns, no_groups};
+use crate::base::params::Engine;
 pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
-use crate::params::Engine;
 use crate::parity::Spread;
 
 /// How the state is kept so that it outlives a loss: the solver's three methods with saves, its columns of checksums, and

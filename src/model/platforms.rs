@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{Result, at_least, finite, positive};
 use super::memory::{Method, available_fraction};
 use super::protocols::Protocol;
-use crate::units::GIB;
+use crate::base::units::GIB;
 
 /// A machine of Table 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -326,7 +326,7 @@ pub fn threshold(low: f64, high: f64, f: impl Fn(f64) -> bool) -> Option<f64> {
 mod tests {
     use super::super::protocols::Validity;
     use super::*;
-    use crate::units::YEAR_S;
+    use crate::base::units::YEAR_S;
 
     fn close(a: f64, b: f64, tolerance: f64) -> bool {
         (a / b - 1.0).abs() <= tolerance

@@ -11,7 +11,7 @@ use super::error::{Result, at_least, finite, non_negative, positive};
 use super::fit::RateModel;
 use super::interval::{self, Segment};
 use super::memory::Scope;
-use crate::bisection::last_that_holds;
+use crate::base::bisection::last_that_holds;
 
 /// A factorisation in time.
 #[derive(Clone, Copy, Debug, PartialEq)]

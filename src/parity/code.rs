@@ -83,7 +83,7 @@ pub const LOSSES_MAX: usize = 16;
 /// Members that a group may have with Reed-Solomon: the field has no more elements.
 pub const MEMBERS_MAX: usize = 256 - LOSSES_MAX;
 const _: () =
-    assert!(MEMBERS_MAX >= crate::memory::header::GROUP_MAX, "any group can have Reed-Solomon");
+    assert!(MEMBERS_MAX >= crate::shm::header::GROUP_MAX, "any group can have Reed-Solomon");
 
 impl Code {
     pub const ALL: [Code; 4] = [Code::Xor, Code::Sum, Code::ReedSolomon, Code::Weighted];

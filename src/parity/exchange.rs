@@ -16,7 +16,7 @@ use super::hands::{Hands, Lines};
 use super::plan::{self, Combine};
 use super::share::{Share, Window};
 use super::stripes::{Role, Spread, Stripes};
-use crate::memory::{Region, huge};
+use crate::shm::{Region, huge};
 
 /// How rows travel while encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -483,7 +483,7 @@ mod tests {
     use super::super::comm::threads::{Member, Post};
     use super::super::plan::tests::subsets;
     use super::*;
-    use crate::threads::Pool;
+    use crate::base::threads::Pool;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::code::Weight;
 use super::share::Share;
 use super::stripes::{Role, Stripes};
-use crate::threads::Crew;
+use crate::base::threads::Crew;
 
 /// Words that are worth a further thread: adding them takes some microseconds, an order to the crew about one.
 const WORTH: usize = 4 * 1024;

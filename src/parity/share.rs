@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::stripes::Role;
-use crate::threads::Shareable;
+use crate::base::threads::Shareable;
 
 /// One member's rows. Data rows are counted from the bottom of a row-major matrix and columns from
 /// its right edge; where a member has no such row or column it contributes zeros.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Counts;
 use super::machine::Machine;
-use crate::outcome::Outcome;
-use crate::params::TestParams;
-use crate::place::{self, Place};
+use crate::base::outcome::Outcome;
+use crate::base::params::TestParams;
+use crate::base::place::{self, Place};
 
 /// Raised whenever a key changes its meaning or goes away; new keys leave it as it is.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -247,7 +247,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::outcome::{Residual, Verdict};
+    use crate::base::outcome::{Residual, Verdict};
     use crate::report::test_values::{machine, outcome, params, residual};
 
     fn log(path: &Path) -> JsonLog {

@@ -11,7 +11,7 @@ pub mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Verdict;
+use crate::base::outcome::Verdict;
 
 /// How the tests of a run ended so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,11 +44,11 @@ impl Counts {
 #[cfg(test)]
 pub(crate) mod test_values {
     use super::machine::{Kind, Machine, Make};
-    use crate::course::{Course, Recorder, What};
-    use crate::outcome::{
+    use crate::base::course::{Course, Recorder, What};
+    use crate::base::outcome::{
         Checksums, Halves, Level2, Outcome, Power, Protection, Replaced, Residual, Times, Verdict,
     };
-    use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+    use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
     pub fn params() -> TestParams {
         TestParams {

@@ -10,8 +10,8 @@ use std::io::{self, Write};
 
 use super::Counts;
 use super::cformat::{ctime, exponent, fixed};
-use crate::outcome::{Outcome, Residual, Times, Verdict};
-use crate::params::{Bcast, Fact, Form, Mapping, Swap, TestParams};
+use crate::base::outcome::{Outcome, Residual, Times, Verdict};
+use crate::base::params::{Bcast, Fact, Form, Mapping, Swap, TestParams};
 
 const DOUBLE_RULE: &str =
     "================================================================================";

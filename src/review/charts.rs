@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
+use crate::base::units::show_seconds;
 use crate::model::plot::escape;
-use crate::units::show_seconds;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 34.0;

@@ -1,14 +1,14 @@
 //! What follows from the material: the best result, where its time went, what was planned beside it.
 
 use super::sources::{Material, Prediction};
-use crate::course::{Course, flops_until};
+use crate::base::course::{Course, flops_until};
+use crate::base::outcome::{Outcome, Times, Verdict};
+use crate::base::params::TestParams;
+use crate::base::units::{show_flops, show_seconds};
 use crate::model::cores::multiplied;
 use crate::model::fit::{Fit, Sample, best_of_each, fit, flops};
-use crate::outcome::{Outcome, Times, Verdict};
-use crate::params::TestParams;
 use crate::report::json::{Run, Test};
 use crate::report::machine::Kind;
-use crate::units::{show_flops, show_seconds};
 
 /// A test that was solved, and where it was found.
 #[derive(Clone, Copy, Debug)]
@@ -243,7 +243,7 @@ pub fn short(value: f64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::outcome::Checksums;
+    use crate::base::outcome::Checksums;
     use crate::review::sources::tests::{plan_text, run_text};
 
     pub(in crate::review) fn material() -> Material {

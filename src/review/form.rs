@@ -1,9 +1,9 @@
 //! What a TOP500 form asks for: the answers that follow from finished runs, and where each comes from.
 
 use super::findings::{Solved, best, half, short};
-use crate::outcome::Outcome;
+use crate::base::outcome::Outcome;
+use crate::base::units::{show_bytes, show_flops};
 use crate::report::machine::Kind;
-use crate::units::{show_bytes, show_flops};
 
 /// What the user says beside the files.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -199,7 +199,7 @@ fn derivation(kinds: &[Kind]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Verdict;
+    use crate::base::outcome::Verdict;
     use crate::review::findings::solved;
     use crate::review::findings::tests::material;
     use crate::review::sources::Material;

@@ -131,9 +131,9 @@ pub(super) mod tests {
         run.machine = test_values::machine();
         let test = |number, n, gflops| crate::report::json::Test {
             number,
-            params: crate::params::TestParams { n, ..test_values::params() },
+            params: crate::base::params::TestParams { n, ..test_values::params() },
             engine: String::new(),
-            outcome: Some(crate::outcome::Outcome { gflops, ..test_values::outcome() }),
+            outcome: Some(crate::base::outcome::Outcome { gflops, ..test_values::outcome() }),
             skipped: None,
         };
         run.tests = vec![test(1, 12000, 214.375), test(2, 6000, 170.0)];

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use super::findings::{self, Solved, beside, parts, short, solved};
 use super::form::{self, Line, Stated};
 use super::sources::Material;
+use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::report::machine::Kind;
 use crate::supervise::tell::timeline;
-use crate::units::{show_bytes, show_flops, show_seconds};
 
 /// Tests told one by one; of longer sweeps only the fastest.
 const TESTS_MAX: usize = 40;

@@ -29,7 +29,7 @@ pub fn choice_words(choice: &Choice) -> String {
         "NDIV" => test.ndiv.to_string(),
         "BCAST" => format!("{:?}", test.bcast),
         "SWAP" => match test.swap {
-            crate::params::Swap::Mix => format!("Mix {}", test.swap_threshold),
+            crate::base::params::Swap::Mix => format!("Mix {}", test.swap_threshold),
             other => format!("{other:?}"),
         },
         "PFACT" => format!("{:?}", test.pfact),

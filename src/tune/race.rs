@@ -4,7 +4,7 @@
 //! A machine grows faster and slower over the minutes. So times are only compared within a round, as ratios to
 //! a candidate that took part in it.
 
-use crate::statistics::{OF_NORMAL, median};
+use crate::base::statistics::{OF_NORMAL, median};
 
 /// Candidates by number, and the seconds of each in each round it took part in.
 #[derive(Clone, Debug, Default, PartialEq)]

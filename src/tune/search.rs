@@ -272,7 +272,7 @@ pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::{Bcast, Fact};
+    use crate::base::params::{Bcast, Fact};
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 

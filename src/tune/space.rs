@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::params::{Bcast, Fact, Mapping, Swap, TestParams};
 use crate::model::planner::usual;
-use crate::params::{Bcast, Fact, Mapping, Swap, TestParams};
 
 /// How ranks and threads lie on the nodes, and what multiplies: what a job is started with.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

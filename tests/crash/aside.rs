@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::faults::Point;
+use skt_hpl::base::faults::Point;
 
 use crate::extent::whole;
 use crate::scene::{Scene, from_storage, lose_all, rebuilt, resumed_at, whole_in};

@@ -1,7 +1,7 @@
 //! Every method, scope, code, encoding, store, mapping and depth: struck, a member lost, started again.
 
-use skt_hpl::cores;
-use skt_hpl::memory::Store;
+use skt_hpl::base::cores;
+use skt_hpl::shm::Store;
 
 use crate::scene::{LONGER, SMALL, Scene, rebuilt, resumed_at};
 

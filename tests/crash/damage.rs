@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::memory::header::LAYOUT_VERSION;
+use skt_hpl::shm::header::LAYOUT_VERSION;
 
 use crate::limits::Stash;
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at};

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::course::What;
+use skt_hpl::base::course::What;
 use skt_hpl::supervise::start::job::Halted;
 use skt_hpl::supervise::talk::processes::catches;
 

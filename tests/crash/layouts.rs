@@ -2,7 +2,7 @@
 //! another layout than memory has; too few ranks where some keep checksums alone.
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::memory::Store;
+use skt_hpl::shm::Store;
 
 use crate::extent::whole;
 use crate::limits::Stash;

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use skt_hpl::cores;
-use skt_hpl::faults::Point;
-use skt_hpl::input::processors::List;
-use skt_hpl::outcome::Level2;
-use skt_hpl::storage::Front;
-use skt_hpl::topology::{Topology, read_list};
+use skt_hpl::base::cores;
+use skt_hpl::base::faults::Point;
+use skt_hpl::base::outcome::Level2;
+use skt_hpl::base::topology::{Topology, read_list};
+use skt_hpl::checkpoint::storage::Front;
+use skt_hpl::config::processors::List;
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};

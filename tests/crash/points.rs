@@ -4,7 +4,7 @@
 //! the next at a later one, memory kept and lost in turn, until the last is left alone. `SKT_TEST_WHOLE=1` gives
 //! every case a run of its own. A position is only ever lost together with itself, so every chain is within the limit.
 
-use skt_hpl::faults::Point;
+use skt_hpl::base::faults::Point;
 
 use crate::extent::{self, whole};
 use crate::scene::Scene;

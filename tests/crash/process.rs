@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use skt_hpl::cores;
-use skt_hpl::topology::{Topology, read_list};
+use skt_hpl::base::cores;
+use skt_hpl::base::topology::{Topology, read_list};
 
 use crate::job::{Running, alive, stat};
 use crate::left_out::left_out;

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::cores;
-use skt_hpl::memory::{Depot, Store};
-use skt_hpl::outcome::Verdict;
+use skt_hpl::base::cores;
+use skt_hpl::base::outcome::Verdict;
+use skt_hpl::base::topology::Topology;
+use skt_hpl::checkpoint::storage::names::parse_epoch_folder;
 use skt_hpl::report::json::Test;
-use skt_hpl::storage::names::parse_epoch_folder;
-use skt_hpl::topology::Topology;
+use skt_hpl::shm::{Depot, Store};
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};

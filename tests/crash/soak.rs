@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use skt_hpl::faults::Point;
+use skt_hpl::base::faults::Point;
 
 use crate::extent;
 use crate::scene::{SMALL, Scene, folder_in, lose_all};

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use skt_hpl::cores;
-use skt_hpl::topology::Topology;
+use skt_hpl::base::cores;
+use skt_hpl::base::topology::Topology;
 
 use crate::job::{PROGRAM, mpich, mpirun};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use skt_hpl::blas::preflight::Level;
+use skt_hpl::kernels::preflight::Level;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
@@ -73,14 +73,14 @@ fn variables_that_split_loops_start_no_threads() {
         return;
     }
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-    skt_hpl::blas::set_library_threads(1);
+    skt_hpl::kernels::set_library_threads(1);
     let before = threads();
     let n = 600;
     let (l, b, mut a) = (vec![1.0; n * n], vec![2.0; n * n], vec![0.0; n * n]);
     let b = (b.as_ptr(), 1, n);
     // SAFETY: three matrices of n x n.
     unsafe {
-        let (engine, a) = (skt_hpl::blas::Engine::Blas, a.as_mut_ptr());
+        let (engine, a) = (skt_hpl::kernels::Engine::Blas, a.as_mut_ptr());
         engine.multiply_in_panel((n, n, n), l.as_ptr(), b, a, n, &mut Vec::new());
     }
     assert_eq!(a[n + 1], -2.0 * n as f64);
@@ -299,7 +299,7 @@ fn a_library_that_prints_can_be_looked_at() {
 #[test]
 fn a_real_library_computes() {
     let library = "libopenblas.so.0";
-    if let Err(why) = skt_hpl::blas::look(library) {
+    if let Err(why) = skt_hpl::kernels::look(library) {
         return left_out(&why.to_string());
     }
     let dat = Dat { ns: vec![500], nbs: vec![48], grids: vec![(1, 2)], ..Dat::default() };

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use skt_hpl::blas::Engine;
-use skt_hpl::blas::choice::{Place, Rates, file, remember};
-use skt_hpl::cli::agreement::Engines;
-use skt_hpl::cli::contest::{Asked, decide};
+use skt_hpl::base::params::{self, TestParams};
+use skt_hpl::base::threads::Pool;
 use skt_hpl::comm::{Comm, Reduce, World};
-use skt_hpl::params::{self, TestParams};
-use skt_hpl::threads::Pool;
+use skt_hpl::driver::agreement::Engines;
+use skt_hpl::driver::contest::{Asked, decide};
+use skt_hpl::kernels::Engine;
+use skt_hpl::kernels::choice::{Place, Rates, file, remember};
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM};

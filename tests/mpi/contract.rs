@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use skt_hpl::input::memory_need::{Means, PROCESS_BYTES as PROCESS_MOST, rank_bytes};
-use skt_hpl::outcome::Outcome;
-use skt_hpl::params::Engine;
+use skt_hpl::base::outcome::Outcome;
+use skt_hpl::base::params::Engine;
+use skt_hpl::config::memory_need::{Means, PROCESS_BYTES as PROCESS_MOST, rank_bytes};
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;

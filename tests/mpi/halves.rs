@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::outcome::{Halves, Verdict};
+use skt_hpl::base::outcome::{Halves, Verdict};
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;

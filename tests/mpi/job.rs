@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use skt_hpl::memory::stat::Stat;
 use skt_hpl::report::json::Run;
+use skt_hpl::shm::stat::Stat;
 use tempfile::TempDir;
 
 use crate::dat::Dat;

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use skt_hpl::blas::Engine;
-use skt_hpl::outcome::Verdict;
-use skt_hpl::params::{self, TestParams};
+use skt_hpl::base::outcome::Verdict;
+use skt_hpl::base::params::{self, TestParams};
+use skt_hpl::kernels::Engine;
 use skt_hpl::report::json::{Run, Test};
 
 use crate::dat::Dat;

@@ -5,16 +5,16 @@
 
 use std::sync::Mutex;
 
-use skt_hpl::blas::{Engine, one_library_thread_each, set_library_threads};
+use skt_hpl::base::outcome::Verdict;
+use skt_hpl::base::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use skt_hpl::base::threads::Pool;
 use skt_hpl::comm::{World, set_phase};
 use skt_hpl::grid::ProcessGrid;
+use skt_hpl::kernels::{Engine, one_library_thread_each, set_library_threads};
 use skt_hpl::lu::{
     Context, Observer, Order, Seat, Silent, Standing, Start, solve_test, time_stretches, weight,
 };
 use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
-use skt_hpl::outcome::Verdict;
-use skt_hpl::params::{self, Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
-use skt_hpl::threads::Pool;
 
 use crate::job::{Job, Ran, mpich};
 

@@ -1,6 +1,6 @@
 //! What is printed where, in which order, and with which exit code.
 
-use skt_hpl::outcome::Verdict;
+use skt_hpl::base::outcome::Verdict;
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use skt_hpl::cores;
+use skt_hpl::base::cores;
+use skt_hpl::base::topology::read_list;
 use skt_hpl::report::json::Threads;
-use skt_hpl::topology::read_list;
 
 use crate::binding::own_cores;
 use crate::dat::Dat;

@@ -1,8 +1,8 @@
 //! Sizes at which something is empty, whole or left over.
 
+use skt_hpl::base::outcome::Verdict;
+use skt_hpl::base::params::Rng;
 use skt_hpl::matrix::Generator;
-use skt_hpl::outcome::Verdict;
-use skt_hpl::params::Rng;
 
 use crate::dat::Dat;
 use crate::job::Job;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use skt_hpl::blas::Library;
-use skt_hpl::cores;
+use skt_hpl::base::cores;
+use skt_hpl::kernels::Library;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::faults::Point;
-use skt_hpl::outcome::{Checksums, Outcome, Verdict};
+use skt_hpl::base::faults::Point;
+use skt_hpl::base::outcome::{Checksums, Outcome, Verdict};
 
 use crate::chance::{dice, lost};
 use crate::extent::whole;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::faults::Point;
+use skt_hpl::base::faults::Point;
 use tempfile::TempDir;
 
 use crate::extent::whole;

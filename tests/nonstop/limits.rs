@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::memory::Store;
 use skt_hpl::report::json::Test;
+use skt_hpl::shm::Store;
 
 use crate::job::Ran;
 use crate::points::in_place;

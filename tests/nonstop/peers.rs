@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
+use skt_hpl::base::params::Bcast;
 use skt_hpl::comm::{Broadcast, Comm, Reduce, Steps, World};
-use skt_hpl::params::Bcast;
 
 use crate::ease::{preload, relax};
 use crate::job::{Job, Ran};

@@ -1,6 +1,6 @@
 //! Every crash point, struck once or amid going on after another loss.
 
-use skt_hpl::faults::Point;
+use skt_hpl::base::faults::Point;
 
 use crate::extent::{self, whole};
 use crate::job::Ran;

@@ -5,16 +5,16 @@
 
 #![allow(dead_code)] // The engine that calls all of it is not here.
 
-#[path = "../../src/blas/"]
-mod blas {
+#[path = "../../src/kernels/"]
+mod kernels {
     mod cache;
-    mod kernels;
+    mod micro;
     mod packed;
     mod vector;
 }
-#[path = "../../src/cores.rs"]
-mod cores;
-#[path = "../../src/new_thread.rs"]
-mod new_thread;
-#[path = "../../src/topology.rs"]
-mod topology;
+#[path = "../../src/base/"]
+mod base {
+    pub mod cores;
+    pub mod new_thread;
+    pub mod topology;
+}

@@ -3,7 +3,7 @@
 //! Held against text made of any values (`harness_patterns.rs`) and against the text of real runs.
 
 use regex::{Regex, RegexBuilder};
-use skt_hpl::outcome::Verdict;
+use skt_hpl::base::outcome::Verdict;
 
 /// Name, pattern, and the group that holds the rate.
 const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [

@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 
 use skt_hpl::checkpoint::recall::{Recall, Seen, Told, recall};
-use skt_hpl::memory::header::EpochId;
+use skt_hpl::checkpoint::storage::Check;
 use skt_hpl::parity::Code;
-use skt_hpl::storage::Check;
+use skt_hpl::shm::header::EpochId;
 
 use crate::system::{
     Broken, GROUPS, Garbage, Protocol, RANKS, Rank, Stored, Sys, Val, Whole, peer,

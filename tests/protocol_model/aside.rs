@@ -9,7 +9,7 @@
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
 };
-use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage, next_incarnation};
+use skt_hpl::shm::header::{Claim, EpochId, Phase, Stage, next_incarnation};
 use stateright::{Model, Property};
 
 use crate::explore::explore;

@@ -6,7 +6,7 @@
 //! that was whole, with all its files, on all positions; never from memory, and never from nothing once there was one.
 
 use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, Transitions, decide_with};
-use skt_hpl::memory::header::{Claim, EpochId};
+use skt_hpl::shm::header::{Claim, EpochId};
 use stateright::{Model, Property};
 
 use crate::explore::explore;

@@ -20,7 +20,7 @@ mod disk;
 mod explore;
 mod system;
 
-use skt_hpl::memory::header::incarnation;
+use skt_hpl::shm::header::incarnation;
 use stateright::{Model, Property};
 
 use explore::explore;

@@ -5,7 +5,7 @@ use skt_hpl::checkpoint::protocol::{
     Decision, Method, Order, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
     is_settled,
 };
-use skt_hpl::memory::header::{Claim, EpochId, Phase, Stage, count_of, incarnation};
+use skt_hpl::shm::header::{Claim, EpochId, Phase, Stage, count_of, incarnation};
 
 use crate::apart::{self, Shelf};
 

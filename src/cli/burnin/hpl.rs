@@ -10,14 +10,14 @@ use nix::unistd::Pid;
 
 use super::pass::Pass;
 use super::{BurninFlags, INTERRUPTED};
+use crate::base::exit::{Exit, Refusal};
+use crate::base::statistics::median;
 use crate::burnin::document::HplRun;
 use crate::burnin::rounds::machines;
-use crate::cli::exit::{Exit, Refusal};
 use crate::cli::run::NodeFlags;
 use crate::cli::template::{own_program, run_this};
 use crate::model::fit;
 use crate::model::planner::{squarest_grid, usual};
-use crate::statistics::median;
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::journal;

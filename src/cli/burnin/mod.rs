@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::doctor::{self, DoctorFlags};
-use super::exit::{Exit, Refusal};
 use super::json_flag;
 use super::run::{self, NodeFlags};
+use crate::base::exit::{Exit, Refusal};
+use crate::base::units::{duration, some_time};
 use crate::burnin::document::{self, Document};
 use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
 use crate::burnin::verdict::{Judged, Tolerance, Wrong, named, undecided};
 use crate::comm::World;
-use crate::input::settings::beside_stdout;
-use crate::memory::room;
+use crate::config::settings::beside_stdout;
+use crate::shm::room;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::processes::kernel;
-use crate::units::{duration, some_time};
 use pass::Pass;
 
 const COMPARING: &str = "Comparing";
@@ -96,7 +96,7 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
     match burn_in(flags) {
         Ok(exit) => exit.into(),
         Err(Refusal(exit, why)) => {
-            super::say(format_args!("burnin: {why}"));
+            crate::base::terminal::say(format_args!("burnin: {why}"));
             exit.into()
         }
     }
@@ -106,8 +106,8 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
 pub fn rank(extent: &Extent) -> ExitCode {
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     // Open MPI gives each of few ranks a single core: the others would never be looked at.
-    crate::cores::take_all();
-    let threads = if extent.threads == 0 { crate::cores::count() } else { extent.threads };
+    crate::base::cores::take_all();
+    let threads = if extent.threads == 0 { crate::base::cores::count() } else { extent.threads };
     let here = Here {
         machine: kernel(),
         host,
@@ -236,7 +236,7 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         String::new()
     });
     text += &document.text();
-    Ok(super::print_then(text.as_bytes(), found))
+    Ok(crate::base::terminal::print_then(text.as_bytes(), found))
 }
 
 #[cfg(test)]

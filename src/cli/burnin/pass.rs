@@ -6,12 +6,13 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::{BurninFlags, INTERRUPTED};
+use crate::base::exit::{Exit, Refusal};
+use crate::base::units::show_seconds;
 use crate::burnin::probe::Extent;
 use crate::burnin::rounds::rounds as all_rounds;
 use crate::burnin::samples::{self, Here, Listener, Said, Sweep};
 use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_least, sweeps_wanted};
 use crate::burnin::words;
-use crate::cli::exit::{Exit, Refusal};
 use crate::cli::template::own_program;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::unix_ms;
@@ -22,7 +23,6 @@ use crate::supervise::start::job::Job;
 use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
 use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
-use crate::units::show_seconds;
 
 /// A turn of two nodes, and what meeting before it takes, in slots.
 const GAME_SLOTS: f64 = 1.5;

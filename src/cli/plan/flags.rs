@@ -5,16 +5,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::base::cores;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::topology::{Layout, Topology};
+use crate::base::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::cli::exit::{Exit, Refusal};
 use crate::cli::this_machine;
-use crate::cores;
-use crate::input::settings;
+use crate::config::settings;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
 use crate::model::planner::{Inputs, Mtbf, NamedRoom};
-use crate::topology::{Layout, Topology};
-use crate::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
 
 const MACHINE: &str = "The machine (what is not given is taken from this one, or guessed and said)";
 const FAILURES: &str = "Failures and deadlines";

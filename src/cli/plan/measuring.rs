@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::PlanFlags;
-use crate::cli::exit::{Exit, Refusal};
+use crate::base::exit::{Exit, Refusal};
+use crate::base::params::TestParams;
+use crate::base::units::show_seconds;
+use crate::base::whole;
 use crate::cli::launchers::usual_words;
 use crate::cli::template;
 use crate::cli::under_way::{Next, PATIENCE, UnderWay};
 use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
-use crate::params::TestParams;
 use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signals};
-use crate::units::show_seconds;
-use crate::whole;
 
 /// The half-rate order to assume of what was measured, on `ranks` ranks of `threads` threads, when only one size was. It is the
 /// guess for the machine that is planned, carried back as [`RateModel::scaled`](crate::model::fit::RateModel::scaled) will carry

@@ -16,15 +16,15 @@ use self::flags::{copy_bandwidth, inputs, layout};
 use self::measuring::{calibrate, guessed_half, samples_of};
 use self::text::describe;
 use self::written::{start, write_files};
-use super::exit::Refusal;
 use super::{json_flag, this_machine};
+use crate::base::exit::Refusal;
+use crate::base::topology::Layout;
 use crate::model::fit::{best_of_each, fit};
 use crate::model::planner::{self, Measured};
-use crate::topology::Layout;
 
 pub fn run(flags: &PlanFlags) -> ExitCode {
     match answer(flags) {
-        Ok(text) => super::print(text.as_bytes()),
+        Ok(text) => crate::base::terminal::print(text.as_bytes()),
         Err(Refusal(exit, text)) => {
             tell!("skt-hpl plan: {text}");
             exit.into()

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::model::fit::{Fit, Sample};
 use crate::model::memory::Method;
@@ -9,7 +10,6 @@ use crate::model::nonstop::Columns;
 use crate::model::planner::{
     Advice, Comparison, Helpers, Inputs, Plan, Storing, columns_of_checksums, node_hours,
 };
-use crate::units::{show_bytes, show_flops, show_seconds};
 
 fn percent(x: f64) -> String {
     if x < 1.0 && x > 0.999 {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::cli::exit::{Exit, Refusal};
+use crate::base::exit::{Exit, Refusal};
 use crate::cli::launchers::{typed, typed_for_run};
 use crate::model::memory::Method;
 use crate::model::planner::{Advice, Inputs, Plan};

@@ -17,19 +17,19 @@ use clap::Args;
 use self::jobs::{Jobs, KEPT, Kept};
 use self::table::{Table, report};
 use self::written::{dat, launch_text, write};
-use super::exit::{Exit, Refusal};
 use super::json_flag;
 use super::launchers::usual_words;
 use super::passing::Passing;
 use super::template::own_program;
 use super::this_machine;
-use crate::cores;
+use crate::base::cores;
+use crate::base::exit::{Exit, Refusal};
+use crate::base::topology::Topology;
+use crate::base::units::{seconds, show_seconds};
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
-use crate::topology::Topology;
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::search;
 use crate::tune::space::{Domain, USUAL_NBS, layouts};
-use crate::units::{seconds, show_seconds};
 
 /// Durations are written `90s`, `20min`, `2h`.
 #[derive(Debug, Args)]
@@ -110,7 +110,7 @@ pub struct TuneFlags {
 
 pub fn run(flags: &TuneFlags) -> ExitCode {
     match tune(flags) {
-        Ok(text) => super::print(text.as_bytes()),
+        Ok(text) => crate::base::terminal::print(text.as_bytes()),
         Err(Refusal(exit, text)) => {
             tell!("skt-hpl tune: {text}");
             exit.into()

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
 use super::jobs::Measured;
-use crate::params::TestParams;
+use crate::base::params::TestParams;
+use crate::base::units::{show_flops, show_seconds};
 use crate::tune::picture::{by_weight, choice_words};
 use crate::tune::search::{Stage, Tuned};
 use crate::tune::space::words;
-use crate::units::{show_flops, show_seconds};
 
 /// Lines of the table while it is measured.
 const SHOWN: usize = 10;

@@ -8,16 +8,16 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::blas::{self, preflight, set_library_threads};
-use crate::cli::agreement::{self, Ended, Proposal};
-use crate::cli::contest;
-use crate::cli::exit::Exit;
-use crate::cli::pins;
-use crate::cli::say;
+use crate::base::exit::Exit;
+use crate::base::params::{Engine, Halves, Pinning, TestParams};
+use crate::base::terminal::say;
+use crate::base::threads::Pool;
 use crate::comm::{Comm, World, set_phase};
+use crate::driver::agreement::{self, Ended, Proposal};
+use crate::driver::contest;
+use crate::driver::pins;
+use crate::kernels::{self, preflight, set_library_threads};
 use crate::lu::{Context, time_stretches};
-use crate::params::{Engine, Halves, Pinning, TestParams};
-use crate::threads::Pool;
 
 /// Times stretches of factorisations, for `skt-hpl tune`
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub enum Told {
 }
 
 pub fn run(flags: &TrialsFlags) -> ExitCode {
-    let chosen = flags.blas.as_deref().map_or(Ok(()), blas::load);
+    let chosen = flags.blas.as_deref().map_or(Ok(()), kernels::load);
     preflight::run(true);
     // Threads are ours: the library's own would get in each other's way.
     set_library_threads(1);

@@ -7,7 +7,7 @@ use std::path::Path;
 use nix::unistd::geteuid;
 
 use super::jobs::KEPT;
-use crate::cli::exit::{Exit, Refusal};
+use crate::base::exit::{Exit, Refusal};
 use crate::cli::launchers::mpi_library;
 use crate::cli::template;
 use crate::model::hpl_dat::hpl_dat;

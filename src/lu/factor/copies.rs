@@ -1,8 +1,8 @@
 //! A panel's way into its work array and out of it: A to W, and W to a lower block.
 
 use super::rows::Cuts;
-use crate::blas::{Engine, ask_for};
-use crate::threads::{Crew, Shareable};
+use crate::base::threads::{Crew, Shareable};
+use crate::kernels::{Engine, ask_for};
 
 /// Lays the rows of L(rows x width), column-major at `l`, from `first` on out as a lower block, each of the crew those it has.
 ///

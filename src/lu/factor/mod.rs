@@ -32,11 +32,11 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::need::Lengths;
 use super::panel::Panel;
-use crate::blas::{TriangleBlock, copy_by_rows, leading_dimension, vector};
-use crate::faults::{Point, hit};
+use crate::base::faults::{Point, hit};
+use crate::base::params::{Fact, Form};
+use crate::base::threads::{Crew, Pool, Shareable};
+use crate::kernels::{TriangleBlock, copy_by_rows, leading_dimension, vector};
 use crate::matrix::HugeBuffer;
-use crate::params::{Fact, Form};
-use crate::threads::{Crew, Pool, Shareable};
 use std::io;
 use std::ops::Range;
 

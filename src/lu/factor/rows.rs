@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use crate::blas::vector;
-use crate::threads::{Crew, Shareable};
+use crate::base::threads::{Crew, Shareable};
+use crate::kernels::vector;
 
 /// Head of what one of the crew finds: magnitude, row of W, and the row's elements follow.
 const FOUND_HEAD: usize = 2;
@@ -210,7 +210,7 @@ mod tests {
     /// However the rows are cut and whatever is gone already, each is in one part.
     #[test]
     fn parts_cover_all_rows_once() {
-        let mut pool = crate::threads::Pool::new(4);
+        let mut pool = crate::base::threads::Pool::new(4);
         pool.together(|crew| {
             for (rows, leaving) in
                 [(0, 0), (0, 64), (6, 0), (30, 64), (259, 0), (1024, 192), (1100, 700), (5000, 64)]
@@ -238,7 +238,7 @@ mod tests {
     /// A thread's rows stay its own from the first column to the last.
     #[test]
     fn cuts_do_not_move_while_rows_leave() {
-        let mut pool = crate::threads::Pool::new(4);
+        let mut pool = crate::base::threads::Pool::new(4);
         pool.together(|crew| {
             let cuts = Cuts::new(crew.size(), 3000, 256);
             let keepers: Vec<AtomicUsize> =

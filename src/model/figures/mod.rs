@@ -26,7 +26,7 @@ use super::plot::{Axis, Figure, Panel, Series, Style};
 use super::reliability::LongRun;
 use super::simulate::End;
 use super::simulate::Outcome;
-use crate::units::HOUR_S;
+use crate::base::units::HOUR_S;
 
 /// Name and content of every preset.
 pub const PRESETS: [(&str, &str); 29] = [

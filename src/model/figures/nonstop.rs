@@ -10,7 +10,7 @@ use super::super::nonstop::{
 };
 use super::super::plot::{Axis, Figure, Panel};
 use super::{ASSUMED_LINK, curve, dashed, even, line, spread, through};
-use crate::units::HOUR_S;
+use crate::base::units::HOUR_S;
 
 /// Two hours of work: what failures leave of the rate.
 pub(super) fn nonstop_figure() -> Result<Figure> {

@@ -12,7 +12,7 @@ use super::super::memory::{Method, available_fraction};
 use super::super::plot::{Axis, Figure, Panel, Series, Style};
 use super::super::reliability::LongRun;
 use super::{curve, dashed, even, line, spread};
-use crate::units::HOUR_S;
+use crate::base::units::HOUR_S;
 
 fn dots(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { style: Style::Dots, ..line(name, points) }

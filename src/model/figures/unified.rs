@@ -8,7 +8,7 @@ use super::super::platforms::{
 use super::super::plot::{Axis, Figure, Panel, Series};
 use super::super::protocols::Validity;
 use super::{curve, line, spread};
-use crate::units::YEAR_S;
+use crate::base::units::YEAR_S;
 
 /// Table 2 as bars; its numbers are in the table of the figure.
 pub(super) fn table2() -> Result<Figure> {

@@ -6,7 +6,7 @@ use super::super::ModelError;
 use super::super::error::Result;
 use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
-use crate::bisection::last_that_holds;
+use crate::base::bisection::last_that_holds;
 use crate::checkpoint::groups::{alike, count_of_even};
 use crate::checkpoint::layout::ChecksumLayout;
 

@@ -9,9 +9,9 @@ use super::super::nonstop::{Columns, Failing, Renewing, Repair, Replacement};
 use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
 use super::machine::Machine;
+use crate::base::units::YEAR_S;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::parity::Spread;
-use crate::units::YEAR_S;
 
 /// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
 pub(super) const RECOVERY_FACTOR: f64 = 1.25;

@@ -15,12 +15,12 @@ use super::super::reliability::{failure_while_saving, survives};
 use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
 use super::choice::{Choice, Groups};
 use super::machine::Machine;
-use crate::bisection::last_that_holds;
+use crate::base::bisection::last_that_holds;
+use crate::base::units::{HOUR_S, show_bytes, show_seconds};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::lu::DEPTH_IN_STEPS;
-use crate::memory::Store;
-use crate::units::{HOUR_S, show_bytes, show_seconds};
+use crate::shm::Store;
 
 /// Share of a time limit that is planned for: start, generation and verification take the rest.
 const LIMIT_SHARE: f64 = 0.9;

@@ -7,7 +7,7 @@ use super::super::nonstop::IN_PLACE_S;
 use super::choice::squarest_grid;
 use super::costs::{GENERATE_BYTES_S, RECOVERY_FACTOR};
 use super::inputs::{Inputs, Mtbf};
-use crate::units::{YEAR_S, show_bytes};
+use crate::base::units::{YEAR_S, show_bytes};
 
 /// Share of a node's memory (at least half a GiB) left to the system when nothing else is said.
 const RESERVE_SHARE: f64 = 0.05;

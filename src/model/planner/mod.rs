@@ -26,9 +26,9 @@ use super::hpl_dat::hpl_dat;
 use super::memory::Method;
 use super::nonstop::Columns;
 use super::simulate::Summary;
+use crate::base::units::{show_bytes, show_seconds};
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::memory::header::GROUP_MAX;
-use crate::units::{show_bytes, show_seconds};
+use crate::shm::header::GROUP_MAX;
 
 pub use beside::{Alternative, Comparison, columns_of_checksums};
 pub use calibration::calibration_sizes;

@@ -10,8 +10,8 @@ use super::choice::Choice;
 use super::evaluate::Plan;
 use super::inputs::NamedRoom;
 use super::machine::Machine;
-use crate::memory::Store;
-use crate::units::show_bytes;
+use crate::base::units::show_bytes;
+use crate::shm::Store;
 
 /// What MPI may take in /dev/shm for each rank: Open MPI 4 takes 4 MiB for messages to ranks beside it, and little else.
 const MPI_BYTES: f64 = 16.0 * 1_048_576.0;

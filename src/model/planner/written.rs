@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::super::memory::{ALIGN, Method};
 use super::evaluate::Plan;
+use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::memory::Store;
-use crate::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+use crate::shm::Store;
 
 /// The plan as the solver's own parameters.
 pub fn test_params(plan: &Plan) -> TestParams {

@@ -2,7 +2,7 @@
 
 use super::Page;
 use super::html::{class_of, legend, number, numbers, table, words};
-use crate::course::{Course, What};
+use crate::base::course::{Course, What};
 use crate::model::plot::{Axis, Panel, Series, Style, escape};
 use crate::review::charts::{Stretch, bar, timeline as time_bar};
 use crate::review::findings::{self, Solved, Step, beside, parts, short};

@@ -6,14 +6,14 @@ mod supervised;
 
 use html::{number, table, words};
 
+use crate::base::outcome::Verdict;
+use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::model::plot::{Axis, Panel, Series, Style, escape};
-use crate::outcome::Verdict;
 use crate::report::cformat::ctime;
 use crate::review::findings::{self, Solved, parts, short, solved};
 use crate::review::form::{self, Line, Stated};
 use crate::review::sources::Material;
 use crate::review::text;
-use crate::units::{show_bytes, show_flops, show_seconds};
 
 const STYLE: &str = include_str!("page.css");
 

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blas::arithmetic::Rules;
-use crate::memory::Store;
+use crate::kernels::arithmetic::Rules;
+use crate::shm::Store;
 use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
 
 /// What a node's ranks take: memory that outlives them, of a kind, and memory of their own.
@@ -220,7 +220,7 @@ mod tests {
         let engines = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let mut facts = good();
         facts.arithmetic.engines = engines(&["avx2-12x4", "blas"]);
-        let engine = crate::params::Engine::Auto;
+        let engine = crate::base::params::Engine::Auto;
         let rules = Rules { engine, preflight: true, told: false, named: false };
         let run = rules.rounding([&facts.arithmetic]).unwrap();
         let promised = Expected { rounding: Some((rules, &run)), ..expected(4 << 30) };

@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 
 use super::ranks::Ranks;
+use crate::base::params::TestParams;
 use crate::grid::ProcessGrid;
-use crate::params::TestParams;
 
 /// What ranks of a column may be ahead of each other beside the look-ahead: the iteration under way, the panel that is being
 /// passed on, and one more since not all are seen at the same moment.
@@ -85,7 +85,7 @@ fn is_beyond(front: Front, (test, iteration): Front, lead: u64) -> bool {
 mod tests {
     use super::super::ranks::RankSeen;
     use super::*;
-    use crate::params::Mapping;
+    use crate::base::params::Mapping;
     use crate::supervise::talk::progress::{Doing, Progress};
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::memory::header::EpochId;
+use crate::shm::header::EpochId;
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::talk::progress::{Doing, Progress, Role, words};
 

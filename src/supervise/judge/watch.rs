@@ -302,7 +302,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::header::EpochId;
+    use crate::shm::header::EpochId;
     use crate::supervise::talk::progress::Progress;
     use proptest::prelude::*;
 

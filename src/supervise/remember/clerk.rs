@@ -7,7 +7,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use crate::new_thread::{self, NoThread};
+use crate::base::new_thread::{self, NoThread};
 
 type Work = Box<dyn FnOnce() + Send>;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::events::{Event, Record, steady_ms};
 use super::folder::write_bytes;
 use super::journal::Journal;
-use crate::new_thread::{self, NoThread};
+use crate::base::new_thread::{self, NoThread};
 
 /// How often what could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);

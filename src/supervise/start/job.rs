@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use super::in_place::GoneOn;
 use super::launcher::Launch;
 use super::witness;
-use crate::new_thread;
+use crate::base::new_thread;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{ProcessId, steady_ms};
 use crate::supervise::remember::folder::Folder;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::blas::arithmetic::Rules;
-use crate::storage::names::dir_of;
+use crate::checkpoint::storage::names::dir_of;
+use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::life::Bonds;
 use crate::supervise::judge::policy::Patience;

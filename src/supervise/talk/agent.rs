@@ -28,16 +28,16 @@ use super::processes::{self, Watched};
 use super::progress::{Heads, Progress, ProgressSource};
 use super::relay::{Hands, LOOKS, Relay};
 use super::wire::{Attend, Beat, Facts, FromAgent, Storage, WIRE_VERSION, Which, to_line};
-use crate::blas::arithmetic::Arithmetic;
-use crate::cores;
-use crate::memory::{Depot, Store, depot, huge, room};
-use crate::question::ask;
+use crate::base::cores;
+use crate::base::question::ask;
+use crate::base::topology::{Topology, read_list};
+use crate::kernels::arithmetic::Arithmetic;
+use crate::shm::{Depot, Store, depot, huge, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::signals::pass_over_warnings;
 use crate::supervise::start::launcher::{OPEN_MPI_RANK_VAR, RANK_VARS};
-use crate::topology::{Topology, read_list};
 
 /// Asks a rank to save at the next boundary and stop.
 pub const HALT_NOW: Signal = Signal::SIGUSR1;

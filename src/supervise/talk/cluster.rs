@@ -11,7 +11,7 @@ use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::shell::RemoteShell;
 use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
-use crate::memory::Store;
+use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::unix_ms;

@@ -3,11 +3,8 @@
 pub mod agent;
 pub mod branch;
 pub mod cluster;
-#[cfg(test)]
-mod forest;
 pub mod link;
 pub mod lonely;
-pub mod player;
 pub mod processes;
 pub mod progress;
 pub mod relay;

@@ -17,9 +17,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::memory::HELPER_VAR;
-use crate::memory::stat::Stat;
-use crate::new_thread;
+use crate::base::new_thread;
+use crate::shm::HELPER_VAR;
+use crate::shm::stat::Stat;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 
@@ -389,7 +389,7 @@ pub fn end_predecessors(run_id: &str, node: &str) {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::denied::denied;
+    use crate::testkit::denied::denied;
     use std::os::fd::AsRawFd;
     use std::process::{Child, Command};
 

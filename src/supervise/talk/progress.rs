@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::memory::depot::Listed;
-pub use crate::memory::header::Doing;
-use crate::memory::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
-use crate::memory::{Depot, Held, Part, Store};
+use crate::shm::depot::Listed;
+pub use crate::shm::header::Doing;
+use crate::shm::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
+use crate::shm::{Depot, Held, Part, Store};
 
 /// What a rank is busy with, in a word for people.
 pub fn words(doing: Doing) -> &'static str {
@@ -177,13 +177,13 @@ impl ProgressSource for Heads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::depot::tests::until_free;
-    use crate::memory::header::{HEAD_BYTES, NO_CODE};
+    use crate::shm::depot::tests::until_free;
+    use crate::shm::header::{HEAD_BYTES, NO_CODE};
 
     #[test]
     fn a_head_says_whose_work_checksums_do() {
         let id = |code, group| {
-            let mut header = crate::memory::header::tests::sample();
+            let mut header = crate::shm::header::tests::sample();
             (header.id.code, header.id.group, header.id.q) = (code, group, 2);
             Role::of(&header.id)
         };

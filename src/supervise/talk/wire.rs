@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::shell::RemoteShell;
-use crate::blas::arithmetic::Arithmetic;
+use crate::kernels::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-use crate::{closed, new_thread};
+use crate::base::{closed, new_thread};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {

@@ -1,0 +1,85 @@
+//! What the program's exit status means: one table for the code, the help and the man page.
+//!
+//! Scripts and supervisors act on these numbers, so a number never changes its meaning.
+
+use std::process::ExitCode;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[repr(u8)]
+pub enum Exit {
+    Passed = 0,
+    BadInput = 1,
+    Usage = 2,
+    ResidualFailed = 3,
+    Unrecoverable = 4,
+    NoSharedMemory = 5,
+    Environment = 6,
+    Suspect = 7,
+    Stopped = 75,
+}
+
+impl Exit {
+    pub const ALL: [Exit; 9] = [
+        Exit::Passed,
+        Exit::BadInput,
+        Exit::Usage,
+        Exit::ResidualFailed,
+        Exit::Unrecoverable,
+        Exit::NoSharedMemory,
+        Exit::Environment,
+        Exit::Suspect,
+        Exit::Stopped,
+    ];
+
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Exit::Passed => "all tests passed",
+            Exit::BadInput => "bad input: HPL.dat, skt.toml or a variable",
+            Exit::Usage => "the command line is not understood",
+            Exit::ResidualFailed => "a residual check FAILED",
+            Exit::Unrecoverable => "more was lost than can be recovered; the memory is kept",
+            Exit::NoSharedMemory => "shared memory cannot be allocated",
+            Exit::Environment => {
+                "the launcher or the environment cannot be used, or had no memory for a test or no room for results"
+            }
+            Exit::Suspect => "burnin: a node or a link is slower than its peers, or computes wrong",
+            Exit::Stopped => "stopped on request, or for want of nodes or ranks; can be resumed",
+        }
+    }
+
+    /// The table as the help shows it.
+    pub fn table() -> String {
+        let lines: Vec<String> = Exit::ALL
+            .iter()
+            .map(|exit| format!("  {:>3}  {}", exit.code(), exit.meaning()))
+            .collect();
+        lines.join("\n")
+    }
+}
+
+/// Why a command did not do what was asked: the exit status, and what to say.
+#[derive(Debug)]
+pub struct Refusal(pub Exit, pub String);
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_the_published_ones() {
+        let codes: Vec<u8> = Exit::ALL.iter().map(|e| e.code()).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 75]);
+        assert_eq!(Exit::table().lines().count(), codes.len());
+    }
+}

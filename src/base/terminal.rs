@@ -1,0 +1,60 @@
+//! Words for a person, on the standard streams.
+
+use std::process::ExitCode;
+
+use super::closed;
+use super::exit::Exit;
+
+/// A line on the standard error, on which nothing depends: where it cannot be written (a full disk, a reader that went away)
+/// what the program is at goes on, which `eprintln!` would end with a panic.
+macro_rules! tell {
+    ($($words:tt)*) => {
+        $crate::base::terminal::write_to(&mut std::io::stderr(), format_args!($($words)*))
+    };
+}
+
+/// The same on the standard output, for what is told as it comes. The last word goes by [`print`], which says if it cannot.
+macro_rules! show {
+    ($($words:tt)*) => {
+        $crate::base::terminal::write_to(&mut std::io::stdout(), format_args!($($words)*))
+    };
+}
+
+/// Tells a person something, on the standard error: in one piece, since other ranks and the launcher
+/// write there too.
+pub fn say(text: impl std::fmt::Display) {
+    tell!("skt-hpl: {text}");
+}
+
+/// One line in one piece.
+pub fn write_to(stream: &mut impl std::io::Write, words: std::fmt::Arguments) {
+    // Nobody can be told that nothing can be told.
+    let _ = stream.write_all(format!("{words}\n").as_bytes());
+}
+
+/// Writes text that is the whole product of a subcommand to the standard output. A reader that
+/// closes the pipe early (`| head`) is no fault of ours.
+pub fn print(bytes: &[u8]) -> ExitCode {
+    print_then(bytes, Exit::Passed).into()
+}
+
+/// The same of a subcommand that has found something: its status counts, unless there was none and nobody could read it.
+pub fn print_then(bytes: &[u8], exit: Exit) -> Exit {
+    printed(put(bytes), exit)
+}
+
+pub fn put(bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush())
+}
+
+pub fn printed(written: std::io::Result<()>, exit: Exit) -> Exit {
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            say(format_args!("cannot write to the standard output: {}", closed::why(&error)));
+            if exit == Exit::Passed { Exit::Environment } else { exit }
+        }
+        _ => exit,
+    }
+}

@@ -1,0 +1,823 @@
+//! The threads of one rank: a pool that shares out numbered tasks.
+//!
+//! Only the main thread talks to MPI, so it must be free to leave the others at work and factor
+//! the next panel meanwhile: [`Pool::spread`] runs `lead` on the main thread first, while the
+//! workers already take tasks, and lets it join them afterwards. Some of the workers may be lent to
+//! `lead` as its [`Crew`]: they do what it shares out and take tasks only when it is through.
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::base::bell::Bell;
+use crate::base::cores;
+use crate::base::new_thread;
+use crate::base::pulse;
+
+/// How long a worker without tasks looks for some before it sleeps. Long against the gaps within
+/// an iteration, short against anything a person would notice as load.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// So many sleeping workers the main thread wakes, and each of them as many again: of hundreds it would else wake one after the
+/// other, and a call of the kernel for each.
+const CALLS: u32 = 8;
+
+/// The work of one round: called with the task's number.
+type Task<'a> = &'a (dyn Fn(usize) + Sync);
+
+struct Shared {
+    /// Counts rounds; odd while a round is open to workers.
+    round: Apart<Bell>,
+    next: Apart<AtomicUsize>,
+    /// Workers inside the current round.
+    inside: Apart<AtomicUsize>,
+    present: Round,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+    orders: Orders,
+}
+
+/// What there is to do in the present round.
+struct Round(UnsafeCell<(usize, Option<Task<'static>>)>);
+
+// SAFETY: it is written by the main thread alone, while no round is open and no worker inside one; and read by workers that are
+// inside, after they have seen the round open that was opened after it was written.
+unsafe impl Sync for Round {}
+
+/// What the lead of a round shares out to its crew: one order at a time, cut into parts, one for each of the crew at most.
+///
+/// Order after order the same part is the same thread's, whose caches have its rows. But who comes late must not hold the
+/// others up: what nobody has begun after a while is done by the lead.
+struct Orders {
+    present: Order,
+    /// For each thread the part of its number.
+    parts: Vec<Part>,
+    /// Workers that belong to the crew of this round.
+    mates: AtomicUsize,
+    /// The lead is through: its crew may take tasks.
+    dismissed: AtomicBool,
+}
+
+/// The present order, in cache lines that lie together: a line on its way from core to core takes as long as the smaller parts
+/// do, so a mate that sees the number must not be led from one line to the next.
+#[repr(C, align(128))]
+struct Order {
+    /// Its number, from 1, and its parts: written last.
+    head: AtomicU64,
+    /// Calls the work with the number of a part.
+    call: UnsafeCell<unsafe fn(*const WorkRoom, usize)>,
+    /// A copy of the work itself.
+    work: UnsafeCell<WorkRoom>,
+}
+
+/// Room for what a closure has captured.
+type WorkRoom = [MaybeUninit<u64>; 46];
+
+// SAFETY: `call` and `work` are written by the lead alone, while no part of any order is begun and not done; and they are read by
+// whoever has begun a part, who has seen the number that was written after them.
+unsafe impl Sync for Order {}
+
+impl Default for Order {
+    fn default() -> Self {
+        let nothing: unsafe fn(*const WorkRoom, usize) = |_, _| ();
+        let work = [MaybeUninit::uninit(); _];
+        Self { head: AtomicU64::new(0), call: nothing.into(), work: work.into() }
+    }
+}
+
+impl Order {
+    /// The number and the parts.
+    fn read(&self) -> (u64, usize) {
+        let head = self.head.load(Ordering::Acquire);
+        (head / NUMBER_UNIT, (head % NUMBER_UNIT) as usize)
+    }
+
+    /// Gives the next order; returns its number.
+    ///
+    /// # Safety
+    /// All parts of the one before are done, and what `work` has captured lives until those of this one are.
+    unsafe fn give<W: Fn(usize) + Sync + Copy>(&self, parts: usize, work: W) -> u64 {
+        const {
+            assert!(size_of::<W>() <= size_of::<WorkRoom>(), "the closure captures too much");
+            assert!(align_of::<W>() <= align_of::<WorkRoom>());
+        }
+        /// Does a part of the work in `room`.
+        ///
+        /// # Safety
+        /// It holds a `W`.
+        unsafe fn call<W: Fn(usize)>(room: *const WorkRoom, part: usize) {
+            // SAFETY: as the caller vouches; it is only borrowed.
+            unsafe { (*room.cast::<W>())(part) }
+        }
+        let number = self.read().0 + 1;
+        // SAFETY: nobody reads them now. A closure that is `Copy` may be used in two places and has nothing to drop.
+        unsafe {
+            *self.call.get() = call::<W>;
+            self.work.get().cast::<W>().write(work);
+        }
+        self.head.store(number * NUMBER_UNIT + parts as u64, Ordering::Release);
+        number
+    }
+}
+
+/// The last order in which a part was begun, and in which it was done: apart, since the lead looks for the one while a mate
+/// writes the other.
+#[derive(Default)]
+struct Part {
+    begun: Apart<AtomicU64>,
+    done: Apart<AtomicU64>,
+}
+
+/// A value with cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// An order as one number.
+const NUMBER_UNIT: u64 = 1 << 16;
+
+/// So many threads a pool can have at most.
+pub const THREADS_MAX: usize = NUMBER_UNIT as usize - 1;
+
+/// How often the lead looks whether a mate has begun its part before it does that itself: one to three microseconds.
+const PATIENCE: u32 = 60;
+
+impl Orders {
+    fn new(threads: usize) -> Self {
+        assert!(threads <= THREADS_MAX, "{threads} threads");
+        Self {
+            present: Order::default(),
+            parts: (0..threads).map(|_| Part::default()).collect(),
+            mates: AtomicUsize::new(0),
+            dismissed: AtomicBool::new(false),
+        }
+    }
+
+    /// Does this part of the order unless somebody has begun it. A part that panics counts as done; true if it did not.
+    fn attempt(&self, number: u64, part: usize) -> bool {
+        let Part { begun: Apart(begun), done: Apart(done) } = &self.parts[part];
+        let last = begun.load(Ordering::Acquire);
+        // Whoever looked at the order long ago finds this one begun, or a later one.
+        let mine = last < number
+            && begun.compare_exchange(last, number, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !mine {
+            return true;
+        }
+        let Order { call, work, .. } = &self.present;
+        // SAFETY: until this part is done the order stands, and what it borrows is alive.
+        let work = || unsafe { (*call.get())(work.get(), part) };
+        let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
+        done.store(number, Ordering::Release);
+        well
+    }
+}
+
+/// The main thread and the workers lent to it, for as long as it leads.
+pub struct Crew<'a> {
+    shared: Option<&'a Shared>,
+    mates: usize,
+}
+
+impl Crew<'_> {
+    /// The main thread by itself.
+    pub fn alone() -> Self {
+        Self { shared: None, mates: 0 }
+    }
+
+    /// The main thread and its mates together.
+    pub fn size(&self) -> usize {
+        self.mates + 1
+    }
+
+    /// Runs `work(0)` to `work(parts - 1)`, each on a thread of its own if that comes in time, and returns when all are done.
+    /// There are no more parts than threads. `work` is copied to where mates find it at once: better it captures small values
+    /// than references to them.
+    pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync + Copy) {
+        assert!(parts <= self.size(), "{parts} parts for {} threads", self.size());
+        let Some(shared) = self.shared.filter(|_| self.mates > 0 && parts > 1) else {
+            (0..parts).for_each(work);
+            return;
+        };
+        let orders = &shared.orders;
+        // SAFETY: this function does not return, nor unwind, before all parts of the order are done.
+        let number = unsafe { orders.present.give(parts, work) };
+        let mut well = orders.attempt(number, 0);
+        let mut spins = 0u32;
+        for part in 1..parts {
+            while orders.parts[part].done.0.load(Ordering::Acquire) < number {
+                if spins >= PATIENCE {
+                    well &= orders.attempt(number, part);
+                }
+                pause(&mut spins);
+            }
+        }
+        if !well {
+            shared.panicked.store(true, Ordering::SeqCst);
+        }
+        assert!(!shared.panicked.load(Ordering::SeqCst), "a part of a shared step panicked");
+    }
+}
+
+/// The part of so many elements that is part `part` of `parts`: whole cache lines of words, so that threads do not share any.
+fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
+    const LINE: usize = 16;
+    let each = len.div_ceil(parts).next_multiple_of(LINE);
+    (part * each).min(len)..((part + 1) * each).min(len)
+}
+
+impl Crew<'_> {
+    /// Calls `work` with parts of `0..len`, each on a thread of its own; with fewer where parts would be smaller than `worth`.
+    pub fn parts(&mut self, len: usize, worth: usize, work: impl Fn(Range<usize>) + Sync + Copy) {
+        let parts = (len / worth).clamp(1, self.size());
+        self.run(parts, move |part| work(part_of(len, part, parts)));
+    }
+
+    /// As [`Crew::parts`], of a slice: `work` is called with where a part begins, and the part.
+    pub fn cut<T: Send>(
+        &mut self,
+        all: &mut [T],
+        worth: usize,
+        work: impl Fn(usize, &mut [T]) + Sync + Copy,
+    ) {
+        let first = Shareable::new(all.as_mut_ptr());
+        self.parts(all.len(), worth, move |range| {
+            // SAFETY: parts lie within the slice, which is borrowed until all are done, and no two overlap.
+            let part = unsafe {
+                std::slice::from_raw_parts_mut(first.get().add(range.start), range.len())
+            };
+            work(range.start, part);
+        });
+    }
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared {
+            shared.orders.dismissed.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A limit of the user's (`ulimit -u`), of a container's or job's processes, of memory or of its mappings is reached.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the system gives this process {given} of {threads} threads ({source}); {}",
+    new_thread::HELP
+)]
+pub struct FewThreads {
+    given: usize,
+    threads: usize,
+    source: std::io::Error,
+}
+
+/// `threads - 1` workers and the thread that made them.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    pinned: bool,
+}
+
+impl Pool {
+    /// So many threads, which run wherever the system lets them.
+    ///
+    /// # Panics
+    /// If the system gives no more threads.
+    pub fn new(threads: usize) -> Self {
+        Self::of(threads, None).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same, or how many threads the system gives.
+    pub fn try_new(threads: usize) -> Result<Self, FewThreads> {
+        Self::of(threads, None)
+    }
+
+    /// A thread for each of these processors, which keeps to it; the calling one has the first, until the pool ends.
+    pub fn pinned(processors: &[usize]) -> Result<Self, FewThreads> {
+        let mut pool = Self::of(processors.len(), Some(processors))?;
+        // Not before: its workers would begin there, all of them.
+        pool.pinned = processors.first().is_some_and(|&first| cores::pin(first));
+        if pool.pinned {
+            cores::keep_to(processors);
+        }
+        Ok(pool)
+    }
+
+    fn of(threads: usize, processors: Option<&[usize]>) -> Result<Self, FewThreads> {
+        let shared = Arc::new(Shared::new(threads));
+        let mut pool = Self { shared, workers: Vec::new(), pinned: false };
+        for i in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let own = processors.map(|processors| processors[i]);
+            let worker = new_thread::start(&format!("skt-hpl worker {i}"), move || {
+                own.map(cores::pin);
+                shared.serve(i);
+            });
+            // Dropped, the pool ends those that are there.
+            let few = |new_thread::NoThread(source)| FewThreads { given: i, threads, source };
+            pool.workers.push(worker.map_err(few)?);
+        }
+        Ok(pool)
+    }
+
+    /// Main thread and workers together.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Runs `task(0)` to `task(tasks - 1)`, in no particular order, and returns when all are done.
+    pub fn run(&mut self, tasks: usize, task: impl Fn(usize) + Sync) {
+        self.spread(tasks, task, 0, |_| (), || ());
+    }
+
+    /// Calls `work` once on each thread, with the thread's number from 0, and returns when all are through.
+    pub fn on_each(&mut self, work: impl Fn(usize) + Sync) {
+        let threads = self.threads();
+        let came = AtomicUsize::new(0);
+        self.run(threads, |_| {
+            let here = Here(&came);
+            work(NUMBER.get());
+            drop(here);
+            // Who is through early must not take another's part.
+            let mut spins = 0u32;
+            while came.load(Ordering::SeqCst) < threads {
+                pause(&mut spins);
+            }
+        });
+    }
+
+    /// Runs `lead` with all threads as its crew, and nothing beside it.
+    pub fn together<R>(&mut self, lead: impl FnOnce(&mut Crew) -> R) -> R {
+        self.few(self.threads(), lead)
+    }
+
+    /// As [`Pool::together`], with so many threads at most.
+    pub fn few<R>(&mut self, threads: usize, lead: impl FnOnce(&mut Crew) -> R) -> R {
+        self.spread(0, |_| (), threads.saturating_sub(1), lead, || ())
+    }
+
+    /// Calls `work` with parts of `0..len`, of `each` but the last, on all threads as they come.
+    pub fn over(&mut self, len: usize, each: usize, work: impl Fn(Range<usize>) + Sync) {
+        self.run(len.div_ceil(each), |task| work(task * each..len.min((task + 1) * each)));
+    }
+
+    /// Calls `work` with each row of a matrix and its number, on all threads; a task has rows of `each` elements or so.
+    pub fn rows<T: Send>(
+        &mut self,
+        all: &mut [T],
+        row: usize,
+        each: usize,
+        work: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        let (len, first) = (all.len(), Shareable::new(all.as_mut_ptr()));
+        self.over(len.div_ceil(row.max(1)), (each / row.max(1)).max(1), |rows| {
+            for number in rows {
+                let (start, end) = (number * row, len.min((number + 1) * row));
+                // SAFETY: within the matrix, which is borrowed until all are done, and no two rows overlap.
+                let row =
+                    unsafe { std::slice::from_raw_parts_mut(first.get().add(start), end - start) };
+                work(number, row);
+            }
+        });
+    }
+
+    /// As [`Pool::run`], but the main thread first runs `lead`, with `mates` of the workers as its
+    /// crew; then these take tasks like the others, and the main thread calls `between` after each.
+    pub fn spread<R>(
+        &mut self,
+        tasks: usize,
+        task: impl Fn(usize) + Sync,
+        mates: usize,
+        lead: impl FnOnce(&mut Crew) -> R,
+        mut between: impl FnMut(),
+    ) -> R {
+        let mates = mates.min(self.workers.len());
+        if self.workers.is_empty() || (tasks == 0 && mates == 0) {
+            let result = lead(&mut Crew::alone());
+            for i in 0..tasks {
+                task(i);
+                pulse::beat();
+                between();
+            }
+            return result;
+        }
+        let shared = &*self.shared;
+        let work: Task<'_> = &task;
+        // SAFETY: the borrow is only followed by workers inside the round, and this function does
+        // not return, nor unwind past `Close`, before the round is closed and they have left it.
+        let work: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(work) };
+        shared.open(tasks, work, mates);
+        let close = Close(shared);
+        let result = lead(&mut Crew { shared: Some(shared), mates });
+        loop {
+            let i = shared.next.0.fetch_add(1, Ordering::Relaxed);
+            if i >= tasks {
+                break;
+            }
+            task(i);
+            pulse::beat();
+            between();
+        }
+        drop(close);
+        result
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        // As even or odd as before: no round begins.
+        self.shared.round.0.advance(2);
+        self.shared.round.0.wake(u32::MAX);
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so already.
+            let _ = worker.join();
+        }
+        if self.pinned {
+            cores::keep_to(&[]);
+            cores::unpin();
+        }
+    }
+}
+
+thread_local! {
+    /// Of a worker in its pool, from 1; 0 for whoever has a pool.
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a thread that is through. One that panics counts for all: some may never come, since its round ends with it.
+struct Here<'a>(&'a AtomicUsize);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        match std::thread::panicking() {
+            true => self.0.store(usize::MAX / 2, Ordering::SeqCst),
+            false => _ = self.0.fetch_add(1, Ordering::SeqCst),
+        }
+    }
+}
+
+/// Closes a round, however the main thread leaves it.
+struct Close<'a>(&'a Shared);
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        let shared = self.0;
+        shared.orders.dismissed.store(true, Ordering::SeqCst);
+        if std::thread::panicking() {
+            // What is left of the round is of no use to anybody: those inside finish the task at hand.
+            shared.next.0.store(usize::MAX / 2, Ordering::SeqCst);
+        }
+        // Even from here on: no worker enters any more. Those inside finish their tasks.
+        shared.round.0.advance(1);
+        let mut spins = 0u32;
+        while shared.inside.0.load(Ordering::SeqCst) != 0 {
+            pause(&mut spins);
+        }
+        // SAFETY: no round is open, and nobody is inside one.
+        unsafe { *shared.present.0.get() = (0, None) };
+        if shared.panicked.load(Ordering::SeqCst) && !std::thread::panicking() {
+            panic!("a worker thread panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn new(threads: usize) -> Self {
+        Self {
+            round: Apart::default(),
+            next: Apart::default(),
+            inside: Apart::default(),
+            present: Round(UnsafeCell::new((0, None))),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            orders: Orders::new(threads),
+        }
+    }
+
+    fn open(&self, tasks: usize, work: Task<'static>, mates: usize) {
+        self.orders.mates.store(mates, Ordering::SeqCst);
+        self.orders.dismissed.store(mates == 0, Ordering::SeqCst);
+        // SAFETY: no round is open, and the one before has waited until nobody was inside.
+        unsafe { *self.present.0.get() = (tasks, Some(work)) };
+        self.next.0.store(0, Ordering::Relaxed);
+        self.round.0.advance(1);
+        self.round.0.wake(CALLS);
+    }
+
+    /// Worker `number`, from 1.
+    fn serve(&self, number: usize) {
+        NUMBER.set(number);
+        let mut seen = 0;
+        while let Some(round) = self.await_round(seen) {
+            seen = round;
+            self.inside.0.fetch_add(1, Ordering::SeqCst);
+            // The round may have closed in between: then it must not be touched any more.
+            if self.round.0.number() == round {
+                // SAFETY: the round is open, or whoever closes it waits for this worker, which is inside.
+                let (tasks, work) = unsafe { *self.present.0.get() };
+                if number <= self.orders.mates.load(Ordering::SeqCst) {
+                    self.follow(number);
+                }
+                if let Some(work) = work {
+                    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        loop {
+                            let i = self.next.0.fetch_add(1, Ordering::Relaxed);
+                            if i >= tasks {
+                                break;
+                            }
+                            work(i);
+                            pulse::beat();
+                        }
+                    }));
+                    if done.is_err() {
+                        self.panicked.store(true, Ordering::SeqCst);
+                    }
+                }
+            }
+            self.inside.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Does its part of what the lead shares out until that is through.
+    fn follow(&self, own: usize) {
+        let mut spins = 0u32;
+        let mut last = 0;
+        while !self.orders.dismissed.load(Ordering::SeqCst) {
+            let (number, parts) = self.orders.present.read();
+            if number > last {
+                last = number;
+                spins = 0;
+                if own < parts && !self.orders.attempt(number, own) {
+                    self.panicked.store(true, Ordering::SeqCst);
+                }
+            }
+            pause(&mut spins);
+        }
+    }
+
+    /// The next open round after `seen`; nothing when the pool ends.
+    fn await_round(&self, seen: u32) -> Option<u32> {
+        let start = Instant::now();
+        let (mut spins, mut has_slept) = (0, false);
+        loop {
+            let round = self.round.0.number();
+            if self.stop.load(Ordering::SeqCst) {
+                return None;
+            }
+            if round != seen && round % 2 == 1 {
+                if has_slept {
+                    self.round.0.wake(CALLS);
+                }
+                return Some(round);
+            }
+            if has_slept || start.elapsed() >= SPIN {
+                self.round.0.sleep(round);
+                has_slept = true;
+            } else {
+                pause(&mut spins);
+            }
+        }
+    }
+}
+
+/// A short rest; a longer one, which lets others have the core, every now and then.
+fn pause(spins: &mut u32) {
+    *spins = spins.wrapping_add(1);
+    if (*spins).is_multiple_of(64) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+/// A raw pointer that tasks may share: each task promises to touch a part of its own.
+pub struct Shareable<T>(*mut T);
+
+impl<T> Clone for Shareable<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shareable<T> {}
+
+// SAFETY: the pointer alone does nothing; every use of it is an unsafe block with its own reason.
+unsafe impl<T> Send for Shareable<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shareable<T> {}
+
+impl<T> Shareable<T> {
+    pub fn new(pointer: *mut T) -> Self {
+        Self(pointer)
+    }
+
+    pub fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn every_task_runs_exactly_once() {
+        for threads in 1..5 {
+            let mut pool = Pool::new(threads);
+            for tasks in [0, 1, 2, 7, 100] {
+                for _ in 0..200 {
+                    let hits: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                    let mut between = 0;
+                    let lead = pool.spread(
+                        tasks,
+                        |i| {
+                            hits[i].fetch_add(1, Ordering::Relaxed);
+                        },
+                        0,
+                        |_| 42,
+                        || between += 1,
+                    );
+                    assert_eq!(lead, 42);
+                    assert!(between <= tasks);
+                    assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_that_are_pinned_keep_to_their_processors_and_the_first_is_let_go() {
+        use crate::base::cores::tests::{alone, own};
+        use std::collections::BTreeSet;
+        let _alone = alone();
+        let all: Vec<usize> = cores::bound_to().iter().copied().collect();
+        for processors in [&all[..1], &all[..], &[all[all.len() - 1]; 3]] {
+            let mut pool = Pool::pinned(processors).unwrap();
+            assert_eq!(pool.threads(), processors.len());
+            let seen = Mutex::new(BTreeSet::new());
+            for _ in 0..20 {
+                pool.run(processors.len(), |_| {
+                    let at = own();
+                    assert_eq!(at.len(), 1);
+                    seen.lock().unwrap().extend(at);
+                    std::thread::sleep(Duration::from_millis(1));
+                });
+            }
+            assert!(seen.into_inner().unwrap().is_subset(&processors.iter().copied().collect()));
+            assert_eq!(own(), BTreeSet::from([processors[0]]));
+            drop(pool);
+            assert_eq!(&own(), cores::bound_to());
+        }
+    }
+
+    #[test]
+    fn each_thread_does_its_own_part_once() {
+        for threads in 1..6 {
+            let mut pool = Pool::new(threads);
+            for _ in 0..50 {
+                let hits: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+                pool.on_each(|thread| {
+                    hits[thread].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+            }
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                pool.on_each(|thread| assert!(thread != 0, "a part fails"));
+            }));
+            assert!(caught.is_err(), "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_crew_does_every_part_once_and_then_takes_tasks() {
+        for threads in 1..5 {
+            let mut pool = Pool::new(threads);
+            for mates in 0..threads + 1 {
+                for _ in 0..100 {
+                    let tasks = AtomicUsize::new(0);
+                    let size = pool.spread(
+                        20,
+                        |_| {
+                            tasks.fetch_add(1, Ordering::Relaxed);
+                        },
+                        mates,
+                        |crew| {
+                            for parts in 0..=crew.size() {
+                                let hits: Vec<AtomicUsize> =
+                                    (0..parts).map(|_| AtomicUsize::new(0)).collect();
+                                crew.run(parts, |i| {
+                                    hits[i].fetch_add(1, Ordering::Relaxed);
+                                });
+                                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+                            }
+                            crew.size()
+                        },
+                        || (),
+                    );
+                    assert_eq!(size, mates.min(threads - 1) + 1);
+                    assert_eq!(tasks.into_inner(), 20);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_see_what_earlier_orders_wrote() {
+        let mut pool = Pool::new(3);
+        let cells: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
+        pool.together(|crew| {
+            for round in 0..500 {
+                crew.run(cells.len(), |i| {
+                    // The neighbour's value is that of the round before or of this one.
+                    let beside = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
+                    assert!(beside == round || beside == round + 1);
+                    cells[i].store(round + 1, Ordering::Relaxed);
+                });
+            }
+        });
+        assert!(cells.iter().all(|c| c.load(Ordering::Relaxed) == 500));
+    }
+
+    #[test]
+    fn the_lead_does_what_no_mate_comes_for() {
+        let shared = Shared::new(4);
+        let mut crew = Crew { shared: Some(&shared), mates: 3 };
+        for round in 1..50 {
+            let hits: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+            crew.run(4, |part| {
+                hits[part].fetch_add(1, Ordering::Relaxed);
+                // A mate that comes now, to this order or with an old one in mind, finds what is begun begun.
+                let number = shared.orders.present.read().0;
+                assert_eq!(number, round);
+                assert!(
+                    shared.orders.attempt(number, part) && shared.orders.attempt(number - 1, 3)
+                );
+            });
+            assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn a_part_that_panics_is_not_swallowed() {
+        for threads in 1..4 {
+            for bad in 0..threads {
+                let mut pool = Pool::new(threads);
+                let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    pool.together(|crew| {
+                        crew.run(threads, |i| assert!(i != bad, "part {bad} fails"))
+                    });
+                }));
+                assert!(caught.is_err(), "{threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn sleeping_workers_wake_up() {
+        let mut pool = Pool::new(3);
+        for _ in 0..3 {
+            std::thread::sleep(5 * SPIN);
+            let sum = AtomicUsize::new(0);
+            pool.run(10, |i| {
+                sum.fetch_add(i, Ordering::Relaxed);
+            });
+            assert_eq!(sum.into_inner(), 45);
+        }
+    }
+
+    /// As after a loss: nobody needs what is left.
+    #[test]
+    fn whoever_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
+        let mut pool = Pool::new(2);
+        let done = AtomicUsize::new(0);
+        let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let task = |_| {
+                std::thread::sleep(Duration::from_millis(5));
+                done.fetch_add(1, Ordering::Relaxed);
+            };
+            pool.spread(200, task, 0, |_| (), || std::panic::resume_unwind(Box::new("a loss")));
+        }));
+        assert!(left.is_err());
+        assert!(done.load(Ordering::Relaxed) < 20, "{done:?}");
+        // And the pool is as good as before.
+        pool.run(7, |_| _ = done.fetch_add(1000, Ordering::Relaxed));
+        assert!(done.into_inner() >= 7000);
+    }
+
+    #[test]
+    fn a_panicking_task_is_not_swallowed() {
+        let mut pool = Pool::new(2);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.run(64, |i| {
+                std::thread::sleep(Duration::from_micros(50));
+                assert!(i != 33, "task 33 fails");
+            });
+        }));
+        assert!(caught.is_err());
+    }
+}

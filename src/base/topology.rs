@@ -1,0 +1,503 @@
+//! How the processors of a machine lie: sockets, memories, caches, cores and their hardware threads, as its kernel tells it.
+//!
+//! The one reading of it: `cores` counts by it and pins threads, `kernels` cuts by its caches, the description of a node
+//! counts by it, and how many ranks suit a node follows from it ([`Topology::layout`]). Tests read small trees of files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Where a processor, which is a hardware thread of a core, lies. Whatever is shared has the number of the first processor
+/// that shares it, but sockets and memories, which have their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub socket: usize,
+    /// The NUMA node.
+    pub memory: usize,
+    /// The cache of the highest level.
+    pub cache: usize,
+    pub core: usize,
+}
+
+/// The processors of a machine, or some of them, by the numbers that the system gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    places: BTreeMap<usize, Place>,
+    /// NUMA nodes, those without processors included.
+    memories: usize,
+}
+
+/// Ranks for a node, and threads for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub ranks: usize,
+    pub threads: usize,
+}
+
+impl Topology {
+    /// This machine's processors that are online, read once.
+    pub fn here() -> &'static Self {
+        static HERE: OnceLock<Topology> = OnceLock::new();
+        HERE.get_or_init(|| Self::under(Path::new("/")))
+    }
+
+    /// By the files under `root`; without processors where they tell nothing.
+    pub fn under(root: &Path) -> Self {
+        let mut memory_of = BTreeMap::new();
+        let mut memories = 0;
+        for (number, node) in numbered(&root.join("sys/devices/system/node"), "node") {
+            memories += 1;
+            let list = fs::read_to_string(node.join("cpulist")).unwrap_or_default();
+            memory_of.extend(read_list(&list).into_iter().map(|cpu| (cpu, number)));
+        }
+        let mut places = BTreeMap::new();
+        for (cpu, folder) in numbered(&root.join("sys/devices/system/cpu"), "cpu") {
+            let read = |name: &str| fs::read_to_string(folder.join("topology").join(name)).ok();
+            // A core that is offline has no topology.
+            let Some(siblings) = read("thread_siblings_list") else { continue };
+            let core = first(&siblings).unwrap_or(cpu);
+            let socket = read("physical_package_id").and_then(|text| text.trim().parse().ok());
+            let memory = memory_of.get(&cpu).copied();
+            let (socket, memory) = (socket.unwrap_or(0), memory.unwrap_or(0));
+            let cache = last_cache(&folder.join("cache")).unwrap_or(core);
+            places.insert(cpu, Place { socket, memory, cache, core });
+        }
+        Self { places, memories }
+    }
+
+    /// A machine of so many cores, alike and with one hardware thread each, in so many memories of equal size.
+    pub fn even(cores: usize, memories: usize) -> Self {
+        let memories = memories.max(1);
+        let places = (0..cores)
+            .map(|core| {
+                let memory = core * memories / cores;
+                let cache = (memory * cores).div_ceil(memories);
+                (core, Place { socket: 0, memory, cache, core })
+            })
+            .collect();
+        Self { places, memories }
+    }
+
+    /// Those of `processors` that are here.
+    pub fn among(&self, processors: &BTreeSet<usize>) -> Self {
+        let mut some = self.clone();
+        some.places.retain(|cpu, _| processors.contains(cpu));
+        some
+    }
+
+    /// Those of `processors` that are not here.
+    pub fn lacking(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
+        processors.iter().copied().filter(|cpu| !self.places.contains_key(cpu)).collect()
+    }
+
+    /// All processors of the cores that these belong to.
+    pub fn of_their_cores(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let some = self.among(processors);
+        let cores: BTreeSet<usize> = some.places.values().map(|place| place.core).collect();
+        let all = self.places.iter().filter(|(_, place)| cores.contains(&place.core));
+        all.map(|(cpu, _)| *cpu).collect()
+    }
+
+    pub fn sockets(&self) -> usize {
+        self.count(|place| place.socket)
+    }
+
+    /// Whole cores, however many hardware threads they have.
+    pub fn cores(&self) -> usize {
+        self.count(|place| place.core)
+    }
+
+    pub fn hardware_threads(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Memory domains that these processors belong to.
+    pub fn own_memories(&self) -> usize {
+        self.count(|place| place.memory)
+    }
+
+    /// Memory domains in which those of `processors` that are here compute: memory of no processor's, such as that behind CXL or
+    /// a graphics card's, is no place for a rank.
+    pub fn memories_of(&self, processors: &BTreeSet<usize>) -> usize {
+        self.among(processors).own_memories()
+    }
+
+    /// Memory domains, those without a processor included.
+    pub fn memories(&self) -> usize {
+        self.memories
+    }
+
+    /// All processors, neighbours beside each other: those of a core, of a cache, of a memory, of a socket.
+    pub fn in_order(&self) -> Vec<usize> {
+        let mut all: Vec<(Place, usize)> =
+            self.places.iter().map(|(cpu, place)| (*place, *cpu)).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, cpu)| cpu).collect()
+    }
+
+    /// The first processor of each core, in the same order.
+    pub fn one_a_core(&self) -> Vec<usize> {
+        let mut taken = BTreeSet::new();
+        let mut all = self.in_order();
+        all.retain(|cpu| taken.insert(self.places[cpu].core));
+        all
+    }
+
+    /// How many ranks suit these processors, with a thread a core.
+    ///
+    /// One rank for each cache of the highest level, so that what its threads read together is there once; if such caches are
+    /// too small a matter, or do not have equally many cores, one for each memory, then for each socket, and else one for all.
+    pub fn layout(&self) -> Layout {
+        /// Fewer cores are no reason for a rank of their own: ranks send each other what threads have in common.
+        const WORTHWHILE: usize = 4;
+        /// What the processors of a part have in common.
+        type Part = fn(&Place) -> (usize, usize);
+        let parts: [Part; 3] = [|p| (p.memory, p.cache), |p| (p.memory, 0), |p| (p.socket, 0)];
+        for part in parts {
+            let mut cores: BTreeMap<_, BTreeSet<usize>> = BTreeMap::new();
+            for place in self.places.values() {
+                cores.entry(part(place)).or_default().insert(place.core);
+            }
+            let sizes: BTreeSet<usize> = cores.values().map(BTreeSet::len).collect();
+            if let (1, Some(&threads @ WORTHWHILE..)) = (sizes.len(), sizes.first()) {
+                return Layout { ranks: cores.len(), threads };
+            }
+        }
+        Layout { ranks: 1, threads: self.cores().max(1) }
+    }
+
+    /// The memory domain that a processor belongs to.
+    #[cfg(test)]
+    pub fn memory_of(&self, processor: usize) -> Option<usize> {
+        Some(self.places.get(&processor)?.memory)
+    }
+
+    fn count(&self, what: impl Fn(&Place) -> usize) -> usize {
+        self.places.values().map(what).collect::<BTreeSet<_>>().len()
+    }
+}
+
+/// Bytes of the second-level cache that a core of this machine may count on; None where the system does not tell.
+pub fn second_level() -> Option<usize> {
+    second_level_in(Path::new("/sys/devices/system/cpu/cpu0"))
+}
+
+/// From the folder that the kernel keeps for a processor: the level's size, divided among the cores that share it. Threads
+/// of a core count as one: we use one of them.
+fn second_level_in(cpu: &Path) -> Option<usize> {
+    let threads = fs::read_to_string(cpu.join("topology/thread_siblings_list"));
+    let threads = threads.map_or(1, |list| read_list(&list).len()).max(1);
+    let (_, cache) = caches(&cpu.join("cache")).into_iter().find(|(level, _)| *level == 2)?;
+    let bytes = bytes(fs::read_to_string(cache.join("size")).ok()?.trim())?;
+    let sharing = fs::read_to_string(cache.join("shared_cpu_list")).unwrap_or_default();
+    Some(bytes / (read_list(&sharing).len() / threads).max(1))
+}
+
+/// The first processor that shares the cache of the highest level.
+fn last_cache(folder: &Path) -> Option<usize> {
+    let (_, last) = caches(folder).into_iter().max_by_key(|(level, _)| *level)?;
+    first(&fs::read_to_string(last.join("shared_cpu_list")).ok()?)
+}
+
+/// A processor's caches for data, with their levels.
+fn caches(folder: &Path) -> Vec<(usize, std::path::PathBuf)> {
+    let all = numbered(folder, "index").into_iter().filter_map(|(_, path)| {
+        let read = |name| fs::read_to_string(path.join(name)).unwrap_or_default();
+        let level = read("level").trim().parse().ok()?;
+        (read("type").trim() != "Instruction").then_some((level, path))
+    });
+    all.collect()
+}
+
+/// `2048K` or `2M`.
+fn bytes(text: &str) -> Option<usize> {
+    let (number, unit) = match text.strip_suffix(['K', 'M']) {
+        Some(number) if text.ends_with('K') => (number, 1 << 10),
+        Some(number) => (number, 1 << 20),
+        None => (text, 1),
+    };
+    number.parse::<usize>().ok().filter(|&n| n > 0)?.checked_mul(unit)
+}
+
+/// Entries of a folder that are named by a word and a number, with that, in its order.
+fn numbered(folder: &Path, word: &str) -> Vec<(usize, std::path::PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let number = name.to_str()?.strip_prefix(word)?;
+            let plain = number.bytes().all(|byte| byte.is_ascii_digit());
+            Some((plain.then(|| number.parse().ok())??, entry.path()))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+fn first(list: &str) -> Option<usize> {
+    read_list(list).into_iter().min()
+}
+
+/// The numbers in a list as the kernel writes it: `0-3,8`. What cannot be read is left out.
+pub fn read_list(list: &str) -> Vec<usize> {
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    let range = |part: &str| match part.split_once('-') {
+        Some((first, last)) => Some(number(first)?..number(last)? + 1),
+        None => number(part).map(|only| only..only + 1),
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A machine in the files a kernel tells it by, as far as they are read here.
+    pub struct Machine {
+        pub sockets: usize,
+        pub memories_a_socket: usize,
+        /// Caches of the highest level in each memory's part.
+        pub caches_a_memory: usize,
+        pub cores_a_cache: usize,
+        pub threads_a_core: usize,
+        /// Whether the numbers go round the memories core by core.
+        pub scattered: bool,
+    }
+
+    impl Machine {
+        pub const PLAIN: Machine = Machine {
+            sockets: 1,
+            memories_a_socket: 1,
+            caches_a_memory: 1,
+            cores_a_cache: 1,
+            threads_a_core: 1,
+            scattered: false,
+        };
+
+        pub fn cores(&self) -> usize {
+            self.sockets * self.memories_a_socket * self.caches_a_memory * self.cores_a_cache
+        }
+
+        /// The cores by the cache they share. The second hardware threads have the numbers after all first ones.
+        fn caches(&self) -> Vec<Vec<usize>> {
+            let caches = self.cores() / self.cores_a_cache;
+            let number = |cache: usize, core: usize| match self.scattered {
+                true => core * caches + cache,
+                false => cache * self.cores_a_cache + core,
+            };
+            let cores = |cache| (0..self.cores_a_cache).map(|core| number(cache, core)).collect();
+            (0..caches).map(cores).collect()
+        }
+
+        pub fn tree(&self) -> tempfile::TempDir {
+            // Thousands of files: in memory, where that can be.
+            let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+            let put = |path: String, text: String| {
+                let path = dir.path().join("sys/devices/system").join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            };
+            let list = |cores: &[usize]| -> String {
+                let threads = 0..self.threads_a_core;
+                let all = threads.flat_map(|t| cores.iter().map(move |c| c + t * self.cores()));
+                all.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(",") + "\n"
+            };
+            let caches = self.caches();
+            for (node, caches) in caches.chunks(self.caches_a_memory).enumerate() {
+                let all: Vec<usize> = caches.concat();
+                put(format!("node/node{node}/cpulist"), list(&all));
+            }
+            for (at, cores) in caches.iter().enumerate() {
+                let socket = at / (self.memories_a_socket * self.caches_a_memory);
+                for (core, thread) in
+                    cores.iter().flat_map(|c| (0..self.threads_a_core).map(move |t| (c, t)))
+                {
+                    let cpu = format!("cpu/cpu{}", core + thread * self.cores());
+                    put(format!("{cpu}/topology/thread_siblings_list"), list(&[*core]));
+                    put(format!("{cpu}/topology/physical_package_id"), format!("{socket}\n"));
+                    for (index, level, kind, shared) in [
+                        (2, 2, "Unified", list(&[*core])),
+                        (3, 3, "Unified", list(cores)),
+                        (4, 4, "Instruction", list(&[*core])),
+                    ] {
+                        let index = format!("{cpu}/cache/index{index}");
+                        put(format!("{index}/level"), format!("{level}\n"));
+                        put(format!("{index}/type"), format!("{kind}\n"));
+                        put(format!("{index}/shared_cpu_list"), shared);
+                    }
+                }
+            }
+            put("cpu/cpufreq/x".into(), String::new());
+            put("cpu/cpu900/online".into(), "0\n".into());
+            dir
+        }
+
+        pub fn topology(&self) -> Topology {
+            Topology::under(self.tree().path())
+        }
+    }
+
+    /// Two processors of 28 cores, each cut into four memories of seven.
+    fn xeon_with_snc4() -> Machine {
+        let part = Machine { sockets: 2, memories_a_socket: 4, cores_a_cache: 7, ..Machine::PLAIN };
+        Machine { threads_a_core: 2, scattered: true, ..part }
+    }
+
+    /// Two processors of 32 cores in four memories each, with two caches of the third level for four cores a memory.
+    fn epyc_with_nps4() -> Machine {
+        let part = Machine { sockets: 2, memories_a_socket: 4, cores_a_cache: 4, ..Machine::PLAIN };
+        Machine { caches_a_memory: 2, threads_a_core: 2, ..part }
+    }
+
+    fn layout(topology: &Topology) -> (usize, usize) {
+        let Layout { ranks, threads } = topology.layout();
+        (ranks, threads)
+    }
+
+    #[test]
+    fn known_machines_are_read_and_have_a_rank_for_each_cache_or_memory() {
+        let xeon = xeon_with_snc4().topology();
+        assert_eq!((xeon.sockets(), xeon.memories()), (2, 8));
+        assert_eq!((xeon.cores(), xeon.hardware_threads()), (56, 112));
+        assert_eq!(layout(&xeon), (8, 7));
+        let epyc = epyc_with_nps4().topology();
+        assert_eq!((epyc.sockets(), epyc.memories()), (2, 8));
+        assert_eq!((epyc.cores(), epyc.hardware_threads()), (64, 128));
+        assert_eq!(layout(&epyc), (16, 4));
+        // Caches of two cores each are too small a matter, memories of four are not.
+        let small = Machine { cores_a_cache: 2, ..epyc_with_nps4() };
+        assert_eq!(layout(&small.topology()), (8, 4));
+        // One memory in all, and one cache.
+        let graviton = Machine { cores_a_cache: 64, ..Machine::PLAIN };
+        assert_eq!(layout(&graviton.topology()), (1, 64));
+        let two_virtual_cores = Machine { cores_a_cache: 2, ..Machine::PLAIN };
+        assert_eq!(layout(&two_virtual_cores.topology()), (1, 2));
+        // A machine that says each processor had a socket of its own, as some virtual ones do.
+        let odd = Machine { sockets: 16, ..Machine::PLAIN };
+        assert_eq!(layout(&odd.topology()), (1, 16));
+        assert_eq!(layout(&Machine::PLAIN.topology()), (1, 1));
+    }
+
+    #[test]
+    fn memory_without_processors_is_no_place_for_ranks() {
+        let tree = xeon_with_snc4().tree();
+        let node = tree.path().join("sys/devices/system/node/node8");
+        fs::create_dir(&node).unwrap();
+        fs::write(node.join("cpulist"), "\n").unwrap();
+        let known = Topology::under(tree.path());
+        assert_eq!((known.memories(), known.own_memories()), (9, 8));
+        assert_eq!(known.memories_of(&(0..112).collect()), 8);
+        assert_eq!(known.memories_of(&BTreeSet::from([0, 8, 56])), 1, "a container of the first");
+        assert_eq!(layout(&known), (8, 7));
+    }
+
+    #[test]
+    fn this_machine_is_read() {
+        let here = Topology::here();
+        let Layout { ranks, threads } = here.layout();
+        assert!(here.hardware_threads() >= here.cores());
+        assert!(here.cores() == 0 || (1..=here.cores()).contains(&(ranks * threads)));
+        assert_eq!(here.in_order().len(), here.hardware_threads());
+    }
+
+    #[test]
+    fn a_container_has_the_part_it_is_given() {
+        let epyc = epyc_with_nps4().topology();
+        let part = |list: &str| epyc.among(&read_list(list).into_iter().collect());
+        // One hardware thread of each of eight cores, of which two caches have four: as many cores.
+        let halves = part("0-3,68-71");
+        assert_eq!((halves.cores(), halves.hardware_threads()), (8, 8));
+        assert_eq!(halves.layout(), Layout { ranks: 2, threads: 4 });
+        assert_eq!(halves.one_a_core(), [0, 1, 2, 3, 68, 69, 70, 71]);
+        // Four cores of one cache and two of the next: one rank has them all.
+        assert_eq!(part("0-5").layout(), Layout { ranks: 1, threads: 6 });
+        // Both threads of core 1, one of core 2.
+        let three = part("1,2,65");
+        assert_eq!((three.in_order(), three.one_a_core()), (vec![1, 65, 2], vec![1, 2]));
+        assert_eq!(part("").layout(), Layout { ranks: 1, threads: 1 });
+    }
+
+    #[test]
+    fn processors_that_are_not_there_are_told_from_those_that_are() {
+        let lacking = |topology: &Topology, list: &str| {
+            Vec::from_iter(topology.lacking(&read_list(list).into_iter().collect()))
+        };
+        let epyc = epyc_with_nps4().topology();
+        assert_eq!(lacking(&epyc, "0-127"), [0usize; 0]);
+        assert_eq!(lacking(&epyc, ""), [0usize; 0]);
+        assert_eq!(lacking(&epyc, "900,3,127-129"), [128, 129, 900]);
+        // Those of a part are all that it has.
+        let part = epyc.among(&BTreeSet::from([1, 65]));
+        assert_eq!(lacking(&part, "0-2,65"), [0, 2]);
+        assert_eq!(lacking(&Topology::default(), "0-1"), [0, 1]);
+    }
+
+    #[test]
+    fn neighbours_stand_beside_each_other_however_they_are_numbered() {
+        let xeon = xeon_with_snc4().topology();
+        let order = xeon.in_order();
+        assert_eq!(order[..4], [0, 56, 8, 64]);
+        assert_eq!(xeon.one_a_core()[..8], [0, 8, 16, 24, 32, 40, 48, 1]);
+        assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), 112);
+    }
+
+    #[test]
+    fn a_machine_that_is_only_described_has_equal_parts() {
+        for (cores, memories, wanted) in
+            [(24, 1, (1, 24)), (64, 8, (8, 8)), (24, 0, (1, 24)), (10, 4, (1, 10)), (8, 4, (1, 8))]
+        {
+            let Layout { ranks, threads } = Topology::even(cores, memories).layout();
+            assert_eq!((ranks, threads), wanted, "{cores} cores, {memories} memories");
+        }
+        assert_eq!(Topology::even(64, 8).cores(), 64);
+    }
+
+    #[test]
+    fn a_system_that_says_nothing_has_no_processors() {
+        let nothing = Topology::under(tempfile::tempdir().unwrap().path());
+        assert_eq!(nothing, Topology::default());
+        assert_eq!(nothing.layout(), Layout { ranks: 1, threads: 1 });
+    }
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(read_list("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(read_list("5"), [5]);
+        assert_eq!(read_list("\n"), [0usize; 0]);
+        assert_eq!(read_list("x,2-y,7-4,3"), [3]);
+        assert_eq!(read_list("0,64\n"), [0, 64]);
+    }
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, want) in [
+            ("2048K", Some(2 << 20)),
+            ("1M", Some(1 << 20)),
+            ("4096", Some(4096)),
+            ("0K", None),
+            ("", None),
+            ("many", None),
+        ] {
+            assert_eq!(bytes(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_shared_cache_is_divided_among_cores_but_not_among_a_cores_threads() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("cache/index1/level", "1\n");
+        put("cache/index2/level", "2\n");
+        put("cache/index2/type", "Unified\n");
+        put("cache/index2/size", "4096K\n");
+        put("cache/index2/shared_cpu_list", "0-3\n");
+        put("topology/thread_siblings_list", "0-1\n");
+        assert_eq!(second_level_in(folder.path()), Some(2 << 20));
+        assert_eq!(second_level_in(&folder.path().join("nothing")), None);
+    }
+}

@@ -1,0 +1,400 @@
+//! What files on storage say about themselves, as text that a person can read and a damaged byte cannot change.
+//!
+//! A text of ours is one JSON document and, on a line of its own, a digest of it. A position's file begins with one
+//! that fills [`BLOCK_BYTES`]; the manifest is one. Neither is believed unless the digest is right.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::names::Key;
+use super::{BLOCK_BYTES, FORMAT, Sight};
+use crate::base::params::{Mapping, Rng};
+
+/// Numbers of more than 53 bits are written as hexadecimal digits: readers of JSON round them otherwise.
+mod hex {
+    use super::*;
+
+    pub fn serialize<T: std::fmt::LowerHex, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format!("{value:0width$x}", width = 2 * size_of::<T>()))
+    }
+
+    pub fn deserialize<'de, T: TryFrom<u128>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        let text = String::deserialize(from)?;
+        let wide = u128::from_str_radix(&text, 16).map_err(serde::de::Error::custom)?;
+        T::try_from(wide).map_err(|_| serde::de::Error::custom("too many digits"))
+    }
+}
+
+/// What an epoch is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    pub format: u32,
+    #[serde(with = "hex")]
+    pub run: u128,
+    pub test: u32,
+    pub epoch: u64,
+    /// The incarnation that made it. One that began anew may make an epoch of this number once more, and files of the
+    /// two do not mix.
+    #[serde(with = "hex")]
+    pub made: u64,
+    pub boundary: u64,
+    pub n: u64,
+    pub nb: u64,
+    pub p: u32,
+    pub q: u32,
+    pub mapping: Mapping,
+    pub rng: Rng,
+    pub seed: u64,
+    /// Digest of every choice that must be the same to go on, and of the arithmetic.
+    #[serde(with = "hex")]
+    pub params_digest: u64,
+    /// What the last bits depend on, in words.
+    pub arithmetic: String,
+    /// Room for the small state, in bytes.
+    pub state_bytes: u64,
+}
+
+impl About {
+    pub fn key(&self) -> Key {
+        Key { run: self.run, test: self.test, epoch: self.epoch }
+    }
+
+    /// How far it has got: of two epochs of a test the greater one is to go on from, since whatever computed it came to the same
+    /// bits; of equals the one written by the later run.
+    pub fn progress(&self) -> (u64, Key) {
+        (self.boundary, self.key())
+    }
+
+    /// What it is worth to run number `run`, which goes on from memory: whatever an earlier one has, that run began without it.
+    pub fn worth(&self, run: u128) -> (bool, (u64, Key)) {
+        (self.run >= run, self.progress())
+    }
+
+    /// Whether it makes `other` one that run number `run` has no use for any more: it is of that very test, has got further, and
+    /// is worth more.
+    pub fn outdates(&self, other: &Self, run: u128) -> bool {
+        let test = |about: &Self| (about.test, about.params_digest);
+        test(self) == test(other)
+            && self.progress() > other.progress()
+            && self.worth(run) > other.worth(run)
+    }
+
+    pub fn positions(&self) -> usize {
+        self.p as usize * self.q as usize
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.n.div_ceil(self.nb.max(1))
+    }
+}
+
+/// The group of a position, whose parity lies in the file behind the data: where each node has a DIR of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub group: u32,
+    /// Positions, in the order of the code.
+    pub members: Vec<u32>,
+    /// Lost members it survives.
+    pub losses: u32,
+    /// The code's number in headers.
+    pub code: u8,
+    /// The layout's, by which the parity lies with them.
+    #[serde(default)]
+    pub layout: u8,
+    /// Words of this member's parity, of the matrix and of the small state.
+    pub words: u64,
+}
+
+/// The beginning of a position's file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Front {
+    pub about: About,
+    pub position: u32,
+    pub rows: u64,
+    pub cols: u64,
+    /// Words from one row to the next.
+    pub ld: u64,
+    /// Words of what follows: the small state and the digests of the matrix, and of the parity if there is any.
+    pub vouch_words: u64,
+    /// Digest of these words, hence of everything.
+    #[serde(with = "hex")]
+    pub root: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<Check>,
+}
+
+/// Bytes of the blocks that so many words take; of absurdly many, too many for any file.
+fn blocks_of(words: u64) -> u64 {
+    words.min(1 << 58).saturating_mul(8).next_multiple_of(BLOCK_BYTES as u64)
+}
+
+impl Front {
+    /// Where the matrix begins in the file.
+    pub fn data_at(&self) -> u64 {
+        BLOCK_BYTES as u64 + blocks_of(self.vouch_words)
+    }
+
+    pub fn data_words(&self) -> u64 {
+        self.rows.saturating_mul(self.ld)
+    }
+
+    /// Where the parity begins, if there is any, and where the data have ended.
+    pub fn check_at(&self) -> u64 {
+        self.data_at() + blocks_of(self.data_words())
+    }
+
+    pub fn file_bytes(&self) -> u64 {
+        self.check_at()
+            .saturating_add(self.check.as_ref().map_or(0, |check| blocks_of(check.words)))
+    }
+
+    /// The first block of the file.
+    ///
+    /// # Panics
+    /// If the text is longer than a block, which names of processors and libraries do not make it.
+    pub fn to_block(&self) -> Vec<u8> {
+        let mut block = seal(self).into_bytes();
+        assert!(block.len() <= BLOCK_BYTES, "a front of {} bytes", block.len());
+        block.resize(BLOCK_BYTES, b'\n');
+        block
+    }
+
+    pub fn from_block(block: &[u8]) -> Result<Self, Fault> {
+        unseal(block)
+    }
+}
+
+/// One position's file, as the manifest names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    pub position: u32,
+    pub bytes: u64,
+    #[serde(with = "hex")]
+    pub root: u64,
+}
+
+/// Says that an epoch is whole, and what it consists of: all files of it, or those of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub about: About,
+    #[serde(default)]
+    pub sight: Sight,
+    pub written_unix_s: u64,
+    pub files: Vec<File>,
+}
+
+impl Manifest {
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    pub fn to_text(&self) -> String {
+        seal(self)
+    }
+
+    pub fn from_text(text: &[u8]) -> Result<Self, Fault> {
+        let manifest: Self = unseal(text)?;
+        let (files, positions) = (&manifest.files, manifest.about.positions());
+        let known = files.iter().all(|file| (file.position as usize) < positions);
+        let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
+        let listed = ordered && !files.is_empty();
+        // On a node's own storage there may be checksums of positions beside the grid.
+        match listed && (manifest.sight == Sight::Node || (known && files.len() == positions)) {
+            true => Ok(manifest),
+            false => Err(Fault::Damaged),
+        }
+    }
+}
+
+/// Why a text is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("its digest does not match: it is damaged")]
+    Damaged,
+    #[error("it has format {0}, this program knows {FORMAT}")]
+    Format(u32),
+}
+
+/// A document and its digest.
+pub fn seal(document: &impl Serialize) -> String {
+    let text = serde_json::to_string(document).expect("plain values have a JSON form");
+    format!("{text}\n{:016x}\n", xxh3_64(text.as_bytes()))
+}
+
+/// The document, if the digest is right.
+pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Fault::Damaged)?;
+    let (document, rest) = text.split_once('\n').ok_or(Fault::Damaged)?;
+    let (digest, rest) = rest.split_once('\n').ok_or(Fault::Damaged)?;
+    let blank = rest.bytes().all(|byte| byte == b'\n');
+    if !blank || digest != format!("{:016x}", xxh3_64(document.as_bytes())) {
+        return Err(Fault::Damaged);
+    }
+    // Another format may say anything but this.
+    #[derive(Deserialize)]
+    struct Outer {
+        about: Option<Inner>,
+    }
+    #[derive(Deserialize)]
+    struct Inner {
+        format: u32,
+    }
+    if let Ok(Outer { about: Some(Inner { format }) }) = serde_json::from_str(document)
+        && format != FORMAT
+    {
+        return Err(Fault::Format(format));
+    }
+    serde_json::from_str(document).map_err(|_| Fault::Damaged)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::*;
+
+    /// Of an earlier run of this very test, one that has got further: it came with a node that was away.
+    #[test]
+    fn to_a_run_in_memory_what_an_earlier_one_has_is_worth_less() {
+        let (earlier, ours, next) = (about(1, 0, 8, 80), about(2, 0, 4, 40), about(2, 0, 5, 50));
+        let all = [&earlier, &ours, &next];
+        let best = |run| *all.iter().max_by_key(|about| about.worth(run)).unwrap();
+        assert_eq!([1, 2, 3].map(best), [&earlier, &next, &earlier]);
+        let outdated = |by: &About, run| all.map(|about| by.outdates(about, run));
+        assert_eq!(outdated(&next, 2), [false, true, false]);
+        assert_eq!(outdated(&earlier, 2), [false; 3]);
+        assert_eq!(outdated(&earlier, 1), [false, true, true]);
+        let others =
+            [About { params_digest: 1, ..next.clone() }, About { test: 1, ..next.clone() }];
+        assert!(others.iter().all(|other| outdated(other, 2) == [false; 3]));
+    }
+
+    pub(crate) fn about(run: u128, test: u32, epoch: u64, boundary: u64) -> About {
+        About {
+            format: FORMAT,
+            run,
+            test,
+            epoch,
+            made: 1,
+            boundary,
+            n: 1000,
+            nb: 64,
+            p: 1,
+            q: 2,
+            mapping: Mapping::Row,
+            rng: Rng::Hpl,
+            seed: 100,
+            params_digest: u64::MAX - 5,
+            arithmetic: "kernels of the program's own".into(),
+            state_bytes: 1024,
+        }
+    }
+
+    fn front() -> Front {
+        Front {
+            about: about(u128::MAX - 1, 3, 9, 40),
+            position: 1,
+            rows: 1000,
+            cols: 481,
+            ld: 488,
+            vouch_words: 1700,
+            root: 1 << 63,
+            check: None,
+        }
+    }
+
+    pub(crate) fn manifest(about: About) -> Manifest {
+        let file = |position| File { position, bytes: 8192, root: 7 + u64::from(position) };
+        let sight = Sight::Shared;
+        Manifest { about, sight, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }
+    }
+
+    #[test]
+    fn fronts_and_manifests_come_back_as_written() {
+        let block = front().to_block();
+        assert_eq!(block.len(), BLOCK_BYTES);
+        assert_eq!(Front::from_block(&block), Ok(front()));
+        let whole = manifest(about(5, 0, 2, 8));
+        assert_eq!(Manifest::from_text(whole.to_text().as_bytes()), Ok(whole));
+        // Of the largest group there can be.
+        let members = (1_000_000..1_000_240).collect();
+        let check =
+            Check { group: 1 << 20, members, losses: 16, code: 2, layout: 2, words: 1 << 40 };
+        let front = Front { check: Some(check), ..front() };
+        assert_eq!(Front::from_block(&front.to_block()), Ok(front));
+    }
+
+    #[test]
+    fn parts_of_a_file_begin_at_blocks_and_do_not_overlap() {
+        let front = front();
+        assert!(front.data_at().is_multiple_of(BLOCK_BYTES as u64));
+        assert!(front.data_at() >= BLOCK_BYTES as u64 + front.vouch_words * 8);
+        assert!(front.file_bytes() >= front.data_at() + front.data_words() * 8);
+        assert!(front.file_bytes() < front.data_at() + front.data_words() * 8 + 4096);
+        // Sizes that a forger might write do not wrap round.
+        let huge = Front { rows: u64::MAX / 2, ld: 9, vouch_words: 1 << 50, ..front };
+        assert!(huge.file_bytes() > 1 << 60);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let block = front().to_block();
+        let text = manifest(about(5, 0, 2, 8)).to_text().into_bytes();
+        for bit in 0..8 {
+            for at in 0..block.len() {
+                let mut flipped = block.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(Front::from_block(&flipped).is_err(), "byte {at}");
+            }
+            for at in 0..text.len() {
+                let mut flipped = text.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(Manifest::from_text(&flipped).is_err(), "byte {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_cut_short_anywhere_is_noticed(cut in 0usize..600) {
+            let text = manifest(about(5, 0, 2, 8)).to_text().into_bytes();
+            if cut < text.len() {
+                prop_assert!(Manifest::from_text(&text[..cut]).is_err());
+            }
+            let block = front().to_block();
+            let text = block.iter().rposition(|&b| b != b'\n').unwrap();
+            // What is behind the digest's line says nothing.
+            if cut <= text {
+                prop_assert!(Front::from_block(&block[..cut]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn another_format_is_named_and_a_manifest_lists_every_position() {
+        let other = manifest(About { format: 9, ..about(5, 0, 2, 8) });
+        assert_eq!(Manifest::from_text(other.to_text().as_bytes()), Err(Fault::Format(9)));
+        let mut short = manifest(about(5, 0, 2, 8));
+        short.files.pop();
+        assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
+        // Of a node's own there may be fewer, but not none, and none twice.
+        short.sight = Sight::Node;
+        assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Ok(short.clone()));
+        let file = short.files[0];
+        for files in [vec![], vec![file, file]] {
+            let odd = Manifest { files, ..short.clone() };
+            assert_eq!(Manifest::from_text(odd.to_text().as_bytes()), Err(Fault::Damaged));
+        }
+        // Behind the grid's positions there are those that keep checksums alone, and only there.
+        let beside = Manifest { files: vec![File { position: 2, ..file }], ..short };
+        assert_eq!(Manifest::from_text(beside.to_text().as_bytes()), Ok(beside.clone()));
+        let mut shared = manifest(about(5, 0, 2, 8));
+        shared.files[1].position = 2;
+        assert_eq!(Manifest::from_text(shared.to_text().as_bytes()), Err(Fault::Damaged));
+    }
+}

@@ -1,0 +1,1032 @@
+//! One job's folder on storage: what lies there, what is added, what is removed.
+//!
+//! Whatever has a name here is whole: files are written aside, synced, and renamed, and an epoch's manifest comes
+//! last and goes first. Errors are sentences that name the file.
+//!
+//! A folder is one start's at a time. Two that run under one name on different nodes meet in no memory, so whoever comes to write
+//! leaves its number here, and the greater one has it: the other one notices before it writes, lists or removes anything.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::unistd::{AccessFlags, access};
+use serde::{Deserialize, Serialize};
+
+use super::Sight;
+use super::choice::{Results, Stock};
+use super::names::{self, Key, MANIFEST, OWNER, STARTS, TOKEN};
+use super::reading::Source;
+use super::record::{self, About, Manifest};
+use super::writing::{Flow, Stopped};
+use crate::base::faults::{Point, hit};
+
+/// Whoever writes manifests, results and the token: faults on purpose know it by this number.
+const FIRST: usize = 0;
+
+fn cannot(what: &str, path: &Path, error: io::Error) -> String {
+    format!("cannot {what} {}: {error}", path.display())
+}
+
+/// Where one job's epochs lie.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shelf {
+    dir: PathBuf,
+    folder: PathBuf,
+    /// The number of the start that writes here; None for whoever looks or removes on a user's word.
+    start: Option<u128>,
+}
+
+/// One user's job in a DIR, as `status` tells it.
+pub struct Listed {
+    pub job: String,
+    pub bytes: u64,
+    pub stock: Result<Stock, String>,
+}
+
+/// The jobs of this user that have something in `dir`.
+pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
+    let uid = nix::unistd::geteuid().as_raw();
+    let found = names_in(dir).map_err(|e| cannot("read", dir, e))?;
+    let mut jobs: Vec<String> = found
+        .iter()
+        .filter_map(|name| names::parse_job_folder(name, uid).map(str::to_owned))
+        .collect();
+    jobs.sort();
+    let listed = jobs.into_iter().map(|job| {
+        let shelf = Shelf::new(dir, &job);
+        let all = shelf.all_files(&Flow::default()).expect("nobody gives it up");
+        Listed { bytes: all.iter().map(|(_, bytes)| bytes).sum(), stock: shelf.survey(), job }
+    });
+    Ok(listed.collect())
+}
+
+/// Bytes that can still be written on the file system of `path`.
+pub fn free_bytes(path: &Path) -> Result<u64, String> {
+    let found = nix::sys::statvfs::statvfs(path).map_err(|e| cannot("ask", path, e.into()))?;
+    Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
+}
+
+/// Whether a folder was this start's before it was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    Before,
+    Now,
+}
+
+impl Shelf {
+    pub fn new(dir: &Path, job: &str) -> Self {
+        let uid = nix::unistd::geteuid().as_raw();
+        Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)), start: None }
+    }
+
+    /// The same for the start of this number.
+    pub fn held_by(self, start: u128) -> Self {
+        Self { start: Some(start), ..self }
+    }
+
+    /// Whether both are one folder, whoever writes there.
+    pub fn is_at(&self, other: &Self) -> bool {
+        self.folder == other.folder
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether DIR is a folder.
+    pub fn is_there(&self) -> Result<(), String> {
+        let dir = self.dir.display();
+        match fs::metadata(&self.dir) {
+            Err(error) => Err(format!("--level2 {dir}: {error}")),
+            Ok(meta) if !meta.is_dir() => Err(format!("--level2 {dir} is no folder")),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Whether it is one that this user can write in.
+    pub fn check(&self) -> Result<(), String> {
+        self.is_there()?;
+        let dir = self.dir.display();
+        access(&self.dir, AccessFlags::W_OK | AccessFlags::X_OK)
+            .map_err(|error| format!("--level2 {dir} cannot be written in: {error}"))
+    }
+
+    /// Makes the job's folder and leaves a token that all nodes must find there. Whose token it is in the end where another node
+    /// writes into the same folder is for [`Self::is_apart`] to say: so it is written under its name, as nothing else is.
+    pub fn prepare(&self, token: &str) -> Result<(), String> {
+        private_folder(&self.folder)?;
+        let path = self.folder.join(TOKEN);
+        write_synced(&path, token.as_bytes()).map_err(|e| cannot("write", &path, e))?;
+        sync_folder(&self.folder)
+    }
+
+    /// Whether this node finds the token.
+    pub fn sees(&self, token: &str) -> Result<(), String> {
+        /// So long it is looked again: a node may remember for a while that a folder was not there.
+        const FOR: Duration = Duration::from_secs(3);
+        let path = self.folder.join(TOKEN);
+        let look = || {
+            // Over NFS a node asks anew what lies in a folder that is opened.
+            let _ = fs::read_dir(&self.dir);
+            let _ = fs::read_dir(&self.folder);
+            match fs::read_to_string(&path) {
+                Ok(found) if found == token => Ok(()),
+                Ok(_) => Err("it holds an older start's token".to_owned()),
+                Err(error) => Err(error.to_string()),
+            }
+        };
+        let began = Instant::now();
+        let mut seen = look();
+        while seen.is_err() && began.elapsed() < FOR {
+            std::thread::sleep(FOR / 30);
+            seen = look();
+        }
+        seen.map_err(|why| {
+            format!(
+                "--level2 {}: this node does not see what rank 0 has just written there ({why}); it must be \
+                 on a file system that all nodes share",
+                self.dir.display()
+            )
+        })
+    }
+
+    /// The same where each node has a folder of its own, and `token` is this folder's.
+    pub fn is_apart(&self, token: &str) -> Result<(), String> {
+        let path = self.folder.join(TOKEN);
+        match fs::read_to_string(&path) {
+            Ok(found) if found == token => Ok(()),
+            Ok(_) => Err(format!(
+                "--level2 {}: another node writes into the same folder; with --level2-scope node it must be each \
+                 node's own. On a file system that all nodes share, --level2-scope shared does with less",
+                self.dir.display()
+            )),
+            Err(error) => Err(cannot("read", &path, error)),
+        }
+    }
+
+    fn epoch(&self, key: Key) -> PathBuf {
+        self.folder.join(names::epoch_folder(key))
+    }
+
+    pub fn position(&self, key: Key, position: u32) -> PathBuf {
+        self.epoch(key).join(names::position(position))
+    }
+
+    /// Positions of an epoch that have a file here, in order.
+    pub fn positions(&self, key: Key) -> Result<Vec<u32>, String> {
+        let mut found: Vec<u32> = names_if_there(&self.epoch(key))?
+            .iter()
+            .filter_map(|name| names::parse_position(name))
+            .collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// The positions of every epoch that have a file here, with a manifest or not.
+    pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
+        let found = names_if_there(&self.folder)?;
+        let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
+        keys.map(|key| Ok((key, self.positions(key)?))).collect()
+    }
+
+    /// Which start has come last to write here.
+    fn owner(&self) -> Result<Option<u128>, String> {
+        let path = self.folder.join(OWNER);
+        match fs::read_to_string(&path) {
+            // What cannot be read as one, a file that was cut off, say, is nobody's.
+            Ok(text) => Ok(u128::from_str_radix(&text, 16).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(cannot("read", &path, error)),
+        }
+    }
+
+    /// Whether no later start than this one has come to write here.
+    pub fn is_held(&self) -> Result<(), String> {
+        let Some(start) = self.start else { return Ok(()) };
+        match self.owner()? {
+            Some(other) if other > start => Err(format!(
+                "another start of this job, later than this one, writes to {}. Give each run that is to go on beside others a \
+                 --job name of its own",
+                self.folder.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the folder this start's, if it is no later one's; says whether it was already.
+    pub fn claim(&self) -> Result<Claimed, String> {
+        self.is_held()?;
+        let Some(start) = self.start else { return Ok(Claimed::Before) };
+        if self.owner()? == Some(start) {
+            return Ok(Claimed::Before);
+        }
+        private_folder(&self.folder)?;
+        write_whole(&self.folder.join(OWNER), format!("{start:032x}").as_bytes(), || {})?;
+        Ok(Claimed::Now)
+    }
+
+    /// A start goes on from an epoch here, and leaves word of that: where all memory is lost before it saves anything, nothing
+    /// else knows of it. How many did so before it, as far as can be told: nothing but a count depends on it.
+    pub fn set_out_from(&self, key: Key) -> u32 {
+        let path = self.epoch(key).join(STARTS);
+        let before = read_sealed(&path).unwrap_or(0u32);
+        if self.is_held().is_ok() {
+            let text = record::seal(&before.saturating_add(1));
+            let _ = write_whole(&path, text.as_bytes(), || {});
+        }
+        before
+    }
+
+    fn must_be_held(&self) -> Result<(), Stopped> {
+        self.is_held().map_err(Stopped::Failed)
+    }
+
+    /// Makes the folder of an epoch, and the job's, should somebody have removed it; any rank may be the first.
+    pub fn make_epoch(&self, key: Key) -> Result<(), String> {
+        private_folder(&self.folder)?;
+        private_folder(&self.epoch(key))
+    }
+
+    /// Everything that lies here, and what of it can be believed by its name and its manifest.
+    pub fn survey(&self) -> Result<Stock, String> {
+        self.survey_for(&Flow::default())
+    }
+
+    /// The same for somebody who waits for it.
+    pub fn survey_for(&self, flow: &Flow) -> Result<Stock, String> {
+        let mut stock = Stock::default();
+        let mut found = names_if_there(&self.folder)?;
+        if found.is_empty() && !self.folder.exists() {
+            return Ok(stock);
+        }
+        self.is_ours()?;
+        stock.owner = self.owner()?;
+        found.sort();
+        for name in found {
+            flow.went_on(0).map_err(|stopped| stopped.to_string())?;
+            let path = self.folder.join(&name);
+            if let Some(test) = names::parse_result(&name) {
+                match read_sealed::<Vec<u8>>(&path) {
+                    Ok(bytes) => stock.results.push((test, bytes)),
+                    Err(why) => stock.damaged.push(why),
+                }
+            } else if let Some(key) = names::parse_epoch_folder(&name) {
+                match self.manifest(key) {
+                    Ok(Some(manifest)) => {
+                        stock.whole.push(manifest.about);
+                        if !stock.sights.contains(&manifest.sight) {
+                            stock.sights.push(manifest.sight);
+                        }
+                    }
+                    Ok(None) => stock.unfinished.push(path.display().to_string()),
+                    Err(why) => stock.damaged.push(why),
+                }
+            }
+        }
+        Ok(stock)
+    }
+
+    fn is_ours(&self) -> Result<(), String> {
+        let meta = fs::metadata(&self.folder).map_err(|e| cannot("look at", &self.folder, e))?;
+        match meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
+            true => Ok(()),
+            false => Err(format!(
+                "{} belongs to user {} with mode {:o}: it is left alone and not used",
+                self.folder.display(),
+                meta.uid(),
+                meta.mode() & 0o7777
+            )),
+        }
+    }
+
+    /// What an epoch consists of; None if it was never completed.
+    pub fn manifest(&self, key: Key) -> Result<Option<Manifest>, String> {
+        let path = self.epoch(key).join(MANIFEST);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot("read", &path, error)),
+        };
+        match Manifest::from_text(&text) {
+            Ok(manifest) if manifest.about.key() == key => Ok(Some(manifest)),
+            Ok(_) => Err(format!("{}: it speaks of another epoch than its folder", path.display())),
+            Err(fault) => Err(format!("{}: {fault}", path.display())),
+        }
+    }
+
+    /// Declares an epoch whole, of which every position has said that its file is: what lies there of `positions` is looked at
+    /// from here, listed, and the list written. Then everything older goes, but what `stays`. Returns the bytes of what is
+    /// listed.
+    pub fn conclude(
+        &self,
+        about: &About,
+        sight: Sight,
+        positions: &[u32],
+        stays: Option<Key>,
+        flow: &Flow,
+    ) -> Result<u64, Stopped> {
+        self.claim().map_err(Stopped::Failed)?;
+        let key = about.key();
+        let first = positions.first().map_or(FIRST, |&first| first as usize);
+        let bytes =
+            self.list(about, sight, positions, || hit(Point::ManifestSynced, first), flow)?;
+        hit(Point::ManifestWhole, first);
+        // Who has been given up must not remove what others have begun since.
+        flow.went_on(0)?;
+        // What cannot be removed now is removed next time, and believed by nobody before this one.
+        match stays {
+            None => self.prune_before(Some(key), first, flow)?,
+            Some(stays) => self.prune_but(&[key, stays], first, flow)?,
+        }
+        hit(Point::Pruned, first);
+        Ok(bytes)
+    }
+
+    /// Where an epoch is whole by another node's manifest alone, which may be gone tomorrow: one for what lies here of it.
+    pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
+        self.claim().map_err(Stopped::Failed)?;
+        let mut here = self.positions(about.key()).map_err(Stopped::Failed)?;
+        here.retain(|&at| Source::open(&self.position(about.key(), at), about, at).is_ok());
+        if here.is_empty() || self.manifest(about.key()) != Ok(None) {
+            return Ok(());
+        }
+        self.list(about, Sight::Node, &here, || {}, flow).map(|_| ())
+    }
+
+    fn list(
+        &self,
+        about: &About,
+        sight: Sight,
+        positions: &[u32],
+        synced: impl FnOnce(),
+        flow: &Flow,
+    ) -> Result<u64, Stopped> {
+        let key = about.key();
+        let mut files = Vec::with_capacity(positions.len());
+        for &position in positions {
+            let path = self.position(key, position);
+            let source = Source::open(&path, about, position).map_err(|why| {
+                let asks = match sight {
+                    Sight::Shared => format!(
+                        ". It was written by the node of position {position}: is {} on a file system that all nodes \
+                         share?",
+                        self.dir.display()
+                    ),
+                    Sight::Node => String::new(),
+                };
+                Stopped::Failed(format!("{why}{asks}"))
+            })?;
+            files.push(record::File {
+                position,
+                bytes: source.front.file_bytes(),
+                root: source.front.root,
+            });
+            flow.went_on(0)?;
+        }
+        flow.went_on(0)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let written_unix_s = since.as_secs();
+        let manifest = Manifest { about: about.clone(), sight, written_unix_s, files };
+        let path = self.epoch(key).join(MANIFEST);
+        write_whole(&path, manifest.to_text().as_bytes(), synced).map_err(Stopped::Failed)?;
+        Ok(manifest.bytes())
+    }
+
+    /// Removes all epochs, as far as that can be done.
+    ///
+    /// Whatever removes here asks before each file whether it is still wanted: what others have begun since, when it was given
+    /// up, is not its to remove.
+    pub fn prune(&self, flow: &Flow) -> Result<(), Stopped> {
+        self.prune_before(None, FIRST, flow)
+    }
+
+    /// An epoch's files are to be written over: nobody believes in it any more.
+    pub fn give_up(&self, key: Key, who: usize) -> Result<(), Stopped> {
+        self.claim().map_err(Stopped::Failed)?;
+        self.disown(&self.epoch(key));
+        hit(Point::PruneHalf, who);
+        Ok(())
+    }
+
+    /// Removes epochs that were never completed, but for those to `keep`: no manifest here, and none elsewhere that is known of.
+    pub fn tidy(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
+        let unfinished = |key: Key| {
+            !keep.contains(&key) && matches!(self.epoch(key).join(MANIFEST).try_exists(), Ok(false))
+        };
+        self.prune_where(unfinished, |_| hit(Point::TidyHalf, who), flow)
+    }
+
+    /// Removes what an epoch that has got further outdates, as whoever listed that one would have if it had not been cut off:
+    /// every other one of its test that is listed here or is among the `whole`. There is to be room for two, not three. Run
+    /// number `run` begins or goes on from memory: of its own nothing goes for what an earlier one has.
+    pub fn outdate(
+        &self,
+        whole: &[About],
+        run: u128,
+        who: usize,
+        flow: &Flow,
+    ) -> Result<(), Stopped> {
+        let found = names_if_there(&self.folder).map_err(Stopped::Failed)?;
+        let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
+        let manifest = |key: Key| self.manifest(key).ok().flatten();
+        let listed: Vec<About> = keys.filter_map(manifest).map(|manifest| manifest.about).collect();
+        let outdated = |key: Key| {
+            let known = listed.iter().chain(whole).find(|about| about.key() == key);
+            known.is_some_and(|known| listed.iter().any(|about| about.outdates(known, run)))
+        };
+        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
+    }
+
+    /// The same where run number `run` goes on `from` an epoch here: every other one of that test goes, also one that has got
+    /// further, which could not be read.
+    pub fn outdate_but(
+        &self,
+        from: Key,
+        run: u128,
+        who: usize,
+        flow: &Flow,
+    ) -> Result<(), Stopped> {
+        // On its own epochs somebody may be at work already.
+        let outdated = |key: Key| key.test == from.test && key != from && key.run != run;
+        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
+    }
+
+    /// Removes all epochs but these, as far as that can be done.
+    pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
+        self.prune_where(|key| !keep.contains(&key), |_| hit(Point::PruneHalf, who), flow)
+    }
+
+    /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
+    fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
+        let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
+        self.prune_where(older, |_| hit(Point::PruneHalf, who), flow)
+    }
+
+    /// `disowned` is called for each between its manifest and its files.
+    fn prune_where(
+        &self,
+        goes: impl Fn(Key) -> bool,
+        disowned: impl Fn(Key),
+        flow: &Flow,
+    ) -> Result<(), Stopped> {
+        self.must_be_held()?;
+        // Numbers of starts are greater than any that they have found here.
+        let later = |key: Key| self.start.is_some_and(|start| key.run > start);
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
+            if let Some(key) = key.filter(|&key| !later(key) && goes(key)) {
+                self.remove_epoch(&entry.path(), || disowned(key), flow)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The manifest first: without it nobody believes the rest.
+    fn remove_epoch(&self, folder: &Path, disowned: impl Fn(), flow: &Flow) -> Result<(), Stopped> {
+        flow.went_on(0)?;
+        self.disown(folder);
+        disowned();
+        // What cannot be removed is in nobody's way.
+        remove_all(folder, flow).map(|_| ())
+    }
+
+    fn disown(&self, folder: &Path) {
+        if fs::remove_file(folder.join(MANIFEST)).is_ok() {
+            let _ = sync_folder(folder);
+        }
+    }
+
+    /// Removes one position's part of an epoch that comes to nothing, also one that somebody had no time to remove who wrote it,
+    /// and the folder with the last of them.
+    pub fn withdraw(&self, key: Key, position: u32) {
+        let path = self.position(key, position);
+        let _ = fs::remove_file(names::aside(&path));
+        let _ = fs::remove_file(path);
+        let _ = fs::remove_dir(self.epoch(key));
+    }
+
+    /// Removes what is left of a manifest that was being written.
+    pub fn withdraw_manifest(&self, key: Key) {
+        let _ = fs::remove_file(names::aside(&self.epoch(key).join(MANIFEST)));
+    }
+
+    /// Keeps a finished test's result.
+    pub fn put_result(&self, test: u32, bytes: &[u8]) -> Result<(), String> {
+        self.is_held()?;
+        let text = record::seal(&bytes);
+        write_whole(&self.folder.join(names::result(test)), text.as_bytes(), || {})
+    }
+
+    /// Removes results that do not count: a later start might take them for this one's.
+    pub fn keep_results(&self, counting: &Results, flow: &Flow) -> Result<(), Stopped> {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let Some(test) = entry.file_name().to_str().and_then(names::parse_result) else {
+                continue;
+            };
+            flow.went_on(0)?;
+            self.must_be_held()?;
+            // One that cannot be read counts for nobody.
+            if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
+                // What cannot be removed is in nobody's way but a later start's.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    fn all_files(&self, flow: &Flow) -> Result<Vec<(PathBuf, u64)>, Stopped> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.folder.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                flow.went_on(0)?;
+                match entry.metadata() {
+                    Ok(meta) if meta.is_dir() => folders.push(entry.path()),
+                    Ok(meta) => files.push((entry.path(), meta.len())),
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Removes all that this job has here; how many files, and their bytes.
+    pub fn clean(&self, flow: &Flow) -> Result<(usize, u64), String> {
+        if !self.folder.exists() {
+            return Ok((0, 0));
+        }
+        self.is_ours()?;
+        self.is_held()?;
+        let given_up = |stopped: Stopped| stopped.to_string();
+        let files = self.all_files(flow).map_err(given_up)?;
+        self.prune(flow).map_err(given_up)?;
+        let removed = remove_all(&self.folder, flow).map_err(given_up)?;
+        removed.map_err(|(path, error)| cannot("remove", &path, error))?;
+        Ok((files.len(), files.iter().map(|(_, bytes)| bytes).sum()))
+    }
+}
+
+/// Removes a folder with all that lies in it, a file at a time as long as that is wanted; what could not be removed and why, if
+/// anything.
+fn remove_all(folder: &Path, flow: &Flow) -> Result<Result<(), (PathBuf, io::Error)>, Stopped> {
+    let mut trouble = None;
+    let mut keep = |path: &Path, done: io::Result<()>| match done {
+        // Somebody else was first.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            trouble.get_or_insert_with(|| (path.to_owned(), error));
+        }
+        _ => {}
+    };
+    match fs::read_dir(folder) {
+        Err(error) => keep(folder, Err(error)),
+        Ok(entries) => {
+            for entry in entries {
+                flow.went_on(0)?;
+                match entry {
+                    Err(error) => keep(folder, Err(error)),
+                    Ok(entry) if entry.file_type().is_ok_and(|what| what.is_dir()) => {
+                        if let Err((path, error)) = remove_all(&entry.path(), flow)? {
+                            keep(&path, Err(error));
+                        }
+                    }
+                    Ok(entry) => keep(&entry.path(), fs::remove_file(entry.path())),
+                }
+            }
+            flow.went_on(0)?;
+            keep(folder, fs::remove_dir(folder));
+        }
+    }
+    Ok(trouble.map_or(Ok(()), Err))
+}
+
+/// What lies in a folder. An error amid it is one: what it cuts off may be all there is.
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+/// The same; nothing where it is not there.
+fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
+    match names_in(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found.map_err(|e| cannot("read", folder, e)),
+    }
+}
+
+/// Makes a folder for its owner alone, if it is not there.
+fn private_folder(path: &Path) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => sync_folder(path.parent().unwrap_or(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(cannot("make", path, error)),
+    }
+}
+
+/// Puts a folder's names on the device; file systems that cannot do that do not need it.
+pub fn sync_names(folder: &Path) -> io::Result<()> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        told => told,
+    }
+}
+
+fn sync_folder(path: &Path) -> Result<(), String> {
+    sync_names(path).map_err(|error| cannot("sync", path, error))
+}
+
+/// Writes a small file aside, syncs it and gives it its name; `synced` is called in between.
+fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), String> {
+    let aside = names::aside(path);
+    write_synced(&aside, bytes).map_err(|e| cannot("write", &aside, e))?;
+    synced();
+    give_name(&aside, path)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Gives a whole file that was written aside its name, for good.
+pub(super) fn give_name(aside: &Path, path: &Path) -> Result<(), String> {
+    fs::rename(aside, path).map_err(|e| cannot("rename", aside, e))?;
+    sync_folder(path.parent().expect("a file is in a folder"))
+}
+
+fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, String> {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|mut file| file.read_to_end(&mut text));
+    read.map_err(|e| cannot("read", path, e))?;
+    record::unseal(&text).map_err(|fault| format!("{}: {fault}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::record::tests::about;
+    use super::super::writing::tests::write_small;
+    use super::*;
+
+    /// procfs says EINVAL, as file systems do that cannot.
+    #[test]
+    fn a_file_system_that_cannot_sync_names_need_not() {
+        assert!(File::open("/proc").unwrap().sync_all().is_err());
+        sync_names(Path::new("/proc")).unwrap();
+        let missing = sync_names(Path::new("/no/such/folder")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    fn shelf() -> (tempfile::TempDir, Shelf) {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(dir.path(), "job");
+        shelf.prepare("token").unwrap();
+        (dir, shelf)
+    }
+
+    fn store(shelf: &Shelf, about: &About) {
+        shelf.make_epoch(about.key()).unwrap();
+        for position in 0..2 {
+            write_small(&shelf.position(about.key(), position), about, position);
+        }
+    }
+
+    fn conclude(shelf: &Shelf, about: &About) -> Result<u64, Stopped> {
+        shelf.conclude(about, Sight::Shared, &[0, 1], None, &Flow::default())
+    }
+
+    /// Two starts under one name that meet nowhere but here.
+    #[test]
+    fn of_two_starts_the_later_one_writes_and_neither_removes_what_the_other_has() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (shelf.clone().held_by(1), shelf.clone().held_by(2));
+        let (early, late) = (about(1, 0, 1, 10), about(2, 0, 1, 10));
+        one.claim().unwrap();
+        store(&shelf, &early);
+        conclude(&one, &early).unwrap();
+        assert_eq!(shelf.survey().unwrap().latest(), Some(1));
+        two.claim().unwrap();
+        store(&shelf, &late);
+        // The later one has not concluded anything yet: nothing is gone, and nothing goes on one's account.
+        let flow = Flow::default();
+        let told = one.is_held().unwrap_err();
+        assert!(told.contains("another start of this job"), "{told}");
+        assert!(conclude(&one, &about(1, 0, 2, 20)).is_err() && one.claim().is_err());
+        assert!(one.prune(&flow).is_err() && one.prune_but(&[], 0, &flow).is_err());
+        assert!(one.tidy(&[], 0, &flow).is_err() && one.give_up(early.key(), 0).is_err());
+        assert!(one.clean(&flow).is_err() && one.put_result(0, b"").is_err());
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 1));
+        conclude(&two, &late).unwrap();
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
+        // By a clock that is late, or before it looks: what is of a later start is never its to remove.
+        fs::remove_file(shelf.folder.join(OWNER)).unwrap();
+        one.prune(&flow).unwrap();
+        one.prune_but(&[], 0, &flow).unwrap();
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
+        // Whoever is told to by a user removes all of it.
+        shelf.clean(&flow).unwrap();
+        assert!(!shelf.folder.exists());
+        // What somebody has removed is made again.
+        two.claim().unwrap();
+        store(&two, &late);
+        conclude(&two, &late).unwrap();
+    }
+
+    #[test]
+    fn starts_that_go_on_from_an_epoch_are_counted_as_long_as_it_is_there() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
+        for about in [&one, &two] {
+            store(&shelf, about);
+            conclude(&shelf, about).unwrap();
+        }
+        // Of one that is gone there is none.
+        assert_eq!([one.key(), two.key(), two.key()].map(|key| shelf.set_out_from(key)), [0, 0, 1]);
+        assert!(!shelf.epoch(one.key()).exists());
+        shelf.clone().held_by(2).claim().unwrap();
+        let sets_out = |start| shelf.clone().held_by(start).set_out_from(two.key());
+        // Who has lost the folder to a later start writes nothing there.
+        assert_eq!([1, 1, 2, 3].map(sets_out), [2, 2, 2, 3]);
+        fs::write(shelf.epoch(two.key()).join(STARTS), "5\n").unwrap();
+        assert_eq!(sets_out(2), 0);
+        let stock = shelf.survey().unwrap();
+        assert!(stock.whole == [two] && stock.damaged.is_empty(), "{stock:?}");
+    }
+
+    #[test]
+    fn what_nobody_completed_is_removed_and_what_is_whole_elsewhere_is_not() {
+        let (_dir, shelf) = shelf();
+        let all = [about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30)];
+        all.iter().for_each(|about| store(&shelf, about));
+        conclude(&shelf, &all[0]).unwrap();
+        shelf.tidy(&[all[2].key()], 0, &Flow::default()).unwrap();
+        let there = all.each_ref().map(|about| shelf.epoch(about.key()).exists());
+        assert_eq!(there, [true, false, true]);
+    }
+
+    /// Who has written a manifest may have been cut off before it removed what was older.
+    #[test]
+    fn what_a_later_epoch_outdates_is_removed() {
+        let (_dir, shelf) = shelf();
+        let flow = Flow::default();
+        // Two of one test, one that was never completed, one of another test, and one of the run that went on from storage.
+        let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 4)];
+        let all = all.map(|(run, test, epoch)| about(run, test, epoch, 10 * epoch));
+        let fill = |count: usize| {
+            for about in &all[..count] {
+                store(&shelf, about);
+                if about.key() != all[2].key() {
+                    shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
+                }
+            }
+        };
+        let there = || all.each_ref().map(|about| shelf.epoch(about.key()).exists());
+        fill(4);
+        shelf.outdate(&[], 2, 0, &flow).unwrap();
+        assert_eq!(there(), [false, true, true, true, false]);
+        fill(5);
+        shelf.outdate(&[], 2, 0, &flow).unwrap();
+        assert_eq!(there(), [false, false, true, true, true]);
+        // One that only another node has listed goes as well; whatever has got further here stays.
+        shelf.outdate(&all[2..3], 2, 0, &flow).unwrap();
+        assert_eq!(there(), [false, false, false, true, true]);
+        shelf.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
+        assert_eq!(there(), [false, false, false, true, true]);
+        // It goes on from the older one: the later one could not be read.
+        fill(5);
+        shelf.outdate_but(all[0].key(), 2, 0, &flow).unwrap();
+        assert_eq!(there(), [true, false, false, true, true]);
+        shelf.outdate_but(all[0].key(), 3, 0, &flow).unwrap();
+        assert_eq!(there(), [true, false, false, true, false]);
+        let other = shelf.clone().held_by(3);
+        other.claim().unwrap();
+        assert!(shelf.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
+    }
+
+    /// A run that goes on from memory may be further than a later one, which went on from storage and is over.
+    #[test]
+    fn of_two_runs_the_epoch_that_has_got_further_stays() {
+        let (_dir, shelf) = shelf();
+        let flow = Flow::default();
+        let (further, later) = (about(1, 0, 6, 59), about(2, 0, 4, 35));
+        for about in [&further, &later] {
+            store(&shelf, about);
+            shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
+        }
+        // The next of the run, which others are writing, and which nobody has listed.
+        let next = about(1, 0, 7, 65);
+        store(&shelf, &next);
+        shelf.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
+        let there = |about: &About| shelf.epoch(about.key()).exists();
+        assert!(there(&further) && there(&next) && !there(&later));
+        // Whole by another node's manifest, and further than what is listed here.
+        shelf.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
+        assert!(there(&further) && there(&next));
+    }
+
+    /// A node came into the run with what another problem's has left, or was away since an earlier run of this one, which got
+    /// further: neither is what this run goes on from.
+    #[test]
+    fn what_the_run_does_not_go_on_from_outdates_nothing_of_its_own() {
+        let (foreign, earlier) = (about(1, 0, 9, 90), about(1, 0, 8, 80));
+        for other in [About { params_digest: 1, ..foreign }, earlier] {
+            let (_dir, shelf) = shelf();
+            let flow = Flow::default();
+            let ours = about(2, 0, 4, 40);
+            for about in [&other, &ours] {
+                store(&shelf, about);
+                shelf.list(about, Sight::Node, &[0, 1], || {}, &flow).unwrap();
+            }
+            shelf.outdate(std::slice::from_ref(&ours), 2, 0, &flow).unwrap();
+            assert!(shelf.epoch(ours.key()).exists(), "{other:?}");
+        }
+    }
+
+    /// Where each node has its own DIR.
+    #[test]
+    fn a_manifest_of_a_node_lists_what_it_has() {
+        let (_dir, shelf) = shelf();
+        let (one, two, three) = (about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30));
+        let store = |about: &About| {
+            shelf.make_epoch(about.key()).unwrap();
+            write_small(&shelf.position(about.key(), 1), about, 1);
+        };
+        store(&one);
+        let conclude = |about| shelf.conclude(about, Sight::Node, &[1], None, &Flow::default());
+        conclude(&one).unwrap();
+        assert_eq!(shelf.files(), Ok(vec![(one.key(), vec![1])]));
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole, stock.sights), (vec![one.clone()], vec![Sight::Node]));
+        // A later epoch that is on its way already does not go with what is older.
+        store(&two);
+        store(&three);
+        conclude(&two).unwrap();
+        assert!(!shelf.epoch(one.key()).exists() && shelf.epoch(three.key()).exists());
+        // Nobody else writes here.
+        shelf.is_apart("token").unwrap();
+        assert!(shelf.is_apart("another node's").unwrap_err().contains("--level2-scope shared"));
+        // Who was given up removes nothing.
+        let flow = Flow::default();
+        flow.give_up();
+        assert!(shelf.conclude(&three, Sight::Node, &[1], None, &flow).is_err());
+        assert!(shelf.epoch(two.key()).exists());
+    }
+
+    /// Two nodes whose folder is one learn that from the token, whoever wrote last.
+    #[test]
+    fn folders_that_are_one_are_told_whoever_writes_first() {
+        let (_dir, shelf) = shelf();
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                let nodes = ["one", "two"].map(|node| scope.spawn(|| shelf.prepare(node)));
+                nodes.into_iter().for_each(|node| node.join().unwrap().unwrap());
+            });
+            let apart = ["one", "two"].map(|node| shelf.is_apart(node).is_ok());
+            assert_ne!(apart, [true, true]);
+        }
+    }
+
+    #[test]
+    fn an_epoch_is_whole_with_its_manifest_and_goes_when_a_newer_one_is() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
+        store(&shelf, &one);
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole.len(), stock.unfinished.len()), (0, 1));
+        let bytes = conclude(&shelf, &one).unwrap();
+        let manifest = shelf.manifest(one.key()).unwrap().unwrap();
+        assert_eq!((manifest.bytes(), manifest.files.len()), (bytes, 2));
+        store(&shelf, &two);
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
+        conclude(&shelf, &two).unwrap();
+        let stock = shelf.survey().unwrap();
+        assert_eq!((stock.whole, stock.unfinished.len()), (vec![two.clone()], 0));
+        assert!(!shelf.epoch(one.key()).exists());
+        let (files, bytes) = shelf.clean(&Flow::default()).unwrap();
+        assert!(files >= 3 && bytes > 0);
+        let nothing = shelf.clean(&Flow::default());
+        assert_eq!((shelf.survey(), nothing), (Ok(Stock::default()), Ok((0, 0))));
+    }
+
+    /// Steps that are told, by whoever removes.
+    static REMOVED: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn who_removes_tells_of_each_file_and_stops_when_given_up() {
+        let (_dir, shelf) = shelf();
+        let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
+        for epoch in [&one, &two] {
+            store(&shelf, epoch);
+        }
+        conclude(&shelf, &one).unwrap();
+        let all = || shelf.all_files(&Flow::default()).unwrap();
+        let there = all();
+        // What others have begun since is not for who was given up.
+        let flow = Flow::default();
+        flow.give_up();
+        assert_eq!(shelf.prune(&flow), Err(Stopped::GivenUp));
+        assert_eq!(shelf.prune_but(&[two.key()], 0, &flow), Err(Stopped::GivenUp));
+        assert!(shelf.clean(&flow).is_err());
+        assert_eq!(all(), there);
+        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
+        let flow = Flow::told_to(|_| _ = REMOVED.fetch_add(1, Ordering::Relaxed));
+        shelf.prune_but(&[two.key()], 0, &flow).unwrap();
+        assert!(!shelf.epoch(one.key()).exists() && shelf.epoch(two.key()).exists());
+        assert!(flow.steps() >= 2, "{flow:?}");
+        let before = REMOVED.load(Ordering::Relaxed);
+        shelf.clean(&flow).unwrap();
+        assert!(REMOVED.load(Ordering::Relaxed) >= before + 3 && !shelf.folder.exists());
+    }
+
+    #[test]
+    fn an_epoch_with_a_file_missing_or_short_is_not_declared_whole() {
+        let (_dir, shelf) = shelf();
+        let one = about(1, 0, 1, 10);
+        store(&shelf, &one);
+        let path = shelf.position(one.key(), 1);
+        File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let why = conclude(&shelf, &one).unwrap_err().to_string();
+        assert!(why.contains("p1") && why.contains("position 1"), "{why}");
+        fs::remove_file(&path).unwrap();
+        let why = conclude(&shelf, &one).unwrap_err().to_string();
+        assert!(why.contains("share"), "{why}");
+        // What comes to nothing is withdrawn by everybody; the last one takes the folder.
+        shelf.withdraw(one.key(), 0);
+        assert!(!shelf.epoch(one.key()).exists());
+    }
+
+    #[test]
+    fn results_that_do_not_count_go() {
+        let (_dir, shelf) = shelf();
+        let texts = [b"a", b"b", b"c", b"d"];
+        (0..4).for_each(|test| shelf.put_result(test, texts[test as usize]).unwrap());
+        // The one that storage told of, one that memory told of, and another text than the one that counts.
+        let counting =
+            [(0, Some(Results::mark(b"a"))), (1, None), (2, Some(Results::mark(b"other")))];
+        let counting = Results(counting.into_iter().collect());
+        let flow = Flow::default();
+        let later = shelf.clone().held_by(2);
+        later.claim().unwrap();
+        assert!(shelf.clone().held_by(1).keep_results(&counting, &flow).is_err());
+        later.keep_results(&counting, &flow).unwrap();
+        let left = shelf.survey().unwrap().results;
+        assert_eq!(left, [(0, b"a".to_vec()), (1, b"b".to_vec())]);
+    }
+
+    #[test]
+    fn damaged_manifests_and_results_are_named() {
+        let (_dir, shelf) = shelf();
+        let one = about(1, 0, 1, 10);
+        store(&shelf, &one);
+        conclude(&shelf, &one).unwrap();
+        shelf.put_result(3, b"result").unwrap();
+        assert_eq!(shelf.survey().unwrap().results, [(3, b"result".to_vec())]);
+        for (name, says) in [("result-3", "result-3"), (MANIFEST, "manifest")] {
+            let path = match name {
+                MANIFEST => shelf.epoch(one.key()).join(name),
+                _ => shelf.folder.join(name),
+            };
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[5] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            let damaged = shelf.survey().unwrap().damaged;
+            assert!(damaged.iter().any(|why| why.contains(says)), "{damaged:?}");
+        }
+        // A manifest in another epoch's folder.
+        let two = about(1, 0, 2, 20);
+        store(&shelf, &two);
+        conclude(&shelf, &two).unwrap();
+        let moved = about(1, 0, 3, 30);
+        fs::rename(shelf.epoch(two.key()), shelf.epoch(moved.key())).unwrap();
+        let stock = shelf.survey().unwrap();
+        assert!(
+            stock.whole.is_empty() && stock.damaged.iter().any(|why| why.contains("another epoch"))
+        );
+    }
+
+    #[test]
+    fn a_dir_that_is_not_there_or_not_shared_is_told() {
+        let (_dir, shelf) = shelf();
+        shelf.check().unwrap();
+        shelf.sees("token").unwrap();
+        assert!(shelf.sees("other").unwrap_err().contains("share"));
+        // A node that sees it only after a while.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                shelf.prepare("late").unwrap();
+            });
+            shelf.sees("late").unwrap();
+        });
+        let elsewhere = Shelf::new(Path::new("/nonexistent"), "job");
+        assert!(elsewhere.check().unwrap_err().contains("--level2 /nonexistent"));
+        assert!(elsewhere.sees("token").unwrap_err().contains("share"));
+        assert!(free_bytes(shelf.dir()).unwrap() > 0);
+    }
+}

@@ -1,0 +1,67 @@
+//! How fast a folder's device takes data: measured with the very way a position's file is written.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::unistd::mkdtemp;
+
+use super::writing::Target;
+use crate::shm::Region;
+
+const CHUNK_BYTES: usize = 8 << 20;
+/// No more than this is written, and no longer than that.
+const MOST_BYTES: u64 = 512 << 20;
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// What is free for others stays so: no more than this part of it is written.
+const PART: u64 = 8;
+
+/// Bytes a second that reach the device from one process, by a file that is removed again. `free_bytes` are free there.
+pub fn measure(dir: &Path, free_bytes: u64) -> Result<f64, String> {
+    let cannot = |why: String| format!("cannot write to {}: {why}", dir.display());
+    // A folder of its own: nobody else has put anything there.
+    let own = mkdtemp(&dir.join("skt-hpl.speed.XXXXXX")).map_err(|e| cannot(e.to_string()))?;
+    let measured = write(&own.join("data"), MOST_BYTES.min(free_bytes / PART));
+    let _ = fs::remove_dir_all(&own);
+    measured.map_err(cannot)
+}
+
+/// At least one chunk.
+fn write(path: &Path, most_bytes: u64) -> Result<f64, String> {
+    let mut chunk = Region::anonymous(CHUNK_BYTES).map_err(|e| e.to_string())?;
+    // Not zeros, which some file systems do not store.
+    let mut word = 0x9e37_79b9_7f4a_7c15_u64;
+    for place in chunk.words_mut() {
+        word = word.rotate_left(7).wrapping_mul(0x6a09_e667_f3bc_c909);
+        *place = word;
+    }
+    let mut target = Target::create(path).map_err(|e| e.to_string())?;
+    let began = Instant::now();
+    let mut written = 0;
+    loop {
+        target.put(chunk.bytes()).map_err(|e| e.to_string())?;
+        written += CHUNK_BYTES as u64;
+        if written >= most_bytes || began.elapsed() >= LONGEST {
+            break;
+        }
+    }
+    target.sync().map_err(|e| e.to_string())?;
+    Ok(written as f64 / began.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_a_speed_and_keeps_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let speed = measure(dir.path(), 1 << 40).unwrap();
+        // Between a floppy disk and memory: a unit mistaken would show.
+        assert!((1e4..1e12).contains(&speed), "{speed}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(measure(dir.path(), 0).unwrap() > 0.0);
+        assert!(measure(Path::new("/nonexistent"), 0).is_err());
+    }
+}

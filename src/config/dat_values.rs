@@ -1,0 +1,350 @@
+//! The values of a line of HPL.dat: whole numbers, sizes, choices, alone or in a list that is counted on the line above.
+//!
+//! What is wrong with one is told with its place, and with what the reference takes instead. Which line holds what is
+//! [`dat_reader`](super::dat_reader)'s business.
+
+use std::ops::RangeInclusive;
+
+use super::choices::Choice;
+use super::dat_line::{self, Piece, Token};
+use super::diagnostic::{Diagnostic, Severity};
+use crate::base::params::SIZE_MOST;
+
+/// What a size may be.
+pub type Within = RangeInclusive<i128>;
+
+/// The most of a size that only the memory bounds.
+pub const ANY: i128 = i64::MAX as i128;
+
+/// The most of a block and of the alignment.
+pub const MOST: i128 = SIZE_MOST as i128;
+
+/// The last line with a meaning.
+pub const LINES: usize = 31;
+
+/// The most values a list may hold.
+pub const VALUES_MAX: i128 = 20;
+
+/// A file as it is read: its lines, and what was wrong with them so far.
+pub struct Reader<'a> {
+    origin: &'a str,
+    pub lines: Vec<String>,
+    pub found: Vec<Diagnostic>,
+}
+
+/// Lines end at LF, CR LF or a lone CR; bytes that are no UTF-8 are shown as U+FFFD.
+fn split_lines(bytes: &[u8]) -> Vec<String> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n");
+    let mut lines: Vec<String> = text.split('\n').take(LINES).map(str::to_owned).collect();
+    while lines.last().is_some_and(|l| l.trim().is_empty()) {
+        lines.pop();
+    }
+    lines
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &[u8], origin: &'a str) -> Reader<'a> {
+        Reader { origin, lines: split_lines(bytes), found: Vec::new() }
+    }
+
+    /// Line `no`, or `None` past the end of the file.
+    pub fn line(&self, no: usize) -> Option<&str> {
+        self.lines.get(no - 1).map(String::as_str)
+    }
+
+    pub fn diagnose(
+        &self,
+        severity: Severity,
+        no: usize,
+        token: &Token,
+        message: impl Into<String>,
+    ) -> Diagnostic {
+        Diagnostic::new(severity, self.origin, message).at(
+            no,
+            token.column,
+            token.len,
+            self.line(no).unwrap_or_default(),
+        )
+    }
+
+    /// The first `want` whole numbers of a line, or `None` if that many are not there. Tells what
+    /// is wrong with each, and what the reference would have read instead.
+    pub fn wholes(&mut self, no: usize, want: usize, name: &str) -> Option<Vec<(i128, Token)>> {
+        let line = self.line(no)?.to_owned();
+        let misread = dat_line::reference_reads(&line, want);
+        let misread_words = || {
+            let words: Vec<String> =
+                misread.iter().map(|v| v.map_or("?".to_owned(), |v| v.to_string())).collect();
+            let note =
+                if misread.contains(&None) { " (?: what is left of an earlier line)" } else { "" };
+            format!("reads {}{note}", words.join(" "))
+        };
+        let mut values = Vec::with_capacity(want);
+        let mut faulty = false;
+        let mut seen = 0;
+        let mut further = 0;
+        for piece in dat_line::wholes(&line) {
+            match piece {
+                Piece::Whole(value, token) if seen < want => {
+                    seen += 1;
+                    values.push((value, token));
+                }
+                Piece::Stuck(value, token) if seen < want => {
+                    seen += 1;
+                    let warning = self
+                        .diagnose(
+                            Severity::Warning,
+                            no,
+                            &token,
+                            format!("a word is stuck to a value of {name}"),
+                        )
+                        .read(format!("{value}, as the reference HPL does"))
+                        .help("put a blank between the value and what follows");
+                    self.found.push(warning);
+                    values.push((value, token));
+                }
+                Piece::Bad(token) if seen < want => {
+                    seen += 1;
+                    faulty = true;
+                    let taken = dat_line::atoi(token.text.as_bytes());
+                    let fault = self
+                        .diagnose(
+                            Severity::Error,
+                            no,
+                            &token,
+                            format!("{name} is not a whole number"),
+                        )
+                        .read(token.text)
+                        .allowed("digits, parted from what follows by a blank")
+                        .reference(format!("takes {taken}"));
+                    self.found.push(fault);
+                }
+                Piece::Whole(..) | Piece::Stuck(..) => further += 1,
+                Piece::Bad(_) => {}
+                Piece::Comment(token) => {
+                    if seen < want {
+                        faulty = true;
+                        let message = match (want, seen) {
+                            (1, _) => format!("there is no value for {name}"),
+                            _ => format!("{want} values of {name} are announced, {seen} are here"),
+                        };
+                        let read = if token.text.is_empty() {
+                            "the end of the line".to_owned()
+                        } else {
+                            token.text.clone()
+                        };
+                        let fault = self
+                            .diagnose(Severity::Error, no, &token, message)
+                            .read(read)
+                            .allowed(format!("{want} whole number{}, then free text", plural(want)))
+                            .reference(misread_words());
+                        self.found.push(fault);
+                    }
+                }
+            }
+        }
+        if faulty {
+            return None;
+        }
+        let whole_line = Token {
+            column: values[0].1.column,
+            len: {
+                let last = &values[want - 1].1;
+                last.column + last.len - values[0].1.column
+            },
+            text: String::new(),
+        };
+        let same = values
+            .iter()
+            .zip(&misread)
+            .all(|((ours, _), theirs)| theirs.map(i128::from) == Some(*ours));
+        // A value no machine word holds is an error of its own, made by the caller.
+        let holds = values.iter().all(|(v, _)| i64::try_from(*v).is_ok());
+        if !same && holds {
+            let ours: Vec<String> = values.iter().map(|(v, _)| v.to_string()).collect();
+            let help = if values.iter().any(|(v, _)| i32::try_from(*v).is_err()) {
+                "the reference's sizes are 32-bit numbers; this program's are not"
+            } else {
+                "begin the line with the first value and put one blank between values"
+            };
+            let warning = self
+                .diagnose(
+                    Severity::Warning,
+                    no,
+                    &whole_line,
+                    format!("the reference HPL reads other values of {name} from this line"),
+                )
+                .read(ours.join(" "))
+                .reference(misread_words())
+                .help(help);
+            self.found.push(warning);
+        }
+        if further > 0 && is_list(no) {
+            let note = self.diagnose(
+                Severity::Note,
+                no,
+                &whole_line,
+                match want {
+                    1 => format!("only the first value of {name} is used, {further} more are not"),
+                    _ => format!(
+                        "the first {want} values of {name} are used, {further} more are not"
+                    ),
+                },
+            );
+            self.found.push(note);
+        }
+        Some(values)
+    }
+
+    pub fn whole(&mut self, no: usize, name: &str) -> Option<(i128, Token)> {
+        self.wholes(no, 1, name).map(|mut one| one.remove(0))
+    }
+
+    /// The number of values that the list below has.
+    pub fn count(&mut self, no: usize, of: &str) -> Option<usize> {
+        let (value, token) = self.whole(no, &format!("the number of {of}"))?;
+        if (1..=VALUES_MAX).contains(&value) {
+            return Some(value as usize);
+        }
+        let fault = self
+            .diagnose(Severity::Error, no, &token, format!("the number of {of} is out of range"))
+            .read(token.text)
+            .allowed(format!("1 to {VALUES_MAX}"));
+        self.found.push(fault);
+        None
+    }
+
+    /// `value` as a size `within` these.
+    pub fn size(
+        &mut self,
+        no: usize,
+        name: &str,
+        within: Within,
+        value: i128,
+        token: &Token,
+    ) -> Option<usize> {
+        let (least, most) = within.into_inner();
+        let size = usize::try_from(value).ok().filter(|_| (least..=most).contains(&value));
+        if size.is_none() {
+            let message = if value < least {
+                format!("{name} must be at least {least}")
+            } else {
+                format!("{name} is too large: the most is {most}")
+            };
+            let mut fault = self
+                .diagnose(Severity::Error, no, token, message)
+                .read(token.text.clone())
+                .allowed(format!("a whole number >= {least}"));
+            if value >= least {
+                let taken = dat_line::atoi(token.text.as_bytes());
+                fault = fault.reference(format!("takes {taken}"));
+            }
+            self.found.push(fault);
+        }
+        size
+    }
+
+    /// A list of sizes on line `no`, their number on the line before it (or given).
+    pub fn sizes(
+        &mut self,
+        no: usize,
+        want: usize,
+        name: &str,
+        within: Within,
+    ) -> Option<Vec<usize>> {
+        let values = self.wholes(no, want, name)?;
+        let sizes: Vec<Option<usize>> = values
+            .iter()
+            .map(|(v, token)| self.size(no, name, within.clone(), *v, token))
+            .collect();
+        sizes.into_iter().collect()
+    }
+
+    pub fn counted_sizes(
+        &mut self,
+        no: usize,
+        name: &str,
+        plural: &str,
+        within: Within,
+    ) -> Option<Vec<usize>> {
+        let want = self.count(no - 1, plural)?;
+        self.sizes(no, want, name, within)
+    }
+
+    /// A digit that stands for a choice; any other is replaced as the reference does, with a
+    /// warning.
+    pub fn choice<T: Choice>(&mut self, no: usize, name: &str, digit: i128, token: &Token) -> T {
+        if let Some(value) = T::from_digit(digit) {
+            return value;
+        }
+        let fallback = T::FALLBACK.named();
+        let warning = self
+            .diagnose(
+                Severity::Warning,
+                no,
+                token,
+                format!("{name} {digit} does not exist; {} is used", fallback.name),
+            )
+            .read(token.text.clone())
+            .allowed(T::allowed())
+            .help(format!(
+                "the reference HPL takes {} ({}) without a word",
+                fallback.digit, fallback.name
+            ));
+        self.found.push(warning);
+        fallback.value
+    }
+
+    pub fn counted_choices<T: Choice>(
+        &mut self,
+        no: usize,
+        name: &str,
+        plural: &str,
+    ) -> Option<Vec<T>> {
+        let want = self.count(no - 1, plural)?;
+        let values = self.wholes(no, want, name)?;
+        Some(values.iter().map(|(v, token)| self.choice(no, name, *v, token)).collect())
+    }
+
+    pub fn one_choice<T: Choice>(&mut self, no: usize, name: &str) -> Option<T> {
+        let (value, token) = self.whole(no, name)?;
+        Some(self.choice(no, name, value, &token))
+    }
+
+    /// A scalar that the reference silently raises to `instead` where it is below `least`.
+    pub fn raised(
+        &mut self,
+        no: usize,
+        name: &str,
+        within: Within,
+        instead: usize,
+    ) -> Option<usize> {
+        let (value, token) = self.whole(no, name)?;
+        let least = *within.start();
+        if value >= least {
+            return self.size(no, name, within, value, &token);
+        }
+        let warning = self
+            .diagnose(
+                Severity::Warning,
+                no,
+                &token,
+                format!("{name} must be at least {least}; {instead} is used"),
+            )
+            .read(token.text.clone())
+            .allowed(format!("a whole number >= {least}"))
+            .help(format!("the reference HPL takes {instead} without a word"));
+        self.found.push(warning);
+        Some(instead)
+    }
+}
+
+pub fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// Lines that hold lists, where numbers beyond the announced ones look like values.
+fn is_list(no: usize) -> bool {
+    matches!(no, 6 | 8 | 11 | 12 | 15 | 17 | 19 | 21 | 23 | 25)
+}

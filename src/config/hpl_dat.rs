@@ -1,0 +1,285 @@
+//! What an HPL.dat asks for, as checked values, and the tests it stands for.
+//!
+//! `dat_reader` makes an [`HplDat`], the settings may override parts of it, and the benchmark runs
+//! [`HplDat::tests`] in order: the order of the lines in the output is the order of this iterator.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::diagnostic::Diagnostic;
+use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
+
+/// Where the results go (lines 3 and 4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Output {
+    Stdout,
+    Stderr,
+    /// Created, or emptied if it exists.
+    File(PathBuf),
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Output::Stdout => f.write_str("the standard output"),
+            Output::Stderr => f.write_str("the standard error"),
+            Output::File(path) => write!(f, "the file {}", path.display()),
+        }
+    }
+}
+
+/// The content of an HPL.dat, lists as they stand in the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HplDat {
+    pub output: Output,
+    pub ns: Vec<usize>,
+    pub nbs: Vec<usize>,
+    pub mapping: Mapping,
+    /// Pairs (P, Q).
+    pub grids: Vec<(usize, usize)>,
+    pub threshold: f64,
+    pub pfacts: Vec<Fact>,
+    pub nbmins: Vec<usize>,
+    pub ndivs: Vec<usize>,
+    pub rfacts: Vec<Fact>,
+    pub bcasts: Vec<Bcast>,
+    pub depths: Vec<usize>,
+    pub swap: Swap,
+    pub swap_threshold: usize,
+    pub l1: Form,
+    pub u: Form,
+    pub equilibrate: bool,
+    /// In doubles.
+    pub align: usize,
+}
+
+impl Default for HplDat {
+    /// What stands in for lines that a file does not have. Sizes and grids have no default: a
+    /// number made up for them would be run as if it had been asked for.
+    fn default() -> HplDat {
+        HplDat {
+            output: Output::Stdout,
+            ns: Vec::new(),
+            nbs: Vec::new(),
+            mapping: Mapping::Row,
+            grids: Vec::new(),
+            threshold: 16.0,
+            pfacts: vec![Fact::Right],
+            nbmins: vec![4],
+            ndivs: vec![2],
+            rfacts: vec![Fact::Crout],
+            bcasts: vec![Bcast::OneRingM],
+            depths: vec![1],
+            swap: Swap::Mix,
+            swap_threshold: 64,
+            l1: Form::Transposed,
+            u: Form::Transposed,
+            equilibrate: true,
+            align: 8,
+        }
+    }
+}
+
+/// Tests that one run may have: at a millisecond each a quarter of an hour, and some 100 MB of each rank's memory.
+const TESTS_MAX: u64 = 1_000_000;
+
+impl HplDat {
+    /// How many values each loop over the tests has, slowest first.
+    fn loops(&self) -> [usize; 9] {
+        [
+            self.grids.len(),
+            self.ns.len(),
+            self.nbs.len(),
+            self.depths.len(),
+            self.bcasts.len(),
+            self.rfacts.len(),
+            self.pfacts.len(),
+            self.nbmins.len(),
+            self.ndivs.len(),
+        ]
+    }
+
+    pub fn test_count(&self) -> u64 {
+        self.loops().iter().fold(1, |product, len| product.saturating_mul(*len as u64))
+    }
+
+    /// What is wrong with so many tests: every rank knows all of those that it is to run.
+    pub fn too_many(&self) -> Option<Diagnostic> {
+        let all = self.test_count();
+        (all > TESTS_MAX).then(|| {
+            Diagnostic::error(
+                "settings",
+                format!("{all} tests are asked for, and {TESTS_MAX} is the most"),
+            )
+            .help("the lists of HPL.dat multiply: shorten some of them")
+        })
+    }
+
+    /// The tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV,
+    /// the last varying fastest. Made one at a time: a file can ask for 20^9 of them.
+    pub fn tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
+        (0..self.test_count()).map(move |k| self.test(k, rng, seed))
+    }
+
+    /// One test for each grid, N, NB and lookahead: no other choice makes a difference to the memory.
+    pub fn tests_by_memory(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
+        let inner: u64 =
+            self.loops()[4..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
+        (0..self.test_count().checked_div(inner).unwrap_or(0))
+            .map(move |k| self.test(k * inner, rng, seed))
+    }
+
+    /// One test for each grid, N and NB, with the deepest lookahead: what takes the most memory.
+    pub fn largest_tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
+        let inner: u64 =
+            self.loops()[3..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
+        let deepest = self.depths.iter().copied().max().unwrap_or(0);
+        (0..self.test_count().checked_div(inner).unwrap_or(0))
+            .map(move |k| TestParams { depth: deepest, ..self.test(k * inner, rng, seed) })
+    }
+
+    /// Test number `k`, by writing it in the mixed base of the loops' lengths.
+    fn test(&self, k: u64, rng: Rng, seed: u64) -> TestParams {
+        let mut rest = k;
+        let mut at = [0; 9];
+        for (digit, len) in at.iter_mut().zip(self.loops()).rev() {
+            *digit = (rest % len as u64) as usize;
+            rest /= len as u64;
+        }
+        let [grid, n, nb, depth, bcast, rfact, pfact, nbmin, ndiv] = at;
+        let (p, q) = self.grids[grid];
+        TestParams {
+            n: self.ns[n],
+            nb: self.nbs[nb],
+            p,
+            q,
+            mapping: self.mapping,
+            depth: self.depths[depth],
+            bcast: self.bcasts[bcast],
+            rfact: self.rfacts[rfact],
+            ndiv: self.ndivs[ndiv],
+            pfact: self.pfacts[pfact],
+            nbmin: self.nbmins[nbmin],
+            swap: self.swap,
+            swap_threshold: self.swap_threshold,
+            l1: self.l1,
+            u: self.u,
+            equilibrate: self.equilibrate,
+            align: self.align,
+            threshold: self.threshold,
+            rng,
+            seed,
+        }
+    }
+
+    /// Ranks the largest grid needs. `usize::MAX` stands for more than can be counted.
+    pub fn ranks_needed(&self) -> usize {
+        self.grids.iter().map(|(p, q)| p.saturating_mul(*q)).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn several() -> HplDat {
+        HplDat {
+            ns: vec![10, 20],
+            nbs: vec![2, 3, 4],
+            grids: vec![(1, 4), (2, 2)],
+            pfacts: vec![Fact::Left, Fact::Crout, Fact::Right],
+            nbmins: vec![2, 4],
+            ndivs: vec![2, 3],
+            rfacts: vec![Fact::Right, Fact::Left],
+            bcasts: vec![Bcast::Long, Bcast::OneRing],
+            depths: vec![0, 2],
+            ..HplDat::default()
+        }
+    }
+
+    /// Against nine loops written out.
+    #[test]
+    fn tests_come_in_the_references_order() {
+        let dat = several();
+        let mut expected = Vec::new();
+        for &(p, q) in &dat.grids {
+            for &n in &dat.ns {
+                for &nb in &dat.nbs {
+                    for &depth in &dat.depths {
+                        for &bcast in &dat.bcasts {
+                            for &rfact in &dat.rfacts {
+                                for &pfact in &dat.pfacts {
+                                    for &nbmin in &dat.nbmins {
+                                        for &ndiv in &dat.ndivs {
+                                            expected.push((
+                                                (p, q, n, nb, depth),
+                                                (bcast, rfact, pfact, nbmin, ndiv),
+                                            ));
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let got: Vec<_> = dat
+            .tests(Rng::Xoshiro, 7)
+            .map(|t| {
+                assert_eq!((t.rng, t.seed), (Rng::Xoshiro, 7));
+                ((t.p, t.q, t.n, t.nb, t.depth), (t.bcast, t.rfact, t.pfact, t.nbmin, t.ndiv))
+            })
+            .collect();
+        assert_eq!(got, expected);
+        assert_eq!(dat.test_count(), expected.len() as u64);
+    }
+
+    #[test]
+    fn largest_tests_cover_every_shape_once() {
+        let dat = several();
+        let shapes: Vec<_> =
+            dat.largest_tests(Rng::Hpl, 100).map(|t| (t.p, t.q, t.n, t.nb, t.depth)).collect();
+        assert_eq!(shapes.len(), 2 * 2 * 3);
+        assert!(shapes.iter().all(|s| s.4 == 2));
+        let distinct: std::collections::HashSet<_> = shapes.iter().collect();
+        assert_eq!(distinct.len(), shapes.len());
+        let by_memory: std::collections::HashSet<_> =
+            dat.tests_by_memory(Rng::Hpl, 100).map(|t| (t.p, t.q, t.n, t.nb, t.depth)).collect();
+        assert_eq!(dat.tests_by_memory(Rng::Hpl, 100).count(), by_memory.len());
+        let all = dat.tests(Rng::Hpl, 100).map(|t| (t.p, t.q, t.n, t.nb, t.depth));
+        assert_eq!(by_memory, all.collect());
+    }
+
+    #[test]
+    fn nothing_asked_for_is_no_test() {
+        let dat = HplDat::default();
+        assert_eq!(dat.test_count(), 0);
+        assert_eq!(dat.tests(Rng::Hpl, 100).count(), 0);
+        assert_eq!(dat.largest_tests(Rng::Hpl, 100).count(), 0);
+        assert_eq!(dat.ranks_needed(), 0);
+    }
+
+    #[test]
+    fn the_largest_file_is_counted_not_built() {
+        let dat = HplDat {
+            ns: vec![1; 20],
+            nbs: vec![1; 20],
+            grids: vec![(1, 1); 20],
+            pfacts: vec![Fact::Left; 20],
+            nbmins: vec![1; 20],
+            ndivs: vec![2; 20],
+            rfacts: vec![Fact::Left; 20],
+            bcasts: vec![Bcast::Long; 20],
+            depths: vec![0; 20],
+            ..HplDat::default()
+        };
+        assert_eq!(dat.test_count(), 20u64.pow(9));
+        assert_eq!(dat.tests(Rng::Hpl, 100).take(3).count(), 3);
+        assert!(dat.too_many().unwrap().to_string().contains("512000000000 tests"));
+        assert_eq!(several().too_many(), None);
+    }
+}

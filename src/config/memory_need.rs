@@ -1,0 +1,473 @@
+//! What the tests need of a node: memory and ranks. Pure arithmetic.
+//!
+//! The benchmark asks [`fits`] before anything is allocated, with the figure `shm::room` read. A
+//! problem that is too large by a few per cent would otherwise be found out by the kernel's
+//! out-of-memory killer in the middle of the run.
+
+use std::convert::Infallible;
+
+use crate::base::bisection::last_that_holds;
+use crate::base::params::TestParams;
+pub use crate::lu::need::Means;
+use crate::lu::need::Problem;
+
+use super::hpl_dat::HplDat;
+use super::settings::Settings;
+
+/// What a process takes besides its arrays: the program, MPI's buffers, the BLAS's.
+///
+/// With Open MPI 4.1 the most resident memory of any rank (VmHWM) was 25.3 MiB in runs of N = 400 on one node, with 1, 4 and 8
+/// ranks, by our own kernels, BLIS's and OpenBLAS's; a bare process of MPICH 4 took 4 to 7 MiB more than one of Open MPI, with 4
+/// and 16 ranks. Of these, ranks of a node share program and libraries: counted once (PSS), each of 8 took 6 to 7 MiB. That
+/// leaves room for the buffers of networks, which one node does not show.
+pub const PROCESS_BYTES: u128 = 40 << 20;
+
+/// Bytes the largest rank of a test needs: its part of [A|b], the solver's work arrays, the process.
+pub fn rank_bytes(test: &TestParams, means: Means) -> u128 {
+    Problem::of(test, means).largest_rank().total().saturating_add(PROCESS_BYTES)
+}
+
+/// Bytes the largest rank of a test needs beside its part of [A|b].
+pub fn beside_bytes(test: &TestParams, means: Means) -> u128 {
+    Problem::of(test, means).largest_rank().beside.saturating_add(PROCESS_BYTES)
+}
+
+/// Bytes all ranks of a test need together.
+pub fn grid_bytes(test: &TestParams, means: Means) -> u128 {
+    let ranks = wide(test.p).saturating_mul(wide(test.q));
+    Problem::of(test, means).all_ranks().total().saturating_add(ranks.saturating_mul(PROCESS_BYTES))
+}
+
+fn wide(size: usize) -> u128 {
+    size as u128
+}
+
+/// The ranks of a node, and what they keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnNode {
+    pub ranks: usize,
+    /// Of those, ranks that keep checksums of saves and nothing else, each so many times the matrix of the largest rank.
+    pub keepers: (usize, usize),
+    /// How many times the matrix protection keeps in named memory, itself included; None without protection.
+    pub copies: Option<f64>,
+    /// So many process columns more than the grid has keep checksums.
+    pub checksums: usize,
+    pub means: Means,
+}
+
+/// What ranks of a node take: memory that outlives them, and memory of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes {
+    pub named: u128,
+    pub own: u128,
+}
+
+impl Bytes {
+    pub fn total(self) -> u128 {
+        self.named.saturating_add(self.own)
+    }
+}
+
+/// What a node has for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub memory: u128,
+    /// Where named memory is taken from huge pages: what their pool has. They are set aside already, and no part of `memory`.
+    pub huge_pages: Option<u128>,
+}
+
+impl Room {
+    /// Of what it has too little for that, if of anything: what is needed of it, what there is, and whether huge pages are meant.
+    /// As the supervisor judges a node beforehand (`supervise/judge/fitness.rs`).
+    fn short_of(self, need: Bytes) -> Option<(u128, u128, bool)> {
+        match self.huge_pages {
+            Some(free) if need.named > free => Some((need.named, free, true)),
+            Some(_) => (need.own > self.memory).then_some((need.own, self.memory, false)),
+            None => (need.total() > self.memory).then_some((need.total(), self.memory, false)),
+        }
+    }
+}
+
+/// The most a test can need on a node, wherever in the grid its ranks stand; ranks without a place in the grid
+/// count as bare processes, and those that keep checksums alone as such beside these.
+pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
+    let (keepers, kept) = on.keepers;
+    let ranks = wide(on.ranks);
+    let columns = wide(test.q).saturating_add(wide(on.checksums));
+    let working = ranks.saturating_sub(wide(keepers)).min(wide(test.p).saturating_mul(columns));
+    let problem = Problem::of(test, on.means);
+    let (mut one, mut all) = (problem.largest_rank(), problem.all_ranks());
+    if on.checksums > 0 {
+        let sums = problem.rank((0, test.q));
+        for (bytes, one, all) in [
+            (sums.matrix, &mut one.matrix, &mut all.matrix),
+            (sums.beside, &mut one.beside, &mut all.beside),
+        ] {
+            *one = bytes.max(*one);
+            *all = all.saturating_add(
+                bytes.saturating_mul(wide(test.p).saturating_mul(wide(on.checksums))),
+            );
+        }
+    }
+    // None of the ranks may be a smaller one.
+    let most = |one: u128, all: u128| one.saturating_mul(working).min(all);
+    let processes = ranks.saturating_mul(PROCESS_BYTES);
+    match on.copies {
+        None => Bytes { named: 0, own: most(one.total(), all.total()).saturating_add(processes) },
+        Some(copies) => {
+            let copies = most(one.matrix, all.matrix) as f64 * copies.max(1.0);
+            let checksums = one.matrix.saturating_mul(wide(keepers)).saturating_mul(wide(kept));
+            Bytes {
+                named: (copies as u128).saturating_add(checksums),
+                own: most(one.beside, all.beside).saturating_add(processes),
+            }
+        }
+    }
+}
+
+/// A test that does not fit, with both numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    pub n: usize,
+    pub nb: usize,
+    pub p: usize,
+    pub q: usize,
+    pub ranks_on_node: usize,
+    pub needed_bytes: u128,
+    pub available_bytes: u128,
+    /// Whether that is of huge pages.
+    pub of_huge_pages: bool,
+    /// The largest N that fits with all else alike; `None` where not even N = 0 does.
+    pub largest_n: Option<usize>,
+}
+
+impl TooLarge {
+    /// What it needs and what there is, where the test itself was told of before.
+    pub fn numbers(&self) -> String {
+        Numbers(self).to_string()
+    }
+}
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TooLarge { n, nb, p, q, .. } = self;
+        write!(
+            f,
+            "the problem is too large for this node: N={n} with NB={nb} on a {p} x {q} grid {}",
+            Numbers(self)
+        )
+    }
+}
+
+struct Numbers<'t>(&'t TooLarge);
+
+impl std::fmt::Display for Numbers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TooLarge { nb, .. } = *self.0;
+        write!(
+            f,
+            "needs {}{} on this node ({} rank{}), which has {} available; ",
+            human(self.0.needed_bytes),
+            if self.0.of_huge_pages { " of huge pages" } else { "" },
+            self.0.ranks_on_node,
+            if self.0.ranks_on_node == 1 { "" } else { "s" },
+            human(self.0.available_bytes),
+        )?;
+        match self.0.largest_n {
+            Some(largest) if largest > 0 => {
+                write!(f, "the largest N that fits is {largest}")?;
+                let even = largest - largest % nb;
+                if even > 0 && even != largest {
+                    write!(f, " ({even} as a multiple of NB)")?;
+                }
+                Ok(())
+            }
+            _ => f.write_str("no N fits: use fewer ranks on this node"),
+        }?;
+        match self.0.of_huge_pages {
+            true => f.write_str("; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+/// Whether every test fits a node with that room, where its ranks have the parts in it that `on` says.
+/// Of those that do not, the one that needs most is told.
+pub fn fits(
+    tests: impl IntoIterator<Item = TestParams>,
+    on: impl Fn(&TestParams) -> OnNode,
+    room: Room,
+) -> Result<(), TooLarge> {
+    let short = |test: TestParams| room.short_of(node_need(&test, on(&test))).zip(Some(test));
+    let worst = tests.into_iter().filter_map(short).max_by_key(|((bytes, ..), _)| *bytes);
+    match worst {
+        Some(((needed_bytes, available_bytes, of_huge_pages), test)) => Err(TooLarge {
+            n: test.n,
+            nb: test.nb,
+            p: test.p,
+            q: test.q,
+            ranks_on_node: on(&test).ranks,
+            needed_bytes,
+            available_bytes,
+            of_huge_pages,
+            largest_n: largest_n(&test, on(&test), room),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The largest N with which `test` fits, by bisection: the need never falls as N grows.
+pub fn largest_n(test: &TestParams, on: OnNode, room: Room) -> Option<usize> {
+    let need = |n: usize| node_need(&TestParams { n, ..test.clone() }, on);
+    let fits = |n: usize| room.short_of(need(n)).is_none();
+    if !fits(0) {
+        return None;
+    }
+    let (mut fitting, mut too_large) = (0, 1);
+    while fits(too_large) {
+        fitting = too_large;
+        too_large = match too_large.checked_mul(2) {
+            Some(twice) => twice,
+            None => return Some(fitting),
+        };
+    }
+    let Ok(n) = last_that_holds(fitting as u64, too_large as u64, |n| {
+        Ok::<_, Infallible>(fits(n as usize))
+    });
+    Some(n as usize)
+}
+
+/// More ranks are asked for than there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFewRanks {
+    pub p: usize,
+    pub q: usize,
+    pub needed: usize,
+    /// Of those, to stand by.
+    pub spares: usize,
+    /// Of those, to keep checksums: by --method abft, or of saves.
+    pub checksums: usize,
+    pub dedicated: usize,
+    pub have: usize,
+}
+
+impl std::fmt::Display for TooFewRanks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TooFewRanks { p, q, needed, spares, checksums, dedicated, have } = self;
+        let beside: String = [
+            (checksums, "more keep checksums (--method abft)"),
+            (dedicated, "more keep checksums (--layout dedicated)"),
+            (spares, "stand by (--spare-ranks)"),
+        ]
+        .into_iter()
+        .filter(|(ranks, _)| **ranks > 0)
+        .map(|(ranks, do_what)| format!(", {ranks} {do_what}"))
+        .collect();
+        write!(
+            f,
+            "Need at least {needed} processes for these tests: the largest grid is {p} x {q}{beside}, and \
+             there {} only {have}; start more (mpirun -n {needed}) or ask for a smaller grid",
+            if *have == 1 { "is" } else { "are" }
+        )
+    }
+}
+
+impl std::error::Error for TooFewRanks {}
+
+/// Whether `have` ranks are enough for every grid and what `settings` have beside it.
+pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<(), TooFewRanks> {
+    let ranks = |&(p, q): &(usize, usize)| settings.ranks(p, q);
+    let Some(&(p, q)) = dat.grids.iter().rev().max_by_key(|grid| ranks(grid)) else {
+        return Ok(());
+    };
+    let (spares, checksums) = (settings.spare_ranks, p.saturating_mul(settings.sums()));
+    let dedicated = settings.dedicated(p, q);
+    let needed = ranks(&(p, q)).saturating_add(spares);
+    match needed > have {
+        true => Err(TooFewRanks { p, q, needed, spares, checksums, dedicated, have }),
+        false => Ok(()),
+    }
+}
+
+/// A size in words: GiB with two digits, smaller ones in MiB.
+pub fn human(bytes: u128) -> String {
+    const GIB: f64 = (1u64 << 30) as f64;
+    let bytes = bytes as f64;
+    if bytes >= GIB {
+        format!("{:.2} GiB", bytes / GIB)
+    } else {
+        format!("{:.1} MiB", bytes / GIB * 1024.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::params::{Engine, Rng};
+    use crate::config::hpl_dat::HplDat;
+    use proptest::prelude::*;
+
+    const GIB: u128 = 1 << 30;
+
+    fn test(n: usize, nb: usize, p: usize, q: usize, depth: usize) -> TestParams {
+        let dat = HplDat {
+            ns: vec![n],
+            nbs: vec![nb],
+            grids: vec![(p, q)],
+            depths: vec![depth],
+            ..HplDat::default()
+        };
+        dat.tests(Rng::Hpl, 100).next().unwrap()
+    }
+
+    const MEANS: Means = Means { engine: Engine::Auto, threads: 2 };
+    const PLAIN: OnNode =
+        OnNode { ranks: 1, keepers: (0, 0), copies: None, checksums: 0, means: MEANS };
+
+    fn room(memory: u128) -> Room {
+        Room { memory, huge_pages: None }
+    }
+
+    proptest! {
+        #[test]
+        fn no_choice_of_ranks_needs_more_than_is_said_of_the_node(
+            n in 0usize..200, nb in 1usize..40, p in 1usize..6, q in 1usize..6, depth in 0usize..4,
+        ) {
+            let t = test(n, nb, p, q, depth);
+            let problem = Problem::of(&t, MEANS);
+            let mut all: Vec<u128> = (0..p * q)
+                .map(|at| problem.rank((at / q, at % q)).total() + PROCESS_BYTES)
+                .collect();
+            prop_assert_eq!(rank_bytes(&t, MEANS), *all.iter().max().unwrap());
+            prop_assert_eq!(grid_bytes(&t, MEANS), all.iter().sum::<u128>());
+            all.sort_unstable_by(|a, b| b.cmp(a));
+            for ranks in 0..=p * q + 2 {
+                let idle = ranks.saturating_sub(p * q) as u128 * PROCESS_BYTES;
+                let worst = all.iter().take(ranks).sum::<u128>() + idle;
+                let on = OnNode { ranks, ..PLAIN };
+                prop_assert!(worst <= node_need(&t, on).total());
+                prop_assert_eq!(node_need(&t, on).named, 0);
+            }
+            let on = OnNode { ranks: p * q, ..PLAIN };
+            prop_assert_eq!(node_need(&t, on).total(), grid_bytes(&t, MEANS));
+            let protected = node_need(&t, OnNode { copies: Some(1.0), ..on });
+            prop_assert_eq!(protected.total(), grid_bytes(&t, MEANS));
+        }
+
+        #[test]
+        fn the_largest_n_fits_and_the_next_does_not(
+            n in 0usize..1_000_000, nb in 1usize..400, p in 1usize..9, q in 1usize..9,
+            ranks in 1usize..64, gib in 0u128..100, huge in proptest::option::of(0u128..100),
+        ) {
+            let t = test(n, nb, p, q, 1);
+            let room = Room { memory: gib * GIB, huge_pages: huge.map(|huge| huge * GIB) };
+            let with = |n| TestParams { n, ..t.clone() };
+            let on = OnNode { ranks, copies: Some(2.5), ..PLAIN };
+            match largest_n(&t, on, room) {
+                Some(largest) => {
+                    prop_assert!(fits([with(largest)], |_| on, room).is_ok());
+                    prop_assert!(fits([with(largest + 1)], |_| on, room).is_err());
+                }
+                None => prop_assert!(fits([with(0)], |_| on, room).is_err()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_tells_both_numbers() {
+        let small = test(1000, 128, 1, 1, 1);
+        let large = test(100_000, 128, 1, 1, 1);
+        let refusal =
+            fits([small.clone(), large, small.clone()], |_| PLAIN, room(16 * GIB)).unwrap_err();
+        assert_eq!((refusal.n, refusal.nb), (100_000, 128));
+        let text = refusal.to_string();
+        // The kernels that may be chosen have work arrays of other sizes there.
+        let needed = if cfg!(target_arch = "x86_64") { "74.95" } else { "74.94" };
+        let needed =
+            format!("N=100000 with NB=128 on a 1 x 1 grid needs {needed} GiB on this node");
+        assert!(text.contains(&needed), "{text}");
+        assert!(text.contains("(1 rank), which has 16.00 GiB available"), "{text}");
+        let largest = refusal.largest_n.unwrap();
+        assert!(
+            text.contains(&format!(
+                "the largest N that fits is {largest} ({} as a multiple",
+                largest / 128 * 128
+            )),
+            "{text}"
+        );
+        assert_eq!(fits([small], |_| PLAIN, room(16 * GIB)), Ok(()));
+        assert_eq!(fits([], |_| PLAIN, room(0)), Ok(()));
+    }
+
+    /// The pool of huge pages is no part of the memory that the system calls available, and nothing else comes from it.
+    #[test]
+    fn huge_pages_hold_what_is_named_and_nothing_else() {
+        let t = test(40_000, 128, 1, 1, 1);
+        let on = OnNode { copies: Some(2.0), ..PLAIN };
+        let need = node_need(&t, on);
+        assert!(need.named > 23 * GIB && need.own < GIB, "{need:?}");
+        let room = |memory, huge_pages| Room { memory, huge_pages: Some(huge_pages) };
+        assert_eq!(fits([t.clone()], |_| on, room(need.own, need.named)), Ok(()));
+        let why = fits([t.clone()], |_| on, room(100 * GIB, need.named - 1)).unwrap_err();
+        let text = why.to_string();
+        assert!(
+            text.contains("GiB of huge pages on this node") && text.contains("nr_huge"),
+            "{text}"
+        );
+        assert_eq!(why.available_bytes, need.named - 1);
+        assert!(why.largest_n.unwrap() > 39_000);
+        let why = fits([t.clone()], |_| on, room(need.own - 1, 100 * GIB)).unwrap_err();
+        assert_eq!((why.needed_bytes, why.of_huge_pages), (need.own, false));
+        assert_eq!(fits([t], |_| PLAIN, Room { memory: 13 * GIB, huge_pages: None }), Ok(()));
+    }
+
+    /// Who keeps checksums alone has neither work arrays nor a matrix beside them.
+    #[test]
+    fn ranks_for_checksums_take_these_alone() {
+        let t = test(40_000, 256, 2, 2, 1);
+        let matrix = Problem::of(&t, MEANS).largest_rank().matrix;
+        let on = OnNode { keepers: (1, 2), copies: Some(3.0), ..PLAIN };
+        assert_eq!(node_need(&t, on), Bytes { named: 2 * matrix, own: PROCESS_BYTES });
+        let (one, two) = (OnNode { keepers: (0, 2), ..on }, OnNode { ranks: 2, ..on });
+        let (one, two) = (node_need(&t, one), node_need(&t, two));
+        assert_eq!(two.named, one.named + 2 * matrix);
+        assert_eq!(two.own, one.own + PROCESS_BYTES);
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_not_overflown() {
+        for n in [usize::MAX, usize::MAX - 1, 1 << 62] {
+            let t = test(n, usize::MAX, usize::MAX, usize::MAX, usize::MAX);
+            let on = OnNode { ranks: usize::MAX, ..PLAIN };
+            assert!(fits([t], |_| on, room(GIB)).is_err());
+            let t = test(n, 1, 1, 1, 0);
+            assert!(fits([t], |_| PLAIN, room(GIB)).unwrap_err().largest_n.is_some());
+        }
+        let on = OnNode { ranks: 4, ..PLAIN };
+        assert!(
+            fits([test(0, 1, 1, 1, 0)], |_| on, room(GIB / 8))
+                .unwrap_err()
+                .to_string()
+                .contains("no N fits")
+        );
+    }
+
+    #[test]
+    fn ranks_are_counted_in_the_references_words() {
+        let dat = HplDat { grids: vec![(1, 4), (2, 3), (1, 1)], ..HplDat::default() };
+        let settings = Settings::default();
+        assert_eq!(enough_ranks(&dat, &settings, 6), Ok(()));
+        let text = enough_ranks(&dat, &settings, 5).unwrap_err().to_string();
+        assert!(text.starts_with("Need at least 6 processes for these tests"), "{text}");
+        assert!(text.contains("2 x 3"), "{text}");
+        assert_eq!(enough_ranks(&HplDat::default(), &settings, 0), Ok(()));
+    }
+
+    #[test]
+    fn sizes_in_words() {
+        assert_eq!(human(3 * GIB / 2), "1.50 GiB");
+        assert_eq!(human(64 << 20), "64.0 MiB");
+    }
+}

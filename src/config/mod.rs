@@ -1,0 +1,404 @@
+//! Text in, checked values or pointed diagnostics out.
+//!
+//! HPL.dat says what to test; `skt.toml`, `SKT_*` variables and flags change that, each over the one
+//! before. [`load`] is the door: `driver` calls it on rank 0 and sends the result, plain values all
+//! through, to the others. Nothing here prints, allocates a matrix or talks to MPI, so a bad file is
+//! told about before anything costly begins.
+
+pub mod choices;
+mod dat_line;
+pub mod dat_reader;
+mod dat_shape;
+mod dat_values;
+pub mod diagnostic;
+pub mod flags;
+pub mod hpl_dat;
+pub mod job_name;
+pub mod memory_need;
+pub mod processors;
+pub mod settings;
+pub mod sources;
+mod together;
+
+use std::ffi::OsString;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::params::TestParams;
+use crate::base::whole::bytes_up_to;
+use dat_reader::Given;
+use diagnostic::{Diagnostic, Diagnostics, Severity};
+use hpl_dat::{HplDat, Output};
+use settings::{CONFIG_DEFAULT, Overrides, Settings};
+use sources::Layers;
+
+/// Everything a run needs to know, and what its user should hear first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// The file with the overrides applied.
+    pub dat: HplDat,
+    pub settings: Settings,
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Loaded {
+    /// The tests, in the order to run them.
+    pub fn tests(&self) -> impl Iterator<Item = TestParams> + '_ {
+        self.dat.tests(self.settings.rng, self.settings.seed)
+    }
+
+    /// One test for each grid, N, NB and lookahead, to judge the memory of each.
+    pub fn tests_by_memory(&self) -> impl Iterator<Item = TestParams> + '_ {
+        self.dat.tests_by_memory(self.settings.rng, self.settings.seed)
+    }
+
+    /// One test for each grid, N and NB: enough to judge the most memory.
+    pub fn largest_tests(&self) -> impl Iterator<Item = TestParams> + '_ {
+        self.dat.largest_tests(self.settings.rng, self.settings.seed)
+    }
+}
+
+/// Bytes that a file of tests or settings may have: some have hundreds of lines, none has a million.
+const LONGEST: u64 = 16 << 20;
+
+/// A file's bytes, or why they cannot be read. One that has no end (a device) or is something else by mistake is not read whole.
+pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
+    let why = match bytes_up_to(path, LONGEST) {
+        Ok(Some(bytes)) => return Ok(bytes),
+        Ok(None) => {
+            let most = LONGEST >> 20;
+            format!("the file has more than {most} MiB: it is no file of tests or settings")
+        }
+        Err(error) => format!("the file cannot be read: {error}"),
+    };
+    Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
+}
+
+/// Whether what is read there is gone then, as with `/dev/stdin` or `<(command)`.
+fn is_a_pipe(path: &Path) -> bool {
+    path.metadata().is_ok_and(|about| about.file_type().is_fifo() || about.file_type().is_socket())
+}
+
+/// Whether both names are one file, there or not. A device or a pipe keeps nothing that could be lost.
+pub fn same_file(one: &Path, other: &Path) -> bool {
+    if let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) {
+        return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
+    }
+    let whole = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    whole(one).is_some_and(|one| whole(other) == Some(one))
+}
+
+/// What is wrong where results would take the place of each other, or of what is `read`.
+fn overwritten(
+    folder: &Path,
+    dat: &HplDat,
+    json: Option<&Path>,
+    read: [(&PathBuf, &str); 2],
+) -> Option<Diagnostic> {
+    let output = match &dat.output {
+        Output::File(path) => Some(path.as_path()),
+        Output::Stdout | Output::Stderr => None,
+    };
+    let written: Vec<(&str, PathBuf)> = [("output", output), ("json", json)]
+        .into_iter()
+        .filter_map(|(name, path)| Some((name, folder.join(path?))))
+        .collect();
+    if let [(_, output), (_, json)] = &written[..]
+        && same_file(output, json)
+    {
+        let what = format!("output and json are one file, {}", json.display());
+        return Some(Diagnostic::error("settings", what).help("give each a file of its own"));
+    }
+    written.iter().find_map(|(name, to)| {
+        let (path, what) = read.iter().find(|(path, _)| same_file(path, to))?;
+        let path = path.display();
+        let what = format!("{name} is {path}, which {what} are read from and which would be lost");
+        Some(Diagnostic::error("settings", what).help("name another file for the results"))
+    })
+}
+
+/// Variables of the environment, as [`std::env::vars_os`] gives them.
+pub type Variables = Vec<(OsString, OsString)>;
+
+/// File of settings, environment and flags as one, and what is to be said about them.
+///
+/// `config` names the file of settings; without it `skt.toml` is read if it is there.
+pub fn load_overrides(
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
+    load_overrides_in(Path::new(""), flags, config, env)
+}
+
+/// Reads the tests and lays the settings over them.
+///
+/// On failure the diagnostics hold every fault found, warnings included.
+pub fn load(
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<Loaded, Diagnostics> {
+    load_in(Path::new(""), flags, config, env)
+}
+
+/// What a file of settings and variables set that no flag does, in a line for each source; nothing where neither does. What is
+/// wrong with them is for [`load`] to tell.
+pub fn told_sources(flags: &Overrides, config: Option<&Path>, env: Variables) -> Vec<String> {
+    let layers = layers(flags, config, env);
+    let settings = Settings::from(layers.merged());
+    layers.told(&settings.dat.display().to_string())
+}
+
+/// File of settings, environment and flags, each over the one before, with all that is wrong with them.
+pub fn layers(flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
+    layers_in(Path::new(""), flags, config, env)
+}
+
+/// [`load_overrides`] with relative names meant from `folder`.
+fn load_overrides_in(
+    folder: &Path,
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
+    let layers = layers_in(folder, flags, config, env);
+    if layers.diagnostics.iter().any(Diagnostic::is_error) {
+        return Err(Diagnostics(layers.diagnostics));
+    }
+    Ok((layers.merged().clone(), layers.diagnostics))
+}
+
+/// [`layers`] with relative names meant from `folder`.
+fn layers_in(folder: &Path, flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
+    let mut layers = Layers::new();
+    let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
+    // A link to nothing is not nothing.
+    if config.is_some() || path.symlink_metadata().is_ok() {
+        let read = if is_a_pipe(&path) {
+            let why = "this is a pipe, and settings are read more than once, also by ranks on other nodes: name a file";
+            Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
+        } else {
+            bytes_of(&path)
+        };
+        match read {
+            Ok(bytes) => layers.toml(&bytes, &path.display().to_string()),
+            Err(faults) => layers.diagnostics.extend(faults.0),
+        }
+    }
+    layers.env(env);
+    layers.flags(flags);
+    layers
+}
+
+/// [`load`] with relative names meant from `folder`.
+fn load_in(
+    folder: &Path,
+    flags: &Overrides,
+    config: Option<&Path>,
+    env: Variables,
+) -> Result<Loaded, Diagnostics> {
+    let mut layers = layers_in(folder, flags, config, env);
+    let mut found = std::mem::take(&mut layers.diagnostics);
+    if found.iter().any(Diagnostic::is_error) {
+        return Err(Diagnostics(found));
+    }
+    let overrides = layers.merged();
+    let settings = Settings::from(overrides);
+    let path = folder.join(&settings.dat);
+    let given = Given {
+        n: overrides.n.is_some(),
+        nb: overrides.nb.is_some(),
+        p: overrides.p.is_some(),
+        q: overrides.q.is_some(),
+    };
+    let all_given = given.n && given.nb && given.p && given.q;
+    let there = path.symlink_metadata().is_ok();
+    let mut dat = if overrides.dat.is_none() && all_given && !there {
+        // Nothing was promised to be in a file, and nothing needs to be.
+        HplDat::default()
+    } else {
+        match bytes_of(&path) {
+            // Nothing has to be in it, either: who has all in flags names it so that no other file counts.
+            Ok(bytes) if bytes.is_empty() && all_given => HplDat::default(),
+            Ok(bytes) => {
+                let read = dat_reader::read(&bytes, &path.display().to_string(), given);
+                let faulty = read.has_errors();
+                let weighty = |d: &Diagnostic| d.severity > Severity::Note;
+                found.extend(read.diagnostics.into_iter().filter(weighty));
+                if faulty {
+                    return Err(Diagnostics(found));
+                }
+                read.dat
+            }
+            Err(faults) => {
+                let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and do \
+                            without one";
+                found.extend(faults.0.into_iter().map(|fault| fault.help(help)));
+                return Err(Diagnostics(found));
+            }
+        }
+    };
+    if let Err(faults) = overrides.apply(&mut dat) {
+        found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
+        return Err(Diagnostics(found));
+    }
+    if let Some(fault) = dat.too_many() {
+        found.push(layers.with_sources(fault));
+        return Err(Diagnostics(found));
+    }
+    let since = layers.outranks("checkpoint", "mtbf");
+    found.extend(overrides.idle(since).into_iter().map(|warning| layers.with_sources(warning)));
+    let config = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
+    let read = [(&path, "the tests"), (&config, "settings")];
+    if let Some(fault) = overwritten(folder, &dat, settings.json.as_deref(), read) {
+        found.push(fault);
+        return Err(Diagnostics(found));
+    }
+    Ok(Loaded { dat, settings, warnings: found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::when::Interval;
+    use settings::Saving;
+    use std::fs;
+
+    const FILE: &str = "\n\nx\n6\n1\n100 N\n1\n8 NB\n0\n1\n1 P\n1 Q\n16.0\n1\n9 PFACT\n";
+
+    fn env(vars: &[(&str, &str)]) -> Variables {
+        vars.iter().map(|(n, v)| (n.into(), v.into())).collect()
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_read_whole() {
+        let why = bytes_of(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(why.contains("/dev/zero") && why.contains("more than 16 MiB"), "{why}");
+        assert_eq!(bytes_of(Path::new("/dev/null")), Ok(Vec::new()));
+        assert!(bytes_of(Path::new("/")).unwrap_err().to_string().contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_not_taken_for_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("skt.toml")).unwrap();
+        let why = load_in(dir.path(), &Overrides::default(), None, env(&[])).unwrap_err();
+        assert!(why.to_string().contains("skt.toml"), "{why}");
+    }
+
+    #[test]
+    fn results_take_the_place_of_nothing_that_is_read_nor_of_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        fs::write(dir.path().join("skt.toml"), "seed = 5\n").unwrap();
+        std::os::unix::fs::symlink("HPL.dat", dir.path().join("link")).unwrap();
+        let load = |json: &str, output: &str| {
+            let vars = env(&[("SKT_JSON", json), ("SKT_OUTPUT", output)]);
+            load_in(dir.path(), &Overrides::default(), None, vars).map_err(|why| why.to_string())
+        };
+        for (json, output, word) in [
+            ("HPL.dat", "stdout", "the tests"),
+            ("link", "stdout", "the tests"),
+            ("skt.toml", "new", "settings"),
+            ("new", "HPL.dat", "output is"),
+            ("new", "new", "one file"),
+            ("./new", "new", "one file"),
+        ] {
+            let why = load(json, output).unwrap_err();
+            assert!(why.contains(word), "{json} {output}: {why}");
+        }
+        for (json, output) in [("new", "other"), ("/dev/null", "/dev/null"), ("none/x", "none/x")] {
+            load(json, output).unwrap();
+        }
+    }
+
+    #[test]
+    fn file_settings_variables_and_flags_come_together() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        fs::write(dir.path().join("skt.toml"), "n = [10, 20]\nnb = 3\nseed = 5\n").unwrap();
+        let flags = Overrides { align: Some(32), ..Overrides::default() };
+        let vars = env(&[("SKT_NB", "4"), ("SKT_XYZ", "4")]);
+        let loaded = load_in(dir.path(), &flags, None, vars).unwrap();
+        assert_eq!(loaded.dat.ns, [10, 20]);
+        assert_eq!(loaded.dat.nbs, [4]);
+        assert_eq!(loaded.dat.align, 32);
+        assert_eq!(loaded.settings.seed, 5);
+        let tests: Vec<_> = loaded.tests().map(|t| (t.n, t.nb, t.seed)).collect();
+        assert_eq!(tests, [(10, 4, 5), (20, 4, 5)]);
+        assert_eq!(loaded.largest_tests().count(), 2);
+        // The unknown variable, the short file, the odd PFACT.
+        assert_eq!(loaded.warnings.len(), 3, "{:#?}", loaded.warnings);
+        assert!(loaded.warnings.iter().all(|w| w.severity == Severity::Warning));
+
+        // What rank 0 sends is what the others get.
+        let sent = serde_json::to_vec(&loaded).unwrap();
+        assert_eq!(serde_json::from_slice::<Loaded>(&sent).unwrap(), loaded);
+
+        // Another file of settings is read instead, not besides.
+        fs::write(dir.path().join("own.toml"), "nb = 7\n").unwrap();
+        let own = load_in(dir.path(), &flags, Some(Path::new("own.toml")), env(&[])).unwrap();
+        assert_eq!((own.dat.ns, own.dat.nbs), (vec![100], vec![7]));
+    }
+
+    /// An mtbf in a file is for the file's own `auto`; given with a flag it is meant for this run.
+    #[test]
+    fn an_mtbf_for_nothing_is_told_where_it_was_meant() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE).unwrap();
+        let told = |file: &str, vars: &[(&str, &str)], flags: &Overrides| {
+            fs::write(dir.path().join("skt.toml"), file).unwrap();
+            let loaded = load_in(dir.path(), flags, None, env(vars)).unwrap();
+            let all = loaded.warnings.iter().map(ToString::to_string);
+            all.filter(|warning| warning.contains("mtbf is set and does nothing")).count()
+        };
+        let none = Overrides::default();
+        let checkpoint = Some(Saving::Every(Interval::Iterations(2)));
+        let flag = Overrides { checkpoint, ..none.clone() };
+        let planned = "[checkpoint]\nevery = \"auto\"\nmtbf = \"60s\"\n";
+        assert_eq!(told(planned, &[], &none), 0);
+        assert_eq!(told(planned, &[], &flag), 0);
+        assert_eq!(told(planned, &[("SKT_CHECKPOINT", "2")], &none), 0);
+        assert_eq!(told("checkpoint = 2\nmtbf = \"60s\"\n", &[], &none), 1);
+        assert_eq!(told("checkpoint = 2\n", &[("SKT_MTBF", "60s")], &none), 1);
+        let mtbf = Overrides { mtbf: Some(60.0), ..none };
+        assert_eq!(told("checkpoint = 2\n", &[], &mtbf), 1);
+        assert_eq!(told("", &[], &Overrides { mtbf: Some(60.0), ..flag }), 1);
+    }
+
+    #[test]
+    fn without_a_file_everything_without_a_default_must_be_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let load = |set: &Overrides| load_in(dir.path(), set, None, env(&[]));
+        let mut all = Overrides {
+            n: Some(vec![5]),
+            nb: Some(vec![2]),
+            p: Some(vec![1]),
+            q: Some(vec![1]),
+            ..Overrides::default()
+        };
+        let loaded = load(&all).unwrap();
+        assert_eq!((loaded.dat.test_count(), loaded.warnings), (1, vec![]));
+
+        all.dat = Some("nowhere.dat".into());
+        let faults = load(&all).unwrap_err();
+        assert!(faults.to_string().contains("nowhere.dat"), "a named file must be there");
+        all.dat = Some("/dev/null".into());
+        assert_eq!(load(&all).unwrap().dat, loaded.dat, "nothing has to be in it");
+        all.nb = None;
+        assert!(load(&all).unwrap_err().to_string().contains("/dev/null"));
+        all.nb = Some(vec![2]);
+        all.dat = None;
+        all.q = None;
+        let faults = load(&all).unwrap_err();
+        assert!(faults.to_string().contains("-n, --nb, -p and -q"));
+    }
+}

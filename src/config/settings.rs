@@ -1,0 +1,913 @@
+//! Every setting of the benchmark, defined once.
+//!
+//! [`Overrides`] is the one list: its fields are the flags of the command line, the keys of
+//! `skt.toml` (`swap-threshold`) and the environment variables (`SKT_SWAP_THRESHOLD`), with one
+//! parser and one help text. `cli` puts it among the program's flags, `sources` fills it from the
+//! file and the environment. A new field here is therefore known everywhere at once.
+//!
+//! Fields that stand for a line of HPL.dat replace that line's values ([`Overrides::apply`]); the
+//! rest become [`Settings`].
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{BoolishValueParser, TypedValueParser};
+use serde::{Deserialize, Serialize};
+
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::hpl_dat::{HplDat, Output};
+use super::job_name::{LENGTH_MAX, job_name};
+use super::processors::List;
+use crate::base::params::{
+    Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, Swap,
+};
+use crate::base::place;
+use crate::base::threads::THREADS_MAX;
+use crate::base::units::seconds;
+use crate::checkpoint::groups::{GROUP_DEFAULT, Groups};
+use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::level2::EVERY_DEFAULT_S;
+use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
+use crate::checkpoint::protocol::Method;
+use crate::checkpoint::storage::Sight;
+use crate::checkpoint::when::Interval;
+use crate::lu::SUMS_MAX;
+use crate::parity::{Code, Spread};
+use crate::shm::Store;
+
+/// The seed of the reference's matrix.
+pub const SEED_DEFAULT: u64 = 100;
+
+/// Where HPL.dat is looked for.
+pub const DAT_DEFAULT: &str = "HPL.dat";
+
+/// The file of settings that is read if it is there.
+pub const CONFIG_DEFAULT: &str = "skt.toml";
+
+const INPUT: &str = "Input and output";
+const PROBLEM: &str = "Problem (replace lines of HPL.dat; lists with commas)";
+const ALGORITHM: &str = "Algorithm (replace lines of HPL.dat; lists with commas)";
+const RUN: &str = "How to run";
+const PROTECT: &str = "Surviving the loss of nodes";
+
+/// A size of at least `LEAST`.
+fn size<const LEAST: usize>(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(size) if size >= LEAST => Ok(size),
+        _ => Err(format!("a whole number >= {LEAST} is needed")),
+    }
+}
+
+/// A count from 1 to `MOST`.
+fn count<const MOST: usize>(text: &str) -> Result<usize, String> {
+    match text.trim().parse() {
+        Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+        _ => Err(format!("a whole number from 1 to {MOST} is needed")),
+    }
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("a file name cannot be empty".to_owned());
+    }
+    Ok(PathBuf::from(text))
+}
+
+/// The name of a file to write beside a text that goes to stdout.
+pub fn beside_stdout(text: &str) -> Result<PathBuf, String> {
+    let file = path(text)?;
+    // The file would take the place of what stdout goes to.
+    if text == "-" || place::is_open_as(&file, std::io::stdout()) == Some(true) {
+        let why =
+            "stdout has the text, so this needs a file of its own (one that is called -: ./-)";
+        return Err(why.to_owned());
+    }
+    Ok(file)
+}
+
+fn output(text: &str) -> Result<Output, String> {
+    match text {
+        "-" | "stdout" => Ok(Output::Stdout),
+        "stderr" => Ok(Output::Stderr),
+        _ => path(text).map(Output::File),
+    }
+}
+
+fn processors(text: &str) -> Result<List, String> {
+    text.parse()
+}
+
+/// When to save, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Saving {
+    Off,
+    Every(Interval),
+}
+
+impl fmt::Display for Saving {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Saving::Off => f.write_str("off"),
+            Saving::Every(interval) => interval.fmt(f),
+        }
+    }
+}
+
+fn saving(text: &str) -> Result<Saving, String> {
+    match text {
+        "off" | "no" | "false" => Ok(Saving::Off),
+        _ => text.parse().map(Saving::Every).map_err(|_| {
+            "a number of iterations, a time such as 30s or 5m, auto, or off is needed".to_owned()
+        }),
+    }
+}
+
+/// When an epoch goes to storage.
+pub(super) fn level2_every(text: &str) -> Result<Interval, String> {
+    match text.parse() {
+        Ok(every @ (Interval::Iterations(_) | Interval::Seconds(_))) => Ok(every),
+        _ => Err("a number of saves, or a time such as 30m or 2h, is needed".to_owned()),
+    }
+}
+
+/// A name that can be part of a file name.
+fn job(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    if text.is_empty() || text.len() > LENGTH_MAX || !text.chars().all(fits) {
+        return Err("a name of letters, digits, `-` and `_`, at most 64, is needed".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// One word of several, each standing for a value.
+macro_rules! words {
+    ($vis:vis $name:ident: $type:ty { $($word:literal => $value:expr),+ $(,)? }) => {
+        $vis fn $name() -> impl clap::builder::TypedValueParser<Value = $type> {
+            clap::builder::PossibleValuesParser::new([$($word),+]).map(|word: String| {
+                match word.as_str() {
+                    $($word => $value,)+
+                    _ => unreachable!("only the words above are let through"),
+                }
+            })
+        }
+    };
+}
+
+/// What protects a run from the loss of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Guarding {
+    /// Saves, made so.
+    Saves(Method),
+    /// Process columns more, which keep checksums of the others.
+    Checksums,
+}
+
+words!(method: Guarding {
+    "self" => Guarding::Saves(Method::SelfCheckpoint), "double" => Guarding::Saves(Method::Double),
+    "single" => Guarding::Saves(Method::Single), "disk" => Guarding::Saves(Method::Disk),
+    "abft" => Guarding::Checksums,
+});
+words!(scope: Scope {
+    "corner" => Scope::Corner, "side" => Scope::Side, "whole" => Scope::Whole,
+});
+words!(code: Code {
+    "xor" => Code::Xor, "sum" => Code::Sum, "reed-solomon" => Code::ReedSolomon,
+    "weighted" => Code::Weighted,
+});
+words!(pub layout: ChecksumLayout {
+    "striped" => ChecksumLayout::Striped, "grid" => ChecksumLayout::Grid,
+    "localised" => ChecksumLayout::Localised, "dedicated" => ChecksumLayout::Dedicated,
+});
+words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node });
+words!(encode: Encoding {
+    "reduce" => Encoding::Reduce, "pipelined" => Encoding::Pipelined, "helper" => Encoding::Helper,
+});
+words!(helpers: Helpers {
+    "threads" => Helpers::Threads, "process" => Helpers::Process, "off" => Helpers::Off,
+});
+words!(store: Store {
+    "posix" => Store::Posix, "sysv" => Store::SysV, "hugetlbfs" => Store::HugeTlbfs,
+});
+words!(restart: Restart {
+    "auto" => Restart::Auto, "never" => Restart::Never, "require" => Restart::Require,
+});
+
+/// What to do with memory an earlier start of the same run left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    /// Continue from it if it is there.
+    #[default]
+    Auto,
+    /// Remove it and begin anew.
+    Never,
+    /// Continue from it, or fail.
+    Require,
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a whole number from 0 to {} is needed", u64::MAX))
+}
+
+fn finite(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok(value),
+        _ => Err("a finite number such as 16.0 is needed".to_owned()),
+    }
+}
+
+/// Some of the settings: what one source (command line, environment, file) has to say.
+#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+pub struct Overrides {
+    /// Read the tests from FILE [default: HPL.dat]
+    #[arg(long, value_name = "FILE", value_parser = path, help_heading = INPUT)]
+    pub dat: Option<PathBuf>,
+
+    /// Write the results to FILE; `-` or `stdout`, `stderr` are the streams (lines 3 and 4)
+    #[arg(long, value_name = "FILE", value_parser = output, help_heading = INPUT)]
+    pub output: Option<Output>,
+
+    /// Also write everything about each test to FILE as JSON
+    #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = INPUT)]
+    pub json: Option<PathBuf>,
+
+    /// Tell the progress of the factorisation in lines [default: one line on a terminal that somebody watches; =false for
+    /// none]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = INPUT)]
+    pub progress: Option<bool>,
+
+    /// Print the time each part took [default: no]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = INPUT)]
+    pub timing: Option<bool>,
+
+    /// Problem sizes (lines 5 and 6)
+    #[arg(short, long, value_name = "N,..", value_delimiter = ',', value_parser = size::<0>, help_heading = PROBLEM)]
+    pub n: Option<Vec<usize>>,
+
+    /// Block sizes (lines 7 and 8)
+    #[arg(long, value_name = "NB,..", value_delimiter = ',', value_parser = count::<SIZE_MOST>, help_heading = PROBLEM)]
+    pub nb: Option<Vec<usize>>,
+
+    /// Process rows of each grid, in pairs with -q (lines 10 and 11)
+    #[arg(short, long, value_name = "P,..", value_delimiter = ',', value_parser = size::<1>, help_heading = PROBLEM)]
+    pub p: Option<Vec<usize>>,
+
+    /// Process columns of each grid, in pairs with -p (lines 10 and 12)
+    #[arg(short, long, value_name = "Q,..", value_delimiter = ',', value_parser = size::<1>, help_heading = PROBLEM)]
+    pub q: Option<Vec<usize>>,
+
+    /// How ranks are laid over the grid (line 9)
+    #[arg(long, value_name = "ORDER", ignore_case = true, help_heading = PROBLEM)]
+    pub pmap: Option<Mapping>,
+
+    /// Largest scaled residual that passes; zero or less skips the check (line 13)
+    #[arg(long, value_name = "REAL", allow_hyphen_values = true, value_parser = finite, help_heading = PROBLEM)]
+    pub threshold: Option<f64>,
+
+    /// Random numbers of the matrix [default: hpl]
+    #[arg(long, value_name = "NAME", ignore_case = true, help_heading = PROBLEM)]
+    pub rng: Option<Rng>,
+
+    /// Seed of the random numbers [default: 100, the reference's]
+    #[arg(long, value_name = "NUMBER", value_parser = number, help_heading = PROBLEM)]
+    pub seed: Option<u64>,
+
+    /// Panel factorisations (lines 14 and 15)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', ignore_case = true, help_heading = ALGORITHM)]
+    pub pfact: Option<Vec<Fact>>,
+
+    /// Columns at which the panel's recursion stops (lines 16 and 17)
+    #[arg(long, value_name = "COLS,..", value_delimiter = ',', value_parser = count::<SIZE_MOST>, help_heading = ALGORITHM)]
+    pub nbmin: Option<Vec<usize>>,
+
+    /// Parts a panel is divided into at each recursion (lines 18 and 19)
+    #[arg(long, value_name = "PARTS,..", value_delimiter = ',', value_parser = size::<2>, help_heading = ALGORITHM)]
+    pub ndiv: Option<Vec<usize>>,
+
+    /// Recursive panel factorisations (lines 20 and 21)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', ignore_case = true, help_heading = ALGORITHM)]
+    pub rfact: Option<Vec<Fact>>,
+
+    /// Panel broadcasts (lines 22 and 23)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', ignore_case = true, help_heading = ALGORITHM)]
+    pub bcast: Option<Vec<Bcast>>,
+
+    /// Lookahead depths (lines 24 and 25)
+    #[arg(long, value_name = "DEPTH,..", value_delimiter = ',', value_parser = size::<0>, help_heading = ALGORITHM)]
+    pub depth: Option<Vec<usize>>,
+
+    /// Row swapping (line 26)
+    #[arg(long, value_name = "NAME", ignore_case = true, help_heading = ALGORITHM)]
+    pub swap: Option<Swap>,
+
+    /// Columns up to which `--swap mix` takes the binary exchange (line 27)
+    #[arg(long, value_name = "COLS", value_parser = size::<0>, help_heading = ALGORITHM)]
+    pub swap_threshold: Option<usize>,
+
+    /// How the panel's triangle L1 is stored (line 28)
+    #[arg(long, value_name = "FORM", ignore_case = true, help_heading = ALGORITHM)]
+    pub l1: Option<Form>,
+
+    /// How the row panel U is stored (line 29)
+    #[arg(long, value_name = "FORM", ignore_case = true, help_heading = ALGORITHM)]
+    pub u: Option<Form>,
+
+    /// Equilibration while swapping with `long`: process rows solve for even shares of U (line 30)
+    #[arg(long, value_name = "BOOL", value_parser = BoolishValueParser::new(), help_heading = ALGORITHM)]
+    pub equil: Option<bool>,
+
+    /// Alignment of work arrays, in doubles (line 31)
+    #[arg(long, value_name = "DOUBLES", value_parser = count::<SIZE_MOST>, help_heading = ALGORITHM)]
+    pub align: Option<usize>,
+
+    /// Threads of each rank [default: one for each core it is bound to, however many hardware threads the core has; ranks bound
+    /// to the same cores share them]
+    #[arg(long, value_name = "COUNT", value_parser = count::<THREADS_MAX>, help_heading = RUN)]
+    pub threads: Option<usize>,
+
+    /// Keep each thread on a core of its own: `auto` does so where each thread of the node's ranks has one and none is left
+    /// over, `off` leaves all to the system [default: auto]
+    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    pub pin: Option<Pinning>,
+
+    /// Whether each test's need of memory is held against what its nodes have free beforehand: `on` skips tests that do not fit,
+    /// and refuses a run of which none does, or that is protected; `warn` tells of them and runs them; `off` does not look, for
+    /// nodes that tell less than can be had [default: on]
+    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    pub memory_check: Option<MemoryCheck>,
+
+    /// Which multiplication does the trailing update [default: auto]
+    #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
+    pub engine: Option<Engine>,
+
+    /// Update the trailing matrix in two halves, and exchange the rows of one with the other process rows while the other is
+    /// multiplied: `auto` where a half takes long enough, `always`, or `never`. No bit of a result depends on it [default: auto]
+    #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
+    pub halves: Option<Halves>,
+
+    /// Call this BLAS instead of the one the program is built with: a file or a name that the loader finds, such as
+    /// libmkl_rt.so.3 or /opt/aocl/lib/libblis.so
+    #[arg(long, value_name = "LIBRARY", help_heading = RUN)]
+    pub blas: Option<String>,
+
+    /// Command that prints the watts of the node it runs on, once a second on each node during the solve
+    /// [default: the node's own meter, else its processors' counters, where there are any]
+    #[arg(long, value_name = "COMMAND", help_heading = RUN)]
+    pub power_command: Option<String>,
+
+    /// Look at the BLAS's choice of kernel first and correct it [default: yes]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = RUN)]
+    pub preflight: Option<bool>,
+
+    /// Save every K iterations, every so often (30s, 5m), or when it pays (auto) [default: off]
+    #[arg(long, value_name = "K|TIME|auto|off", value_parser = saving, help_heading = PROTECT)]
+    pub checkpoint: Option<Saving>,
+
+    /// Mean time between failures of the whole system, for `--checkpoint auto` [default: 24h]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = PROTECT)]
+    pub mtbf: Option<f64>,
+
+    /// Checkpoint scheme: the matrix and one copy (self), two copies beside it (double), or one copy alone (single); or disk: no
+    /// copy in memory, nearly all of which is the matrix's then, but a save to the DIR of --level2 each time --checkpoint says,
+    /// for which all ranks wait; or abft: no checkpoints, but a process column more (P x (Q+1) ranks; see --checksum-columns),
+    /// whose checksums take the place of a column that loses a rank; under Open MPI 5 with `mpirun --with-ft ulfm` [default:
+    /// self]
+    #[arg(long, value_name = "NAME", value_parser = method(), help_heading = PROTECT)]
+    pub method: Option<Guarding>,
+
+    /// What a save covers: what can have changed, its columns in full height, or all [default: corner]
+    #[arg(long, value_name = "NAME", value_parser = scope(), help_heading = PROTECT)]
+    pub scope: Option<Scope>,
+
+    /// How lost members are rebuilt [default: xor, reed-solomon for more than one loss]
+    #[arg(long, value_name = "NAME", value_parser = code(), help_heading = PROTECT)]
+    pub code: Option<Code>,
+
+    /// Losses each group survives [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = PROTECT)]
+    pub losses: Option<usize>,
+
+    /// Positions that protect each other; with --layout dedicated those that compute, without the ranks that keep their checksums
+    /// [default: up to 16; with --layout localised K (K+1) for K losses]
+    #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT)]
+    pub group: Option<usize>,
+
+    /// Where checksums lie: in turn with all members of a group (striped); the same in groups that are rows or columns of the
+    /// process grid (grid); each checksum whole with more members than may be lost (localised), which takes as much memory as
+    /// the matrix does; or on ranks of their own, the last of the job, which do not compute (dedicated): as many more for each
+    /// group as it is to survive losses, on other nodes than its members [default: striped]
+    #[arg(long, value_name = "NAME", value_parser = layout(), help_heading = PROTECT)]
+    pub layout: Option<ChecksumLayout>,
+
+    /// How checksums are made: by MPI_Reduce, passed round the group in segments, or so by a helper of each rank while the rank
+    /// goes on (helper, with --method double): then a save stops the ranks for the copy alone [default: pipelined]
+    #[arg(long, value_name = "NAME", value_parser = encode(), help_heading = PROTECT)]
+    pub encode: Option<Encoding>,
+
+    /// The kind of memory that outlives the process [default: posix]
+    #[arg(long, value_name = "NAME", value_parser = store(), help_heading = PROTECT)]
+    pub store: Option<Store>,
+
+    /// The name this run's memory goes by; give one to go on in another batch job [default: the
+    /// batch job's number, with the element's of an array, or `default`]
+    #[arg(long, value_name = "NAME", value_parser = job, help_heading = PROTECT)]
+    pub job: Option<String>,
+
+    /// What to do with memory an earlier start left: continue from it if it is there, remove it, or
+    /// insist on it. All launches of a run under `skt-hpl run` are one start: `never` keeps what that run has saved itself
+    /// [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = restart(), help_heading = PROTECT)]
+    pub restart: Option<Restart>,
+
+    /// Also keep checkpoints in DIR, on a file system that all nodes share: from there the run goes on when all memory
+    /// is gone, on any nodes, in another job. `{domain}` in DIR stands for the name of the failure domain
+    #[arg(long, value_name = "DIR", value_parser = path, help_heading = PROTECT)]
+    pub level2: Option<PathBuf>,
+
+    /// Bring every K-th save there, or the first one after so long (30m, 2h) [default: 1h]
+    #[arg(long, value_name = "K|TIME", value_parser = level2_every, help_heading = PROTECT)]
+    pub level2_every: Option<Interval>,
+
+    /// Who sees DIR: all nodes the same folder (shared), or each node one of its own that dies with it (node), where the parity
+    /// of its group lies beside its data and makes good as many lost nodes a group as --losses says [default: shared]
+    #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
+    pub level2_scope: Option<Sight>,
+
+    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads); a process beside each
+    /// rank, which gives way to all else and whose faults are its own (process); or nobody, so that at each save that goes there
+    /// all ranks stop until it is there (off), for nodes without time to spare [default: threads]
+    #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
+    pub helpers: Option<Helpers>,
+
+    /// Processors of each node, by the system's numbers (7,15 or 60-63), for the helpers of its ranks alone: nothing else of this
+    /// run uses their cores [default: none; helpers run beside the ranks' threads, where there is room]
+    #[arg(long, value_name = "LIST", value_parser = processors, help_heading = PROTECT)]
+    pub helper_cores: Option<List>,
+
+    /// Failure domains: lines `host domain` or `rank:R domain` [default: each node is one]
+    #[arg(long, value_name = "FILE", value_parser = path, help_heading = PROTECT)]
+    pub domains: Option<PathBuf>,
+
+    /// Survive a rank that dies without a restart: a spare rank takes its place and all go on from the last save.
+    /// Needs --checkpoint, and an MPI that can (Open MPI 5 under `mpirun --with-ft ulfm`) [default: no]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = PROTECT)]
+    pub nonstop: Option<bool>,
+
+    /// Ranks beside those of the grid that stand by under --nonstop, the last of the job; under --method abft they make new
+    /// checksums [default: 0]
+    #[arg(long, value_name = "K", value_parser = size::<0>, help_heading = PROTECT)]
+    pub spare_ranks: Option<usize>,
+
+    /// Process columns that keep checksums under --method abft, up to 4: P x (Q+R) ranks, of which so many process columns may be
+    /// lost [default: 1]
+    #[arg(long, value_name = "R", value_parser = count::<SUMS_MAX>, help_heading = PROTECT)]
+    pub checksum_columns: Option<usize>,
+}
+
+impl Overrides {
+    /// Replaces what the file says by what is set here.
+    pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostics> {
+        /// `target` takes a value if there is one.
+        fn set<T: Clone>(target: &mut T, value: &Option<T>) {
+            if let Some(value) = value {
+                target.clone_from(value);
+            }
+        }
+        set(&mut dat.output, &self.output);
+        set(&mut dat.ns, &self.n);
+        set(&mut dat.nbs, &self.nb);
+        set(&mut dat.mapping, &self.pmap);
+        set(&mut dat.threshold, &self.threshold);
+        set(&mut dat.pfacts, &self.pfact);
+        set(&mut dat.nbmins, &self.nbmin);
+        set(&mut dat.ndivs, &self.ndiv);
+        set(&mut dat.rfacts, &self.rfact);
+        set(&mut dat.bcasts, &self.bcast);
+        set(&mut dat.depths, &self.depth);
+        set(&mut dat.swap, &self.swap);
+        set(&mut dat.swap_threshold, &self.swap_threshold);
+        set(&mut dat.l1, &self.l1);
+        set(&mut dat.u, &self.u);
+        set(&mut dat.equilibrate, &self.equil);
+        set(&mut dat.align, &self.align);
+        let (mut ps, mut qs): (Vec<usize>, Vec<usize>) = dat.grids.iter().copied().unzip();
+        set(&mut ps, &self.p);
+        set(&mut qs, &self.q);
+        if ps.len() != qs.len() {
+            let from = |given: bool| if given { "settings" } else { "HPL.dat" };
+            return Err(Diagnostics::from(
+                Diagnostic::error(
+                    "settings",
+                    "P and Q make the grids in pairs, and their numbers differ",
+                )
+                .read(format!(
+                    "P = {} ({}), Q = {} ({})",
+                    join(&ps),
+                    from(self.p.is_some()),
+                    join(&qs),
+                    from(self.q.is_some())
+                ))
+                .allowed("as many values of P as of Q")
+                .help("give both lists, for example `-p 1,2 -q 4,2` for the grids 1 x 4 and 2 x 2"),
+            ));
+        }
+        dat.grids = ps.into_iter().zip(qs).collect();
+        self.go_together(&dat.depths)
+    }
+
+    /// Whether parity is made at all: not of what all nodes can read, where nothing lies in memory.
+    pub(super) fn has_parity(&self) -> bool {
+        self.method != Some(Guarding::Saves(Method::Disk)) || self.level2_scope == Some(Sight::Node)
+    }
+}
+
+/// Whether settings below this heading of the help say how runs go on a machine, such as with which engine. The others are a
+/// run's own: its problem, what it leaves, how it is protected.
+pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
+    heading == Some(RUN)
+}
+
+/// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
+pub fn replaces_a_line(key: &str) -> bool {
+    const LINES: [&str; 19] = [
+        "output",
+        "n",
+        "nb",
+        "p",
+        "q",
+        "pmap",
+        "threshold",
+        "pfact",
+        "nbmin",
+        "ndiv",
+        "rfact",
+        "bcast",
+        "depth",
+        "swap",
+        "swap-threshold",
+        "l1",
+        "u",
+        "equil",
+        "align",
+    ];
+    LINES.contains(&key)
+}
+
+fn join(values: &[usize]) -> String {
+    let words: Vec<String> = values.iter().map(usize::to_string).collect();
+    words.join(",")
+}
+
+/// What is asked for beyond the lines of HPL.dat, every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    pub dat: PathBuf,
+    pub json: Option<PathBuf>,
+    pub progress: bool,
+    pub timing: bool,
+    pub rng: Rng,
+    pub seed: u64,
+    /// `None`: as many as the cores the rank is bound to.
+    pub threads: Option<usize>,
+    pub pin: Pinning,
+    #[serde(default)]
+    pub memory_check: MemoryCheck,
+    pub engine: Engine,
+    #[serde(default)]
+    pub halves: Halves,
+    /// The BLAS that was named in place of the linked one.
+    pub blas: Option<String>,
+    pub preflight: bool,
+    /// What tells a node's power in place of its own meters.
+    #[serde(default)]
+    pub power_command: Option<String>,
+    /// Whether a line may show the progress to who watches: nobody has said whether to tell it.
+    #[serde(default)]
+    pub glance: bool,
+    /// How the run is protected; `None`: not at all.
+    pub protection: Option<Protection>,
+    /// Whether a lost rank is survived without a restart, and how many ranks stand by for that.
+    pub nonstop: bool,
+    pub spare_ranks: usize,
+    /// Whether process columns more than the grid has keep checksums, with which a lost rank is survived, too.
+    pub checksums: bool,
+    /// How many, if it was said.
+    pub checksum_columns: Option<usize>,
+}
+
+impl Settings {
+    /// Whether the job goes on in its processes when one is lost.
+    pub fn goes_on(&self) -> bool {
+        self.nonstop || self.checksums
+    }
+
+    /// Ranks with a part in a test on a P x Q grid.
+    pub fn ranks(&self, p: usize, q: usize) -> usize {
+        let grid = p.saturating_mul(q.saturating_add(self.sums()));
+        grid.saturating_add(self.dedicated(p, q))
+    }
+
+    /// Of those, ranks that keep checksums of saves and do nothing else.
+    pub fn dedicated(&self, p: usize, q: usize) -> usize {
+        let of = |protection: &Protection| {
+            let Protection { scheme, group, .. } = protection;
+            scheme.layout.dedicated(p.saturating_mul(q), *group, scheme.losses)
+        };
+        self.protection.as_ref().map_or(0, of)
+    }
+
+    /// Process columns that keep checksums.
+    pub fn sums(&self) -> usize {
+        if self.checksums { self.checksum_columns.unwrap_or(1) } else { 0 }
+    }
+}
+
+impl Overrides {
+    /// Whether helpers talk to each other by MPI, which must be known before it starts.
+    pub fn helpers_talk(&self) -> bool {
+        self.saves() && self.encode == Some(Encoding::Helper)
+    }
+
+    /// Whether the run saves.
+    pub fn saves(&self) -> bool {
+        !matches!(self.checkpoint, None | Some(Saving::Off))
+    }
+
+    /// As [`Settings::goes_on`], which must be known before MPI starts.
+    pub fn goes_on(&self) -> bool {
+        self.nonstop == Some(true) || self.method == Some(Guarding::Checksums)
+    }
+}
+
+/// How a run is protected, every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Protection {
+    pub interval: Interval,
+    pub scheme: Scheme,
+    /// `None`: the default size.
+    pub group: Option<usize>,
+    pub encode: Encoding,
+    #[serde(default)]
+    pub helpers: Helpers,
+    /// Processors of each node that are helpers' alone.
+    #[serde(default)]
+    pub helper_cores: Option<List>,
+    pub store: Store,
+    pub job: String,
+    pub restart: Restart,
+    pub domains: Option<PathBuf>,
+    /// The second level, on storage; `None`: memory alone.
+    pub level2: Option<Level2>,
+}
+
+/// The second level of checkpoints.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Level2 {
+    pub dir: PathBuf,
+    /// In saves, or in seconds.
+    pub every: Interval,
+    #[serde(default)]
+    pub scope: Sight,
+}
+
+/// The mean time between failures that `auto` supposes: a day, as large systems have it.
+const MTBF_DEFAULT_S: f64 = 86400.0;
+
+impl Protection {
+    /// The largest share of a rank's memory that can be left for the matrix: with groups no smaller than `smallest`, or, where
+    /// that is not known, of the size asked for, or of the default size where the nodes allow it.
+    pub fn available_at_best(&self, smallest: Option<usize>) -> f64 {
+        let Scheme { layout, losses, .. } = self.scheme;
+        if layout.spread() == Spread::Apart {
+            // Who has a part of the matrix has no checksums.
+            return Scheme { losses: 0, ..self.scheme }.available(1);
+        }
+        let size = smallest.or(self.group).unwrap_or(GROUP_DEFAULT);
+        let size = size.max(layout.spread().members_least(losses));
+        self.scheme.available(size)
+    }
+
+    /// How many times its part of the matrix a rank keeps in named memory, on average of the positions `here`, if these are the
+    /// `groups`. Where none of them is in a group it is as in the smallest; without groups, as it is at best.
+    pub fn copies(&self, groups: Option<&Groups>, here: &[usize]) -> f64 {
+        let in_group_of = |size: Option<usize>| 1.0 / self.available_at_best(size);
+        let groups = groups.map_or(&[][..], Vec::as_slice);
+        let each = |group: &Vec<usize>| {
+            let members = group.iter().filter(|member| here.contains(member)).count();
+            (members as f64, members as f64 * in_group_of(Some(group.len())))
+        };
+        let (members, copies) =
+            groups.iter().map(each).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        match members > 0.0 {
+            true => copies / members,
+            false => in_group_of(groups.iter().map(Vec::len).min()),
+        }
+    }
+
+    /// Whether what memory holds goes to storage as well; with method disk it is storage alone that holds it.
+    pub fn has_second_level(&self) -> bool {
+        self.level2.is_some() && self.scheme.method != Method::Disk
+    }
+
+    fn from(set: &Overrides) -> Option<Protection> {
+        let Saving::Every(mut interval) = set.checkpoint? else { return None };
+        if let Interval::Auto { mtbf_s } = &mut interval {
+            *mtbf_s = set.mtbf.unwrap_or(MTBF_DEFAULT_S);
+        }
+        // Without parity each position is a group by itself, which survives nothing and need not.
+        let (losses, group) = match set.has_parity() {
+            true => (set.losses.unwrap_or(1), set.group),
+            false => (0, Some(1)),
+        };
+        Some(Protection {
+            interval,
+            scheme: Scheme {
+                method: match set.method {
+                    Some(Guarding::Saves(method)) => method,
+                    Some(Guarding::Checksums) | None => Method::SelfCheckpoint,
+                },
+                scope: set.scope.unwrap_or(Scope::Corner),
+                code: set.code.unwrap_or(if losses <= 1 { Code::Xor } else { Code::ReedSolomon }),
+                losses,
+                layout: set.layout.unwrap_or_default(),
+            },
+            group,
+            encode: set.encode.unwrap_or(Encoding::Pipelined),
+            helpers: set.helpers.unwrap_or_default(),
+            helper_cores: set.helper_cores.clone(),
+            store: set.store.unwrap_or(Store::Posix),
+            job: set.job.clone().unwrap_or_else(|| job_name(|name| std::env::var(name).ok())),
+            restart: set.restart.unwrap_or_default(),
+            domains: set.domains.clone(),
+            level2: set.level2.clone().map(|dir| Level2 {
+                dir,
+                every: set.level2_every.unwrap_or(Interval::Seconds(EVERY_DEFAULT_S)),
+                scope: set.level2_scope.unwrap_or_default(),
+            }),
+        })
+    }
+}
+
+impl From<&Overrides> for Settings {
+    fn from(set: &Overrides) -> Settings {
+        Settings {
+            dat: set.dat.clone().unwrap_or_else(|| DAT_DEFAULT.into()),
+            json: set.json.clone(),
+            progress: set.progress.unwrap_or(false),
+            timing: set.timing.unwrap_or(false),
+            rng: set.rng.unwrap_or(Rng::Hpl),
+            seed: set.seed.unwrap_or(SEED_DEFAULT),
+            threads: set.threads,
+            pin: set.pin.unwrap_or_default(),
+            memory_check: set.memory_check.unwrap_or_default(),
+            engine: set.engine.unwrap_or_default(),
+            halves: set.halves.unwrap_or_default(),
+            blas: set.blas.clone(),
+            preflight: set.preflight.unwrap_or(true),
+            power_command: set.power_command.clone(),
+            glance: set.progress.is_none(),
+            protection: Protection::from(set),
+            nonstop: set.nonstop.unwrap_or(false),
+            spare_ranks: set.spare_ranks.unwrap_or(0),
+            checksums: set.method == Some(Guarding::Checksums),
+            checksum_columns: set.checksum_columns,
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::from(&Overrides::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dat() -> HplDat {
+        HplDat { ns: vec![1], nbs: vec![1], grids: vec![(1, 4), (2, 2)], ..HplDat::default() }
+    }
+
+    /// With 14 positions and groups of 4 some have 3 members: who is in none of those has no more than groups of 4 take.
+    #[test]
+    fn what_ranks_keep_follows_the_groups_of_their_own_positions() {
+        let saving = Some(Saving::Every(Interval::Iterations(5)));
+        let set = Overrides { checkpoint: saving, group: Some(4), ..Overrides::default() };
+        let protection = Settings::from(&set).protection.unwrap();
+        let groups: Groups =
+            vec![(0..4).collect(), (4..8).collect(), vec![8, 9, 10], vec![11, 12, 13]];
+        let (of_four, of_three) = (2.0 + 2.0 / 3.0, 3.0);
+        for (here, copies) in [
+            (&[0, 1][..], of_four),
+            (&[8, 13], of_three),
+            (&[7, 8], (of_four + of_three) / 2.0),
+            // Who stands by may come to any of them.
+            (&[14], of_three),
+        ] {
+            let found = protection.copies(Some(&groups), here);
+            assert!((found - copies).abs() < 1e-9, "{here:?}: {found}");
+        }
+        assert!((protection.copies(None, &[8, 13]) - of_four).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_not_set_stays() {
+        let mut changed = dat();
+        Overrides::default().apply(&mut changed).unwrap();
+        assert_eq!(changed, dat());
+    }
+
+    /// The list of those that are told of as replacing lines, and what `--help` says of each.
+    #[test]
+    fn what_replaces_a_line_says_so() {
+        let command = Overrides::augment_args(clap::Command::new("settings"));
+        for arg in command.get_arguments() {
+            let (key, help) = (arg.get_long().unwrap(), arg.get_help().unwrap().to_string());
+            assert_eq!(replaces_a_line(key), help.contains("(line"), "{key}: {help}");
+        }
+    }
+
+    /// Every line of the file can be replaced, and each by its own setting.
+    #[test]
+    fn every_line_can_be_replaced() {
+        let all = Overrides {
+            output: Some(Output::Stderr),
+            n: Some(vec![10, 20]),
+            nb: Some(vec![3]),
+            p: Some(vec![5]),
+            q: Some(vec![7]),
+            pmap: Some(Mapping::Column),
+            threshold: Some(-1.0),
+            pfact: Some(vec![Fact::Left]),
+            nbmin: Some(vec![9]),
+            ndiv: Some(vec![8]),
+            rfact: Some(vec![Fact::Right, Fact::Left]),
+            bcast: Some(vec![Bcast::Long]),
+            depth: Some(vec![0]),
+            swap: Some(Swap::Long),
+            swap_threshold: Some(12),
+            l1: Some(Form::NotTransposed),
+            u: Some(Form::NotTransposed),
+            equil: Some(false),
+            align: Some(16),
+            ..Overrides::default()
+        };
+        let mut changed = dat();
+        all.apply(&mut changed).unwrap();
+        let expected = HplDat {
+            output: Output::Stderr,
+            ns: vec![10, 20],
+            nbs: vec![3],
+            mapping: Mapping::Column,
+            grids: vec![(5, 7)],
+            threshold: -1.0,
+            pfacts: vec![Fact::Left],
+            nbmins: vec![9],
+            ndivs: vec![8],
+            rfacts: vec![Fact::Right, Fact::Left],
+            bcasts: vec![Bcast::Long],
+            depths: vec![0],
+            swap: Swap::Long,
+            swap_threshold: 12,
+            l1: Form::NotTransposed,
+            u: Form::NotTransposed,
+            equilibrate: false,
+            align: 16,
+        };
+        assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn grids_are_pairs() {
+        let with = |p: Option<Vec<usize>>, q: Option<Vec<usize>>| {
+            let mut changed = dat();
+            let set = Overrides { p, q, ..Overrides::default() };
+            set.apply(&mut changed).map(|()| changed.grids)
+        };
+        assert_eq!(with(Some(vec![3, 5]), None).unwrap(), [(3, 4), (5, 2)]);
+        assert_eq!(with(None, Some(vec![3, 5])).unwrap(), [(1, 3), (2, 5)]);
+        assert_eq!(with(Some(vec![3]), Some(vec![5])).unwrap(), [(3, 5)]);
+        let faults = with(Some(vec![3]), None).unwrap_err();
+        assert_eq!(faults.0[0].read.as_deref().unwrap(), "P = 3 (settings), Q = 4,2 (HPL.dat)");
+        assert!(with(Some(vec![1, 2, 3]), Some(vec![1, 2])).is_err());
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let settings = Settings::default();
+        assert_eq!(settings.dat, PathBuf::from("HPL.dat"));
+        assert_eq!((settings.rng, settings.seed), (Rng::Hpl, 100));
+        assert_eq!((settings.progress, settings.timing), (false, false));
+        assert!(settings.preflight);
+        assert_eq!(settings.engine, Engine::Auto);
+        assert_eq!(settings.threads, None);
+    }
+}

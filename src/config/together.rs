@@ -1,0 +1,771 @@
+//! Which settings go together: what asks for something that another setting takes away is refused, and the refusal says what to
+//! leave out or to give as well. Pure; called where settings are laid over HPL.dat, so before anything costly begins.
+
+use super::diagnostic::{Diagnostic, Diagnostics, Severity, and_list};
+use super::settings::{Guarding, Overrides, Restart, Saving};
+use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::plan::{Encoding, Helpers};
+use crate::checkpoint::protocol::Method;
+use crate::checkpoint::storage::Sight;
+use crate::checkpoint::when::Interval;
+use crate::lu::DEPTH_IN_STEPS;
+
+impl Overrides {
+    /// The first thing that does not go with another one, or with a lookahead of `depths`, if there is any.
+    pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostics> {
+        self.checksums_have_what_they_need(depths)?;
+        self.nonstop_has_what_it_needs()?;
+        self.helpers_have_a_copy()?;
+        self.helpers_have_work()?;
+        self.dedicated_ranks_have_a_part()?;
+        self.disk_has_what_it_needs()?;
+        self.restart_has_memory()?;
+        self.level2_has_a_first()
+    }
+
+    /// What a run would refuse or pass over that is given these settings and no others. Further ones may still change that.
+    pub fn alone(&self) -> Vec<Diagnostic> {
+        let refused = self.go_together(&[]).err().map_or_else(Vec::new, |faults| faults.0);
+        let refused = refused.into_iter().map(|fault| {
+            let message = format!("a run with these settings alone is refused: {}", fault.message);
+            Diagnostic { severity: Severity::Warning, message, ..fault }
+        });
+        refused.chain(self.idle(false)).collect()
+    }
+
+    /// What is set and does nothing, unless --checkpoint off says that it is meant so. It computes the same. `checkpoint_since`:
+    /// checkpoint is set over the source that mtbf was set for.
+    pub(super) fn idle(&self, checkpoint_since: bool) -> Vec<Diagnostic> {
+        match self.checkpoint {
+            Some(Saving::Off) => Vec::new(),
+            Some(Saving::Every(interval)) => self.idle_beside_saves(interval, checkpoint_since),
+            None => self.idle_without_saves().into_iter().collect(),
+        }
+    }
+
+    /// What speaks of saves in a run that makes none.
+    fn idle_without_saves(&self) -> Option<Diagnostic> {
+        let abft = self.method == Some(Guarding::Checksums);
+        let of_saves = [
+            ("mtbf", self.mtbf.is_some()),
+            ("method", self.method.is_some() && !abft),
+            ("scope", self.scope.is_some()),
+            ("code", self.code.is_some()),
+            ("losses", self.losses.is_some()),
+            ("group", self.group.is_some()),
+            ("layout", self.layout.is_some()),
+            ("encode", self.encode.is_some()),
+            ("helpers", self.helpers.is_some()),
+            ("store", self.store.is_some()),
+            ("domains", self.domains.is_some()),
+            // Without abft it is refused.
+            ("nonstop", self.nonstop == Some(true) && abft),
+        ];
+        let set: Vec<&str> =
+            of_saves.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
+        let all = |before: &str| {
+            and_list(&set.iter().map(|name| format!("{before}{name}")).collect::<Vec<_>>())
+        };
+        let (is, does) = if set.len() > 1 { ("are", "do") } else { ("is", "does") };
+        let (why, help) = if abft {
+            let instead = match self.losses {
+                Some(_) => "say with --checksum-columns how many process columns may be lost, and ",
+                None => "",
+            };
+            let help = format!("{instead}leave {} out, or give --checkpoint off", all("--"));
+            ("method abft makes no saves", format!("{help} if it is meant so"))
+        } else {
+            let help =
+                "give --checkpoint auto to protect it, or --checkpoint off if it is meant so";
+            ("the run is not protected, since checkpoint is not set", help.to_owned())
+        };
+        let what = format!("{} {is} set and {does} nothing: {why}", all(""));
+        (!set.is_empty()).then(|| Diagnostic::warning("settings", what).help(help))
+    }
+
+    /// What has no part in the saves that are made.
+    fn idle_beside_saves(&self, interval: Interval, checkpoint_since: bool) -> Vec<Diagnostic> {
+        let mut idle = Vec::new();
+        let mut warn = |what: &str, help: &str| {
+            idle.push(Diagnostic::warning("settings", what).help(help));
+        };
+        // Who says for once how often to save need not take the mtbf out of a file.
+        let asked = !matches!(interval, Interval::Auto { .. }) && !checkpoint_since;
+        if self.mtbf.is_some() && asked {
+            warn(
+                &format!(
+                    "mtbf is set and does nothing: checkpoint is {interval}, and auto alone asks for it"
+                ),
+                "give --checkpoint auto, or leave --mtbf out",
+            );
+        }
+        if self.helpers == Some(Helpers::Process) && self.level2.is_none() {
+            warn(
+                "helpers is process and does nothing: nothing goes to storage, which a process would bring there",
+                "give --level2 DIR as well, or leave --helpers out",
+            );
+        }
+        idle
+    }
+
+    /// Checksums take the place of saves.
+    fn checksums_have_what_they_need(&self, depths: &[usize]) -> Result<(), Diagnostics> {
+        let abft = self.method == Some(Guarding::Checksums);
+        let (what, help) = if self.checksum_columns.is_some() && !abft {
+            (
+                "checksum-columns is set, and method is not abft, whose columns these are",
+                "give --method abft, or leave --checksum-columns out",
+            )
+        } else if abft && self.saves() {
+            (
+                "method abft saves nothing, so it does not go together with checkpoint",
+                "leave --checkpoint out, or give another method",
+            )
+        } else if abft && depths.iter().any(|&depth| depth > DEPTH_IN_STEPS) {
+            ("method abft goes with a lookahead of 0 or 1", "set --depth 1 (line 25 of HPL.dat)")
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Who goes on without a start takes what was saved from memory, and from ranks' own.
+    fn nonstop_has_what_it_needs(&self) -> Result<(), Diagnostics> {
+        let abft = self.method == Some(Guarding::Checksums);
+        if self.nonstop != Some(true) {
+            if abft || self.spare_ranks.unwrap_or(0) == 0 {
+                return Ok(());
+            }
+            let what =
+                "spare-ranks is set, and they stand by for nothing without nonstop or method abft";
+            let help = "give --nonstop or --method abft, or leave --spare-ranks out";
+            return Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)));
+        }
+        let (what, help) = match self.method {
+            // That nonstop does nothing there is told.
+            Some(Guarding::Checksums) => return Ok(()),
+            _ if !self.saves() => (
+                "nonstop is set, which goes on from what is saved: it needs --checkpoint",
+                "give --checkpoint auto, or leave --nonstop out",
+            ),
+            Some(Guarding::Saves(Method::Single)) => (
+                "nonstop is set, and method single survives no loss during a save",
+                "give --method self or double, or leave --nonstop out",
+            ),
+            Some(Guarding::Saves(Method::Disk)) => (
+                "nonstop is set, which goes on from what ranks have in memory, and method disk keeps no checkpoint there",
+                "give --method self or double, or leave --nonstop out",
+            ),
+            Some(Guarding::Saves(Method::SelfCheckpoint | Method::Double)) | None => return Ok(()),
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Only a run that saves leaves something to go on from, or to remove.
+    fn restart_has_memory(&self) -> Result<(), Diagnostics> {
+        let off = matches!(self.checkpoint, Some(Saving::Off));
+        let (word, help) = match self.restart {
+            Some(Restart::Require) => (
+                "require",
+                "give --checkpoint as the run was given that is to go on, or leave --restart out",
+            ),
+            // Off for once, nothing is removed, and nothing is gone on from.
+            Some(Restart::Never) if !off => (
+                "never",
+                "leave --restart out: without --checkpoint no run goes on from another one's memory",
+            ),
+            _ => return Ok(()),
+        };
+        let what = match (&self.checkpoint, self.method) {
+            (Some(Saving::Every(_)), _) => return Ok(()),
+            (_, Some(Guarding::Checksums)) => "method abft leaves nothing to go on from",
+            (Some(Saving::Off), _) => "checkpoint is off",
+            (None, _) => "checkpoint is not set",
+        };
+        let what = format!("restart is {word}, and {what}");
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Helpers encode what ranks go on from, so there must be a copy of it beside the last checkpoint; and of a save.
+    fn helpers_have_a_copy(&self) -> Result<(), Diagnostics> {
+        if self.encode != Some(Encoding::Helper) || matches!(self.checkpoint, Some(Saving::Off)) {
+            return Ok(());
+        }
+        let saves = "encode is helper, which leaves a part of each save to helpers";
+        let (what, help) = if self.method == Some(Guarding::Checksums) {
+            (format!("{saves}, and method abft makes none"), "leave --encode out")
+        } else if self.checkpoint.is_none() {
+            (format!("{saves}, and checkpoint is not set"), "give --checkpoint auto as well")
+        } else if self.nonstop == Some(true) {
+            (
+                "encode is helper, and nonstop is set: a helper that waits for a lost rank's cannot be brought back".into(),
+                "give --encode pipelined, or leave --nonstop out and let `skt-hpl run` start again",
+            )
+        } else if self.method != Some(Guarding::Saves(Method::Double)) {
+            let why = match self.method {
+                Some(Guarding::Saves(Method::Disk)) => "disk saves from the matrix itself",
+                Some(Guarding::Saves(Method::Single)) => "single writes over its only copy",
+                _ => "self encodes from the matrix itself",
+            };
+            (
+                format!(
+                    "encode is helper, which needs a copy of the matrix beside the last checkpoint, and method {why}"
+                ),
+                "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Nobody helps where there are no helpers, and nobody's cores are kept free.
+    fn helpers_have_work(&self) -> Result<(), Diagnostics> {
+        if matches!(self.checkpoint, Some(Saving::Off)) {
+            return Ok(());
+        }
+        let (off, encode) =
+            (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
+        let on_disk = self.method == Some(Guarding::Saves(Method::Disk));
+        let process = self.helpers == Some(Helpers::Process);
+        let abft = self.method == Some(Guarding::Checksums);
+        let (what, help) = if process && encode && self.level2.is_none() {
+            (
+                "encode is helper, and helpers is process: checksums are made by MPI, which a process beside a rank has not, and \
+                 nothing goes to storage, which it could bring there",
+                "leave --helpers out, so that threads make them, or give --level2 DIR as well",
+            )
+        } else if off && encode {
+            (
+                "encode is helper, and helpers is off: nobody would make the checksums",
+                "give --encode pipelined, with which the ranks make them, or leave --helpers out",
+            )
+        } else if self.helper_cores.is_none() {
+            return Ok(());
+        } else if off {
+            (
+                "helper-cores is set, and helpers is off: nobody would run there",
+                "leave one of the two out",
+            )
+        } else if on_disk {
+            (
+                "helper-cores is set, and method is disk, where all ranks wait for what goes to storage: their cores are free then",
+                "leave --helper-cores out",
+            )
+        } else if abft {
+            (
+                "helper-cores is set, and method abft makes no saves that helpers would have a part in",
+                "leave --helper-cores out",
+            )
+        } else if self.level2.is_none() && !encode {
+            (
+                "helper-cores is set, and this run has no helpers",
+                "they come with --level2 DIR, or with --encode helper: give one of these, or leave --helper-cores out",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Ranks that keep checksums alone are part of saves in memory, and of nothing that has none or goes on without a start.
+    fn dedicated_ranks_have_a_part(&self) -> Result<(), Diagnostics> {
+        let saves = self.saves();
+        if self.layout != Some(ChecksumLayout::Dedicated) {
+            return Ok(());
+        }
+        let off = matches!(self.checkpoint, Some(Saving::Off));
+        let (what, help) = if self.method == Some(Guarding::Checksums) && !off {
+            (
+                "method abft has ranks of its own for its checksums",
+                "say with --checksum-columns how many, and leave --layout out",
+            )
+        } else if !saves {
+            return Ok(());
+        } else if self.method == Some(Guarding::Saves(Method::Disk)) {
+            (
+                "method disk keeps nothing in memory that they could keep the checksums of",
+                "give --layout striped, or --method self, whose checkpoints in memory go to DIR as well",
+            )
+        } else if self.nonstop == Some(true) {
+            (
+                "under nonstop who stands by takes a place in the grid, and nobody theirs",
+                "give --layout striped, or leave --nonstop out and let `skt-hpl run` start again",
+            )
+        } else if self.encode == Some(Encoding::Helper) {
+            (
+                "a helper encodes beside a rank that computes, and these do nothing else than encode",
+                "give --encode pipelined or reduce, or --layout striped",
+            )
+        } else {
+            return Ok(());
+        };
+        let what =
+            format!("layout is dedicated, which keeps checksums on ranks of their own: {what}");
+        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+    }
+
+    /// Method disk has nowhere but DIR to save to, and each save goes there.
+    fn disk_has_what_it_needs(&self) -> Result<(), Diagnostics> {
+        let saves = !matches!(self.checkpoint, Some(Saving::Off));
+        if self.method != Some(Guarding::Saves(Method::Disk)) || !saves {
+            return Ok(());
+        }
+        let refuse = |what: &str, help: &str| {
+            Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        };
+        if self.level2.is_none() {
+            return refuse(
+                "method is disk, and nothing says where its checkpoints are to go",
+                "give --level2 DIR, a folder that all nodes share, or with --level2-scope node one on a disk of each node",
+            );
+        }
+        if self.level2_every.is_some() {
+            return refuse(
+                "method is disk, of which every save goes to DIR, and level2-every is set",
+                "say with --checkpoint how often to save, and leave --level2-every out",
+            );
+        }
+        let of_parity = [
+            ("losses", self.losses.is_some()),
+            ("group", self.group.is_some()),
+            ("code", self.code.is_some()),
+            ("layout", self.layout.is_some()),
+            ("encode", self.encode.is_some()),
+        ];
+        match of_parity.iter().find(|(_, set)| *set && !self.has_parity()) {
+            Some((name, _)) => refuse(
+                &format!(
+                    "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
+                ),
+                &format!(
+                    "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
+                ),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
+    fn level2_has_a_first(&self) -> Result<(), Diagnostics> {
+        let (every, scope) = (self.level2_every.is_some(), self.level2_scope.is_some());
+        if self.method == Some(Guarding::Checksums)
+            && self.checkpoint.is_none()
+            && self.level2.is_some()
+        {
+            let what = "level2 is set, and method abft makes no saves that could go there";
+            let fault = Diagnostic::error("settings", what).help("leave --level2 out");
+            return Err(Diagnostics::from(fault));
+        }
+        let lacking = match (&self.level2, &self.checkpoint) {
+            (Some(_), None) => ("level2", "checkpoint", "--checkpoint auto"),
+            (None, _) if every => ("level2-every", "level2", "--level2 DIR"),
+            (None, _) if scope => ("level2-scope", "level2", "--level2 DIR"),
+            _ => return self.level2_gives_every_bit(),
+        };
+        let (given, wanted, help) = lacking;
+        Err(Diagnostics::from(
+            Diagnostic::error("settings", format!("{given} is set, but {wanted} is not"))
+                .help(format!("what goes to storage is a save in memory: give {help} as well")),
+        ))
+    }
+
+    /// What a node of its own has taken along comes back from the code, and must be what it was.
+    fn level2_gives_every_bit(&self) -> Result<(), Diagnostics> {
+        match (self.level2_scope, self.code) {
+            (Some(Sight::Node), Some(code)) if !code.exact() => Err(Diagnostics::from(
+                Diagnostic::error(
+                    "settings",
+                    "level2-scope is node, and the code gives lost rows back only up to rounding",
+                )
+                .help("give --code xor or --code reed-solomon, or leave --code out"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::checkpoint::plan::Scope;
+    use crate::config::hpl_dat::HplDat;
+    use crate::config::settings::{Settings, level2_every};
+    use crate::parity::Code;
+    use crate::shm::Store;
+
+    fn dat() -> HplDat {
+        HplDat::default()
+    }
+
+    #[test]
+    fn a_second_level_needs_a_first() {
+        let apply = |set: Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let dir = Some(PathBuf::from("/scratch"));
+        let why = apply(Overrides { level2: dir.clone(), ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--checkpoint auto"), "{why}");
+        let third = Interval::Iterations(3);
+        let every = Some(third);
+        let why = apply(Overrides { level2_every: every, ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        let node = Some(Sight::Node);
+        let why = apply(Overrides { level2_scope: node, ..Overrides::default() }).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        let both = Overrides {
+            level2: dir,
+            level2_every: every,
+            checkpoint: Some(Saving::Every(Interval::Iterations(1))),
+            ..Overrides::default()
+        };
+        apply(both.clone()).unwrap();
+        assert_eq!(Settings::from(&both).protection.unwrap().level2.unwrap().every, third);
+        let own = Overrides { level2_scope: node, ..both.clone() };
+        apply(own.clone()).unwrap();
+        assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, Sight::Node);
+        let why = apply(Overrides { code: Some(Code::Sum), ..own }).unwrap_err();
+        assert!(why.contains("up to rounding"), "{why}");
+        // Off for once, with a file of settings that speaks of both.
+        apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
+        for bad in ["auto", "0", "", "soon"] {
+            assert!(level2_every(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// The one warning of what does nothing.
+    fn idle(set: &Overrides) -> String {
+        match &set.idle(false)[..] {
+            [one] => one.to_string(),
+            all => panic!("{all:?}"),
+        }
+    }
+
+    #[test]
+    fn what_speaks_of_saves_is_told_where_there_are_none() {
+        let two = Overrides {
+            losses: Some(2),
+            layout: Some(ChecksumLayout::Striped),
+            ..Overrides::default()
+        };
+        let why = idle(&two);
+        assert!(why.contains("losses and layout are set and do nothing"), "{why}");
+        let one = Overrides { losses: Some(2), ..Overrides::default() };
+        let why = idle(&one);
+        assert!(why.contains("losses is set and does nothing"), "{why}");
+        let why = idle(&Overrides { mtbf: Some(60.0), ..Overrides::default() });
+        assert!(why.contains("mtbf is set and does nothing"), "{why}");
+        for checkpoint in [Saving::Off, Saving::Every(Interval::Iterations(1))] {
+            let set = Overrides { checkpoint: Some(checkpoint), ..two.clone() };
+            assert_eq!(set.idle(false), []);
+        }
+        let job = Overrides { job: Some("j".to_owned()), ..Overrides::default() };
+        assert_eq!(job.idle(false), []);
+    }
+
+    /// All of saves, none of which method abft makes.
+    #[test]
+    fn what_speaks_of_saves_is_told_under_abft() {
+        let abft = Some(Guarding::Checksums);
+        let bare = Overrides { method: abft, checksum_columns: Some(2), ..Overrides::default() };
+        let bare = Overrides { spare_ranks: Some(1), ..bare };
+        assert_eq!(bare.idle(false), []);
+        let all = Overrides {
+            mtbf: Some(60.0),
+            scope: Some(Scope::Whole),
+            code: Some(Code::Xor),
+            losses: Some(2),
+            group: Some(4),
+            layout: Some(ChecksumLayout::Striped),
+            encode: Some(Encoding::Reduce),
+            helpers: Some(Helpers::Process),
+            store: Some(Store::SysV),
+            domains: Some("racks".into()),
+            nonstop: Some(true),
+            ..bare.clone()
+        };
+        all.apply(&mut dat()).unwrap();
+        let why = idle(&all);
+        for words in [
+            "mtbf, scope, code, losses, group, layout, encode, helpers, store, domains and nonstop are set and do nothing",
+            "method abft makes no saves",
+            "--checksum-columns",
+            "leave --mtbf, --scope,",
+        ] {
+            assert!(why.contains(words), "{words}: {why}");
+        }
+        let why = idle(&Overrides { store: Some(Store::SysV), ..bare.clone() });
+        assert!(why.contains("store is set and does nothing"), "{why}");
+        assert!(!why.contains("--checksum-columns"), "{why}");
+        assert_eq!(Overrides { checkpoint: Some(Saving::Off), ..all }.idle(false), []);
+
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let why = apply(&Overrides { level2: Some("/x".into()), ..bare.clone() }).unwrap_err();
+        assert!(why.contains("abft makes no saves") && why.contains("leave --level2 out"), "{why}");
+        let helper_cores = Some("3".parse().unwrap());
+        let why = apply(&Overrides { helper_cores, ..bare }).unwrap_err();
+        assert!(why.contains("abft") && why.contains("leave --helper-cores out"), "{why}");
+    }
+
+    #[test]
+    fn checksums_go_with_no_saves_and_a_short_lookahead() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let abft = Overrides { method: Some(Guarding::Checksums), ..Overrides::default() };
+        let every = Some(Saving::Every(Interval::Iterations(5)));
+        let why = apply(&Overrides { checkpoint: every, ..abft.clone() }).unwrap_err();
+        assert!(why.contains("abft saves nothing") && why.contains("--checkpoint out"), "{why}");
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..abft.clone() }).unwrap();
+        for depths in [vec![0, 2], vec![3]] {
+            let why = apply(&Overrides { depth: Some(depths), ..abft.clone() }).unwrap_err();
+            assert!(why.contains("lookahead of 0 or 1") && why.contains("--depth 1"), "{why}");
+        }
+        // What HPL.dat says counts as well.
+        let mut deep = HplDat { depths: vec![2], ..dat() };
+        assert!(abft.apply(&mut deep).is_err());
+        apply(&Overrides { depth: Some(vec![0, 1]), ..abft.clone() }).unwrap();
+        let columns = Overrides { checksum_columns: Some(2), ..abft };
+        apply(&columns).unwrap();
+        let why = apply(&Overrides { method: None, ..columns }).unwrap_err();
+        assert!(why.contains("method is not abft"), "{why}");
+    }
+
+    #[test]
+    fn going_on_without_a_start_needs_saves_in_memory() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let every = Some(Saving::Every(Interval::Iterations(5)));
+        let nonstop = Overrides {
+            nonstop: Some(true),
+            spare_ranks: Some(1),
+            checkpoint: every,
+            ..Overrides::default()
+        };
+        apply(&nonstop).unwrap();
+        let method = |m| Overrides { method: Some(Guarding::Saves(m)), ..nonstop.clone() };
+        apply(&method(Method::Double)).unwrap();
+        let why = apply(&method(Method::Single)).unwrap_err();
+        assert!(why.contains("no loss during a save") && why.contains("self or double"), "{why}");
+        let disk = Overrides { level2: Some("/scratch".into()), ..method(Method::Disk) };
+        assert!(apply(&disk).unwrap_err().contains("keeps no checkpoint there"));
+        for checkpoint in [None, Some(Saving::Off)] {
+            let why = apply(&Overrides { checkpoint, ..nonstop.clone() }).unwrap_err();
+            assert!(why.contains("it needs --checkpoint"), "{why}");
+        }
+        for nonstop_is in [None, Some(false)] {
+            let set = Overrides { nonstop: nonstop_is, ..nonstop.clone() };
+            let why = apply(&set).unwrap_err();
+            assert!(why.contains("stand by for nothing"), "{why}");
+            apply(&Overrides { spare_ranks: Some(0), ..set.clone() }).unwrap();
+            let abft = Some(Guarding::Checksums);
+            apply(&Overrides { method: abft, checkpoint: None, ..set }).unwrap();
+        }
+    }
+
+    #[test]
+    fn settings_by_themselves_are_looked_at_together() {
+        let abft = Overrides { method: Some(Guarding::Checksums), ..Overrides::default() };
+        assert_eq!(abft.alone(), []);
+        let both = Overrides { checkpoint: Some(Saving::Every(Interval::Iterations(5))), ..abft };
+        let told = both.alone();
+        assert!(!told.iter().any(Diagnostic::is_error), "{told:?}");
+        assert!(told[0].message.contains("alone is refused: method abft"), "{told:?}");
+        let idle = Overrides { losses: Some(2), ..Overrides::default() };
+        assert!(idle.alone()[0].message.contains("losses is set and does nothing"));
+    }
+
+    #[test]
+    fn what_has_no_part_in_saves_is_told_beside_them() {
+        let auto = Overrides {
+            checkpoint: Some(Saving::Every(Interval::Auto { mtbf_s: 0.0 })),
+            mtbf: Some(60.0),
+            ..Overrides::default()
+        };
+        assert_eq!(auto.idle(false), []);
+        for (interval, told) in
+            [(Interval::Iterations(3), "checkpoint is 3"), (Interval::Seconds(9.0), "is 9s")]
+        {
+            let set = Overrides { checkpoint: Some(Saving::Every(interval)), ..auto.clone() };
+            let why = idle(&set);
+            assert!(why.contains("mtbf is set and does nothing") && why.contains(told), "{why}");
+            assert_eq!(set.idle(true), [], "that is for once");
+        }
+        let process = Overrides { helpers: Some(Helpers::Process), ..auto.clone() };
+        let why = idle(&process);
+        assert!(why.contains("helpers is process") && why.contains("--level2 DIR"), "{why}");
+        assert_eq!(Overrides { level2: Some("/x".into()), ..process.clone() }.idle(false), []);
+        for helpers in [Helpers::Off, Helpers::Threads] {
+            let set = Overrides { helpers: Some(helpers), ..auto.clone() };
+            assert_eq!(set.idle(false), [], "what a run without storage has anyway");
+        }
+    }
+
+    #[test]
+    fn who_insists_on_memory_is_not_to_begin_anew() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let require = Overrides { restart: Some(Restart::Require), ..Overrides::default() };
+        let off = Overrides { checkpoint: Some(Saving::Off), ..require.clone() };
+        let why = apply(&off).unwrap_err();
+        assert!(why.contains("restart is require, and checkpoint is off"), "{why}");
+        assert!(apply(&Overrides { method: Some(Guarding::Checksums), ..off.clone() }).is_err());
+        assert!(apply(&require).unwrap_err().contains("checkpoint is not set"));
+        // Off for once, with a file of settings that speaks of it.
+        for restart in [Restart::Never, Restart::Auto] {
+            apply(&Overrides { restart: Some(restart), ..off.clone() }).unwrap();
+        }
+        let every = Some(Saving::Every(Interval::Iterations(1)));
+        apply(&Overrides { checkpoint: every, ..require }).unwrap();
+    }
+
+    #[test]
+    fn ranks_for_checksums_alone_are_refused_where_they_would_have_no_part() {
+        let every = Some(Saving::Every(Interval::Iterations(1)));
+        let layout = Some(ChecksumLayout::Dedicated);
+        let plain = Overrides { checkpoint: every, layout, ..Overrides::default() };
+        plain.apply(&mut dat()).unwrap();
+        let refused = |set: Overrides, word: &str| {
+            let why = set.apply(&mut dat()).unwrap_err().0[0].to_string();
+            assert!(why.contains("layout is dedicated") && why.contains(word), "{word}: {why}");
+            Overrides { checkpoint: Some(Saving::Off), ..set }
+        };
+        let abft = Some(Guarding::Checksums);
+        let off = refused(
+            Overrides { method: abft, checkpoint: None, ..plain.clone() },
+            "--checksum-columns",
+        );
+        off.apply(&mut dat()).unwrap();
+        let level2 = Some(PathBuf::from("/scratch"));
+        let stored = Overrides { level2: level2.clone(), ..plain.clone() };
+        stored.apply(&mut dat()).unwrap();
+        Overrides { level2_scope: Some(Sight::Node), ..stored }.apply(&mut dat()).unwrap();
+        let disk = Some(Guarding::Saves(Method::Disk));
+        let off = refused(Overrides { level2, method: disk, ..plain.clone() }, "nothing in memory");
+        off.apply(&mut dat()).unwrap();
+        refused(Overrides { nonstop: Some(true), ..plain.clone() }, "nonstop");
+        let (encode, method) = (Some(Encoding::Helper), Some(Guarding::Saves(Method::Double)));
+        refused(Overrides { encode, method, ..plain.clone() }, "--encode pipelined");
+
+        // One for up to 16 positions and each loss; as many for each group of a wanted size.
+        let ranks = |set: &Overrides, p, q| Settings::from(set).ranks(p, q);
+        assert_eq!((ranks(&plain, 2, 2), ranks(&plain, 4, 5)), (5, 22));
+        let two = Overrides { losses: Some(2), group: Some(4), ..plain.clone() };
+        assert_eq!((ranks(&two, 2, 3), Settings::from(&two).dedicated(2, 3)), (10, 4));
+        assert_eq!(ranks(&Overrides { checkpoint: None, ..two }, 2, 3), 6);
+        assert_eq!(Settings::from(&plain).protection.unwrap().available_at_best(None), 0.5);
+    }
+
+    #[test]
+    fn method_disk_needs_a_dir_and_no_parity_where_all_see_it() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let disk = Overrides {
+            method: Some(Guarding::Saves(Method::Disk)),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        let why = apply(&disk).unwrap_err();
+        assert!(why.contains("--level2 DIR"), "{why}");
+        // Off for once, with a file of settings that speaks of it.
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..disk.clone() }).unwrap();
+        let disk = Overrides { level2: Some("/scratch".into()), ..disk };
+        apply(&disk).unwrap();
+        let why = apply(&Overrides { checkpoint: None, ..disk.clone() }).unwrap_err();
+        assert!(why.contains("--checkpoint auto"), "{why}");
+        let every = Some(Interval::Iterations(2));
+        let why = apply(&Overrides { level2_every: every, ..disk.clone() }).unwrap_err();
+        assert!(why.contains("level2-every"), "{why}");
+
+        let protection = |set: &Overrides| Settings::from(set).protection.unwrap();
+        let shared = protection(&disk);
+        assert_eq!((shared.scheme.losses, shared.group), (0, Some(1)));
+        assert!(shared.scheme.check().is_ok() && shared.available_at_best(None) == 1.0);
+        let node = Overrides { level2_scope: Some(Sight::Node), ..disk.clone() };
+        let apart = protection(&node);
+        assert_eq!((apart.scheme.losses, apart.group), (1, None));
+        assert_eq!(apart.available_at_best(None), 0.9375);
+        assert_eq!(apart.available_at_best(Some(4)), 0.75);
+        for set in [
+            Overrides { losses: Some(2), ..Overrides::default() },
+            Overrides { group: Some(4), ..Overrides::default() },
+            Overrides { code: Some(Code::Xor), ..Overrides::default() },
+            Overrides { layout: Some(ChecksumLayout::Grid), ..Overrides::default() },
+            Overrides { encode: Some(Encoding::Reduce), ..Overrides::default() },
+        ] {
+            let Overrides { losses, group, code, layout, encode, .. } = set;
+            let why = apply(&Overrides { losses, group, code, layout, encode, ..disk.clone() });
+            assert!(why.unwrap_err().contains("--level2-scope node"));
+            apply(&Overrides { losses, group, code, layout, encode, ..node.clone() }).unwrap();
+        }
+    }
+
+    #[test]
+    fn helpers_need_a_copy_of_their_own_and_a_save() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let double = Overrides {
+            encode: Some(Encoding::Helper),
+            method: Some(Guarding::Saves(Method::Double)),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        apply(&double).unwrap();
+        assert!(double.helpers_talk());
+        assert_eq!(Settings::from(&double).protection.unwrap().encode, Encoding::Helper);
+        // Off for once, with a file of settings that speaks of it.
+        let off = Overrides { checkpoint: Some(Saving::Off), ..double.clone() };
+        apply(&off).unwrap();
+        assert!(!off.helpers_talk());
+        let why = |set: Overrides| apply(&set).unwrap_err();
+        assert!(why(Overrides { checkpoint: None, ..double.clone() }).contains("--checkpoint"));
+        assert!(why(Overrides { nonstop: Some(true), ..double.clone() }).contains("nonstop"));
+        let abft = Overrides { method: Some(Guarding::Checksums), ..double.clone() };
+        assert!(why(Overrides { checkpoint: None, ..abft }).contains("abft makes none"));
+        for (method, says) in [
+            (None, "self encodes"),
+            (Some(Method::SelfCheckpoint), "self encodes"),
+            (Some(Method::Single), "its only copy"),
+            (Some(Method::Disk), "disk saves"),
+        ] {
+            let method = method.map(Guarding::Saves);
+            let level2 = Some("/scratch".into());
+            let why = why(Overrides { method, level2, ..double.clone() });
+            assert!(why.contains(says) && why.contains("--method double"), "{why}");
+        }
+    }
+
+    #[test]
+    fn helpers_are_off_or_have_work_where_they_run() {
+        let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
+        let off = Overrides {
+            helpers: Some(Helpers::Off),
+            level2: Some("/scratch".into()),
+            checkpoint: Some(Saving::Every(Interval::Iterations(5))),
+            ..Overrides::default()
+        };
+        apply(&off).unwrap();
+        let protection = Settings::from(&off).protection.unwrap();
+        assert_eq!((protection.helpers, protection.helper_cores), (Helpers::Off, None));
+        // A site's file may say so for all runs.
+        apply(&Overrides { level2: None, ..off.clone() }).unwrap();
+        apply(&Overrides { level2: None, checkpoint: None, ..off.clone() }).unwrap();
+        let method = Some(Guarding::Saves(Method::Double));
+        let encode = Some(Encoding::Helper);
+        let both = Overrides { method, encode, ..off.clone() };
+        let why = apply(&both).unwrap_err();
+        assert!(why.contains("nobody would make the checksums"), "{why}");
+        let process = Some(Helpers::Process);
+        let why = apply(&Overrides { helpers: process, level2: None, ..both.clone() }).unwrap_err();
+        assert!(why.contains("by MPI, which a process beside a rank has not"), "{why}");
+        apply(&Overrides { helpers: process, ..both.clone() }).unwrap();
+        apply(&Overrides { helpers: process, level2: None, ..off.clone() }).unwrap();
+        apply(&Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
+
+        let helper_cores = Some("3".parse().unwrap());
+        let cores = Overrides { helpers: None, helper_cores, ..off };
+        apply(&cores).unwrap();
+        let why = |set: Overrides| apply(&set).unwrap_err();
+        let cores = || cores.clone();
+        assert!(why(Overrides { helpers: Some(Helpers::Off), ..cores() }).contains("run there"));
+        assert!(why(Overrides { level2: None, ..cores() }).contains("no helpers"));
+        let disk = Some(Guarding::Saves(Method::Disk));
+        assert!(why(Overrides { method: disk, ..cores() }).contains("disk"));
+        apply(&Overrides { level2: None, method, encode, ..cores() }).unwrap();
+        apply(&Overrides { level2: None, checkpoint: Some(Saving::Off), ..cores() }).unwrap();
+    }
+}

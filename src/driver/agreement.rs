@@ -1,0 +1,559 @@
+//! What the ranks of a run agree on before anything depends on it.
+//!
+//! Nodes differ: in cores, in processors, in the kernels their BLAS picks, in what they lack. Whatever a rank finds out by itself
+//! and others rely on goes into its [`Proposal`]; one reduction of a few numbers makes one [`Agreed`] of all proposals, or one
+//! refusal, the same on every rank; of the engines that are left `contest` takes one, and [`settle`] makes it the run's. Called
+//! by `benchmark` once, before the first test, and by `protection` where a later step can fail on one rank alone ([`unanimous`]).
+//! Nothing else hands out an engine or says how messages are ordered, so a choice that is not agreed upon has nowhere to come
+//! from.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::pins::Extent;
+use crate::base::exit::Exit;
+use crate::base::faults;
+use crate::base::params::{self, TestParams};
+use crate::comm::{Comm, Reduce};
+use crate::kernels::Engine;
+use crate::kernels::arithmetic::entrants;
+use crate::lu::Order;
+
+/// Why a run ends before its tests do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub exit: Exit,
+    /// Said by rank 0; the same on every rank.
+    pub why: String,
+}
+
+impl Ended {
+    pub fn new(exit: Exit, why: impl Into<String>) -> Self {
+        Self { exit, why: why.into() }
+    }
+}
+
+/// Engines a run can choose from, at most.
+const CANDIDATES: usize = 12;
+
+/// MPI compares with a sign: every number stays below this.
+const TOP: u64 = (1 << 63) - 1;
+
+/// What one rank found by itself.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    rank: usize,
+    threads: usize,
+    /// Whether these keep to processors of their own.
+    pinned: bool,
+    /// For each engine that may be taken, in order of preference: a digest of what the last bits of its results
+    /// depend on; 0 where this rank cannot run it. None where it never computes: it takes whichever the others do.
+    rounding: Option<[u64; CANDIDATES]>,
+    /// A digest of what started this rank: version and supervised run.
+    launch: u64,
+    refusal: Option<Ended>,
+}
+
+/// A proposal as numbers, of which the smallest of all ranks is taken, one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Vote([u64; HEAD + 2 * CANDIDATES]);
+
+/// Numbers of a vote before those of the engines.
+const HEAD: usize = 7;
+
+/// What holds on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Verdict {
+    /// The first rank that refuses, if any does.
+    refuser: Option<usize>,
+    /// Whether all ranks were started by the same program in the same run.
+    one_launch: bool,
+    /// Which candidates all can run, one bit each, and with which of these all round alike.
+    engines: (u16, u16),
+    threads: (usize, usize),
+    pinned: Extent,
+}
+
+/// What the ranks have agreed on, but for which of the engines is the fastest.
+#[derive(Clone, Debug)]
+pub struct Agreed {
+    /// Engines that compete, the best guess first.
+    pub engines: Vec<Engine>,
+    alike: bool,
+    /// Whether this rank may come to compute.
+    computes: bool,
+    threads: (usize, usize),
+    pinned: Extent,
+}
+
+/// What multiplies in a test: how wide its panels are decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Engines {
+    first: Engine,
+    /// For some widths another one.
+    widths: Vec<(usize, Engine)>,
+}
+
+impl Engines {
+    /// Each for its width, and `first` for all others.
+    pub fn new(first: Engine, widths: Vec<(usize, Engine)>) -> Self {
+        Self { first, widths }
+    }
+
+    /// How wide the panels of a test are.
+    pub fn width(test: &TestParams) -> usize {
+        test.nb.min(test.n).max(1)
+    }
+
+    pub fn of(&self, test: &TestParams) -> Engine {
+        let width = Self::width(test);
+        self.widths.iter().find(|(own, _)| *own == width).map_or(self.first, |(_, engine)| *engine)
+    }
+
+    /// Those of all these tests, each once, what `name` says of them in one line.
+    pub fn told(
+        &self,
+        tests: impl Iterator<Item = TestParams>,
+        name: fn(Engine) -> String,
+    ) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for test in tests {
+            let name = name(self.of(&test));
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(", ")
+    }
+}
+
+/// What the ranks have agreed on.
+#[derive(Clone, Debug)]
+pub struct Common {
+    pub engines: Engines,
+    /// What the last bits of results depend on, in words. Where ranks do not round alike, rank 0's.
+    pub rounding: String,
+    /// Who differs from rank 0, where results depend on which rank computes them.
+    pub differs: Option<String>,
+    /// The fewest and the most threads of any rank.
+    pub threads: (usize, usize),
+    /// Of how many of them these keep to processors of their own.
+    pub pinned: Extent,
+}
+
+impl Common {
+    /// How all ranks order their messages: as suits the one with the most threads, which may multiply while its main thread
+    /// factors.
+    pub fn order(&self, halves: params::Halves) -> Order {
+        Order { threads: self.threads.1, halves }
+    }
+}
+
+/// A number below [`TOP`], and never 0.
+fn digest(text: &str) -> u64 {
+    xxh3_64(text.as_bytes()) >> 1 | 1
+}
+
+impl Vote {
+    fn verdict(&self) -> Verdict {
+        let [refuser, fewest, most, launch_low, launch_high, pinned, loose, rounding @ ..] = self.0;
+        let alike = |pair: &[u64]| pair[0] == TOP - pair[1];
+        let bits = |keep: &dyn Fn(&[u64]) -> bool| {
+            let bit = |(i, pair)| u16::from(keep(pair)) << i;
+            rounding.chunks_exact(2).enumerate().map(bit).sum()
+        };
+        Verdict {
+            refuser: (refuser < TOP).then_some(refuser as usize),
+            one_launch: alike(&[launch_low, launch_high]),
+            engines: (bits(&|pair| pair[0] > 0), bits(&|pair| pair[0] > 0 && alike(pair))),
+            threads: (fewest as usize, (TOP - most) as usize),
+            pinned: match (pinned, loose) {
+                (1, _) => Extent::All,
+                (_, 1) => Extent::None,
+                _ => Extent::Some,
+            },
+        }
+    }
+}
+
+impl Verdict {
+    /// The engines that compete, and whether all ranks round alike with these: of those that [`entrants`] lets in, where the
+    /// BLAS may not be and the portable kernel is no way out, the ones with which all do, if there are any.
+    fn competing(&self, choice: params::Engine, protected: bool) -> (Vec<&'static str>, bool) {
+        let (everywhere, alike) = self.engines;
+        let names = Engine::candidates(choice);
+        let of = |bits: u16, name: &str| {
+            names.iter().position(|n| *n == name).is_some_and(|i| bits >> i & 1 == 1)
+        };
+        let runnable = names.iter().copied().filter(|name| of(everywhere, name)).collect();
+        let mut competing = entrants(choice, protected, runnable);
+        let any_alike = competing.iter().any(|name| of(alike, name));
+        if any_alike {
+            competing.retain(|name| of(alike, name));
+        }
+        (competing, any_alike)
+    }
+}
+
+impl Proposal {
+    /// This rank's, for a run with such an engine, in which it may come to compute; `run_id` is the supervised run's, if any.
+    pub fn new(
+        rank: usize,
+        (choice, computes): (params::Engine, bool),
+        (threads, pinned): (usize, bool),
+        run_id: Option<&str>,
+    ) -> Self {
+        let digest_here = |name: &str| {
+            let engine = Engine::named(name).filter(|_| !faults::lacks(name));
+            engine.map_or(0, |engine| digest(&engine.identity()))
+        };
+        let rounding = computes.then(|| {
+            let mut rounding = [0; CANDIDATES];
+            let names = Engine::candidates(choice);
+            rounding.iter_mut().zip(names).for_each(|(place, name)| *place = digest_here(name));
+            rounding
+        });
+        let launch = format!("{} {}", env!("CARGO_PKG_VERSION"), run_id.unwrap_or_default());
+        let launch = digest(&launch);
+        let mut this = Self { rank, threads, pinned, rounding, launch, refusal: None };
+        if rounding.is_some_and(|rounding| rounding.iter().all(|&digest| digest == 0)) {
+            this.needs::<()>(Err(Ended::new(Exit::BadInput, Engine::refusal(choice))));
+        }
+        this
+    }
+
+    /// A rank's that only has something to refuse, or not.
+    fn bare(rank: usize) -> Self {
+        Self {
+            rank,
+            threads: 1,
+            pinned: false,
+            rounding: Some([1; CANDIDATES]),
+            launch: 1,
+            refusal: None,
+        }
+    }
+
+    /// Something without which this rank cannot take part. Of several that are missing the first is told.
+    pub fn needs<T>(&mut self, result: Result<T, Ended>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(ended) => {
+                self.refusal.get_or_insert(ended);
+                None
+            }
+        }
+    }
+
+    fn vote(&self) -> Vote {
+        let mut vote = [TOP; HEAD + 2 * CANDIDATES];
+        if self.refusal.is_some() {
+            vote[0] = self.rank as u64;
+        }
+        vote[1] = self.threads as u64;
+        vote[2] = TOP - self.threads as u64;
+        vote[3] = self.launch;
+        vote[4] = TOP - self.launch;
+        // What some have and some have not is neither all's nor nobody's.
+        vote[5] = u64::from(self.pinned);
+        vote[6] = u64::from(!self.pinned);
+        // Left as they are, they are no smaller than anybody's.
+        let votes = self.rounding.iter().flatten();
+        for (pair, digest) in vote[HEAD..].chunks_exact_mut(2).zip(votes) {
+            pair.copy_from_slice(&[*digest, TOP - digest]);
+        }
+        Vote(vote)
+    }
+}
+
+/// All ranks together: what they agree on, or the refusal of the first that refuses.
+///
+/// # Errors
+/// A rank refuses, or no engine of `choice` runs on all of them.
+pub fn agree(
+    comm: &Comm,
+    proposal: Proposal,
+    (choice, protected): (params::Engine, bool),
+) -> Result<Agreed, Ended> {
+    let verdict = cast(comm, &proposal);
+    if let Some(refuser) = verdict.refuser {
+        return Err(told_by(comm, refuser, proposal.refusal));
+    }
+    if !verdict.one_launch {
+        let odd = first_unlike_rank_0(comm, Some(proposal.launch));
+        let why = "this rank is of another version of skt-hpl, or of another supervised run \
+                   (SKT_RUN_ID), than rank 0; start all ranks from one program with one command";
+        return Err(told_by(comm, odd, Some(Ended::new(Exit::Environment, why))));
+    }
+    let (names, alike) = verdict.competing(choice, protected);
+    let made = Engine::made(choice);
+    let engine = |name: &&str| made.iter().copied().find(|engine| engine.name() == *name);
+    let engines: Vec<Engine> = names.iter().filter_map(engine).collect();
+    assert_eq!(engines.len(), names.len(), "all ranks are one program");
+    if engines.is_empty() {
+        // Each rank can run one, but not the same.
+        let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
+        return Err(told_by(comm, 0, Some(Ended::new(Exit::BadInput, why))));
+    }
+    let Verdict { threads, pinned, .. } = verdict;
+    Ok(Agreed { engines, alike, computes: proposal.rounding.is_some(), threads, pinned })
+}
+
+/// All ranks together: `engines`, of those agreed on and the same everywhere, are the run's. Where it is protected all tests
+/// round alike: `entrants` lets in the program's own or the BLAS, not both.
+pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams]) -> Common {
+    let identity = engines.told(tests.iter().cloned(), Engine::identity);
+    let mut rounding = identity.clone().into_bytes();
+    let differs = (!agreed.alike).then(|| {
+        let odd = first_unlike_rank_0(comm, agreed.computes.then(|| digest(&identity)));
+        told_by(comm, odd, Some(Ended::new(Exit::Environment, identity))).why
+    });
+    comm.broadcast_bytes(&mut rounding, 0);
+    let rounding = String::from_utf8_lossy(&rounding).into_owned();
+    let Agreed { threads, pinned, .. } = agreed;
+    Common { engines, rounding, differs, threads, pinned }
+}
+
+/// Everybody's success, or the first failure at everybody.
+pub fn unanimous<T>(comm: &Comm, result: Result<T, Ended>) -> Result<T, Ended> {
+    let mut proposal = Proposal::bare(comm.rank());
+    let value = proposal.needs(result);
+    match cast(comm, &proposal).refuser {
+        Some(refuser) => Err(told_by(comm, refuser, proposal.refusal)),
+        None => Ok(value.expect("this rank has not refused")),
+    }
+}
+
+fn cast(comm: &Comm, proposal: &Proposal) -> Verdict {
+    let Vote(mut all) = proposal.vote();
+    comm.all_reduce(&mut all, Reduce::Min);
+    Vote(all).verdict()
+}
+
+/// What rank `teller` has to say, at everybody, with its name and node.
+fn told_by(comm: &Comm, teller: usize, mine: Option<Ended>) -> Ended {
+    let mut bytes = Vec::new();
+    if comm.rank() == teller {
+        let Ended { exit, why } = mine.expect("the verdict says who has something to say");
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let why = format!("rank {teller} on {}: {why}", host.to_string_lossy());
+        bytes = serde_json::to_vec(&Ended { exit, why }).expect("plain values have a JSON form");
+    }
+    comm.broadcast_bytes(&mut bytes, teller);
+    serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
+}
+
+/// The first rank with a value that is not rank 0's, which has one; there is such a rank.
+fn first_unlike_rank_0(comm: &Comm, mine: Option<u64>) -> usize {
+    let mut first = [mine.unwrap_or_default()];
+    comm.broadcast(&mut first, 0);
+    let unlike = mine.is_some_and(|mine| mine != first[0]);
+    let mut odd = [if unlike { comm.rank() as u64 } else { TOP }];
+    comm.all_reduce(&mut odd, Reduce::Min);
+    odd[0] as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Vote {
+        /// As the reduction combines two.
+        fn with(mut self, other: Vote) -> Vote {
+            for (mine, other) in self.0.iter_mut().zip(other.0) {
+                *mine = (*mine).min(other);
+            }
+            self
+        }
+    }
+
+    fn proposal(rank: usize, threads: usize, first: [u64; 2], launch: u64) -> Proposal {
+        let mut rounding = [0; CANDIDATES];
+        rounding[..2].copy_from_slice(&first);
+        let rounding = Some(rounding);
+        Proposal { rank, threads, pinned: threads == 2, rounding, launch, refusal: None }
+    }
+
+    fn all(proposals: &[Proposal]) -> Verdict {
+        proposals.iter().map(Proposal::vote).reduce(Vote::with).unwrap().verdict()
+    }
+
+    /// Every choice of up to three ranks with few values each, against what is meant.
+    #[test]
+    fn the_verdict_is_what_is_meant_for_every_small_run() {
+        let kinds: Vec<Proposal> = (0..2 * 9 * 2 * 2)
+            .map(|i| {
+                let (threads, rest) = (1 + i % 2, i / 2);
+                let (a, b, rest) = (rest % 3, rest / 3 % 3, rest / 9);
+                let mut kind = proposal(0, threads, [a as u64, b as u64], 1 + rest as u64 % 2);
+                if rest / 2 == 1 {
+                    kind.refusal = Some(Ended::new(Exit::BadInput, "no"));
+                }
+                kind
+            })
+            .collect();
+        let mut ranks = Vec::new();
+        for size in 1..=3u32 {
+            for case in 0..kinds.len().pow(size) {
+                ranks.clear();
+                for rank in 0..size {
+                    let kind = case / kinds.len().pow(rank) % kinds.len();
+                    ranks.push(Proposal { rank: rank as usize, ..kinds[kind].clone() });
+                }
+                let verdict = all(&ranks);
+                let refuser = ranks.iter().position(|r| r.refusal.is_some());
+                assert_eq!(verdict.refuser, refuser, "{ranks:?}");
+                assert_eq!(verdict.one_launch, ranks.iter().all(|r| r.launch == ranks[0].launch));
+                let digests = |rank: &Proposal| rank.rounding.unwrap();
+                let runs = |i: usize| ranks.iter().all(|r| digests(r)[i] > 0);
+                let alike = |i: usize| {
+                    ranks.iter().all(|r| r.rounding.unwrap()[i] == digests(&ranks[0])[i])
+                };
+                let bits = |keep: &dyn Fn(usize) -> bool| {
+                    (0..CANDIDATES).map(|i| u16::from(keep(i)) << i).sum::<u16>()
+                };
+                let wanted = (bits(&runs), bits(&|i| runs(i) && alike(i)));
+                assert_eq!(verdict.engines, wanted, "{ranks:?}");
+                let threads = ranks.iter().map(|r| r.threads);
+                let wanted = (threads.clone().min().unwrap(), threads.max().unwrap());
+                assert_eq!(verdict.threads, wanted);
+                // Those with two threads are pinned.
+                let extent = match wanted {
+                    (2, _) => Extent::All,
+                    (_, 1) => Extent::None,
+                    _ => Extent::Some,
+                };
+                assert_eq!(verdict.pinned, extent);
+            }
+        }
+    }
+
+    proptest! {
+        /// A reduction may combine ranks in any order, and in a tree of any shape.
+        #[test]
+        fn no_order_of_the_ranks_changes_the_verdict(
+            kinds in proptest::collection::vec((1usize..200, 0u64..TOP, 0u64..TOP, 1u64..TOP, any::<bool>()), 1..40),
+            seed: u64,
+        ) {
+            let mut votes: Vec<Vote> = kinds.iter().enumerate().map(|(rank, k)| {
+                let mut one = proposal(rank, k.0, [k.1, k.2], k.3);
+                if k.4 {
+                    one.needs::<()>(Err(Ended::new(Exit::BadInput, "no")));
+                }
+                one.vote()
+            }).collect();
+            prop_assert!(votes.iter().all(|v| v.0.iter().all(|&n| n <= TOP)));
+            let one_by_one = votes.iter().copied().reduce(Vote::with).unwrap();
+            let mut state = seed | 1;
+            while votes.len() > 1 {
+                state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+                let a = votes.swap_remove(state as usize % votes.len());
+                let at = (state >> 32) as usize % votes.len();
+                votes[at] = votes[at].with(a);
+            }
+            prop_assert_eq!(votes[0], one_by_one);
+        }
+    }
+
+    /// One that the grid leaves over in every test.
+    #[test]
+    fn who_never_computes_has_no_say_in_the_engine() {
+        let idle = |rank| Proposal { rounding: None, ..proposal(rank, 1, [0, 0], 1) };
+        for digests in [[5, 7], [5, 0], [0, 7]] {
+            for other in [[5, 7], [6, 7], [0, 7]] {
+                let two = [proposal(0, 1, digests, 1), proposal(1, 1, other, 1)];
+                let with = [two[0].clone(), two[1].clone(), idle(2), idle(3)];
+                assert_eq!(all(&with), all(&two));
+            }
+        }
+        let new = |computes| Proposal::new(1, (params::Engine::Auto, computes), (1, false), None);
+        assert!(new(false).rounding.is_none() && new(true).rounding.is_some());
+    }
+
+    #[test]
+    fn of_several_wants_the_first_is_told() {
+        let mut one = proposal(3, 1, [1, 1], 1);
+        assert_eq!(one.needs(Ok(7)), Some(7));
+        assert_eq!(one.needs::<()>(Err(Ended::new(Exit::NoSharedMemory, "first"))), None);
+        assert_eq!(one.needs::<()>(Err(Ended::new(Exit::BadInput, "second"))), None);
+        assert_eq!(one.refusal, Some(Ended::new(Exit::NoSharedMemory, "first")));
+    }
+
+    /// Ranks and the supervisor, which asks nodes before there are any, come to the same: where it finds a node that does not
+    /// suit, the ranks do not round alike, and the other way round.
+    #[test]
+    fn the_ranks_decide_as_those_who_look_at_nodes_beforehand() {
+        use crate::kernels::arithmetic::{Arithmetic, OWN, Rules};
+        use params::Engine::{Auto, Blas, Packed, Portable};
+        let kinds = [
+            &["avx512-24x8", "avx2-12x4", "portable-4x4", "blas"][..],
+            &["avx2-12x4", "portable-4x4", "blas"],
+        ];
+        let kinds = kinds.into_iter().chain([&["portable-4x4", "blas"][..], &["blas"]]);
+        let kinds: Vec<Arithmetic> = kinds
+            .flat_map(|engines| ["zen", "skx"].map(|kernel| (engines, kernel)))
+            .map(|(engines, kernel)| Arithmetic {
+                engines: engines.iter().map(|name| name.to_string()).collect(),
+                library: "BLIS 1.0".into(),
+                picked: kernel.into(),
+                preflight: kernel.into(),
+                named: None,
+            })
+            .collect();
+        let proposal = |rank: usize, node: &Arithmetic, choice| {
+            let mut rounding = [0; CANDIDATES];
+            for (place, name) in rounding.iter_mut().zip(Engine::candidates(choice)) {
+                let fused = node.engines.len() > 1;
+                let of_blas = Engine::identity_of_blas(&node.picked, fused);
+                let identity = if name == "blas" { &of_blas } else { OWN };
+                let able = node.engines.iter().any(|own| own == name);
+                *place = if able { digest(identity) } else { 0 };
+            }
+            Proposal { rounding: Some(rounding), ..proposal(rank, 1, [0, 0], 1) }
+        };
+        let pairs = kinds.iter().flat_map(|one| kinds.iter().map(move |other| [one, other]));
+        for nodes in pairs {
+            for choice in [Auto, Packed, Portable, Blas] {
+                let rules = Rules { engine: choice, preflight: true, told: false, named: false };
+                let run = rules.rounding(nodes);
+                let suit = |run: &String| nodes.iter().all(|node| rules.suits(node, run).is_ok());
+                let ranks: Vec<_> = (0..2).map(|r| proposal(r, nodes[r], choice)).collect();
+                let (names, alike) = all(&ranks).competing(choice, true);
+                let case = format!("{nodes:?} {choice:?} {run:?} {names:?}");
+                assert_eq!(run.is_some(), !names.is_empty(), "{case}");
+                assert_eq!(run.as_ref().is_some_and(suit), alike, "{case}");
+                let of_ours = run.is_some_and(|run| run == OWN);
+                assert_eq!(of_ours, names.iter().any(|name| *name != "blas"), "{case}");
+                // Unprotected no node makes the others slow.
+                let (names, _) = all(&ranks).competing(choice, false);
+                assert!(choice != Auto || !names.contains(&"portable-4x4"), "{case} {names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_width_has_its_engine() {
+        let test = |n, nb| TestParams { n, nb, ..crate::report::test_values::params() };
+        let first = Engine::runnable()[0];
+        let engines = Engines::new(first, vec![(64, Engine::Blas)]);
+        let all = [test(500, 32), test(500, 64), test(64, 200), test(500, 200)];
+        let of = all.each_ref().map(|test| engines.of(test));
+        assert_eq!(of, [first, Engine::Blas, Engine::Blas, first]);
+        let names = engines.told(all.into_iter(), |engine| engine.name().to_owned());
+        assert_eq!(names, format!("{}, blas", first.name()));
+        assert_eq!(Engines::width(&test(0, 8)), 1);
+    }
+
+    #[test]
+    fn every_choice_names_engines_that_exist_and_fits_the_vote() {
+        use clap::ValueEnum;
+        for choice in params::Engine::value_variants() {
+            let names = Engine::candidates(*choice);
+            assert!((1..=CANDIDATES).contains(&names.len()));
+        }
+        for engine in Engine::runnable() {
+            assert!(Engine::candidates(params::Engine::Auto).contains(&engine.name()));
+        }
+    }
+}

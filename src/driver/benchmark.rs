@@ -1,0 +1,967 @@
+//! The benchmark on all ranks: from MPI's start to the last test's report.
+//!
+//! Rank 0 reads and writes; the others learn what to do from it. Whatever ends a run early is told
+//! once and ends all ranks with the same status.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::agreement::{self, Common, Ended, Proposal};
+use super::contest;
+use super::glance::{self, Glance};
+use super::launcher_rank;
+use super::machine;
+use super::need;
+use super::nonstop::{self, Story};
+use super::pins;
+use super::power::{self, Measured, Meter};
+use super::protection::{self, Ground, Guardian};
+use super::replacement::{self, Cast, Held};
+use super::results::{About, Counted, Reports};
+use super::siblings::Siblings;
+use super::signs::Signs;
+use crate::base::cores;
+use crate::base::course::Recorder;
+use crate::base::exit::Exit;
+use crate::base::faults::{self, Point, hit};
+use crate::base::outcome::Outcome;
+use crate::base::params::{MemoryCheck, TestParams};
+use crate::base::terminal::say;
+use crate::base::threads::Pool;
+use crate::checkpoint::groups::Groups;
+use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::plan::{Helpers, Layout};
+use crate::checkpoint::process;
+use crate::comm::{Comm, Reduce, World, set_phase};
+use crate::config::Loaded;
+use crate::config::flags::{self, BenchFlags};
+use crate::config::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
+use crate::config::settings;
+use crate::kernels::{self, Library, preflight, set_library_threads};
+use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
+use crate::report::machine::Machine;
+use crate::report::text;
+use crate::shm::{self, Depot, Store};
+use crate::supervise::start::job::{Done, Halted, Refused};
+use crate::supervise::start::launcher::own_run_id;
+
+/// Runs the benchmark as the flags and files say.
+pub fn run(flags: &BenchFlags) -> Exit {
+    // Faults in the settings are told further down, by rank 0 alone.
+    let settings = flags::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
+    if own_run_id().is_some() && settings.saves() {
+        // MPI starts as late as the last of many ranks: who is told to stop meanwhile must not die of it.
+        protection::obey_signals();
+    }
+    // As the user has set them, before any library is loaded or started.
+    let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
+    let siblings = if settings.goes_on() { Siblings::watch() } else { None };
+    let armed = faults::arm_from_environment();
+    let chosen = settings.blas.as_deref().map_or(Ok(()), kernels::load);
+    let finding = preflight::run(settings.preflight.unwrap_or(true));
+    // Threads are ours: the library's own would get in each other's way.
+    set_library_threads(1);
+    let mut world = match settings.helpers_talk() {
+        true => World::with_helpers(),
+        false => World::init(settings.goes_on()),
+    };
+    if let Some(siblings) = siblings {
+        siblings.end();
+    }
+    if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
+        say(finding);
+    }
+    set_phase("reading the input");
+    // Before anything is refused: who is refused should know whose settings these are. A supervisor has told it already, and
+    // gives its ranks variables that nobody has set.
+    if world.comm().rank() == 0 && own_run_id().is_none() {
+        flags::told_sources(flags).iter().for_each(say);
+    }
+    let loaded = match share(world.comm(), || flags::load(flags).map_err(|e| e.to_string())) {
+        Ok(loaded) => loaded,
+        Err(why) => return refuse(&world, Exit::BadInput, &why, true),
+    };
+    if world.comm().rank() == 0 {
+        for warning in &loaded.warnings {
+            tell!("{warning}\n");
+        }
+    }
+    if let Err(why) = enough_ranks(&loaded.dat, &loaded.settings, world.comm().size()) {
+        return refuse(&world, Exit::BadInput, &why.to_string(), true);
+    }
+    set_phase("looking at the nodes");
+    let node = world.comm().split_by_node();
+    let comm = world.comm();
+    let protection = loaded.settings.protection.as_ref();
+    let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
+    let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
+    let computes = comm.rank() < computing(&loaded);
+    let (threads, bound) = match loaded.settings.threads {
+        Some(threads) => (threads, None),
+        None => {
+            let bound = pins::Bound::on(comm, &node, computes);
+            (bound.usual_threads(), Some(bound))
+        }
+    };
+    let turn = protection.is_some() || loaded.settings.goes_on();
+    let threads = threads_of_all(comm, (threads, computes), turn);
+    // Whoever says how many threads a rank has, or which cores are helpers', knows what ranks are bound to.
+    let idle = bound.filter(|_| helper_cores.is_none()).and_then(|bound| bound.left_idle(comm));
+    let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
+    let (choice, run_id) = (loaded.settings.engine, own_run_id());
+    let pinned = pins::are_kept(&pins);
+    let may_compute = (choice, computes || turn);
+    let mut proposal =
+        Proposal::new(comm.rank(), may_compute, (threads, pinned), run_id.as_deref());
+    proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
+    proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
+    proposal.needs(same_library(settings.blas.as_deref(), loaded.settings.blas.as_deref()));
+    proposal.needs(nonstop::fits(&loaded, &world));
+    proposal.needs(helpers_fit(&loaded, &world));
+    proposal.needs(helpers_start(&loaded));
+    proposal.needs(aside);
+    let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
+    let room = room(comm, &node, &loaded, threads, ground.as_ref());
+    let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
+    let unfit = unfit.unwrap_or_default();
+    let pool = proposal.needs(pins::pool(threads, &pins));
+    // Of one thread where nothing will be computed.
+    let mut pool = pool.unwrap_or_else(|| Pool::new(1));
+    let asked = (choice, protection.is_some());
+    let common = agreement::agree(comm, proposal, asked).and_then(|agreed| {
+        let tests: Vec<TestParams> = loaded.tests().collect();
+        let asked = contest::Asked { tests: &tests, computes, turns: turn };
+        let (engines, told) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
+        let common = agreement::settle(comm, agreed, engines, &tests);
+        suits(&common, protection.is_some()).map(|()| (common, told))
+    });
+    let (common, told) = match common {
+        Ok(common) => common,
+        Err(ended) => return refuse(&world, ended.exit, &ended.why, true),
+    };
+    if comm.rank() == 0 && launcher_rank::speaks_for_all() {
+        told.iter().for_each(say);
+        idle.iter().for_each(say);
+        say(pins::told(common.threads, common.pinned, &pins));
+        if loaded.settings.threads.is_none()
+            && let Some(line) = pins::unheeded(&set, threads)
+        {
+            say(line);
+        }
+        if let Some(line) = protection.and_then(pins::helpers_told) {
+            say(line);
+        }
+    }
+    if let (Some(differs), 0) = (&common.differs, comm.rank()) {
+        say(format_args!("mind: {}", unlike(&common, differs)));
+    }
+    let hosts = hosts(comm, &node);
+    let tests: Vec<u64> =
+        loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
+    drop(node);
+    let survives = loaded.settings.goes_on();
+    let run = Run { loaded, common, hosts, tests, unfit, ground };
+    let mut kept = Kept {
+        pool,
+        reports: None,
+        ended: None,
+        story: Story::default(),
+        progress_bytes: 0,
+        held: None,
+        finished: Vec::new(),
+    };
+    nonstop::play(
+        &mut world,
+        survives,
+        &mut kept,
+        |kept| &mut kept.story,
+        |world, kept| act(world, &run, kept),
+    )
+}
+
+/// Threads of this rank, by those it would have by itself. One that does not compute has no more than those that do, or the
+/// others would order their messages by threads that none of them has; and one alone where its `turn` never comes. All ranks
+/// together.
+fn threads_of_all(comm: &Comm, (threads, computes): (usize, bool), turn: bool) -> usize {
+    let mut most = [if computes { threads as u64 } else { 1 }];
+    comm.all_reduce(&mut most, Reduce::Max);
+    match computes || turn {
+        true => threads.min(most[0] as usize),
+        false => 1,
+    }
+}
+
+/// A library is loaded before ranks can tell each other of it, so each reads by itself what it was told. Nodes may have it at
+/// different places, but not one have another library than the linked one, and the next have not.
+fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Ended> {
+    let what = match (mine, first) {
+        (None, Some(first)) => {
+            format!("it was told nothing of --blas {first}, which rank 0 was told")
+        }
+        (Some(mine), None) => format!("it was told --blas {mine}, and rank 0 nothing of it"),
+        _ => return Ok(()),
+    };
+    let why = format!(
+        "{what}: give it on the command line, or in a file that all nodes have, since a launcher does not hand variables to \
+         every node"
+    );
+    Err(Ended::new(Exit::Environment, why))
+}
+
+/// What rank 0 gets from `make`, at all ranks.
+fn share<T, E>(comm: &Comm, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+where
+    Result<T, E>: Serialize + DeserializeOwned,
+{
+    let mut bytes = Vec::new();
+    if comm.rank() == 0 {
+        bytes = serde_json::to_vec(&make()).expect("plain values have a JSON form");
+    }
+    comm.broadcast_bytes(&mut bytes, 0);
+    serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read")
+}
+
+/// Ends all ranks in order, rank 0 saying why, and to a supervisor whether it would be so another time.
+fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
+    if world.comm().rank() == 0 {
+        say(why);
+        // A stop that was asked for is no refusal.
+        let refused = match exit {
+            Exit::BadInput | Exit::Usage | Exit::Environment => for_good,
+            Exit::Unrecoverable | Exit::NoSharedMemory => true,
+            _ => false,
+        };
+        if refused && own_run_id().is_some() {
+            say(Refused { status: exit.code() });
+        }
+    }
+    // Launchers end a job at the first rank that fails: let rank 0 speak first.
+    world.comm().barrier();
+    if exit == Exit::Stopped {
+        // By now all have left their storage. A supervisor counts on that.
+        if world.comm().rank() == 0 && own_run_id().is_some() {
+            say(Halted);
+        }
+        world.comm().barrier();
+    }
+    exit
+}
+
+/// How many ranks compute in the test with the most of them; they are the first ones when a run begins. Where memory of an
+/// earlier start draws them to other positions, it costs a rank its pins, no more.
+fn computing(loaded: &Loaded) -> usize {
+    let settings = &loaded.settings;
+    let of = |&(p, q): &(usize, usize)| settings.ranks(p, q) - settings.dedicated(p, q);
+    loaded.dat.grids.iter().map(of).max().unwrap_or(0)
+}
+
+/// Of the tests that each stand for those of one N, NB, grid and lookahead: what this node lacks for them. Its first rank looks
+/// for all.
+fn lacking(
+    comm: &Comm,
+    node: &Comm,
+    loaded: &Loaded,
+    threads: usize,
+    domains: &[String],
+) -> Vec<(TestParams, Option<TooLarge>)> {
+    let settings = &loaded.settings;
+    let protection = settings.protection.as_ref();
+    let ranks = node.all_gather(&[comm.rank() as u64]);
+    let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
+    // What an earlier start of this run left is not free, but needs not be taken again.
+    let held =
+        protection.filter(|_| node.rank() == 0).and_then(|p| Depot::new(p.store, &p.job).ok());
+    let held: u64 = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+    let mut most = [held];
+    if protection.is_some() {
+        comm.all_reduce(&mut most, Reduce::Max);
+    }
+    // Where memory is left the run goes on in the groups that it was saved in, whatever these ranks would be divided into now.
+    let goes_on = most[0] > 0;
+    if node.rank() > 0 {
+        return loaded.tests_by_memory().map(|test| (test, None)).collect();
+    }
+    let or_all = |free: Option<u64>| free.map_or(u128::MAX, u128::from);
+    let memory = or_all(shm::room::available_bytes());
+    let room = match protection.map(|p| p.store) {
+        Some(Store::HugeTlbfs) => {
+            let free = or_all(shm::depot::huge_free_bytes());
+            Room { memory, huge_pages: Some(free.saturating_add(held.into())) }
+        }
+        _ => Room { memory: memory.saturating_add(held.into()), huge_pages: None },
+    };
+    let on = |test: &TestParams| {
+        // The last ranks of a test, as where `skt-hpl run` judges the nodes.
+        let all = settings.ranks(test.p, test.q);
+        let beside = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
+        let keepers = ranks.iter().filter(|rank| beside.contains(rank)).count();
+        let groups = |p| if goes_on { None } else { groups_anew(p, test, domains) };
+        OnNode {
+            ranks: node.size(),
+            keepers: (keepers, protection.map_or(0, |p| p.scheme.checksums())),
+            copies: protection.map(|p| p.copies(groups(p).as_ref(), &ranks)),
+            checksums: settings.sums(),
+            means: Means { engine: settings.engine, threads },
+        }
+    };
+    loaded
+        .tests_by_memory()
+        .map(|test| {
+            let lacks = fits([test.clone()], on, room).err();
+            (test, lacks)
+        })
+        .collect()
+}
+
+/// The groups of a test that begins, if its ranks can be divided into any. They take positions in their order, that of their
+/// `domains`. A run that comes back from storage alone goes on in others than it was asked for where those do not do.
+fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
+    let layout = Layout::of(test).kept_by(&p.scheme, p.group);
+    let domains = domains.get(..layout.positions())?;
+    let divide = match need::may_go_on(p) {
+        true => ChecksumLayout::groups_at_any_rate,
+        false => ChecksumLayout::groups,
+    };
+    divide(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
+}
+
+/// Tests without the memory they need, and why they are skipped; the same on all ranks.
+#[derive(Debug, Default)]
+struct Unfit(Vec<([usize; 5], String)>);
+
+impl Unfit {
+    fn of(params: &TestParams) -> [usize; 5] {
+        [params.n, params.nb, params.p, params.q, params.depth]
+    }
+
+    /// Why this test is skipped, if it is.
+    fn why(&self, params: &TestParams) -> Option<&str> {
+        let of = Self::of(params);
+        self.0.iter().find(|(unfit, _)| *unfit == of).map(|(_, why)| why.as_str())
+    }
+}
+
+/// Which tests do not fit, all ranks together; an error on ranks of nodes with too little, where that ends the run. It does if
+/// nothing would be left to run, and if the run is protected or goes on after a loss: what a node has free is another figure at
+/// each start, and a test that was under way is not to be skipped for it.
+fn room(
+    comm: &Comm,
+    node: &Comm,
+    loaded: &Loaded,
+    threads: usize,
+    ground: Option<&Ground>,
+) -> Result<Unfit, String> {
+    let settings = &loaded.settings;
+    if settings.memory_check == MemoryCheck::Off {
+        return Ok(Unfit::default());
+    }
+    // Who could not prepare is refused soon, whatever groups would come of that.
+    let domains = settings.protection.as_ref().map_or(Vec::new(), |_| {
+        let own = ground.map_or(String::new(), |ground| ground.domain.clone());
+        let all = comm.all_gather_bytes(own.as_bytes());
+        all.iter().map(|domain| String::from_utf8_lossy(domain).into_owned()).collect()
+    });
+    let lacking = lacking(comm, node, loaded, threads, &domains);
+    // The last of those that lack something tells of it.
+    let own = comm.rank() as u64 + 1;
+    let mut tellers: Vec<u64> =
+        lacking.iter().map(|(_, lacks)| if lacks.is_some() { own } else { 0 }).collect();
+    comm.all_reduce(&mut tellers, Reduce::Max);
+    let all_or_nothing = settings.protection.is_some() || settings.goes_on();
+    if settings.memory_check == MemoryCheck::On && (all_or_nothing || !tellers.contains(&0)) {
+        let worst = lacking.into_iter().filter_map(|(_, lacks)| lacks);
+        let worst = worst.max_by_key(|lacks| lacks.needed_bytes);
+        let despite = "; --memory-check off runs it all the same";
+        return worst.map_or(Ok(Unfit::default()), |lacks| Err(format!("{lacks}{despite}")));
+    }
+    let here = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let told: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
+    let mut unfit = Unfit::default();
+    for teller in told {
+        let of_it = lacking.iter().zip(&tellers).filter(|(_, told_by)| **told_by == teller);
+        let words = of_it.filter_map(|((test, lacks), _)| {
+            let why = format!("on {here} it {}", lacks.as_ref()?.numbers());
+            Some((Unfit::of(test), why))
+        });
+        let mut bytes = Vec::new();
+        if own == teller {
+            let words: Vec<_> = words.collect();
+            bytes = serde_json::to_vec(&words).expect("plain values have a JSON form");
+        }
+        comm.broadcast_bytes(&mut bytes, teller as usize - 1);
+        let words: Vec<_> = serde_json::from_slice(&bytes).expect("what one rank wrote");
+        unfit.0.extend(words);
+    }
+    let Some(([n, nb, p, q, depth], why)) = unfit.0.iter().max_by_key(|([n, ..], _)| *n) else {
+        return Ok(unfit);
+    };
+    let runs = settings.memory_check == MemoryCheck::Warn;
+    if comm.rank() == 0 {
+        let all = loaded.tests().count();
+        let few = loaded.tests().filter(|test| unfit.why(test).is_some()).count();
+        let what = match runs {
+            true => "run all the same (--memory-check warn)",
+            false => "skipped (--memory-check off runs them all the same)",
+        };
+        say(format_args!(
+            "{few} of {all} tests need more memory than there is and are {what}, such as N={n} NB={nb} P={p} Q={q} DEPTH={depth}: {why}"
+        ));
+    }
+    Ok(if runs { Unfit::default() } else { unfit })
+}
+
+/// Whether this MPI lets helpers talk beside their ranks, where some are to; the same on every rank of a sound job.
+fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
+    let talk = loaded.settings.protection.as_ref().is_some_and(|p| p.encode.by_helper());
+    match talk && !world.lets_helpers_talk() {
+        false => Ok(()),
+        true => Err(Ended::new(
+            Exit::Environment,
+            format!(
+                "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
+                 MPI_THREAD_MULTIPLE, or give --encode pipelined",
+                World::library()
+            ),
+        )),
+    }
+}
+
+/// Whether this rank can start the process that is to help it, where one is to: the run would go on without, but was promised
+/// what lies on storage.
+fn helpers_start(loaded: &Loaded) -> Result<(), Ended> {
+    let protection = loaded.settings.protection.as_ref();
+    match protection.is_some_and(|p| p.level2.is_some() && p.helpers == Helpers::Process) {
+        false => Ok(()),
+        true => process::trial().map_err(|why| {
+            let what = "--helpers process: this rank cannot have such a helper";
+            Ended::new(Exit::Environment, format!("{what} ({why}): give --helpers threads"))
+        }),
+    }
+}
+
+/// Results that depend on which rank computes them are no results to protect: a restart would come to others.
+fn suits(common: &Common, protected: bool) -> Result<(), Ended> {
+    match &common.differs {
+        Some(differs) if protected => Err(Ended::new(Exit::Environment, unlike(common, differs))),
+        _ => Ok(()),
+    }
+}
+
+fn unlike(common: &Common, differs: &str) -> String {
+    let how = match Library::query().variable {
+        "" => String::new(),
+        variable => format!(" ({variable})"),
+    };
+    format!(
+        "the ranks would not round alike, so the last bits of a result depend on which rank computes what. \
+         Rank 0 has {}; {differs}. Give all the same library and kernels{how}, or leave that node out; a run \
+         under --checkpoint needs it",
+        common.rounding
+    )
+}
+
+/// On how many nodes the job runs.
+fn hosts(comm: &Comm, node: &Comm) -> usize {
+    let mut leaders = [u64::from(node.rank() == 0)];
+    comm.all_reduce(&mut leaders, Reduce::Sum);
+    leaders[0] as usize
+}
+
+/// What is the same from beginning to end.
+struct Run {
+    loaded: Loaded,
+    common: Common,
+    hosts: usize,
+    /// Digests of the tests, in order.
+    tests: Vec<u64>,
+    unfit: Unfit,
+    /// Where the run is protected.
+    ground: Option<Ground>,
+}
+
+/// What outlives an act on this rank.
+struct Kept {
+    pool: Pool,
+    /// There where this rank has begun to report.
+    reports: Option<Reports>,
+    /// What it has told at the end of all tests: how many have failed and were skipped, and whether something is not written.
+    ended: Option<[u64; 3]>,
+    story: Story,
+    /// What lines of progress have taken on standard output.
+    progress_bytes: u64,
+    /// Of a test that checksums protect.
+    held: Option<Held>,
+    /// How such tests ended.
+    finished: Vec<Result<Outcome, String>>,
+}
+
+/// From looking at what lies in the nodes' memory to the end of the last test.
+fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
+    let comm = world.comm();
+    let settings = &run.loaded.settings;
+    let node = comm.split_by_node();
+    if settings.goes_on() {
+        let mut leader = [comm.rank() as u64];
+        node.broadcast(&mut leader, 0);
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let (host, domain) = match &run.ground {
+            Some(ground) => (&ground.host, &ground.domain),
+            None => (&host, &host),
+        };
+        let status = kept.held.as_ref().map(Held::status);
+        kept.story.call_roll(world, (leader[0] as usize, host, domain), status);
+        kept.finished.truncate(kept.story.finished);
+    }
+    let guardian = match settings.protection.as_ref().zip(run.ground.clone()) {
+        None => None,
+        Some((settings, ground)) => {
+            let rounding = &run.common.rounding;
+            let story = &kept.story;
+            match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), story) {
+                Ok(guardian) => Some(guardian),
+                // All that is left to do is to remove it.
+                Err(ended) if kept.story.verdict.is_some() => {
+                    if comm.rank() == 0 {
+                        say(not_removed(&ended.why));
+                    }
+                    None
+                }
+                Err(ended) => {
+                    let ended = kept.story.gives_up(ended);
+                    // What a loss has led to a restart may mend.
+                    return refuse(world, ended.exit, &ended.why, !kept.story.has_lost);
+                }
+            }
+        }
+    };
+    Job { world, node, run, kept, guardian }.run()
+}
+
+fn not_removed(why: &str) -> String {
+    format!("memory of the finished run could not be removed: {why}")
+}
+
+/// All tests of one run.
+struct Job<'a> {
+    world: &'a World,
+    run: &'a Run,
+    kept: &'a mut Kept,
+    node: Comm,
+    guardian: Option<Guardian<'a>>,
+}
+
+impl Job<'_> {
+    fn run(mut self) -> Exit {
+        let comm = self.world.comm();
+        let saves = self.guardian.is_some();
+        let exit = match self.kept.story.verdict {
+            Some(exit) => exit,
+            None => match self.tests() {
+                Ok(exit) => exit,
+                Err(ended) => {
+                    let ended = if saves { self.kept.story.gives_up(ended) } else { ended };
+                    let for_good = !self.kept.story.has_lost;
+                    return refuse(self.world, ended.exit, &ended.why, for_good);
+                }
+            },
+        };
+        // A loss from here on is no reason to compute anything again.
+        self.kept.story.verdict = Some(exit);
+        if let Some(notice) = self.kept.story.notice.take()
+            && comm.rank() == 0
+        {
+            say(notice.told("all tests are done"));
+        }
+        hit(Point::Told, self.world.launched()[comm.rank()]);
+        if let Some(guardian) = &self.guardian {
+            set_phase("removing the memory of the run");
+            if let Err(ended) = guardian.clean(&self.node)
+                && comm.rank() == 0
+            {
+                say(not_removed(&ended.why));
+            }
+        }
+        set_phase("finishing");
+        exit
+    }
+
+    /// Solves and tells what is not solved and told yet. How the run ends, on all ranks.
+    fn tests(&mut self) -> Result<Exit, Ended> {
+        let comm = self.world.comm();
+        let loaded = &self.run.loaded;
+        self.open_reports()?;
+        if let Some(guardian) = &self.guardian {
+            let fit = |params: &TestParams| self.run.unfit.why(params).is_none();
+            guardian.clear_ground(&self.node, loaded.tests().filter(fit))?;
+        }
+        self.kept.story.begun = true;
+        let mut ahead = match self.out_of_turn() {
+            Some((number, params)) => Some((number, self.outcome(number, &params)?)),
+            None => None,
+        };
+        for (number, params) in loaded.tests().enumerate() {
+            let outcome = match ahead.take_if(|(ahead, _)| *ahead == number) {
+                Some((_, outcome)) => outcome,
+                None => self.outcome(number, &params)?,
+            };
+            let told = self.kept.story.told;
+            if let Some(reports) = self.kept.reports.as_mut().filter(|r| r.tests == number) {
+                let timing = loaded.settings.timing;
+                match &outcome {
+                    Ok(None) => {}
+                    Ok(Some(outcome)) => reports.take_in(&params, Ok(outcome), timing, told),
+                    Err(why) => reports.take_in(&params, Err(why), timing, told),
+                }
+                self.kept.story.told = told.max(reports.tests);
+            }
+            if loaded.settings.goes_on() {
+                // Who may have to go on with the reports must know how far they are.
+                comm.broadcast(&mut [0u8], 0);
+                self.kept.story.told = told.max(number + 1);
+            }
+        }
+        set_phase("telling the end");
+        // A wrong solution is worse news than a test that was not run, or a result that is not where it should be.
+        let exit = |[failed, skipped, unwritten]: [u64; 3]| match (failed, skipped, unwritten) {
+            (0, 0, 0) => Exit::Passed,
+            (0, ..) => Exit::Environment,
+            _ => Exit::ResidualFailed,
+        };
+        let mut failed = [0u64; 3];
+        if let Some(reports) = &mut self.kept.reports {
+            // Once: others may have been lost before they heard of it.
+            failed = *self.kept.ended.get_or_insert_with(|| {
+                let unwritten = u64::from(!reports.end());
+                let counts = reports.counts();
+                [counts.failed as u64, counts.skipped as u64, unwritten]
+            });
+            if own_run_id().is_some() {
+                // Whatever happens from here on costs nothing any more.
+                let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);
+                say(Done { status: exit(failed).code(), printed });
+            }
+        }
+        comm.broadcast(&mut failed, 0);
+        Ok(exit(failed))
+    }
+
+    /// A test that was under way when the last launch ended, while one before it has no result any more: that would take its
+    /// memory, with all that was computed of it, so it comes first. The same on all ranks.
+    fn out_of_turn(&self) -> Option<(usize, TestParams)> {
+        let guardian = self.guardian.as_ref()?;
+        let number = guardian.under_way()?;
+        let tests: Vec<TestParams> = self.run.loaded.tests().take(number + 1).collect();
+        let (params, before) = tests.split_last().filter(|(_, before)| before.len() == number)?;
+        // Tests without blocks are not kept, and take no memory.
+        let open = |test: &usize| before[*test].n > 0 && guardian.finished(*test).is_none();
+        let lacking: Vec<String> =
+            (0..number).filter(open).map(|test| (test + 1).to_string()).collect();
+        if lacking.is_empty() {
+            return None;
+        }
+        if self.world.comm().rank() == 0 {
+            let (tests, they) = match lacking.len() {
+                1 => ("test", "has no result any more: it is run again"),
+                _ => ("tests", "have no results any more: they are run again"),
+            };
+            let lacking = lacking.join(", ");
+            say(format_args!(
+                "{tests} {lacking} {they} after test {}, which was under way",
+                number + 1
+            ));
+        }
+        Some((number, params.clone()))
+    }
+
+    /// What came of a test, solved here and now unless it was before: why there is nothing to tell if it was skipped. An error
+    /// ends the run.
+    fn outcome(
+        &mut self,
+        number: usize,
+        params: &TestParams,
+    ) -> Result<Result<Option<Outcome>, String>, Ended> {
+        set_phase("preparing a test");
+        if let Some(why) = self.run.unfit.why(params) {
+            return Ok(Err(why.to_owned()));
+        }
+        let saved = self.guardian.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
+        match saved.or_else(|| self.kept.finished.get(number).cloned()) {
+            Some(finished) => Ok(finished.map(Some)),
+            None => {
+                // Those before it only pass on the way there: what is known of losses is of this one.
+                self.kept.story.comes_to(number);
+                match self.solve(number, params) {
+                    Err(Trouble::Ended(ended)) => Err(ended),
+                    Err(Trouble::Skipped(why)) => Ok(Err(why)),
+                    Ok(outcome) => Ok(Ok(outcome)),
+                }
+            }
+        }
+    }
+
+    /// The position of each rank in a test; where losses are survived, of those that are left. And this rank's, if it is one
+    /// beside the grid.
+    fn cast(&mut self, number: usize, params: &TestParams) -> Result<(Cast, Option<usize>), Ended> {
+        let (comm, story) = (self.world.comm(), &mut self.kept.story);
+        let positions = params.p * params.q;
+        // Without blocks there is nothing to protect.
+        if self.run.loaded.settings.checksums && params.n > 0 {
+            let columns = self.run.loaded.settings.sums();
+            let cast = replacement::cast(params, columns, &story.statuses(number));
+            let cast = cast.map_err(|why| story.is_lost(&why))?;
+            let taken: Vec<_> = cast.seats.iter().map(|seat| seat.map(|s| s.place)).collect();
+            story.deal(comm, number, &taken);
+            replacement::take_role(&mut self.kept.held, cast.seats[comm.rank()], &cast);
+            return Ok((cast, None));
+        }
+        let Some(guardian) = self.guardian.as_ref().filter(|_| params.n > 0) else {
+            return match comm.size() {
+                left if left < positions => Err(story.too_few(left, positions)),
+                left => {
+                    let taken = (0..left).map(|r| (r < positions).then_some(r));
+                    Ok((Cast::plain(params, taken), None))
+                }
+            };
+        };
+        let players = story.players(number);
+        let Some(taken) = guardian.place((number, self.run.tests[number]), params, &players) else {
+            return Err(story.too_few(comm.size(), positions));
+        };
+        if !players.is_empty() {
+            story.deal(comm, number, &taken);
+        }
+        let beside = taken[comm.rank()].filter(|&position| position >= positions);
+        Ok((Cast::plain(params, taken.into_iter()), beside))
+    }
+
+    /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
+    fn solve(&mut self, number: usize, params: &TestParams) -> Result<Option<Outcome>, Trouble> {
+        // Libraries start threads when they first need them, such as those that carry messages.
+        cores::let_heirs_go();
+        let comm = self.world.comm();
+        let (cast, beside) = self.cast(number, params).map_err(Trouble::Ended)?;
+        let loaded = &self.run.loaded;
+        let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
+        let with_checksums = loaded.settings.checksums && params.n > 0;
+        let position = cast.seats[comm.rank()];
+        let idle = position.is_none();
+        // Who stands idle needs nothing of what it had of this test, and must not tell of it after the next loss: nobody comes
+        // past what follows, to generate another part, before this rank has come to it.
+        self.kept.held.take_if(|held| idle && held.is_of(number));
+        let engine = self.run.common.engines.of(params);
+        let order = self.run.common.order(loaded.settings.halves);
+        let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
+        // What it had of the test before, somebody may have had to go back to who had not heard how that one ended. All have now.
+        self.kept.held.take_if(|_| idle);
+        let place = position.map(|seat| seat.place).or(beside);
+        let everybody = guardian.and_then(|guardian| guardian.with_dedicated(params, place));
+        // The first rank of each node that takes part measures it.
+        let takes_part = position.is_some() || beside.is_some();
+        let taking_part = if takes_part { self.node.rank() } else { self.node.size() };
+        let mut first_here = [taking_part as u64];
+        self.node.all_reduce(&mut first_here, Reduce::Min);
+        let measures = takes_part && first_here[0] == self.node.rank() as u64;
+        let command = loaded.settings.power_command.as_deref();
+        let tells = loaded.settings.glance && comm.rank() == 0 && own_run_id().is_none();
+        let mut watcher = Watcher {
+            power: if measures { power::Source::here(command) } else { None },
+            meter: None,
+            measured: None,
+            glance: (tells && glance::watched()).then(Glance::new),
+            progress: loaded.settings.progress && comm.rank() == 0,
+            n: params.n,
+            nb: params.nb,
+            last: 0.0,
+            out: Counted { inner: io::stdout(), bytes: 0, mute: false },
+            began: Instant::now(),
+            way: Recorder::default(),
+        };
+        let pool = &mut self.kept.pool;
+        let verdict = match (&mut context, guardian) {
+            (None, Some(guardian)) if beside.is_some() => {
+                let test = (number, self.run.tests[number]);
+                let everybody =
+                    everybody.expect("who has a position beside the grid is one of them");
+                let kept = guardian.keep(params, test, everybody, pool, &mut watcher);
+                kept.map(|()| None).map_err(Trouble::Ended)
+            }
+            (None, _) => Ok(None),
+            (Some(context), None) if with_checksums => {
+                let test = (number, loaded.settings.sums(), &cast);
+                let (held, story) = (&mut self.kept.held, &mut self.kept.story);
+                replacement::solve(context, test, pool, &mut watcher, held, story)
+                    .map_err(Trouble::Skipped)
+            }
+            (Some(context), None) => {
+                let solved = match Signs::show(context, number, &mut watcher) {
+                    Ok(mut signs) => solve_plainly(context, pool, &mut signs),
+                    Err(watcher) => solve_plainly(context, pool, watcher),
+                };
+                let course = watcher.way.course(params.n, params.nb);
+                solved.map(|outcome| outcome.map(|outcome| Outcome { course, ..outcome }))
+            }
+            .map_err(Trouble::Skipped),
+            (Some(context), Some(guardian)) => {
+                let test = (number, self.run.tests[number]);
+                guardian
+                    .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.story)
+                    .map(Some)
+                    .map_err(Trouble::Ended)
+            }
+        };
+        self.kept.progress_bytes += watcher.out.bytes;
+        // All ranks of a grid know its verdict; the one at its first position tells those without a place, and rank 0, which
+        // reports.
+        let first = |seat: &Option<Seat>| seat.is_some_and(|seat| (seat.row, seat.col) == (0, 0));
+        let teller = cast.seats.iter().position(first).expect("it is taken");
+        stand_by(comm, &cast.seats, teller);
+        if let Some(guardian) = guardian {
+            guardian.follow(teller);
+            // One that failed counts as over, too: the run ends then, and nobody asks.
+            guardian.has_ended(number);
+        }
+        // It is no secret how a test ends that could not: all ranks are here whatever came of it.
+        let power = power::sum(comm, watcher.measured.as_ref(), self.run.hosts);
+        if let Some(command) = loaded.settings.power_command.as_deref()
+            && power.is_none()
+            && comm.rank() == 0
+        {
+            power::warn_of_lack(command);
+        }
+        hit(Point::Verdict, self.world.launched()[comm.rank()]);
+        let mut bytes = Vec::new();
+        if comm.rank() == teller {
+            bytes = serde_json::to_vec(&verdict).expect("plain values have a JSON form");
+        }
+        comm.broadcast_bytes(&mut bytes, teller);
+        let verdict: Result<Option<Outcome>, Trouble> =
+            serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
+        if loaded.settings.checksums {
+            // Another test begins only when all have come to it, so when all have this.
+            let ended = match &verdict {
+                Ok(outcome) => {
+                    let outcome = outcome.clone().expect("the teller has it");
+                    Ok(Outcome { power: power.clone(), ..outcome })
+                }
+                Err(Trouble::Skipped(why)) => Err(why.clone()),
+                Err(Trouble::Ended(ended)) => Err(ended.why.clone()),
+            };
+            self.kept.story.notice = None;
+            self.kept.finished.truncate(number);
+            self.kept.finished.push(ended);
+            self.kept.story.finished = self.kept.finished.len();
+        }
+        let told = verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0));
+        told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome }))
+    }
+
+    /// Rank 0 opens what the results go to and writes the head; the others only learn whether that
+    /// went well.
+    fn open_reports(&mut self) -> Result<(), Ended> {
+        let comm = self.world.comm();
+        // What rank 0 read is what all have: all of them tell, or none.
+        let machine = match self.run.loaded.settings.json {
+            Some(_) => machine::gather(comm, &self.node),
+            None => Machine::default(),
+        };
+        share(comm, || -> Result<(), Ended> {
+            if self.kept.reports.is_none() {
+                let Run { loaded, common, hosts, .. } = self.run;
+                let about = About { loaded, common, ranks: comm.size(), hosts: *hosts, machine };
+                self.kept.reports = Some(Reports::begin(about, self.kept.story.head)?);
+            }
+            Ok(())
+        })?;
+        // Who may have to go on with the reports must know that they have begun.
+        self.kept.story.head = true;
+        Ok(())
+    }
+}
+
+/// Who has no part in a test sleeps until the `teller` has its verdict, or somebody is lost.
+fn stand_by(comm: &Comm, taken: &[Option<Seat>], teller: usize) {
+    const TAG: i32 = 40;
+    // Nobody waits for it but between tests; a loss is to be noticed soon all the same.
+    const LOOK_EVERY: Duration = Duration::from_millis(20);
+    let idle = |rank: usize| taken[rank].is_none();
+    if idle(comm.rank()) {
+        comm.await_word(teller, TAG, LOOK_EVERY);
+        comm.recv::<u8>(&mut [], teller, TAG);
+    } else if comm.rank() == teller {
+        (0..comm.size()).filter(|&rank| idle(rank)).for_each(|rank| {
+            comm.send::<u8>(&[], rank, TAG);
+        });
+    }
+}
+
+/// Why there is no outcome.
+#[derive(Debug, Serialize, Deserialize)]
+enum Trouble {
+    /// Of this test alone.
+    Skipped(String),
+    /// Of the whole run.
+    Ended(Ended),
+}
+
+/// Solves one test in private memory.
+fn solve_plainly(
+    context: &Context,
+    pool: &mut Pool,
+    watcher: &mut impl Observer,
+) -> Result<Option<Outcome>, String> {
+    own_part(context)
+        .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, watcher))
+        .map_err(|error| error.to_string())
+}
+
+/// Tells the progress, at most about once a second, and notes the way of a test.
+struct Watcher {
+    progress: bool,
+    n: usize,
+    nb: usize,
+    last: f64,
+    out: Counted<io::Stdout>,
+    began: Instant,
+    way: Recorder,
+    /// Where this rank measures its node from, if it does.
+    power: Option<power::Source>,
+    meter: Option<Meter>,
+    measured: Option<Measured>,
+    glance: Option<Glance>,
+}
+
+impl Observer for Watcher {
+    fn began(&mut self, _unix_s: f64) {
+        self.began = Instant::now();
+        self.meter = self.power.clone().and_then(Meter::begin);
+    }
+
+    fn reached(&mut self, milestone: Milestone) {
+        if milestone == Milestone::Factored {
+            let blocks = self.n.div_ceil(self.nb);
+            self.way.pass(blocks, blocks, self.began.elapsed().as_secs_f64());
+            if let Some(glance) = &mut self.glance {
+                glance.end();
+            }
+        }
+        if milestone == Milestone::Solved {
+            self.measured = self.meter.take().and_then(Meter::end);
+        }
+    }
+
+    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
+        self.way.pass(k, blocks, elapsed);
+        if let Some(glance) = &mut self.glance {
+            glance.at(self.n, self.nb, k, blocks, elapsed);
+        }
+        if self.progress && k > 0 && elapsed - self.last >= 1.0 {
+            self.last = elapsed;
+            // A progress line that cannot be written is not worth ending the run for.
+            let _ = text::progress(&mut self.out, self.n, k * self.nb, elapsed);
+        }
+    }
+}

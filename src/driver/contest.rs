@@ -1,0 +1,170 @@
+//! All ranks of a run settle on the engine of each test: of several that compete the fastest by measuring, with panels as wide
+//! as that test's. Called by the benchmark and by the trials of `tune`, before anything is made for a test.
+//!
+//! A protected run that asks for nothing takes a kernel of the program's own wherever there is one:
+//! these round alike everywhere, so a restart may take another of them and come to the same bits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::agreement::Engines;
+use crate::base::params::TestParams;
+use crate::base::threads::Pool;
+use crate::comm::{Comm, Reduce};
+use crate::kernels::Engine;
+use crate::kernels::choice::{self, Contest, Place};
+
+/// Operations a thread must have before it for a measurement to pay: a second or so.
+const WORTH: f64 = 1e11;
+
+/// What the engines are for.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    pub tests: &'a [TestParams],
+    /// Whether this rank has a place in the process grid when the run begins.
+    pub computes: bool,
+    /// Whether others may come to have one.
+    pub turns: bool,
+}
+
+/// Between two looks of who does not measure whether the others are done.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What they tell it with.
+const TAG: i32 = 41;
+
+/// The ranks of a node that measure, by number there: those that compute; where none does all, if their turn may come.
+fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
+    let all = node.all_gather(&[u8::from(computes)]);
+    let idle_measure = turns && !all.contains(&1);
+    (0..all.len()).filter(|&rank| all[rank] == 1 || idle_measure).collect()
+}
+
+/// The rate of whom nobody asks.
+const NO_SAY: u64 = i64::MAX as u64;
+
+/// The engines of the run's tests, of those that compete, and lines that say how it came to them. All ranks together, which all
+/// give the same tests and `competing`; all return alike, but for the rates in the lines, which are the slowest rank's
+/// everywhere.
+pub fn decide(
+    comm: &Comm,
+    node: &Comm,
+    asked: Asked,
+    competing: &[Engine],
+    pool: &mut Pool,
+) -> (Engines, Vec<String>) {
+    let Asked { tests, computes, turns } = asked;
+    let first = competing[0];
+    let mut work: BTreeMap<usize, f64> = BTreeMap::new();
+    for test in tests {
+        let operations = (test.n as f64).powi(3) / (test.p * test.q) as f64;
+        *work.entry(Engines::width(test)).or_default() += operations;
+    }
+    if competing.len() == 1 || work.is_empty() {
+        return (Engines::new(first, Vec::new()), vec![format!("engine: {}", first.name())]);
+    }
+    let ranks = measuring(node, computes, turns);
+    let places: Vec<Place> =
+        work.keys().map(|&width| Place::here(width, pool.threads(), ranks.len())).collect();
+    let file = choice::file();
+    let order = |rates: choice::Rates| -> Vec<u64> {
+        let rate = |e: &Engine| rates.iter().find(|(name, _)| name == e.name()).map_or(0, |r| r.1);
+        competing.iter().map(rate).collect()
+    };
+    // For each width the rates of all; zeroes where nothing is remembered. The first rank of a node looks for all of it.
+    let recalled = |place: &Place| -> Vec<u64> {
+        let found = file.as_ref().filter(|_| node.rank() == 0);
+        let found = found.and_then(|file| choice::recall(file, place, competing));
+        let unknown = if ranks.is_empty() { NO_SAY } else { 0 };
+        found.map_or(vec![unknown; competing.len()], order)
+    };
+    let mut slowest: Vec<u64> = places.iter().flat_map(recalled).collect();
+    node.broadcast(&mut slowest, 0);
+    comm.all_reduce(&mut slowest, Reduce::Min);
+    // Threads may differ from rank to rank.
+    let may_compute = computes || turns;
+    let is_worth = |work: &f64| may_compute && work / pool.threads() as f64 > WORTH;
+    let mut worth: Vec<u64> = work.values().map(|work| u64::from(is_worth(work))).collect();
+    comm.all_reduce(&mut worth, Reduce::Max);
+    let each = || places.iter().zip(&worth);
+    let wanted: Vec<usize> = (each().zip(slowest.chunks(competing.len())))
+        .filter(|((_, worth), slowest)| slowest.contains(&0) && **worth != 0)
+        .map(|((place, _), _)| place.nb)
+        .collect();
+    let takes_part = !wanted.is_empty() && ranks.contains(&node.rank());
+    let contest = takes_part.then(|| Contest::new(competing, &wanted, ranks.len(), pool));
+    // If one has no memory for it, nobody measures.
+    let mut has_room = [u8::from(!matches!(contest, Some(Err(_))))];
+    comm.all_reduce(&mut has_room, Reduce::Min);
+    let mut contest = contest.and_then(Result::ok);
+    let (mut widths, mut told) = (Vec::new(), Vec::new());
+    let (mut small, mut no_room) = (Vec::new(), Vec::new());
+    for ((place, worth), slowest) in each().zip(slowest.chunks_mut(competing.len())) {
+        let mut how = "as remembered";
+        if slowest.contains(&0) {
+            if *worth == 0 {
+                small.push(place.nb.to_string());
+                continue;
+            }
+            if has_room == [0] {
+                no_room.push(place.nb.to_string());
+                continue;
+            }
+            how = "measured";
+            // All at the same time: that is how it will be.
+            comm.barrier();
+            let mut rates = if let Some(contest) = &mut contest {
+                let rates = order(contest.rates(place.nb, pool));
+                if node.rank() == ranks[0] {
+                    let others = (0..node.size()).filter(|rank| !ranks.contains(rank));
+                    others.for_each(|rank| node.send::<u8>(&[], rank, TAG));
+                }
+                rates
+            } else {
+                if let Some(&first) = ranks.first() {
+                    // Its cores are the others', who are measured by them: it sleeps.
+                    node.await_word(first, TAG, LOOK_EVERY);
+                    node.recv::<u8>(&mut [], first, TAG);
+                }
+                vec![NO_SAY; competing.len()]
+            };
+            node.all_reduce(&mut rates, Reduce::Min);
+            let names = competing.iter().map(|engine| engine.name().to_owned());
+            let of_node: choice::Rates = names.zip(rates.clone()).collect();
+            let keeps = file.as_ref().filter(|_| node.rank() == 0 && !ranks.is_empty());
+            // Nodes may share a home, and thousands of them would write the same file at once: so the first one remembers before
+            // the others look whether it is there.
+            if let Some(file) = keeps.filter(|_| comm.rank() == 0) {
+                choice::remember(file, place, &of_node);
+            }
+            comm.all_reduce(&mut rates, Reduce::Min);
+            slowest.copy_from_slice(&rates);
+            if let Some(file) = keeps.filter(|_| comm.rank() != 0)
+                && choice::recall(file, place, competing).is_none()
+            {
+                choice::remember(file, place, &of_node);
+            }
+        }
+        let winner = choice::choose(&[slowest.to_vec()]).unwrap_or(0);
+        let rate = |i: usize| format!("{} {:.1}", competing[i].name(), slowest[i] as f64 / 1000.0);
+        let others = (0..competing.len()).filter(|&i| i != winner).map(rate);
+        told.push(format!(
+            "engine: {} Gflop/s a rank, {how} at NB = {}; {}",
+            rate(winner),
+            place.nb,
+            others.collect::<Vec<_>>().join(", ")
+        ));
+        widths.push((place.nb, competing[winner]));
+    }
+    let all = places.len();
+    for (unmeasured, why) in
+        [(small, "for so small a problem"), (no_room, "for want of memory on a node")]
+    {
+        let which = match unmeasured.len() {
+            0 => continue,
+            some if some == all => String::new(),
+            _ => format!(" at NB = {}", unmeasured.join(", ")),
+        };
+        told.push(format!("engine: {}{which} (not measured {why})", first.name()));
+    }
+    (Engines::new(first, widths), told)
+}

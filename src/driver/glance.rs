@@ -1,0 +1,181 @@
+//! One line of progress for whoever watches a terminal while a plain `mpirun skt-hpl` computes.
+//!
+//! Rank 0 writes it on its standard error, over itself. It is written only where that ends on a terminal: on this process's own,
+//! or on that of the launcher which passes it on. Never into a file, never on the standard output, and not where something else
+//! tells the progress (`--progress`, `skt-hpl run`).
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{IsTerminal, Write as _};
+use std::path::Path;
+
+use crate::base::course::flops_until;
+
+/// What passes the standard error of its ranks on, by the names the kernel keeps: fifteen letters at most.
+const LAUNCHERS: [&str; 9] = [
+    "mpirun",
+    "mpiexec",
+    "orterun",
+    "prterun",
+    "mpirun.openmpi",
+    "mpirun.mpich",
+    "mpiexec.hydra",
+    "hydra_pmi_proxy",
+    "srun",
+];
+
+/// Generations of launchers between this process and a terminal.
+const GENERATIONS: usize = 4;
+
+/// Clears a line from where the cursor is.
+const CLEAR: &str = "\r\x1b[K";
+
+/// Whether somebody sees what this process writes on its standard error as it is written.
+pub fn watched() -> bool {
+    let term = std::env::var("TERM").unwrap_or_default();
+    let able = !term.is_empty() && term != "dumb";
+    able && (std::io::stderr().is_terminal()
+        || launcher_has_a_terminal(Path::new("/proc"), std::process::id()))
+}
+
+/// Whether a launcher among this process's ancestors has a terminal as its standard error.
+fn launcher_has_a_terminal(proc: &Path, pid: u32) -> bool {
+    let mut pid = pid;
+    for _ in 0..GENERATIONS {
+        let Some(parent) = parent_of(&proc.join(pid.to_string())) else { return false };
+        let folder = proc.join(parent.to_string());
+        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+        let name = name.trim();
+        // A long name is cut short.
+        if !LAUNCHERS.iter().any(|launcher| name == &launcher[..launcher.len().min(15)]) {
+            return false;
+        }
+        let goes_to = fs::read_link(folder.join("fd/2")).unwrap_or_default();
+        if goes_to.starts_with("/dev/pts") || goes_to.starts_with("/dev/tty") {
+            return true;
+        }
+        pid = parent;
+    }
+    false
+}
+
+fn parent_of(folder: &Path) -> Option<u32> {
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok().filter(|&parent| parent > 1)
+}
+
+/// How far a test has come, in one line.
+pub fn line(
+    n: usize,
+    nb: usize,
+    k: usize,
+    blocks: usize,
+    seconds: f64,
+    since: (usize, f64),
+) -> String {
+    let all = flops_until(n, nb, blocks as u64).max(1.0);
+    let done = flops_until(n, nb, k as u64);
+    let mut text = format!("{:5.1} % of N={n}, iteration {k} of {blocks}", 100.0 * done / all);
+    let (from, at) = since;
+    let rate = (done - flops_until(n, nb, from as u64)) / (seconds - at);
+    if rate.is_finite() && rate > 0.0 {
+        let left = ((all - done) / rate).round() as u64;
+        let _ = write!(text, ", {:.1} Gflop/s, ", rate / 1e9);
+        let _ = match left {
+            0..60 => write!(text, "{left} s left"),
+            60..3600 => write!(text, "{} min {:02} s left", left / 60, left % 60),
+            _ => write!(text, "{} h {:02} min left", left / 3600, left % 3600 / 60),
+        };
+    }
+    text
+}
+
+/// The line of one test, while it lasts.
+pub struct Glance {
+    first: Option<(usize, f64)>,
+    shown_s: f64,
+    shown: bool,
+}
+
+/// Not more often than people read.
+const EVERY_S: f64 = 0.5;
+
+impl Glance {
+    pub fn new() -> Self {
+        Self { first: None, shown_s: f64::NEG_INFINITY, shown: false }
+    }
+
+    pub fn at(&mut self, n: usize, nb: usize, k: usize, blocks: usize, seconds: f64) {
+        // A test that goes on from a save begins in the middle.
+        let since = *self.first.get_or_insert((k, seconds));
+        if seconds - self.shown_s < EVERY_S {
+            return;
+        }
+        self.shown_s = seconds;
+        self.shown = true;
+        write(&format!("{CLEAR}{}", line(n, nb, k, blocks, seconds, since)));
+    }
+
+    /// Nothing is left of it when results are printed.
+    pub fn end(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            write(CLEAR);
+        }
+    }
+}
+
+impl Drop for Glance {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn write(text: &str) {
+    // What cannot be shown is no reason to end.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_how_far_and_how_long() {
+        assert_eq!(line(1000, 100, 0, 10, 0.0, (0, 0.0)), "  0.0 % of N=1000, iteration 0 of 10");
+        let text = line(1000, 100, 5, 10, 2.0, (0, 0.0));
+        assert_eq!(text, " 87.5 % of N=1000, iteration 5 of 10, 0.3 Gflop/s, 0 s left");
+        let text = line(100_000, 100, 500, 1000, 7000.0, (400, 3500.0));
+        assert!(
+            text.starts_with(
+                " 87.5 % of N=100000, iteration 500 of 1000, 17.3 Gflop/s, 1 h 20 min left"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn only_a_launcher_with_a_terminal_passes_the_line_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = |pid: u32, parent: u32, name: &str, goes_to: &str| {
+            let folder = dir.path().join(pid.to_string());
+            fs::create_dir_all(folder.join("fd")).unwrap();
+            fs::write(folder.join("status"), format!("Name:\tx\nPPid:\t{parent}\n")).unwrap();
+            fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+            std::os::unix::fs::symlink(goes_to, folder.join("fd/2")).unwrap();
+        };
+        process(10, 9, "mpirun", "/dev/pts/3");
+        process(11, 10, "skt-hpl", "pipe:[1]");
+        process(20, 10, "hydra_pmi_proxy", "pipe:[2]");
+        process(21, 20, "skt-hpl", "pipe:[3]");
+        process(30, 9, "mpirun", "/home/x/log");
+        process(31, 30, "skt-hpl", "pipe:[4]");
+        process(9, 1, "bash", "/dev/pts/3");
+        process(41, 9, "skt-hpl", "pipe:[5]");
+        let seen = |pid| launcher_has_a_terminal(dir.path(), pid);
+        assert!(seen(11) && seen(21));
+        assert!(!seen(31), "mpirun 2> log");
+        assert!(!seen(41), "a shell passes nothing on: skt-hpl 2>&1 | cat");
+        assert!(!seen(77));
+    }
+}

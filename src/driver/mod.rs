@@ -1,0 +1,22 @@
+//! The driver of the benchmark: what a rank does from the start of MPI to the report.
+//!
+//! [`benchmark::run`] reads with `config`, runs each test with `lu`, under `protection` where that is asked for, and prints with
+//! `report`.
+
+pub mod agreement;
+pub mod benchmark;
+pub mod contest;
+mod glance;
+pub mod launcher_rank;
+pub mod level2;
+mod machine;
+pub mod need;
+pub mod node_facts;
+mod nonstop;
+pub mod pins;
+mod power;
+mod protection;
+pub mod replacement;
+mod results;
+mod siblings;
+mod signs;

@@ -1,0 +1,359 @@
+//! What the run at hand takes of each node, from its own input. Pure but for the file of domains.
+//!
+//! `run` and `doctor` hand it to the nodes' check, so that a node with too small a /dev/shm is named with
+//! both figures before anything starts. The sums are those of the solver (work arrays) and of the
+//! checkpoint (the very buffers of each position); ranks are laid out in the order of the hosts, as
+//! the launchers do.
+
+use std::collections::BTreeSet;
+
+use super::protection::{STATE_BYTES, read_domains};
+use crate::base::cores;
+use crate::base::params::{MemoryCheck, TestParams};
+use crate::base::topology::Topology;
+use crate::checkpoint::groups::Groups;
+use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
+use crate::checkpoint::plan::Layout;
+use crate::checkpoint::storage::Sight;
+use crate::config::Loaded;
+use crate::config::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
+use crate::config::settings::{Protection, Restart};
+use crate::grid::ProcessGrid;
+use crate::matrix::Shape;
+use crate::shm::huge::HUGE;
+use crate::shm::{Store, depot};
+use crate::supervise::judge::fitness::Need;
+use crate::supervise::start::hosts::{Host, slots};
+
+/// What the hosts' ranks need, by host, and the named memory of the largest rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    pub hosts: Vec<Need>,
+    pub rank_bytes: Option<u64>,
+    /// The group of each position, where something protects; of the test with the most.
+    pub groups: Vec<usize>,
+    /// The working hosts of which the domain file says nothing, though it names others.
+    pub left_out: Vec<String>,
+    /// Why groups cannot be as asked for, where a run that goes on has others.
+    other_groups: Option<String>,
+}
+
+impl Needs {
+    /// What a checkpoint of the largest test takes on storage: all of it, or, where each node has its own, the part of the
+    /// node with the most.
+    pub fn epoch_bytes(&self) -> u64 {
+        self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
+    }
+
+    /// What is to be said where groups cannot be as asked for.
+    pub fn other_groups_words(&self) -> Option<String> {
+        let why = self.other_groups.as_ref()?;
+        Some(format!(
+            "{why}. A run that goes on from what was saved has other groups here; one that begins is refused"
+        ))
+    }
+
+    /// What is to be said of hosts that the domain file leaves out.
+    pub fn left_out_words(&self) -> Option<String> {
+        let [first, others @ ..] = &self.left_out[..] else { return None };
+        let more = match others.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "the file of --domains names failure domains of nodes, but not of {first}{more}; a node counts as a domain by itself \
+             unless the file has the name that the node gives itself"
+        ))
+    }
+}
+
+/// Whether a run may go on from storage, at which nobody has looked yet.
+pub fn may_go_on(protection: &Protection) -> bool {
+    protection.level2.is_some() && protection.restart != Restart::Never
+}
+
+/// The needs of a run with so many ranks, filled in the order of the hosts. `goes_on`: it may go on from what was saved, as it
+/// does on fewer failure domains than its groups want.
+pub fn of_hosts(
+    loaded: &Loaded,
+    hosts: &[Host],
+    ranks: usize,
+    goes_on: bool,
+) -> Result<Needs, String> {
+    let protection = loaded.settings.protection.as_ref();
+    let store = protection.map_or(Store::Posix, |p| p.store);
+    let mut needs = Needs {
+        hosts: vec![Need { store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 }; hosts.len()],
+        rank_bytes: None,
+        groups: Vec::new(),
+        left_out: Vec::new(),
+        other_groups: None,
+    };
+    // Nodes of a run are taken to be alike.
+    let huge = depot::huge_page_bytes().unwrap_or(HUGE);
+    let places: Vec<usize> = slots(hosts).take(ranks).collect();
+    // Where nobody says how many threads a rank has, they are guessed to be as many as it would have here.
+    let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
+    let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
+    let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
+    let threads = loaded.settings.threads.unwrap_or((cores / most.max(1)).max(1));
+    let means = Means { engine: loaded.settings.engine, threads };
+    let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
+        Some(path) => Some(read_domains(path)?),
+        None => None,
+    };
+    if let Some(file) = &domain_file {
+        let left_out = places
+            .iter()
+            .enumerate()
+            .filter(|(rank, at)| file.leaves_out(*rank, &hosts[**at].name));
+        needs.left_out = left_out.map(|(_, at)| hosts[*at].name.clone()).collect();
+        needs.left_out.dedup();
+    }
+    for test in loaded.largest_tests() {
+        let working = loaded.settings.ranks(test.p, test.q).min(places.len());
+        let mut of_test = vec![(0u64, 0u64, 0u64); hosts.len()];
+        // Absurd sizes fit nowhere; the exact sums would only overflow.
+        let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
+        let own = match protection {
+            Some(_) => beside_bytes(&test, means),
+            None => rank_bytes(&test, means),
+        };
+        let dedicated = loaded.settings.dedicated(test.p, test.q);
+        for (rank, &host) in places[..working].iter().enumerate() {
+            // Who keeps checksums alone is a bare process beside them.
+            let solves = rank + dedicated < loaded.settings.ranks(test.p, test.q);
+            let own = if solves { own } else { PROCESS_BYTES };
+            // Who does not want the ranks to look does not want their supervisor to.
+            let own = if loaded.settings.memory_check == MemoryCheck::On { own } else { 0 };
+            of_test[host].1 = of_test[host].1.saturating_add(own.try_into().unwrap_or(u64::MAX));
+        }
+        if let Some(protection) = protection.filter(|_| working == test.p * test.q + dedicated) {
+            let domains: Vec<String> = places[..working]
+                .iter()
+                .enumerate()
+                .map(|(rank, at)| match &domain_file {
+                    Some(file) => file.domain(rank, &hosts[*at].name),
+                    None => hosts[*at].name.clone(),
+                })
+                .collect();
+            let layout = Layout::of(&test).kept_by(&protection.scheme, protection.group);
+            let ld = |position| leading_dimension(&test, position);
+            let (scheme, group) = (&protection.scheme, protection.group);
+            let divided = scheme.layout.groups(&layout, &domains, group, scheme.losses);
+            let divided = match divided {
+                Err(why) if goes_on => {
+                    needs.other_groups = Some(why.to_string());
+                    scheme.layout.groups_at_any_rate(&layout, &domains, group, scheme.losses)
+                }
+                as_asked => as_asked,
+            };
+            let groups = divided.map_err(|why| why.to_string())?;
+            let all = buffers_of_each(&layout, &groups, ld, scheme, STATE_BYTES);
+            for (&host, buffers) in places.iter().zip(&all) {
+                let bytes = memory_bytes(buffers, store, huge);
+                of_test[host].0 += bytes;
+                needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
+            }
+            match protection.level2.as_ref().map(|level2| level2.scope) {
+                Some(Sight::Node) => {
+                    for (&host, buffers) in places.iter().zip(&all) {
+                        of_test[host].2 += file_bytes_with_parity(buffers);
+                    }
+                }
+                Some(Sight::Shared) => {
+                    let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
+                    // Who keeps checksums alone writes nothing there.
+                    let whole: u64 = (0..layout.working()).map(file).sum();
+                    of_test.iter_mut().for_each(|of_host| of_host.2 = whole);
+                }
+                None => {}
+            }
+            if working > needs.groups.len() {
+                needs.groups = group_of_each(&groups, working);
+            }
+        }
+        for (need, (named_bytes, own_bytes, stored_bytes)) in needs.hosts.iter_mut().zip(of_test) {
+            // Tests run one after the other.
+            *need = need.max(Need { store, named_bytes, own_bytes, stored_bytes });
+        }
+    }
+    Ok(needs)
+}
+
+/// Cores that are left to ranks beside those that have one of these processors.
+fn cores_beside(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
+    cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
+}
+
+fn group_of_each(groups: &Groups, positions: usize) -> Vec<usize> {
+    let mut of_each = vec![0; positions];
+    for (number, members) in groups.iter().enumerate() {
+        members.iter().for_each(|&position| of_each[position] = number);
+    }
+    of_each
+}
+
+fn leading_dimension(test: &TestParams, position: usize) -> usize {
+    let grid = ProcessGrid::of(test);
+    grid.coordinates(position).map_or(0, |place| Shape::new(test, place).ld)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::flags::{BenchFlags, load};
+    use clap::{Command, FromArgMatches};
+
+    fn loaded(words: &str) -> Loaded {
+        let command =
+            <BenchFlags as clap::Args>::augment_args(Command::new("x").no_binary_name(true));
+        let matches = command.try_get_matches_from(words.split_whitespace()).unwrap();
+        load(&BenchFlags::from_arg_matches(&matches).unwrap()).unwrap()
+    }
+
+    fn hosts(slots: &[usize]) -> Vec<Host> {
+        slots.iter().enumerate().map(|(i, s)| Host::new(format!("n{i}"), *s)).collect()
+    }
+
+    #[test]
+    fn a_protected_run_needs_what_its_buffers_take() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10");
+        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
+        // Groups of four: 2 + 2/3 times the matrix, of which each has a quarter.
+        let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+        for need in &needs.hosts {
+            let times = need.named_bytes as f64 / quarter;
+            assert!((2.6..2.85).contains(&times), "{times}");
+            assert!((40 << 20..76 << 20).contains(&need.own_bytes), "{need:?}");
+        }
+        assert_eq!(needs.groups, [0, 0, 0, 0]);
+        assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
+        assert_eq!(needs.epoch_bytes(), 0, "nothing goes to storage");
+        // On storage lies the matrix alone, with a digest for each thousand words; all of it on what all nodes share.
+        let shared = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x";
+        let shared = of_hosts(&self::loaded(shared), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
+        for need in &shared.hosts {
+            assert!((1.0..1.01).contains(&(need.stored_bytes as f64 / quarter / 4.0)), "{need:?}");
+        }
+        // On a node's own storage a quarter, and the parity of it, a third as much.
+        let own = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
+        let own = of_hosts(&self::loaded(own), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
+        for need in &own.hosts {
+            let times = need.stored_bytes as f64 / quarter;
+            assert!((1.32..1.37).contains(&times), "{times}");
+        }
+        // Two ranks a node: pairs protect each other, which takes more; the fifth slot stays empty.
+        let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4, false).unwrap();
+        assert_eq!(pairs.groups, [0, 1, 0, 1]);
+        for need in &pairs.hosts {
+            assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
+        }
+    }
+
+    /// Nodes of a rack are lost together, so groups are of racks, and a file has more parity; how many there are does not change.
+    #[test]
+    fn failure_domains_change_what_lies_on_a_nodes_own_storage() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("domains");
+        let bytes = |domains: &str, slots: &[usize]| -> Vec<f64> {
+            std::fs::write(&file, domains).unwrap();
+            let words = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
+            let words = format!("{words} --domains {}", file.display());
+            let needs = of_hosts(&loaded(&words), &hosts(slots), 4, false).unwrap();
+            let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+            needs.hosts.iter().map(|need| need.stored_bytes as f64 / quarter).collect()
+        };
+        let near = |found: Vec<f64>, wanted: &[f64]| {
+            assert_eq!(found.len(), wanted.len());
+            let close = |(is, of): (&f64, &f64)| (is - of).abs() <= 0.03 * of;
+            assert!(found.iter().zip(wanted).all(close), "{found:?} for {wanted:?}");
+        };
+        let alone = 4.0 / 3.0;
+        near(bytes("", &[1, 1, 1, 1]), &[alone; 4]);
+        near(bytes("n0 a\nn1 a\nn2 b\nn3 b\n", &[1, 1, 1, 1]), &[2.0; 4]);
+        // Each rank a domain of its own, as where one node stands for several: what they write lies on one device.
+        let ranks: String = (0..4).map(|rank| format!("rank:{rank} d{rank}\n")).collect();
+        near(bytes(&ranks, &[3, 1]), &[3.0 * alone, alone]);
+    }
+
+    #[test]
+    fn without_protection_all_memory_is_the_ranks_own() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2");
+        let needs = of_hosts(&loaded, &hosts(&[3, 3]), 4, false).unwrap();
+        let [three, one] = [needs.hosts[0].own_bytes, needs.hosts[1].own_bytes];
+        assert_eq!(three, 3 * one);
+        assert!(one > 128_000_000);
+        assert_eq!((needs.hosts[0].named_bytes, needs.rank_bytes), (0, None));
+    }
+
+    /// Nodes that are known to tell less than can be had are not to be refused for it by a supervisor either.
+    #[test]
+    fn whoever_does_not_look_needs_nothing() {
+        for how in ["warn", "off"] {
+            let words = format!("-n 8000 --nb 64 -p 2 -q 2 --memory-check {how}");
+            let needs = of_hosts(&loaded(&words), &hosts(&[3, 3]), 4, false).unwrap();
+            assert!(needs.hosts.iter().all(|need| need.own_bytes == 0), "{needs:?}");
+        }
+    }
+
+    /// Who computes keeps the matrix twice and no checksum, who keeps checksums two of them.
+    #[test]
+    fn checksums_on_ranks_of_their_own_take_memory_there() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated");
+        let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1, 1]), 5, false).unwrap();
+        let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+        for need in &needs.hosts {
+            let times = need.named_bytes as f64 / quarter;
+            assert!((1.95..2.15).contains(&times), "{times}");
+        }
+        assert_eq!(needs.groups, [0, 0, 0, 0, 0]);
+        assert_eq!(needs.hosts[4].own_bytes, PROCESS_BYTES as u64);
+        assert!(needs.hosts[0].own_bytes > PROCESS_BYTES as u64);
+        // Storage that all see has the matrix, a node's own what its memory has: a quarter of it, or the checksum of all.
+        let with = |scope: &str| {
+            let words = format!(
+                "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated --level2 /x --level2-scope {scope}"
+            );
+            of_hosts(&self::loaded(&words), &hosts(&[1, 1, 1, 1, 1]), 5, false).unwrap().hosts
+        };
+        for (scope, quarters) in [("shared", 4.0), ("node", 1.0)] {
+            for need in with(scope) {
+                let times = need.stored_bytes as f64 / quarter / quarters;
+                assert!((0.97..1.02).contains(&times), "{scope}: {times}");
+            }
+        }
+        let why = of_hosts(&loaded, &hosts(&[1, 1, 1, 2]), 5, false).unwrap_err();
+        assert!(why.contains("\"n3\"") && why.contains("--layout dedicated"), "{why}");
+    }
+
+    /// It has other groups there, and nodes must have what these take.
+    #[test]
+    fn a_run_that_goes_on_with_too_few_nodes_needs_what_its_other_groups_take() {
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --group 4");
+        let ask = |slots: &[usize], goes_on| of_hosts(&loaded, &hosts(slots), 4, goes_on);
+        let why = ask(&[2, 2], false).unwrap_err();
+        assert!(why.contains("groups of 4 cannot be formed"), "{why}");
+        let pairs = ask(&[2, 2], true).unwrap();
+        assert!(pairs.other_groups_words().unwrap().starts_with(&why));
+        assert_eq!(pairs.groups, [0, 1, 0, 1]);
+        let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
+        for need in &pairs.hosts {
+            assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
+        }
+        // On one node no group survives anything, so that there is no reason for other ones.
+        assert_eq!(ask(&[4], true).unwrap().groups, [0; 4]);
+        let as_asked = ask(&[1; 4], true).unwrap();
+        assert_eq!(
+            (&as_asked, as_asked.other_groups_words()),
+            (&ask(&[1; 4], false).unwrap(), None)
+        );
+    }
+
+    #[test]
+    fn too_few_domains_are_told_before_the_start() {
+        let loaded = loaded("-n 800 --nb 64 -p 2 -q 2 --checkpoint 10");
+        let why = of_hosts(&loaded, &hosts(&[4]), 4, false).unwrap_err();
+        assert!(why.contains("at least 2 failure domains"), "{why}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Where the time of a protected test went so far: what is saved with each epoch beside the matrix, so that a test tells all its
+//! attempts. What a failure took is pure: moments come in as numbers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::course::{Recorder, What};
+use crate::base::outcome::Protection;
+use crate::lu::unix_seconds;
+
+/// Room for the small state: [`Account`] as text.
+pub const STATE_BYTES: usize = 1024 + Recorder::TEXT_BYTES_MAX;
+
+/// Where the time of a test went so far: what is saved with each epoch beside the matrix.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Account {
+    pub(super) began_unix_s: f64,
+    pub(super) saved_unix_s: f64,
+    pub(super) told: Protection,
+    #[serde(default)]
+    pub(super) way: Recorder,
+    /// What had passed at this save since an epoch last went to storage: seconds, and saves.
+    #[serde(default)]
+    pub(super) unstored: (f64, usize),
+    /// Starts of the test that the run in memory does not count among its own.
+    #[serde(default)]
+    pub(super) uncounted: u32,
+}
+
+impl Account {
+    /// Seconds since the test's timer started first.
+    pub(super) fn elapsed(&self) -> f64 {
+        (unix_seconds() - self.began_unix_s).max(0.0)
+    }
+
+    /// Counts this start, or this going on in place. Its run counts each that took part in its memory, `joined` with this one:
+    /// also those that died before they saved anything. A run that has come from storage has a count of its own, which may begin
+    /// with 1; `fetched` so many starts had come from the same epoch there before it.
+    pub(super) fn count_start(&mut self, joined: u64, fetched: Option<u32>) {
+        let joined = u32::try_from(joined).unwrap_or(u32::MAX);
+        let told = &mut self.told;
+        if fetched.is_some() {
+            self.uncounted = 0;
+        }
+        let before = told.attempts.saturating_add(fetched.unwrap_or(0));
+        told.attempts = before.saturating_add(1).max(self.uncounted.saturating_add(joined));
+        if fetched.is_some() {
+            self.uncounted = told.attempts.saturating_sub(joined);
+        }
+    }
+
+    /// Adds what a failure and the restart at boundary `boundary` took. As all ranks know it: `last`, when somebody showed a sign
+    /// of life last before it, `saved`, when the epoch was saved that it goes on from, and `began`, when the test did. `started`:
+    /// when this start did.
+    pub(super) fn charge_restart(
+        &mut self,
+        [last, saved, began]: [f64; 3],
+        (started, now): (f64, f64),
+        boundary: usize,
+    ) {
+        let last = last.clamp(saved, started.max(saved));
+        self.began_unix_s = began;
+        let down_s = (started - last).max(0.0);
+        let restore_s = (now - started).max(0.0);
+        self.told.lost_s += last - saved;
+        self.told.down_s += down_s;
+        self.told.restore_s += restore_s;
+        for (what, from, seconds) in [
+            (What::Lost, saved, last - saved),
+            (What::Down, last, down_s),
+            (What::Restore, started, restore_s),
+        ] {
+            self.way.interrupt(what, boundary, (from - began).max(0.0), seconds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::course::Moment;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_failure_costs_lost_work_a_gap_and_a_start() {
+        let mut account = Account::default();
+        // Begun at 100, saved at 130, gone at 150, started at 170, computing at 175.
+        account.charge_restart([150.0, 130.0, 100.0], (170.0, 175.0), 7);
+        let Account { began_unix_s, told, way, .. } = account;
+        assert_eq!(
+            (began_unix_s, told.lost_s, told.down_s, told.restore_s),
+            (100.0, 20.0, 20.0, 5.0)
+        );
+        let told = |what, at_s, seconds| Moment { what, iteration: 7, at_s, seconds };
+        let expected = [
+            told(What::Lost, 30.0, 20.0),
+            told(What::Down, 50.0, 20.0),
+            told(What::Restore, 70.0, 5.0),
+        ];
+        assert_eq!(way.course(100, 10).moments, expected);
+    }
+
+    #[test]
+    fn a_second_failure_adds_to_the_first() {
+        let mut account = Account::default();
+        account.charge_restart([150.0, 130.0, 100.0], (170.0, 175.0), 7);
+        account.charge_restart([0.0, 130.0, 100.0], (180.0, 181.0), 7);
+        // Nobody has shown a sign of life since: all of it was the gap.
+        let Protection { lost_s, down_s, restore_s, .. } = account.told;
+        assert_eq!((lost_s, down_s, restore_s), (20.0, 70.0, 6.0));
+    }
+
+    #[test]
+    fn starts_that_died_before_they_saved_count() {
+        let mut first = Account::default();
+        first.count_start(1, None);
+        assert_eq!(first.told.attempts, 1);
+        // Three go on from what the first has saved, and only the last gets on.
+        let mut later = first.clone();
+        later.count_start(4, None);
+        assert_eq!(later.told.attempts, 4);
+        // All memory is lost: what storage has is another run, the first of its starts after those that had saved.
+        let mut fetched = later.clone();
+        fetched.count_start(1, Some(0));
+        assert_eq!((fetched.told.attempts, fetched.uncounted), (5, 4));
+        fetched.count_start(3, None);
+        assert_eq!(fetched.told.attempts, 7);
+        // Too much memory is lost: what is left of it has counted more starts than storage knows of.
+        let mut fetched = first.clone();
+        fetched.count_start(4, Some(0));
+        assert_eq!((fetched.told.attempts, fetched.uncounted), (4, 0));
+        // Two came from storage and died before they saved: the memory of the second is still there, that of the first is not.
+        let mut fetched = later.clone();
+        fetched.count_start(2, Some(2));
+        assert_eq!((fetched.told.attempts, fetched.uncounted), (7, 5));
+    }
+
+    proptest! {
+        /// Whatever clocks of different nodes say: nothing takes less than no time, and from the save on all is charged once.
+        #[test]
+        fn whatever_clocks_say_nothing_is_charged_twice(
+            moments in proptest::array::uniform3(0.0..1e6f64),
+            started in 0.0..1e6f64,
+            now in 0.0..1e6f64,
+        ) {
+            let mut account = Account::default();
+            account.charge_restart(moments, (started, now), 1);
+            let Protection { lost_s, down_s, restore_s, .. } = account.told;
+            prop_assert!(lost_s >= 0.0 && down_s >= 0.0 && restore_s >= 0.0);
+            let [_, saved, _] = moments;
+            prop_assert!((lost_s + down_s - (started - saved).max(0.0)).abs() < 1e-6);
+            prop_assert!((restore_s - (now - started).max(0.0)).abs() < 1e-6);
+        }
+    }
+}

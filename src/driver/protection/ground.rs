@@ -1,0 +1,42 @@
+//! What one rank needs to be protected at all: found by itself, before all agree to begin.
+//!
+//! What is missing is a refusal like any other a rank may have to its part in the run.
+
+use std::path::Path;
+
+use crate::base::exit::Exit;
+use crate::base::whole;
+use crate::checkpoint::groups::DomainFile;
+use crate::config::settings;
+use crate::driver::agreement::Ended;
+use crate::shm::Depot;
+
+/// Where this rank is, and where its memory will be.
+#[derive(Clone)]
+pub struct Ground {
+    pub host: String,
+    pub domain: String,
+    /// The domain file names hosts, but not this one.
+    pub(super) left_out: bool,
+    pub(super) depot: Depot,
+}
+
+impl Ground {
+    pub fn prepare(settings: &settings::Protection, rank: usize) -> Result<Self, Ended> {
+        let bad = |why: String| Ended::new(Exit::BadInput, why);
+        settings.scheme.check().map_err(|e| bad(e.to_string()))?;
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let file = settings.domains.as_deref().map(read_domains).transpose().map_err(bad)?;
+        let left_out = file.as_ref().is_some_and(|file| file.leaves_out(rank, &host));
+        let domain = file.map_or_else(|| host.clone(), |file| file.domain(rank, &host));
+        let depot = Depot::new(settings.store, &settings.job)
+            .map_err(|e| Ended::new(Exit::NoSharedMemory, e.to_string()))?;
+        Ok(Self { host, domain, left_out, depot })
+    }
+}
+
+pub fn read_domains(path: &Path) -> Result<DomainFile, String> {
+    let text = whole::text(path)
+        .map_err(|e| format!("the domain file {} cannot be read: {e}", path.display()))?;
+    DomainFile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+}

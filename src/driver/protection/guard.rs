@@ -1,0 +1,220 @@
+//! The observer of a protected test: saves at boundaries, shows signs of life, stops when asked to.
+//!
+//! The solver tells it how far it is, `dedicated` by counting. What it is told it passes on to whoever watches.
+
+use std::time::{Duration, Instant};
+
+use super::account::Account;
+use super::{dedicated, signals};
+use crate::base::course::What;
+use crate::base::faults::{Point, hit};
+use crate::base::outcome;
+use crate::base::terminal::say;
+use crate::base::threads::Pool;
+use crate::checkpoint::mpi::{Group, Positions};
+use crate::checkpoint::{Checkpointer, Renamed, World};
+use crate::driver::{level2, signs};
+use crate::lu::{Halt, Milestone, Observer, unix_seconds};
+use crate::shm::Part;
+use crate::shm::header::Doing;
+
+/// The observer: saves at boundaries, shows signs of life, stops when asked to.
+pub(super) struct Guard<'w, O> {
+    pub(super) checkpointer: Checkpointer<Positions, Group>,
+    len: usize,
+    pub(super) account: Account,
+    /// What earlier starts did on the second level.
+    pub(super) earlier: Option<outcome::Level2>,
+    /// At a stop: whether it got to storage.
+    pub(super) stored: Option<bool>,
+    pub(super) watcher: &'w mut O,
+    stop: bool,
+    blocks: usize,
+    position: usize,
+    host: &'w str,
+    /// When names were last looked after.
+    looked: Instant,
+    /// What was said about them last, and when.
+    said: Option<(Renamed, Instant)>,
+    /// Whether there are ranks that keep checksums alone, who are told how the test goes on.
+    others_wait: bool,
+    /// Whether this rank's small state is part of what is saved.
+    has_state: bool,
+    /// The last test of which something was saved, and this one.
+    saved: &'w mut Option<usize>,
+    test: usize,
+}
+
+/// Between two looks at the names of our memory: an agent takes a rank without one for gone after a while.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two words about the same trouble.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Whose saves they are.
+pub(super) struct Whose<'w> {
+    pub(super) position: usize,
+    pub(super) host: &'w str,
+    /// Doubles of its matrix.
+    pub(super) len: usize,
+    pub(super) blocks: usize,
+    pub(super) others_wait: bool,
+    pub(super) has_state: bool,
+    pub(super) saved: &'w mut Option<usize>,
+    pub(super) test: usize,
+}
+
+impl<'w, O: Observer> Guard<'w, O> {
+    pub(super) fn new(
+        checkpointer: Checkpointer<Positions, Group>,
+        account: Account,
+        watcher: &'w mut O,
+        whose: Whose<'w>,
+    ) -> Self {
+        let Whose { position, host, len, blocks, others_wait, has_state, saved, test } = whose;
+        Self {
+            checkpointer,
+            len,
+            earlier: account.told.level2,
+            account,
+            stored: None,
+            watcher,
+            stop: false,
+            blocks,
+            position,
+            host,
+            looked: Instant::now(),
+            said: None,
+            others_wait,
+            has_state,
+            saved,
+            test,
+        }
+    }
+
+    /// Tells those who keep checksums alone. All ranks of the grid together.
+    pub(super) fn tell(&self, word: u64) {
+        if self.others_wait {
+            self.checkpointer.world().first_says(word);
+        }
+    }
+
+    /// This rank is so far.
+    pub(super) fn note(&mut self, milestone: Milestone) {
+        let (point, doing) = signs::words(milestone);
+        self.checkpointer.tick(doing, 0);
+        hit(point, self.position);
+        if milestone == Milestone::Factored {
+            let at_s = self.account.elapsed();
+            self.account.way.pass(self.blocks, self.blocks, at_s);
+        }
+        self.watcher.reached(milestone);
+    }
+
+    /// Says what became of names that were removed: nobody goes on unprotected without a word.
+    fn look_after_names(&mut self, frozen: bool) {
+        self.looked = Instant::now();
+        let Some(found) = self.checkpointer.look_after_names(frozen) else { return };
+        // What cannot be put right, or waits for a save, is found each time.
+        let known = self.said.as_ref().is_some_and(|(before, at)| {
+            let same = *before == found
+                || found.later == found.missing
+                    && found.later.iter().all(|part| before.later.contains(part));
+            same && at.elapsed() < SAY_EVERY
+        });
+        if known {
+            return;
+        }
+        self.said = Some((found.clone(), self.looked));
+        let names: Vec<&str> = found.missing.iter().map(|part| part.name()).collect();
+        let what = format!(
+            "position {} on {}: somebody removed the names of its memory ({})",
+            self.position,
+            self.host,
+            names.join(", ")
+        );
+        let read: Vec<&str> =
+            found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
+        let matrix = match found.later.contains(&Part::A) {
+            true => ", that of the matrix at the next save",
+            false => "",
+        };
+        match (found.trouble, read.is_empty(), matrix.is_empty()) {
+            (Some(why), ..) => say(format_args!(
+                "WARNING: {what}, and they could not be made again: {why}. This position is NOT PROTECTED: what it \
+                 holds is lost with its process"
+            )),
+            (None, false, _) => say(format_args!(
+                "{what}; made again, those of {} when what they hold is on storage{matrix}",
+                read.join(", ")
+            )),
+            (None, true, false) => say(format_args!("{what}; made again{matrix}")),
+            (None, true, true) => {
+                say(format_args!("{what}; made again, the run is protected as before"))
+            }
+        }
+    }
+}
+
+impl<O: Observer> Observer for Guard<'_, O> {
+    fn drains(&mut self, k: usize) -> bool {
+        self.stop = signals::stop_now();
+        self.checkpointer.due(k, self.stop)
+    }
+
+    fn boundary(&mut self, k: usize, a: *mut f64, pool: &mut Pool) -> Halt {
+        self.look_after_names(true);
+        self.account.saved_unix_s = unix_seconds();
+        self.account.told.saves += 1;
+        // Whoever goes on from this save must know of it; how long it takes nobody knows yet.
+        let at_s = self.account.saved_unix_s - self.account.began_unix_s;
+        self.account.way.interrupt(What::Save, k, at_s, 0.0);
+        self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());
+        self.account.unstored = self.checkpointer.unstored();
+        let state = match self.has_state {
+            true => serde_json::to_vec(&self.account).expect("plain values have a JSON form"),
+            false => Vec::new(),
+        };
+        // SAFETY: the whole local matrix, which the factorisation leaves alone at a boundary.
+        let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
+        let report = self.checkpointer.save(k, a, &state, pool);
+        *self.saved = Some(self.test);
+        self.account.told.save_s += report.seconds;
+        self.account.way.took(report.seconds);
+        let stop = self.stop || signals::stop_after_save();
+        match self.checkpointer.world().first_says(u64::from(stop)) {
+            0 => Halt::GoOn,
+            _ => {
+                self.stored = self.checkpointer.store_now();
+                Halt::Stop
+            }
+        }
+    }
+
+    fn began(&mut self, unix_s: f64) {
+        self.tell(dedicated::WELL);
+        self.account.began_unix_s = unix_s;
+        self.watcher.began(unix_s);
+    }
+
+    fn reached(&mut self, milestone: Milestone) {
+        if milestone == Milestone::Solved {
+            self.tell(dedicated::WELL);
+        }
+        self.note(milestone);
+    }
+
+    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
+        let at_s = self.account.elapsed();
+        self.account.way.pass(k, blocks, at_s);
+        if self.looked.elapsed() > LOOK_EVERY {
+            self.look_after_names(false);
+        }
+        self.checkpointer.tick(Doing::Computing, k);
+        hit(Point::Iteration, self.position);
+        self.watcher.iteration(k, blocks, elapsed);
+    }
+
+    fn multiplied(&mut self, seconds: f64, flops: f64) {
+        self.checkpointer.worked(seconds, flops);
+    }
+}

@@ -1,0 +1,213 @@
+//! The results of finished tests as they are kept, in memory and on storage, and which of them are this run's. Pure.
+//!
+//! A restart does not compute them again: `stock` sorts out what it finds, `solve` keeps what it has computed.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::base::outcome::Outcome;
+use crate::base::params::TestParams;
+
+/// A finished test's result, as it is kept in memory.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Which test exactly: a file that was changed meanwhile has other tests.
+    pub(super) digest: u64,
+    /// The supervised run it was computed in, if any.
+    #[serde(default)]
+    pub(super) run_id: Option<String>,
+    pub(super) outcome: Outcome,
+}
+
+/// A digest of everything that must be alike for a test to be the same: of its choices in the upper half, of
+/// what the last bits of results depend on in the lower.
+pub fn digest(params: &TestParams, rounding: &str) -> u64 {
+    let text = serde_json::to_string(params).expect("plain values have a JSON form");
+    xxh3_64(text.as_bytes()) >> 32 << 32 | xxh3_64(rounding.as_bytes()) >> 32
+}
+
+/// Whether two digests are of one test that was not computed alike.
+pub(super) fn rounds_otherwise(one: u64, other: u64) -> bool {
+    one >> 32 == other >> 32 && one != other
+}
+
+/// Who is supervised marks its runs by this in the lower half of their numbers, so that what lies about says whose it is. Small
+/// enough that ranks can find the greatest number of all by MPI (`checkpoint/world.rs`), which compares as if there were signs.
+fn mark(own: &str) -> u64 {
+    xxh3_64(own.as_bytes()) >> 2
+}
+
+/// The number of a run that begins: by the clock, supervised as `own` if at all. Clocks differ: it is greater than that of the
+/// `latest` that has left something.
+pub(super) fn run_number(clock: u128, own: Option<&str>, latest: Option<u128>) -> u128 {
+    let lower = own.map_or(clock as u64, mark);
+    let number = |upper: u64| u128::from(upper) << 64 | u128::from(lower);
+    let fresh = number((clock >> 64) as u64);
+    match latest {
+        Some(latest) if latest >= fresh => number(((latest >> 64) as u64).saturating_add(1)),
+        _ => fresh,
+    }
+}
+
+/// Whether a run with that number is the supervised run `own`, in whichever of its launches it began.
+pub(super) fn is_of(run: u128, own: &str) -> bool {
+    run as u64 == mark(own)
+}
+
+/// Whether a result was computed in the supervised run `own`.
+pub(super) fn was_kept_by(bytes: &[u8], own: &str) -> bool {
+    serde_json::from_slice::<Record>(bytes)
+        .is_ok_and(|record| record.run_id.as_deref() == Some(own))
+}
+
+/// A test that is finished.
+pub(super) struct Finished {
+    pub(super) number: u32,
+    pub(super) record: Record,
+    /// As it was kept: whoever hands it on hands on this very text, by which all who have it know it for the same.
+    pub(super) text: Vec<u8>,
+}
+
+/// What was kept, sorted out.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// This run's, each test once.
+    pub(super) finished: Vec<Finished>,
+    /// Whether there are others.
+    pub(super) stale: bool,
+}
+
+/// Sorts out `results`, number and text, for a run of tests with these digests, supervised as `own` if at all. `in_progress`:
+/// whether there is a test to be gone on with.
+pub(super) fn sort<'r>(
+    results: impl Iterator<Item = (u32, &'r Vec<u8>)>,
+    tests: &[u64],
+    own: Option<&str>,
+    in_progress: bool,
+) -> Kept {
+    let mut kept = Kept::default();
+    // What another supervised run has left behind, on a node it had lost, say, is its result, not this one's;
+    // unless there is a test to be gone on with.
+    let others = |record: &Record| {
+        let both = own.is_some() && record.run_id.is_some();
+        both && own != record.run_id.as_deref() && !in_progress
+    };
+    for (number, bytes) in results {
+        match serde_json::from_slice::<Record>(bytes) {
+            Ok(record) if others(&record) => kept.stale = true,
+            Ok(record) if tests.get(number as usize) == Some(&record.digest) => {
+                if kept.finished.iter().all(|known| known.number != number) {
+                    kept.finished.push(Finished { number, record, text: bytes.clone() });
+                }
+            }
+            _ => kept.stale = true,
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::params::Rng;
+    use crate::checkpoint::world::NOTHING;
+    use crate::report::test_values::{outcome, params};
+
+    fn record(digest: u64, run_id: Option<&str>) -> Vec<u8> {
+        let record = Record { digest, run_id: run_id.map(str::to_owned), outcome: outcome() };
+        serde_json::to_vec(&record).unwrap()
+    }
+
+    fn sorted(
+        results: &[(u32, Vec<u8>)],
+        tests: &[u64],
+        own: Option<&str>,
+        in_progress: bool,
+    ) -> (Vec<u32>, bool) {
+        let results = results.iter().map(|(number, bytes)| (*number, bytes));
+        let Kept { finished, stale } = sort(results, tests, own, in_progress);
+        (finished.into_iter().map(|test| test.number).collect(), stale)
+    }
+
+    /// What is written anew may be another text: by another build, or where a figure has been read to a neighbour of itself.
+    #[test]
+    fn a_result_is_handed_on_as_it_was_kept() {
+        let mut text = record(10, None);
+        text.extend(b" \n");
+        let kept = sort([(0, &text)].into_iter(), &[10], None, false);
+        assert!(kept.finished.iter().map(|test| &test.text).eq([&text]));
+    }
+
+    /// Figures are read as they were written, to the last bit: the document of a run that was started again tells those of a
+    /// finished test as the first start has told them.
+    #[test]
+    fn figures_are_read_to_the_last_bit() {
+        let mut seconds = 1.0f64 / 3.0;
+        for _ in 0..1000 {
+            seconds *= 1.0 + 1.0 / 7.0;
+            let outcome = Outcome { seconds, ..outcome() };
+            let text = serde_json::to_vec(&Record { digest: 1, run_id: None, outcome }).unwrap();
+            let read: Record = serde_json::from_slice(&text).unwrap();
+            assert_eq!(read.outcome.seconds, seconds);
+        }
+    }
+
+    #[test]
+    fn results_of_this_runs_tests_count_once() {
+        let all = [(1, record(11, None)), (0, record(10, None)), (1, record(11, None))];
+        assert_eq!(sorted(&all, &[10, 11, 12], None, false), (vec![1, 0], false));
+        // Another test under its number, no such test, and what cannot be read.
+        assert_eq!(sorted(&all, &[10, 99], None, false), (vec![0], true));
+        assert_eq!(sorted(&all, &[10], None, false), (vec![0], true));
+        assert_eq!(sorted(&[(0, b"{".to_vec())], &[10], None, true), (vec![], true));
+    }
+
+    #[test]
+    fn another_supervised_runs_results_count_only_where_a_test_is_gone_on_with() {
+        for (own, theirs) in
+            [(None, None), (None, Some("a")), (Some("a"), None), (Some("a"), Some("a"))]
+        {
+            let all = [(0, record(10, theirs))];
+            for in_progress in [false, true] {
+                assert_eq!(sorted(&all, &[10], own, in_progress), (vec![0], false));
+            }
+        }
+        let all = [(0, record(10, Some("b")))];
+        assert_eq!(sorted(&all, &[10], Some("a"), false), (vec![], true));
+        assert_eq!(sorted(&all, &[10], Some("a"), true), (vec![0], false));
+    }
+
+    #[test]
+    fn a_run_is_later_than_what_lies_there_and_says_whose_it_is() {
+        let clock = 100 << 64 | 7;
+        assert_eq!(run_number(clock, None, None), clock);
+        assert_eq!(run_number(clock, None, Some(clock - 1)), clock);
+        for latest in [clock, clock + 1, 200 << 64, 200 << 64 | u128::from(u64::MAX)] {
+            for own in [None, Some("a")] {
+                let number = run_number(clock, own, Some(latest));
+                assert!(number > latest, "{number:x} after {latest:x}");
+                assert_eq!(own.is_some(), is_of(number, "a"));
+            }
+        }
+        assert!(is_of(run_number(clock, Some("a"), None), "a"));
+        assert!(!is_of(run_number(clock, Some("b"), None), "a"));
+        for own in 0..1000 {
+            let number = run_number(clock, Some(&own.to_string()), None);
+            assert!(number as u64 + 1 < NOTHING, "{number:x}");
+        }
+        assert!(was_kept_by(&record(10, Some("a")), "a"));
+        for other in [record(10, None), record(10, Some("b")), b"{".to_vec()] {
+            assert!(!was_kept_by(&other, "a"));
+        }
+    }
+
+    #[test]
+    fn a_digest_tells_choices_from_rounding() {
+        let one = digest(&params(), "blis");
+        let rounded = digest(&params(), "openblas");
+        let other = digest(&TestParams { rng: Rng::Xoshiro, ..params() }, "blis");
+        assert!(one == digest(&params(), "blis") && one != rounded && one != other);
+        assert!(rounds_otherwise(one, rounded));
+        assert!(!rounds_otherwise(one, one) && !rounds_otherwise(one, other));
+    }
+}

@@ -1,0 +1,334 @@
+//! What an earlier start of the job left: whose it is, which results of finished tests it has, and how it is removed.
+//!
+//! Looked at once a launch, by all ranks together, before the first test. Whether results count is `record`'s to say; what is
+//! left of a test under way is looked at when that begins.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::record::{self, Kept, rounds_otherwise};
+use super::{Ground, Guardian, signals};
+use crate::base::exit::Exit;
+use crate::base::faults::{Point, hit};
+use crate::base::params::TestParams;
+use crate::base::terminal::say;
+use crate::checkpoint::level2::{PATIENCE, patiently};
+use crate::checkpoint::mpi::Positions;
+use crate::checkpoint::storage::choice::{Known, Stock};
+use crate::checkpoint::{Arrival, StartError, World, new_run};
+use crate::comm::Comm;
+use crate::config::settings::{self, Restart};
+use crate::driver::agreement::{Ended, unanimous};
+use crate::driver::level2::{self, Level2};
+use crate::driver::nonstop::Story;
+use crate::lu::unix_seconds;
+use crate::shm::{MemoryError, bus};
+use crate::supervise::start::launcher::{own_incarnation, own_run_id};
+
+/// Whether this is a later launch of a supervised run. All ranks together, by rank 0's word.
+fn launched_before(comm: &Comm) -> bool {
+    let mut said = [u8::from(own_run_id().is_some() && own_incarnation() > 1)];
+    comm.broadcast(&mut said, 0);
+    said == [1]
+}
+
+/// One rank's number of a run, at all.
+pub(super) fn told_by(comm: &Comm, teller: usize, run: u128) -> u128 {
+    let mut number = run.to_le_bytes().to_vec();
+    comm.broadcast_bytes(&mut number, teller);
+    u128::from_le_bytes(number.try_into().expect("sixteen bytes"))
+}
+
+/// Going on in place takes seconds, or a supervisor starts all again: it waits no longer for storage that memory makes good.
+const IN_PLACE: Duration = Duration::from_secs(5);
+
+/// The node of the first rank of which the domain file says nothing. All ranks together.
+fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<String> {
+    let (me, ranks) = (world.rank() as u64, world.size() as u64);
+    let first = world.least(&[if left_out { me } else { ranks }])[0];
+    if first == ranks {
+        return None;
+    }
+    let name = if first == me { host.as_bytes() } else { &[] };
+    Some(String::from_utf8_lossy(&world.tell(name, first as usize)).into_owned())
+}
+
+impl<'a> Guardian<'a> {
+    /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
+    /// digests of the run's tests, `rounding` what all ranks' results depend on. Once this very launch has begun, which its
+    /// `story` tells, what it finds is its own.
+    pub fn new(
+        comm: &'a Comm,
+        node: &Comm,
+        settings: &'a settings::Protection,
+        ground: Ground,
+        (tests, rounding): (&[u64], &str),
+        story: &Story,
+    ) -> Result<Self, Ended> {
+        let begun = story.begun;
+        let started_unix_s = unix_seconds();
+        bus::install();
+        signals::obey();
+        let Ground { host, domain, left_out, depot } = ground;
+        // Two nodes may have one name; the rank that leads a node tells them apart.
+        let mut leader = [comm.rank() as u64];
+        node.broadcast(&mut leader, 0);
+        let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
+        let world = Positions::new(all);
+        // All ranks have the settings of rank 0, so all ask or none.
+        if let Some(domains) = &settings.domains
+            && let Some(node) = first_left_out(&world, left_out, &host)
+            && comm.rank() == 0
+            && !begun
+        {
+            say(format_args!(
+                "mind: {} names failure domains of nodes, but not of {node}: it counts as a domain by itself, as does \
+                 every other node that is left out",
+                domains.display()
+            ));
+        }
+        let arrival = Arrival::gather(&world, &depot, leader[0] as usize);
+        let mut this = Self {
+            comm,
+            settings,
+            depot: depot.clone(),
+            run: Cell::new(0),
+            fresh_run: 0,
+            continued: false,
+            level2: None,
+            unwanted: false,
+            storage_gone: None,
+            warned: Cell::new(false),
+            rounding: rounding.to_owned(),
+            finished: Vec::new(),
+            ended: RefCell::default(),
+            arrival,
+            host,
+            leader: leader[0] as usize,
+            domain,
+            started_unix_s,
+        };
+        let patience = if begun { IN_PLACE } else { PATIENCE };
+        let restart = if begun { Restart::Auto } else { settings.restart };
+        // A supervised run is one run however often it is launched: what its earlier launches have left is its own.
+        let again = restart == Restart::Never && launched_before(comm);
+        this.unwanted = restart == Restart::Never && !again;
+        if this.unwanted {
+            this.arrival = this.arrival.anew();
+        }
+        // What memory has needs no storage; where nothing but storage may have it, there is nothing to go on from. Between two
+        // tests there is nothing but results, which memory has as well.
+        let has = |test: usize| this.arrival.finished.contains_key(&(test as u32));
+        let in_memory = this.arrival.test.is_some() || story.is_between_tests(has);
+        this.level2 = match this.open_level2(node, tests, patience, this.unwanted) {
+            Err(Ended { why, .. }) if in_memory && !this.on_disk_alone() => {
+                this.storage_gone = Some(why);
+                None
+            }
+            opened => opened?,
+        };
+        if again && this.storage_gone.is_none() && !this.has_own() {
+            // Earlier launches did not come as far as to remove what others have left.
+            this.unwanted = true;
+            this.arrival = this.arrival.anew();
+            this.level2 = this.open_level2(node, tests, PATIENCE, true)?;
+        }
+        this.take_stock(node, tests, rounding)?;
+        if restart == Restart::Require && !this.continued {
+            return Err(StartError::Nothing { job: settings.job.clone() }.into());
+        }
+        Ok(this)
+    }
+
+    /// Looks at storage, once it is known what memory has. All ranks together.
+    fn open_level2(
+        &self,
+        node: &Comm,
+        tests: &[u64],
+        patience: Duration,
+        anew: bool,
+    ) -> Result<Option<Level2<'a>>, Ended> {
+        let Arrival { test, params_digest, .. } = &self.arrival;
+        let ours = test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
+        let known = Known {
+            in_memory: self.arrival.run.filter(|_| ours),
+            launched_before: launched_before(self.comm),
+        };
+        let ours = (tests, known);
+        Level2::open((self.comm, node), self.settings, &self.domain, ours, patience, anew)
+    }
+
+    /// Whether anything here was left by an earlier launch of this very supervised run. The same on every rank.
+    fn has_own(&self) -> bool {
+        let Some(own) = own_run_id() else { return false };
+        let none = Stock::default();
+        let stock = self.level2.as_ref().map_or(&none, |level2| &level2.stock);
+        let in_memory = [self.arrival.run, self.arrival.latest].into_iter().flatten();
+        let on_storage = stock.whole.iter().map(|about| about.run);
+        in_memory.chain(on_storage).any(|run| record::is_of(run, &own))
+            || stock.results.iter().any(|(_, bytes)| record::was_kept_by(bytes, &own))
+    }
+
+    /// Sorts out the run that memory belongs to and the results it holds.
+    fn take_stock(&mut self, node: &Comm, tests: &[u64], rounding: &str) -> Result<(), Ended> {
+        if let Some(level2) = &self.level2 {
+            level2.check(tests, rounding, &self.settings.job)?;
+        }
+        let none = Stock::default();
+        let stock = self.level2.as_ref().map_or(&none, |level2| &level2.stock);
+        let in_progress = self.arrival.test.is_some() || !stock.whole.is_empty();
+        let in_memory = self.arrival.finished.iter().map(|(number, bytes)| (*number, bytes));
+        let on_storage = stock.results.iter().map(|(number, bytes)| (*number, bytes));
+        let own = own_run_id();
+        let results = in_memory.chain(on_storage);
+        let Kept { finished, stale } = record::sort(results, tests, own.as_deref(), in_progress);
+        self.finished = finished;
+        let here = self.arrival.test.and_then(|test| tests.get(test as usize));
+        if let (Some(&here), Some(there)) = (here, self.arrival.params_digest)
+            && rounds_otherwise(here, there)
+        {
+            return Err(Ended::new(
+                Exit::Environment,
+                format!(
+                    "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
+                     which these ranks have: going on would change the last bits of the result. Start on nodes \
+                     whose processors and BLAS are as before, or give this run another --job name",
+                    self.settings.job
+                ),
+            ));
+        }
+        if stale && in_progress {
+            return Err(Ended::new(
+                Exit::BadInput,
+                format!(
+                    "job {job:?} has checkpoints of a run with other tests. Finish that run, give this one \
+                     another --job name, or remove them with `skt-hpl clean --job {job}` or --restart never",
+                    job = self.settings.job
+                ),
+            ));
+        }
+        let open = |test: &u32| self.finished(*test as usize).is_none();
+        let theirs = |test: &u32| tests.get(*test as usize).copied() != self.arrival.params_digest;
+        if let Some(test) = self.arrival.test.filter(open).filter(theirs)
+            // What the first test finds, it judges itself, and knows better words for it.
+            && (0..tests.len() as u32).find(open) != Some(test)
+        {
+            let what = format!("its test {} is none of this one's", test + 1);
+            return Err(StartError::Other { job: self.settings.job.clone(), what }.into());
+        }
+        let latest = self.arrival.latest.max(stock.latest());
+        let on_storage =
+            !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
+        let something = self.arrival.run.is_some() || on_storage;
+        if stale {
+            // Results of a run that is over or given up, and nothing that could be continued.
+            self.finished.clear();
+            self.remove(node, None)?;
+            self.level2 = self.open_level2(node, tests, PATIENCE, false)?;
+        }
+        let number = record::run_number(new_run(), own.as_deref(), latest);
+        self.fresh_run = told_by(self.comm, 0, number);
+        self.continued = something && !stale;
+        self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
+        Ok(())
+    }
+
+    /// Where the run begins anew: removes what earlier ones have left, once all `tests` can be protected. A run that is refused
+    /// takes nothing away. All ranks together.
+    pub fn clear_ground(
+        &self,
+        node: &Comm,
+        tests: impl Iterator<Item = TestParams>,
+    ) -> Result<(), Ended> {
+        if !self.unwanted {
+            return Ok(());
+        }
+        let domains = self.comm.all_gather_bytes(self.domain.as_bytes());
+        let scheme = &self.settings.scheme;
+        let mut grids = BTreeSet::new();
+        for params in tests.filter(|params| params.n > 0 && grids.insert((params.p, params.q))) {
+            let layout = self.layout(&params);
+            let mut at = vec![String::new(); layout.positions()];
+            let taken = self.arrival.place(0, layout.positions(), None);
+            for (domain, position) in domains.iter().zip(taken) {
+                if let Some(position) = position {
+                    at[position] = String::from_utf8_lossy(domain).into_owned();
+                }
+            }
+            let groups = scheme.check().map_err(StartError::from).and_then(|()| {
+                Ok(scheme.layout.groups(&layout, &at, self.settings.group, scheme.losses)?)
+            });
+            groups?;
+        }
+        self.remove(node, None)
+    }
+
+    /// Removes all memory of the finished run, and what it has on storage unless a later start writes there.
+    pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
+        self.remove(node, Some(self.fresh_run))
+    }
+
+    /// Removes all memory of the job, and what it has on storage, unless a start later than `start` writes there. Memory first:
+    /// its locks tell whether a run is at work under this name, and then nothing on storage is touched.
+    fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Ended> {
+        self.comm.barrier();
+        let strike = |point| {
+            if start.is_none() {
+                hit(point, self.comm.rank());
+            }
+        };
+        strike(Point::GroundSeen);
+        let cleaned = match node.rank() {
+            0 => self.depot.clean().map(|_| ()),
+            _ => Ok(()),
+        };
+        let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());
+        unanimous(self.comm, cleaned.map_err(ended))?;
+        let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
+        let shelf = level2::shelf(self.settings, &self.domain);
+        // Without a number this start has written nothing yet, and removes whatever lies there. The locks on memory have told
+        // that no run of this name is at work on these nodes; one on others that share DIR loses its epochs to this start.
+        let shelf = shelf.map(|shelf| match start {
+            None => shelf,
+            Some(number) => shelf.held_by(number),
+        });
+        let shelf =
+            shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());
+        let mut left = Ok(());
+        if let Some(shelf) = shelf {
+            let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
+            // A DIR that is gone has nothing to remove, it seems.
+            let removed = patiently(move |flow| {
+                shelf.check()?;
+                // What another start has taken over is its own.
+                let theirs = shelf.is_held().err();
+                if theirs.is_none() {
+                    shelf.clean(flow)?;
+                }
+                Ok(theirs)
+            });
+            match removed {
+                Ok(None) => {}
+                Ok(Some(theirs)) => say(format_args!("nothing is removed there: {theirs}")),
+                Err(why) => {
+                    let words = format!(
+                        "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
+                         `skt-hpl clean --job {job} --level2 {}` removes it",
+                        dir.display()
+                    );
+                    match start {
+                        // The run is over, and does not depend on it.
+                        Some(_) => say(words),
+                        // A restart of the run that begins would come upon it.
+                        None => left = Err(Ended::new(Exit::Environment, words)),
+                    }
+                }
+            }
+        }
+        // Nobody looks at storage before it is done.
+        unanimous(self.comm, left)?;
+        strike(Point::GroundCleared);
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! What is said of a protected test: why it cannot begin, what it goes on from, how it was stopped. Pure.
+
+use crate::base::exit::Exit;
+use crate::checkpoint::protocol::Method;
+use crate::checkpoint::storage::Sight;
+use crate::checkpoint::{Restored, StartError};
+use crate::config::settings;
+use crate::driver::agreement::Ended;
+
+impl From<StartError> for Ended {
+    fn from(error: StartError) -> Self {
+        let exit = match error {
+            StartError::Scheme(_) | StartError::Groups(_) | StartError::Other { .. } => {
+                Exit::BadInput
+            }
+            StartError::Memory(_) | StartError::Taken(_) => Exit::NoSharedMemory,
+            StartError::Refused { .. }
+            | StartError::Storage { .. }
+            | StartError::Nothing { .. }
+            | StartError::NotWhole { .. } => Exit::Unrecoverable,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+/// Why a test cannot begin, where storage is `gone` that might have helped.
+pub(super) fn refused(gone: Option<&str>, error: StartError) -> Ended {
+    match (gone, error) {
+        (None, error) => error.into(),
+        (Some(why), StartError::Nothing { job }) => Ended::new(
+            Exit::Environment,
+            format!(
+                "memory of job {job:?} has no checkpoint of this run, and storage, which may have one, cannot be used: \
+                 {why}. Nothing is removed; start again when it is there, or begin anew with --restart never \
+                 without --level2"
+            ),
+        ),
+        (Some(gone), error) => {
+            let Ended { exit, why } = error.into();
+            Ended::new(exit, format!("{why}\nStorage might help, but cannot be used: {gone}"))
+        }
+    }
+}
+
+/// What was restored, which of this test, and what for that had to be done.
+pub(super) fn restored(settings: &settings::Protection, restored: &Restored, from: &str) -> String {
+    let rebuilt = match restored.rebuilt.len() {
+        0 => "nothing had to be rebuilt".to_owned(),
+        _ => format!("rebuilt positions {:?}", restored.rebuilt),
+    };
+    let rebuilt = match settings.level2.as_ref().filter(|_| restored.fetched.is_some()) {
+        Some(settings::Level2 { dir, scope: Sight::Shared, .. }) => {
+            format!("it was read from {}", dir.display())
+        }
+        Some(settings::Level2 { dir, scope: Sight::Node, .. }) => {
+            format!("it was read from {} of the nodes; {rebuilt}", dir.display())
+        }
+        None => rebuilt,
+    };
+    format!("{from} (epoch {}); {rebuilt}", restored.epoch)
+}
+
+/// What is said of a stop; `stored`: whether it got to storage. None where nothing could be put there from the start.
+pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> String {
+    let job = &settings.job;
+    let level2 = settings.level2.as_ref();
+    let dir = level2.map(|level2| level2.dir.display().to_string());
+    let on_disk_alone = settings.scheme.method == Method::Disk;
+    let own = level2.is_some_and(|level2| level2.scope == Sight::Node);
+    let memory = if on_disk_alone { "" } else { " in memory and" };
+    match (stored.unwrap_or(false), dir) {
+        (false, Some(dir)) if on_disk_alone => format!(
+            "stopped as asked, but THE SAVE DID NOT GET TO {dir}; whatever lay there before is still there, and the same \
+             command goes on from that. Its name is {job}: from another batch job add --job {job}"
+        ),
+        (true, Some(dir)) if own => format!(
+            "stopped as asked, after a save{memory} in {dir} of each node; the same command goes on, on these nodes, \
+             {} of each group of which may be others by then. Its name is {job}: from another batch job with \
+             these nodes add --job {job}",
+            settings.scheme.losses
+        ),
+        (true, Some(dir)) => format!(
+            "stopped as asked, after a save{memory} in {dir}; the same command goes on, on these nodes or any \
+             others that see {dir}. Its name is {job}: from another batch job add --job {job}"
+        ),
+        (false, Some(dir)) => format!(
+            "stopped as asked, after a save in memory; IT DID NOT GET TO {dir}, whatever lay there before is still \
+             there. The same command goes on from memory, on these nodes. Its name is {job}: from another \
+             batch job with these nodes, add --job {job}"
+        ),
+        _ => format!(
+            "stopped as asked, after a save; the same command goes on from memory. Its name is {job}: from \
+             another batch job with these nodes, add --job {job}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::groups::GroupError;
+    use crate::checkpoint::layout::ChecksumLayout;
+    use crate::checkpoint::plan::{Encoding, Helpers, Scheme, SchemeError, Scope};
+    use crate::checkpoint::protocol::Refusal;
+    use crate::checkpoint::when::Interval;
+    use crate::config::settings::{Level2, Restart};
+    use crate::parity::Code;
+    use crate::shm::Store;
+
+    fn settings(method: Method, scope: Option<Sight>) -> settings::Protection {
+        let scheme = Scheme {
+            method,
+            scope: Scope::Corner,
+            code: Code::Xor,
+            losses: 1,
+            layout: ChecksumLayout::Striped,
+        };
+        let every = Interval::Iterations(1);
+        settings::Protection {
+            interval: every,
+            scheme,
+            group: None,
+            encode: Encoding::Pipelined,
+            helpers: Helpers::default(),
+            helper_cores: None,
+            store: Store::Posix,
+            job: "hpl".into(),
+            restart: Restart::Auto,
+            domains: None,
+            level2: scope.map(|scope| Level2 { dir: "/scratch".into(), every, scope }),
+        }
+    }
+
+    /// Whoever reads it after a stop knows what to start again, and where.
+    #[test]
+    fn a_stop_names_the_job_and_where_the_save_is() {
+        use Method::{Disk, SelfCheckpoint};
+        let all = [
+            (SelfCheckpoint, None, None, "goes on from memory", true),
+            (SelfCheckpoint, Some(Sight::Shared), Some(true), "others that see /scratch", false),
+            (
+                SelfCheckpoint,
+                Some(Sight::Node),
+                Some(true),
+                "1 of each group of which may be others",
+                true,
+            ),
+            (SelfCheckpoint, Some(Sight::Shared), Some(false), "IT DID NOT GET TO /scratch", true),
+            (SelfCheckpoint, Some(Sight::Node), Some(false), "IT DID NOT GET TO /scratch", true),
+            (Disk, Some(Sight::Shared), Some(true), "after a save in /scratch", false),
+            (Disk, Some(Sight::Node), Some(true), "after a save in /scratch of each node", true),
+            (Disk, Some(Sight::Shared), Some(false), "THE SAVE DID NOT GET TO /scratch", false),
+        ];
+        for (method, scope, stored, says, same_nodes) in all {
+            let text = stopped(&settings(method, scope), stored);
+            assert!(text.starts_with("stopped as asked") && text.contains("--job hpl"), "{text}");
+            assert!(text.contains(says), "{text}");
+            assert_eq!(
+                text.contains("these nodes") && !text.contains("or any"),
+                same_nodes,
+                "{text}"
+            );
+            assert_eq!(text.contains("memory"), method != Disk, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_restored_says_where_it_came_from() {
+        let mut found = Restored {
+            boundary: 12,
+            epoch: 3,
+            state: Vec::new(),
+            rebuilt: Vec::new(),
+            damaged: Vec::new(),
+            fetched: None,
+        };
+        let shared = settings(Method::SelfCheckpoint, Some(Sight::Shared));
+        let own = settings(Method::SelfCheckpoint, Some(Sight::Node));
+        assert_eq!(restored(&shared, &found, "on"), "on (epoch 3); nothing had to be rebuilt");
+        found.rebuilt = vec![1, 4];
+        assert_eq!(restored(&own, &found, "on"), "on (epoch 3); rebuilt positions [1, 4]");
+        found.fetched = Some(0);
+        assert_eq!(restored(&shared, &found, "on"), "on (epoch 3); it was read from /scratch");
+        let text = restored(&own, &found, "on");
+        assert_eq!(
+            text,
+            "on (epoch 3); it was read from /scratch of the nodes; rebuilt positions [1, 4]"
+        );
+    }
+
+    /// What the input asks for is one's to change; what memory has lost is not.
+    #[test]
+    fn each_reason_has_its_exit_code() {
+        let too_many = Refusal::TooManyLost { group: 0, size: 2, losses: 1, lost: vec![0, 1] };
+        let job = || "hpl".to_owned();
+        let all = [
+            (StartError::Scheme(SchemeError::Losses(0)), Exit::BadInput),
+            (StartError::Groups(GroupError::TooMany(999)), Exit::BadInput),
+            (StartError::Other { job: job(), what: "N = 5".into() }, Exit::BadInput),
+            (StartError::Memory("full".into()), Exit::NoSharedMemory),
+            (
+                StartError::Refused {
+                    refusal: too_many,
+                    survey: String::new(),
+                    job: String::new(),
+                },
+                Exit::Unrecoverable,
+            ),
+            (StartError::Nothing { job: job() }, Exit::Unrecoverable),
+            (StartError::NotWhole { epoch: 1, why: "again".into() }, Exit::Unrecoverable),
+        ];
+        for (error, exit) in all {
+            let (why, nothing) = (error.to_string(), matches!(error, StartError::Nothing { .. }));
+            // That storage is gone changes the reason only where it may have what memory has not.
+            let gone = refused(Some("it hangs"), copy(&error));
+            assert!(gone.why.contains("it hangs"), "{}", gone.why);
+            assert_eq!(gone.exit, if nothing { Exit::Environment } else { exit });
+            assert_eq!(refused(None, error), Ended { exit, why });
+        }
+    }
+
+    fn copy(error: &StartError) -> StartError {
+        match error {
+            StartError::Scheme(error) => StartError::Scheme(*error),
+            StartError::Groups(error) => StartError::Groups(error.clone()),
+            StartError::Other { job, what } => {
+                StartError::Other { job: job.clone(), what: what.clone() }
+            }
+            StartError::Memory(text) => StartError::Memory(text.clone()),
+            StartError::Taken(text) => StartError::Taken(text.clone()),
+            StartError::Refused { refusal, survey, job } => StartError::Refused {
+                refusal: refusal.clone(),
+                survey: survey.clone(),
+                job: job.clone(),
+            },
+            StartError::Nothing { job } => StartError::Nothing { job: job.clone() },
+            StartError::NotWhole { epoch, why } => {
+                StartError::NotWhole { epoch: *epoch, why: why.clone() }
+            }
+            StartError::Storage { .. } => unreachable!("not among them"),
+        }
+    }
+}

@@ -1,0 +1,725 @@
+//! Who has which role after a loss, where all go on from, and who is to keep new checksums: pure.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::params::TestParams;
+use crate::grid::ProcessGrid;
+use crate::lu::{Exchange, From, Past, Progress, Renewal, SUMS_EVER, Seat};
+
+/// What a rank has of a test, as it tells the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub test: usize,
+    pub row: usize,
+    pub col: usize,
+    pub place: usize,
+    /// What lies in its memory are checksums, whatever its role.
+    pub sums: bool,
+    /// How many columns of checksums the test began with.
+    pub columns: usize,
+    pub progress: Progress,
+    /// What it has heard of it.
+    pub past: Past,
+}
+
+/// Who does what in an act.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cast {
+    pub seats: Vec<Option<Seat>>,
+    /// How many columns of checksums there are.
+    pub sums: usize,
+    /// None: the test begins.
+    pub from: Option<From>,
+    /// So many of the roles, the last ones, are exchanged now, not in an earlier act.
+    pub exchanged: usize,
+    /// The columns, all past the grid's last, of those who are to keep new checksums, which are made now.
+    pub new: Range<usize>,
+    /// Ranks that have no part.
+    pub idle: usize,
+}
+
+impl Cast {
+    /// Without checksums: the positions that ranks have in a test.
+    pub fn plain(params: &TestParams, taken: impl Iterator<Item = Option<usize>>) -> Self {
+        let grid = ProcessGrid::of(params);
+        let seat = |position: Option<usize>| {
+            let (row, col) = grid.coordinates(position?)?;
+            Some(Seat { row, col, place: position? })
+        };
+        Self { seats: taken.map(seat).collect(), ..Self::default() }
+    }
+
+    /// The roles that are exchanged now.
+    pub fn exchanges(&self) -> &[Exchange] {
+        let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
+        &all[all.len() - self.exchanged..]
+    }
+}
+
+impl Status {
+    /// Whether it was to keep new checksums that are not there yet.
+    fn lacks_new_ones(&self, q: usize) -> bool {
+        self.col >= q + self.columns && !self.progress.generated
+    }
+
+    fn has_not_computed(&self) -> bool {
+        self.past.exchanges.is_empty() && self.progress.applied == 0 && self.progress.factored == 0
+    }
+}
+
+/// The roles in a test of those that are left, by what each has of it. `asked`: columns of checksums for a test that begins.
+///
+/// # Errors
+/// More is lost than the checksums can replace; in words.
+pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Result<Cast, String> {
+    let (p, q) = (params.p, params.q);
+    // Checksums that were not finished are none.
+    let known = || players.iter().flatten().filter(|s| !s.lacks_new_ones(q));
+    if known().next().is_none() || known().any(|s| !s.progress.generated) {
+        // Nobody computes before all have generated.
+        return begin(params, asked, players.len());
+    }
+    let columns = known().map(|s| s.columns).max().unwrap_or(0);
+    // Somebody may have left before it heard of the last exchanges, which others have made.
+    let told = || players.iter().flatten().map(|s| &s.past);
+    let longest = told().max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
+    let Past { exchanges: before, mut renewals } = longest.cloned().unwrap_or_default();
+    let numbers = columns + renewals.len();
+    let col = |s: &Status| after(s.col, &before[s.past.exchanges.len()..], q);
+    let members = |wanted: usize| known().filter(move |s| col(s) == Some(wanted));
+    // Each row once: two that tell of one row make no column of two.
+    let whole = |col: usize| {
+        members(col).count() == p && (0..p).all(|row| members(col).any(|s| s.row == row))
+    };
+    let lacking: Vec<usize> = (0..q).filter(|&col| !whole(col)).collect();
+    let sums: Vec<usize> = (0..numbers).filter(|by| whole(q + by)).collect();
+    if lacking.len() > sums.len() {
+        if known().all(|s| s.has_not_computed()) {
+            // Nothing is lost that is not soon generated again.
+            return begin(params, asked, players.len());
+        }
+        return Err(too_many(&lacking, &sums, &before, (columns, renewals.len())));
+    }
+    let there: Vec<usize> = (0..q + numbers).filter(|&col| whole(col)).collect();
+    let applied = |col: usize| members(col).map(|s| s.progress.applied);
+    // Sums that have a part hold what was computed up to the boundary of their exchange. Whoever had come so far may be lost
+    // since; all others have what it takes to come there.
+    let exchanged_at = before.iter().map(|e| e.boundary);
+    let boundary =
+        there.iter().flat_map(|&col| applied(col)).chain(exchanged_at).max().unwrap_or(0);
+    for &col in &there {
+        let (least, most) = (applied(col).min(), applied(col).max());
+        if least != most || least.is_some_and(|k| k + 1 < boundary) {
+            return Err(format!(
+                "process column {col} stands at boundaries {least:?} to {most:?}, the furthest at {boundary}: this is a bug in skt-hpl"
+            ));
+        }
+    }
+    let exchange = |(&col, &by): (&usize, &usize)| Exchange { col, by, boundary };
+    let now: Vec<Exchange> = lacking.iter().zip(&sums).map(exchange).collect();
+    // Who has the panel of the boundary if anybody has.
+    let owner = boundary % q;
+    let ready = boundary < params.blocks()
+        && !lacking.contains(&owner)
+        && members(owner).all(|s| {
+            let behind = s.progress.applied < boundary;
+            !s.sums && (s.progress.factored > boundary || (behind && params.depth > 0))
+        });
+    let seat = |s: &Status| {
+        let col = after(col(s)?, &now, q)?;
+        // What is left of checksums that lack a rank stands idle.
+        (col < q || whole(col)).then_some(Seat { row: s.row, col, place: s.place })
+    };
+    let part = |s: &&Status| !s.lacks_new_ones(q);
+    let seats = players.iter().map(|player| player.as_ref().filter(part).and_then(seat));
+    let mut seats: Vec<Option<Seat>> = seats.collect();
+    let (left, exchanged) = (sums.len() - now.len(), now.len());
+    // New checksums are of ranks that have no part: as many columns as there were, or as there are ranks for.
+    let idle: Vec<usize> = (0..seats.len()).filter(|&rank| seats[rank].is_none()).collect();
+    // They are made where no panel is factored ahead, and are of use as long as there are panels.
+    let in_time = boundary + usize::from(ready) < params.blocks();
+    let most = if in_time { SUMS_EVER - numbers } else { 0 };
+    let count = (columns.saturating_sub(left)).min(idle.len() / p).min(most);
+    let new = q + numbers..q + numbers + count;
+    let roles = new.clone().flat_map(|col| (0..p).map(move |row| (row, col)));
+    for (&rank, (row, col)) in idle.iter().zip(roles) {
+        // Nobody had that number before.
+        seats[rank] = Some(Seat { row, col, place: col * p + row });
+    }
+    let renew: Vec<usize> = (numbers..numbers + count).collect();
+    let made = before.len() + exchanged;
+    let drawn = |by: usize| left > 0 || by > numbers;
+    renewals.extend(renew.iter().map(|&by| Renewal { by, after: made, drawn: drawn(by) }));
+    let past = Past { exchanges: [before, now].concat(), renewals };
+    let idle = idle.len() - count * p;
+    let from = Some(From { boundary, ready, past, renew });
+    Ok(Cast { seats, sums: left + count, from, exchanged, new, idle })
+}
+
+/// The role that who had one has after exchanges; None: it stands idle.
+fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
+    exchanges.iter().try_fold(col, |col, e| match col {
+        col if col == q + e.by => Some(e.col),
+        col if col == e.col => None,
+        col => Some(col),
+    })
+}
+
+/// Why these cannot be replaced.
+fn too_many(
+    lacking: &[usize],
+    sums: &[usize],
+    before: &[Exchange],
+    (columns, renewed): (usize, usize),
+) -> String {
+    let lost = match lacking {
+        [col] => format!("process column {col} has lost a rank"),
+        _ => format!("process columns {} have lost ranks", listed(lacking.iter())),
+    };
+    let took =
+        before.iter().map(|e| format!("process column {} at boundary {}", e.col, e.boundary));
+    let took = (!before.is_empty()).then(|| format!("they took the place of {}", listed(took)));
+    let gone = columns + renewed - sums.len() - before.len();
+    let gone = (gone > 0 || columns == 0).then(|| match (columns, gone) {
+        (0, _) => "there are no checksums".to_owned(),
+        (_, 1) if renewed > 0 => {
+            "a column of checksums has lost one, too, or was not finished".to_owned()
+        }
+        (_, gone) if renewed > 0 => {
+            format!("{gone} columns of checksums have lost some, too, or were not finished")
+        }
+        (1, _) => "the column of checksums has lost one, too".to_owned(),
+        (_, 1) => "a column of checksums has lost one, too".to_owned(),
+        (_, gone) => format!("{gone} columns of checksums have lost some, too"),
+    });
+    let left = match (sums.len(), &took) {
+        (0, Some(took)) => Some(format!("the checksums are used up: {took}")),
+        (0, None) => None,
+        (left, _) => {
+            let others = took.map(|took| format!("; before, {took}")).unwrap_or_default();
+            Some(format!("the checksums can take the place of {}{others}", number(left)))
+        }
+    };
+    let why: Vec<String> = [left, gone].into_iter().flatten().collect();
+    format!("{lost}, and {}", why.join("; "))
+}
+
+fn number(count: usize) -> String {
+    ["none", "one", "two", "three"]
+        .get(count)
+        .map_or_else(|| count.to_string(), |&word| word.into())
+}
+
+/// Several of a kind, in words.
+pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
+    let words: Vec<String> = all.map(|one| one.to_string()).collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// Roles by the launcher's order; with fewer checksums, or without, where there are too few ranks by now.
+fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String> {
+    let (p, q) = (params.p, params.q);
+    if ranks < p * q {
+        return Err(format!("{ranks} ranks are left, and the grid needs {}", p * q));
+    }
+    let sums = ((ranks - p * q) / p).min(asked);
+    let grid = ProcessGrid { p, q: q + sums, mapping: params.mapping };
+    let seat = |rank| {
+        let (row, col) = grid.coordinates(rank)?;
+        Some(Seat { row, col, place: rank })
+    };
+    let idle = ranks - p * (q + sums);
+    let seats = (0..ranks).map(seat).collect();
+    Ok(Cast { seats, sums, idle, ..Cast::default() })
+}
+
+impl Status {
+    /// If it is of that test.
+    pub fn of(&self, test: usize) -> Option<Self> {
+        (self.test == test).then(|| self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::params::Rng;
+    use crate::config::hpl_dat::HplDat;
+    use crate::lu::DEPTH_IN_STEPS;
+
+    const P: usize = 2;
+    const Q: usize = 2;
+    const RANKS: usize = P * (Q + 1);
+    /// A boundary somewhere in the middle.
+    const K: usize = 4;
+
+    fn params(depth: usize) -> TestParams {
+        let dat = HplDat {
+            ns: vec![100],
+            nbs: vec![10],
+            grids: vec![(P, Q)],
+            depths: vec![depth],
+            ..HplDat::default()
+        };
+        dat.tests(Rng::Hpl, 100).next().unwrap()
+    }
+
+    /// Everybody, where the columns in `behind` have a step to do until boundary `K`, and `factored` says who has its panel.
+    fn everybody(behind: usize, factored: bool) -> Vec<Status> {
+        everybody_with(1, behind, factored)
+    }
+
+    /// The same with so many columns of checksums.
+    fn everybody_with(columns: usize, behind: usize, factored: bool) -> Vec<Status> {
+        let one = |rank: usize| {
+            let (row, col) = (rank / (Q + columns), rank % (Q + columns));
+            let applied = K - (behind >> col & 1);
+            let owns = factored && col == K % Q && applied == K;
+            let factored = if owns { K + 1 } else { K };
+            let progress = Progress { generated: true, applied, factored, ..Progress::default() };
+            let (sums, past) = (col >= Q, Past::default());
+            Status { test: 0, row, col, place: rank, sums, columns, progress, past }
+        };
+        (0..P * (Q + columns)).map(one).collect()
+    }
+
+    fn left(all: &[Status], lost: usize) -> Vec<Option<Status>> {
+        let alive = |(rank, status): (usize, &Status)| {
+            (lost >> rank & 1 == 0).then_some(Some(status.clone()))
+        };
+        all.iter().enumerate().filter_map(alive).collect()
+    }
+
+    /// As `take_role`.
+    fn take(status: &mut Option<Status>, seat: Option<Seat>, from: &From) {
+        let joins = |seat: &Seat| from.renew.iter().any(|by| seat.col == Q + by);
+        let seat = seat.filter(|seat| !joins(seat));
+        *status = status.take().zip(seat).map(|(s, seat)| Status {
+            row: seat.row,
+            col: seat.col,
+            past: from.past.clone(),
+            ..s
+        });
+    }
+
+    /// The same of all, and those who are to keep new checksums have room for them; of which those in `finished` have them, too.
+    fn take_all(players: &[Option<Status>], found: &Cast, finished: usize) -> Vec<Option<Status>> {
+        let from = found.from.as_ref().unwrap();
+        let columns = players.iter().flatten().map(|s| s.columns).max().unwrap();
+        let mut joined = 0;
+        let one = |(player, seat): (&Option<Status>, &Option<Seat>)| {
+            let mut status = player.clone();
+            take(&mut status, *seat, from);
+            let seat = (*seat)?;
+            if !found.new.contains(&seat.col) {
+                return status;
+            }
+            let generated = finished >> joined & 1 == 1;
+            joined += 1;
+            let (applied, factored) = (from.boundary, from.boundary);
+            let progress = Progress { generated, applied, factored, ..Progress::default() };
+            let Seat { row, col, place } = seat;
+            let past = from.past.clone();
+            Some(Status { test: 0, row, col, place, sums: true, columns, progress, past })
+        };
+        players.iter().zip(&found.seats).map(one).collect()
+    }
+
+    fn columns_hit(lost: usize) -> Vec<usize> {
+        (0..=Q).filter(|col| (0..P).any(|row| lost >> (row * (Q + 1) + col) & 1 == 1)).collect()
+    }
+
+    /// Whoever is lost, and whichever columns are a step behind.
+    #[test]
+    fn one_column_is_replaced_and_everybody_else_keeps_its_role() {
+        for depth in 0..=DEPTH_IN_STEPS {
+            for behind in 0..(1 << (Q + 1)) - 1 {
+                for (factored, lost) in
+                    [false, true].into_iter().flat_map(|f| (1..1 << RANKS).map(move |l| (f, l)))
+                {
+                    let all = everybody(behind, factored);
+                    let players = left(&all, lost);
+                    let hit = columns_hit(lost);
+                    if hit.len() > 1 {
+                        let found = cast(&params(depth), 1, &players);
+                        assert!(found.is_err(), "{lost:b} {found:?}");
+                        continue;
+                    }
+                    let found = cast(&params(depth), 1, &players).unwrap();
+                    let from = found.from.clone().unwrap();
+                    // If nobody that is whole has taken the step there is none to take.
+                    let whole = |col: &usize| *col != hit[0];
+                    let ahead = (0..=Q).filter(whole).any(|col| behind >> col & 1 == 0);
+                    let boundary = if ahead { K } else { K - 1 };
+                    assert_eq!(from.boundary, boundary);
+                    let exchange =
+                        (hit[0] < Q).then_some(Exchange { col: hit[0], by: 0, boundary });
+                    let exchanges: Vec<Exchange> = exchange.into_iter().collect();
+                    assert_eq!(
+                        (&from.past.exchanges[..], found.exchanges()),
+                        (&exchanges[..], &exchanges[..])
+                    );
+                    assert_eq!(found.sums, 0);
+                    let mut roles: Vec<_> =
+                        found.seats.iter().flatten().map(|s| (s.row, s.col)).collect();
+                    roles.sort_unstable();
+                    assert_eq!(roles, [(0, 0), (0, 1), (1, 0), (1, 1)], "{lost:b}");
+                    for (status, seat) in players.iter().flatten().zip(&found.seats) {
+                        let wanted = match status.col {
+                            col if col == hit[0] => None,
+                            Q => Some(hit[0]),
+                            col => Some(col),
+                        };
+                        assert_eq!(
+                            seat.map(|s| (s.col, s.place)),
+                            wanted.map(|c| (c, status.place))
+                        );
+                    }
+                    let owner = boundary % Q;
+                    let has = match boundary {
+                        // Who is behind factors it while catching up.
+                        K => {
+                            (factored && behind >> owner & 1 == 0)
+                                || (behind >> owner & 1 == 1 && depth > 0)
+                        }
+                        // Everybody had it when the step began.
+                        _ => true,
+                    };
+                    assert_eq!(from.ready, owner != hit[0] && has, "{lost:b} {behind:b} {depth}");
+                }
+            }
+        }
+    }
+
+    /// Some may leave before they have heard of it, and be joined by those who have: whoever those are, roles stay as they
+    /// were given out.
+    #[test]
+    fn a_roll_call_that_is_cut_short_changes_nothing() {
+        for (behind, lost) in (0..7).flat_map(|b| (0..RANKS).map(move |rank| (b, 1 << rank))) {
+            let players = left(&everybody(behind, true), lost);
+            let first = cast(&params(1), 1, &players).unwrap();
+            let from = first.from.clone().unwrap();
+            for heard in 0usize..1 << players.len() {
+                let mut now = players.clone();
+                for (i, status) in now.iter_mut().enumerate() {
+                    if heard >> i & 1 == 1 {
+                        take(status, first.seats[i], &from);
+                    }
+                }
+                let again = cast(&params(1), 1, &now).unwrap();
+                assert_eq!(
+                    (&again.seats, &again.from),
+                    (&first.seats, &first.from),
+                    "{lost:b} {heard:b}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_borne_is_said() {
+        let refused = |lost: usize, first: Option<usize>| {
+            let mut players: Vec<Option<Status>> =
+                everybody(0, true).into_iter().map(Some).collect();
+            if let Some(first) = first {
+                players = left(&everybody(0, true), first);
+                let found = cast(&params(1), 1, &players).unwrap();
+                let seats = found.seats.clone();
+                for (status, seat) in players.iter_mut().zip(seats) {
+                    take(status, seat, found.from.as_ref().unwrap());
+                }
+            }
+            players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
+            cast(&params(1), 1, &players)
+        };
+        let says = |lost, first, words: &str| {
+            let why = refused(lost, first).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        };
+        says(0b000_011, None, "process columns 0 and 1 have lost ranks");
+        says(
+            0b100_010,
+            None,
+            "process column 1 has lost a rank, and the column of checksums has lost one, too",
+        );
+        says(0b000_010, Some(0b000_001), "they took the place of process column 0 at boundary 4");
+        says(
+            0b000_100,
+            Some(0b000_001),
+            "process column 0 has lost a rank, and the checksums are used up",
+        );
+        says(
+            0b000_010,
+            Some(0b000_100),
+            "process column 1 has lost a rank, and the column of checksums",
+        );
+        // Who stands idle is not missed.
+        assert!(refused(0b001_000, Some(0b000_001)).is_ok());
+        assert!(refused(0b100_000, Some(0b000_100)).is_ok());
+    }
+
+    #[test]
+    fn a_test_begins_with_those_there_are() {
+        let begins = |ranks: usize| cast(&params(1), 1, &vec![None; ranks]);
+        let all = begins(7).unwrap();
+        assert!(all.sums == 1 && all.from.is_none());
+        assert_eq!(all.seats[2], Some(Seat { row: 0, col: 2, place: 2 }));
+        assert_eq!(all.seats[6], None);
+        let few = begins(5).unwrap();
+        assert_eq!(few.sums, 0);
+        assert_eq!(few.seats[2], Some(Seat { row: 1, col: 0, place: 2 }));
+        assert!(begins(3).unwrap_err().contains("3 ranks are left, and the grid needs 4"));
+        // With as many columns of checksums as there are ranks for.
+        let sums = |ranks| cast(&params(1), 2, &vec![None; ranks]).unwrap().sums;
+        assert_eq!([4, 5, 6, 7, 8, 11].map(sums), [0, 0, 1, 1, 2, 2]);
+        // Generated by some: nobody can have computed.
+        let mut some: Vec<_> = everybody(0, false).into_iter().map(Some).collect();
+        some[3].as_mut().unwrap().progress.generated = false;
+        assert_eq!(cast(&params(1), 1, &some).unwrap().from, None);
+    }
+
+    /// A loss too many before anything is computed costs the time of generating it, no more.
+    #[test]
+    fn what_was_only_generated_begins_anew() {
+        let with = |applied: usize, factored: usize| {
+            let mut players = left(&everybody(0, true), 0b000_011);
+            for status in players.iter_mut().flatten() {
+                (status.progress.applied, status.progress.factored) = (applied, factored);
+            }
+            cast(&params(1), 1, &players)
+        };
+        let begun = with(0, 0).unwrap();
+        assert_eq!((begun.from, begun.sums), (None, 0));
+        assert!(with(0, 1).is_err() && with(1, 1).is_err());
+        let all = everybody_at_the_beginning();
+        assert!(cast(&params(1), 1, &left(&all, 0b000_111)).unwrap_err().contains("3 ranks are"));
+        // What checksums can bear they do.
+        assert!(cast(&params(1), 1, &left(&all, 0b000_001)).unwrap().from.is_some());
+    }
+
+    fn everybody_at_the_beginning() -> Vec<Status> {
+        let mut all = everybody(0, true);
+        for status in &mut all {
+            (status.progress.applied, status.progress.factored) = (0, 0);
+        }
+        all
+    }
+
+    /// Two that tell of one row are no column.
+    #[test]
+    fn a_column_has_each_row_once() {
+        let mut players: Vec<Option<Status>> = everybody(0, true).into_iter().map(Some).collect();
+        players[4].as_mut().unwrap().row = 0;
+        let found = cast(&params(1), 1, &players).unwrap();
+        assert_eq!(found.exchanges(), [Exchange { col: 1, by: 0, boundary: K }]);
+    }
+
+    /// Whoever is lost of a grid with two columns of checksums, and then whoever else, with some who did not hear of the
+    /// first exchange: as long as there are as many whole columns as the grid has, each role is taken, and by whom it was taken
+    /// it is kept.
+    #[test]
+    fn two_columns_are_replaced_at_once_or_one_after_another() {
+        const COLUMNS: usize = 2;
+        const WIDE: usize = Q + COLUMNS;
+        let ranks = P * WIDE;
+        let hit = |lost: usize| {
+            (0..WIDE).filter(|col| (0..P).any(|row| lost >> (row * WIDE + col) & 1 == 1)).count()
+        };
+        let complete = |found: &Cast| {
+            let mut roles: Vec<_> = found.seats.iter().flatten().map(|s| (s.row, s.col)).collect();
+            roles.sort_unstable();
+            roles.dedup();
+            assert_eq!(roles.len(), found.seats.iter().flatten().count(), "{found:?}");
+            assert_eq!(roles.iter().filter(|(_, col)| *col < Q).count(), P * Q, "{found:?}");
+            assert_eq!(roles.len(), P * (Q + found.sums));
+        };
+        for (behind, lost) in
+            [0, 1, 2, 4, 8, 9].into_iter().flat_map(|b| (1..1 << ranks).map(move |l| (b, l)))
+        {
+            let players = left(&everybody_with(COLUMNS, behind, true), lost);
+            let found = cast(&params(1), COLUMNS, &players);
+            assert_eq!(found.is_ok(), hit(lost) <= COLUMNS, "{lost:b} {found:?}");
+            let Ok(first) = found else { continue };
+            complete(&first);
+            if behind > 1 || lost.count_ones() > 1 {
+                continue;
+            }
+            let from = first.from.clone().unwrap();
+            for (then, heard) in (0..ranks)
+                .flat_map(|then| [0usize, 1, 0b1010101, 0b0110011, 0b1111111].map(|h| (then, h)))
+            {
+                let mut now = players.clone();
+                for (i, status) in now.iter_mut().enumerate() {
+                    if heard >> i & 1 == 1 {
+                        take(status, first.seats[i], &from);
+                    }
+                }
+                now.retain(|s| s.as_ref().is_none_or(|s| s.place != then));
+                let second = cast(&params(1), COLUMNS, &now).unwrap();
+                complete(&second);
+                let exchanges = second.from.unwrap().past.exchanges;
+                if now.iter().flatten().any(|s| !s.past.exchanges.is_empty()) {
+                    assert_eq!(exchanges[..from.past.exchanges.len()], from.past.exchanges[..]);
+                }
+                let mut by: Vec<usize> = exchanges.iter().map(|e| e.by).collect();
+                by.dedup();
+                assert_eq!(by.len(), exchanges.len(), "{exchanges:?}");
+            }
+        }
+    }
+
+    /// Who alone had come so far is lost, after its boundary was taken for an exchange: the sums that have a part now are of that
+    /// boundary, so all catch up to it.
+    #[test]
+    fn an_exchange_that_was_made_binds_the_boundary() {
+        const COLUMNS: usize = 2;
+        const AHEAD: usize = Q + 1;
+        for owner_of in [K, K + 1] {
+            let mut all = everybody_with(COLUMNS, (1 << AHEAD) - 1, false);
+            for status in &mut all {
+                status.progress.applied += owner_of - K;
+                status.progress.factored += owner_of - K;
+            }
+            for col in 0..Q {
+                let players = left(&all, 1 << col);
+                let first = cast(&params(1), COLUMNS, &players).unwrap();
+                assert_eq!(first.from.as_ref().unwrap().boundary, owner_of);
+                let mut now = take_all(&players, &first, 0);
+                now.retain(|s| s.as_ref().is_none_or(|s| s.place != AHEAD));
+                let second = cast(&params(1), COLUMNS, &now).unwrap().from.unwrap();
+                assert_eq!(second.boundary, owner_of, "{col}");
+                assert!(second.past.exchanges.iter().all(|e| e.boundary == owner_of));
+            }
+        }
+    }
+
+    #[test]
+    fn what_two_columns_of_checksums_cannot_bear_is_said() {
+        let refused = |losses: &[usize]| {
+            let mut players: Vec<Option<Status>> =
+                everybody_with(2, 0, true).into_iter().map(Some).collect();
+            let mut found = Err(String::new());
+            for lost in losses {
+                players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
+                found = cast(&params(1), 2, &players);
+                let Ok(found) = &found else { break };
+                for (status, &seat) in players.iter_mut().zip(&found.seats) {
+                    take(status, seat, found.from.as_ref().unwrap());
+                }
+            }
+            found.unwrap_err()
+        };
+        assert_eq!(
+            refused(&[0b0001_0110]),
+            "process columns 0 and 1 have lost ranks, and the checksums can take the place of one; \
+             a column of checksums has lost one, too"
+        );
+        assert_eq!(
+            refused(&[1, 2, 4]),
+            "process column 0 has lost a rank, and the checksums are used up: they took the place of process column 0 \
+             at boundary 4 and process column 1 at boundary 4; a column of checksums has lost one, too, or was not finished"
+        );
+        assert_eq!(
+            refused(&[1, 8, 2]),
+            "process column 1 has lost a rank, and the checksums are used up: they took the place of process column 0 \
+             at boundary 4; 2 columns of checksums have lost some, too, or were not finished"
+        );
+        assert_eq!(
+            refused(&[4, 8, 2]),
+            "process column 1 has lost a rank, and 3 columns of checksums have lost some, too, or were not finished"
+        );
+        assert_eq!(
+            refused(&[1, 0b0110]),
+            "process columns 0 and 1 have lost ranks, and the checksums can take the place of one; before, they \
+             took the place of process column 0 at boundary 4"
+        );
+    }
+
+    /// One rank stands by: with what is left of a lost column it is as many as a column needs.
+    fn with_a_spare() -> Vec<Option<Status>> {
+        everybody(0, true).into_iter().map(Some).chain([None]).collect()
+    }
+
+    fn without(players: &[Option<Status>], place: usize) -> Vec<Option<Status>> {
+        let lives = |s: &&Option<Status>| s.as_ref().is_none_or(|s| s.place != place);
+        players.iter().filter(lives).cloned().collect()
+    }
+
+    /// Whoever is lost, be it of a process column or of the checksums, those who are free make new ones, and those bear the
+    /// loss of whoever else.
+    #[test]
+    fn new_checksums_take_the_place_of_the_next_column() {
+        for lost in 0..RANKS {
+            let first = cast(&params(1), 1, &without(&with_a_spare(), lost)).unwrap();
+            assert_eq!((first.sums, first.new.clone(), first.idle), (1, Q + 1..Q + 2, 0));
+            let from = first.from.clone().unwrap();
+            let made = from.past.exchanges.len();
+            assert_eq!(from.past.renewals, [Renewal { by: 1, after: made, drawn: false }]);
+            let players = take_all(&without(&with_a_spare(), lost), &first, 0b11);
+            for then in players.iter().flatten().map(|s| s.place).collect::<Vec<_>>() {
+                let left = without(&players, then);
+                let second = cast(&params(1), 1, &left).unwrap();
+                let roles = second.seats.iter().flatten().filter(|seat| seat.col < Q).count();
+                assert_eq!(roles, P * Q, "{lost} {then}");
+                let past = second.from.clone().unwrap().past;
+                assert_eq!(past.exchanges[..made], from.past.exchanges[..]);
+                assert_eq!(past.renewals[0], from.past.renewals[0]);
+                // One is free, and two are needed.
+                assert_eq!((second.new.len(), second.idle), (0, 1));
+                let takes = past.exchanges.last().filter(|_| past.exchanges.len() > made);
+                assert!(takes.is_none_or(|e| e.by == 1));
+                // What the first exchange and the second renewal left: nothing to bear a third.
+                let now = take_all(&left, &second, 0);
+                for third in now.iter().flatten().filter(|s| s.col < Q).map(|s| s.place) {
+                    assert!(cast(&params(1), 1, &without(&now, third)).is_err());
+                }
+            }
+        }
+    }
+
+    /// As long as one of them has not finished, new checksums are none; they are begun anew, under another number.
+    #[test]
+    fn checksums_that_are_not_finished_are_none() {
+        let two_spares: Vec<_> = with_a_spare().into_iter().chain([None]).collect();
+        let players = without(&two_spares, 0);
+        let first = cast(&params(1), 1, &players).unwrap();
+        assert_eq!(first.idle, 1);
+        for finished in 0..3 {
+            let now = take_all(&players, &first, finished);
+            // Somebody is lost who has no part.
+            let mut left = now.clone();
+            left.retain(Option::is_some);
+            left.push(None);
+            let second = cast(&params(1), 1, &left).unwrap();
+            assert_eq!(second.new, Q + 2..Q + 3, "{finished}");
+            let numbers: Vec<usize> =
+                second.from.unwrap().past.renewals.iter().map(|renewal| renewal.by).collect();
+            assert_eq!(numbers, [1, 2]);
+            // A process column is lost: nothing can take its place.
+            let why = cast(&params(1), 1, &without(&now, 1)).unwrap_err();
+            assert!(why.contains("or was not finished"), "{why}");
+        }
+    }
+
+    /// New checksums are not begun when it is too late for them, nor more of them than there were.
+    #[test]
+    fn new_checksums_are_made_while_there_are_panels() {
+        let at = |applied: usize, factored: usize| {
+            let mut players = without(&with_a_spare(), 2);
+            for status in players.iter_mut().flatten() {
+                status.progress.applied = applied;
+                status.progress.factored = factored;
+            }
+            cast(&params(1), 1, &players).unwrap().new.len()
+        };
+        assert_eq!([at(8, 9), at(9, 9), at(9, 10), at(10, 10)], [1, 1, 0, 0]);
+        let nobody_lost: Vec<_> = with_a_spare().into_iter().chain([None, None]).collect();
+        let found = cast(&params(1), 1, &nobody_lost).unwrap();
+        assert_eq!((found.sums, found.new.len(), found.idle), (1, 0, 3));
+    }
+}

@@ -1,0 +1,312 @@
+//! Columns of checksums take the place of process columns that have lost ranks: `--method abft`.
+//!
+//! The acts are those of [`nonstop`](super::nonstop). What differs is what an act begins with: nothing is restored. By the last
+//! roll call each rank knows how far every process column has come; [`cast`], a pure function of that, gives everybody its role
+//! and the boundary that all go on from, or says why it cannot. docs/NONSTOP.md tells the whole protocol.
+
+pub mod cast;
+
+use std::ops::Range;
+
+use nix::sys::signal::{Signal, raise};
+
+use super::nonstop::Story;
+use super::signs::{self, Signs};
+use crate::base::course::{Recorder, What};
+use crate::base::faults::{Point, hit};
+use crate::base::outcome::{Checksums, Outcome, Replaced};
+use crate::base::terminal::say;
+use crate::base::threads::Pool;
+use crate::comm::Reduce;
+use crate::lu::{Context, Exchange, Milestone, Observer, Past, Seat, Standing, unix_seconds};
+use crate::supervise::start::in_place::{self, ANEW, Notice};
+
+pub use cast::{Cast, Status, cast, listed};
+
+/// What a rank keeps of a test from one act to the next.
+pub struct Held {
+    test: usize,
+    seat: Seat,
+    standing: Standing,
+    past: Past,
+    /// Those that are made as far as this rank knows, but perhaps not yet elsewhere.
+    renewed: Option<Renewed>,
+    way: Recorder,
+    told: Checksums,
+}
+
+/// New checksums.
+struct Renewed {
+    cols: Range<usize>,
+    boundary: usize,
+    seconds: f64,
+}
+
+impl Renewed {
+    /// They are there.
+    fn take_in(self, told: &mut Checksums, number: usize, speaks: bool) {
+        let Self { cols, boundary, seconds } = self;
+        told.renewed_at.extend(vec![boundary as u64; cols.len()]);
+        told.renew_s += seconds;
+        if speaks {
+            let (test, columns) = (number + 1, so_many(cols.len()));
+            say(format_args!(
+                "new checksums: test {test} has {columns} more from boundary {boundary} on, made in {seconds:.3} s"
+            ));
+        }
+    }
+
+    /// Whether they are, by the roles of the next act.
+    fn stand(&self, cast: &Cast, q: usize) -> bool {
+        let exchanges = cast.from.iter().flat_map(|from| &from.past.exchanges);
+        let cols = cast.seats.iter().flatten().map(|seat| seat.col);
+        cols.chain(exchanges.map(|e| q + e.by)).any(|col| self.cols.contains(&col))
+    }
+}
+
+impl Held {
+    pub fn is_of(&self, test: usize) -> bool {
+        self.test == test
+    }
+
+    pub fn status(&self) -> Status {
+        Status {
+            test: self.test,
+            row: self.seat.row,
+            col: self.seat.col,
+            place: self.seat.place,
+            sums: self.standing.holds_sums(),
+            columns: self.told.columns as usize,
+            progress: self.standing.progress,
+            past: self.past.clone(),
+        }
+    }
+}
+
+/// Takes the role that this rank has from now on; to be called by all as soon as it is known, since who leaves later
+/// must not tell an older one.
+pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, cast: &Cast) {
+    // Who stands idle keeps none; what is of another test makes room when this one begins.
+    let (Some(seat), Some(from)) = (seat, &cast.from) else { return };
+    if cast.new.contains(&seat.col) {
+        // It has nothing to tell until it has room for new checksums.
+        *held = None;
+    } else if let Some(held) = held {
+        (held.seat, held.past) = (seat, from.past.clone());
+    }
+}
+
+/// Those who are to keep new checksums come to know what the others know of test `number`, and get room for them. All ranks that
+/// have a role together.
+fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &mut Option<Held>) {
+    let known = held.as_ref().map(|h| (h.standing.progress.began_unix_s, &h.told, &h.way));
+    let mut bytes = serde_json::to_vec(&known).expect("plain values have a JSON form");
+    context.grid.broadcast_bytes(&mut bytes, 0);
+    if held.is_some() {
+        return;
+    }
+    let known: Option<(f64, Checksums, Recorder)> =
+        serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
+    let (began_unix_s, told, way) = known.expect("the first of the grid has a part");
+    let standing = Standing::joining(context, began_unix_s, pool).unwrap_or_else(|error| {
+        say(format_args!(
+            "no room for new checksums here ({error}): this rank ends, and the others go on"
+        ));
+        // As one that was lost: what it was to keep nobody needs to go on.
+        let _ = raise(Signal::SIGKILL);
+        unreachable!("nobody outlives that signal")
+    });
+    let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
+    let past = cast.from.as_ref().map(|from| from.past.clone()).unwrap_or_default();
+    *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
+}
+
+/// Solves test `number`; `asked`: how many columns of checksums it is to have. All ranks that have a role together.
+pub fn solve(
+    context: &mut Context,
+    (number, asked, cast): (usize, usize, &Cast),
+    pool: &mut Pool,
+    watcher: &mut impl Observer,
+    held: &mut Option<Held>,
+    story: &mut Story,
+) -> Result<Option<Outcome>, String> {
+    if cast.from.is_none() {
+        // What there is of another test, or of one that begins anew, makes room first.
+        let losses = held.take().filter(|held| held.test == number).map_or(0, |h| h.told.losses);
+        let standing = Standing::new(context, pool).map_err(|error| error.to_string())?;
+        let mut bytes = [0, 0];
+        bytes[usize::from(standing.holds_sums())] = standing.bytes();
+        context.grid.all_reduce(&mut bytes, Reduce::Sum);
+        let [matrix_bytes, checksum_bytes] = bytes;
+        let columns = cast.sums as u64;
+        let told =
+            Checksums { losses, columns, matrix_bytes, checksum_bytes, ..Checksums::default() };
+        let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
+        let (past, way) = (Past::default(), Recorder::default());
+        *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
+        // Who has generated its part knows by this that all have one: after a loss nobody who has none yet passes for one who is
+        // gone.
+        context.grid.barrier();
+    }
+    if !cast.new.is_empty() {
+        join(context, number, cast, pool, held);
+    }
+    let Held { standing, renewed, way, told, .. } =
+        held.as_mut().expect("who has a role has a part");
+    let mut shown = Signs::beneath(context, number, standing.holds_sums(), watcher);
+    let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
+    let exchanges = cast.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
+    told.replaced = exchanges.iter().map(replaced).collect();
+    let speaks = context.grid.rank() == 0;
+    if let Some(new) = renewed.take_if(|new| new.stand(cast, context.params.q)) {
+        new.take_in(told, number, speaks);
+    }
+    *renewed = None;
+    let mut observer = Steps {
+        number,
+        blocks: context.params.blocks(),
+        rows: context.params.p,
+        place: context.place,
+        speaks,
+        began_unix_s: 0.0,
+        notice: &mut story.notice,
+        columns: if cast.from.is_some() { told.columns as usize } else { asked },
+        cast,
+        renewed,
+        way,
+        told,
+        watcher: &mut shown,
+    };
+    let (outcome, regain_s) = standing.solve(context, cast.from.as_ref(), pool, &mut observer);
+    told.regain_s = regain_s;
+    let course = way.course(context.params.n, context.params.nb);
+    Ok(Some(Outcome { checksums: Some(told.clone()), course, ..outcome }))
+}
+
+/// Where it goes on from, in words. `columns`: as in [`Steps`].
+fn words(number: usize, (blocks, rows): (usize, usize), cast: &Cast, columns: usize) -> String {
+    let test = number + 1;
+    let Some(from) = &cast.from else {
+        let with = match cast.sums {
+            0 => " without checksums".to_owned(),
+            sums if sums < columns => format!(" with {}", so_many(sums)),
+            _ => String::new(),
+        };
+        return format!("test {test} {ANEW}{with}, nothing was factored");
+    };
+    let (left, exchanges) = (cast.sums - cast.new.len(), from.past.exchanges.len());
+    let how = match cast.exchanges() {
+        [] if left + exchanges < columns => match left {
+            0 => "from here on there are no checksums".to_owned(),
+            left => format!("from here on there is {} left", so_many(left)),
+        },
+        [] if exchanges == 0 => "nobody lost had a part".to_owned(),
+        [] => "whom it had was idle".to_owned(),
+        [one] => format!("the checksums take the place of process column {}", one.col),
+        several => {
+            let all = listed(several.iter().map(|e| e.col));
+            format!("the checksums take the place of process columns {all}")
+        }
+    };
+    let free = if cast.idle == 1 { "rank is" } else { "ranks are" };
+    let new = match cast.new.len() {
+        0 if left >= columns => String::new(),
+        0 if from.boundary + usize::from(from.ready) >= blocks => {
+            "; new checksums would come too late".to_owned()
+        }
+        0 => format!(
+            "; no new checksums, for which {rows} ranks are needed, and {} {free} free",
+            cast.idle
+        ),
+        new => format!("; {} ranks that were free make new checksums", new * rows),
+    };
+    format!("{how}{new}; {}", in_place::from_boundary(test, from.boundary, blocks))
+}
+
+fn so_many(sums: usize) -> String {
+    match sums {
+        1 => "one column of checksums".to_owned(),
+        sums => format!("{sums} columns of checksums"),
+    }
+}
+
+/// Notes the way of a test, strikes where faults are armed, and tells of a loss when all is ready to go on.
+struct Steps<'a, O> {
+    number: usize,
+    blocks: usize,
+    /// Of the grid.
+    rows: usize,
+    place: usize,
+    speaks: bool,
+    began_unix_s: f64,
+    notice: &'a mut Option<Notice>,
+    /// Of checksums: what the test began with, or what one that begins is to have.
+    columns: usize,
+    cast: &'a Cast,
+    renewed: &'a mut Option<Renewed>,
+    way: &'a mut Recorder,
+    told: &'a mut Checksums,
+    watcher: &'a mut O,
+}
+
+impl<O> Steps<'_, O> {
+    fn elapsed(&self) -> f64 {
+        (unix_seconds() - self.began_unix_s).max(0.0)
+    }
+
+    /// Nobody comes to iteration `k` before new checksums of an earlier boundary are made everywhere.
+    fn take_in_renewed(&mut self, k: usize) {
+        if let Some(new) = self.renewed.take_if(|new| new.boundary < k) {
+            new.take_in(self.told, self.number, self.speaks);
+        }
+    }
+}
+
+impl<O: Observer> Observer for Steps<'_, O> {
+    fn began(&mut self, unix_s: f64) {
+        self.began_unix_s = unix_s;
+        if let Some(notice) = self.notice.take() {
+            let boundary = self.cast.from.as_ref().map_or(0, |from| from.boundary);
+            let since = (unix_seconds() - notice.noticed_unix_s).max(0.0);
+            self.told.losses += 1;
+            self.told.going_on_s += since;
+            let at_s = (notice.noticed_unix_s - unix_s).max(0.0);
+            self.way.interrupt(What::Restore, boundary, at_s, since);
+            if self.speaks {
+                let words = words(self.number, (self.blocks, self.rows), self.cast, self.columns);
+                say(notice.told(&words));
+            }
+        }
+        self.watcher.began(unix_s);
+    }
+
+    fn reached(&mut self, milestone: Milestone) {
+        let (point, _) = signs::words(milestone);
+        hit(point, self.place);
+        if milestone == Milestone::Factored {
+            self.take_in_renewed(self.blocks);
+            self.way.pass(self.blocks, self.blocks, self.elapsed());
+        }
+        self.watcher.reached(milestone);
+    }
+
+    fn renewed(&mut self, k: usize, seconds: f64) {
+        *self.renewed = Some(Renewed { cols: self.cast.new.clone(), boundary: k, seconds });
+        self.watcher.renewed(k, seconds);
+    }
+
+    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
+        self.take_in_renewed(k);
+        self.way.pass(k, blocks, self.elapsed());
+        hit(Point::Iteration, self.place);
+        self.watcher.iteration(k, blocks, elapsed);
+    }
+
+    fn multiplied(&mut self, seconds: f64, flops: f64) {
+        self.watcher.multiplied(seconds, flops);
+    }
+
+    fn solved(&mut self, x: &[f64]) {
+        self.watcher.solved(x);
+    }
+}

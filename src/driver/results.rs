@@ -1,0 +1,475 @@
+//! What rank 0 writes: the results as HPL's text and as JSON, and words about them beside.
+//!
+//! What cannot be written ends nothing: it is said once, results go to standard error from then on, and the run ends with a
+//! status that tells.
+//!
+//! Where ranks may be lost, another one may have to go on with the reports: it takes the earlier tests in again, as they are
+//! kept in memory, but says nothing twice.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use super::agreement::{Common, Ended, Engines};
+use super::replacement::listed;
+use crate::base::closed;
+use crate::base::exit::Exit;
+use crate::base::outcome::{Outcome, Times};
+use crate::base::params::TestParams;
+use crate::base::place;
+use crate::base::terminal::say;
+use crate::comm::World;
+use crate::config::Loaded;
+use crate::config::hpl_dat::{HplDat, Output};
+use crate::config::memory_need::human;
+use crate::kernels::Library;
+use crate::report::Counts;
+use crate::report::json::{self, Blas, JsonLog, Mpi, Threads};
+use crate::report::machine::Machine;
+use crate::report::text::{Echo, TextReport};
+
+/// What the reports begin with.
+pub struct About<'a> {
+    pub loaded: &'a Loaded,
+    pub common: &'a Common,
+    pub ranks: usize,
+    pub hosts: usize,
+    pub machine: Machine,
+}
+
+/// What rank 0 writes to.
+pub struct Reports {
+    out: Counted<Box<dyn Write>>,
+    /// What `out` goes to, if that is a file.
+    file: Option<File>,
+    /// What it goes to, and that in words.
+    output: Output,
+    place: String,
+    text: TextReport,
+    /// The text of all results taken in, for where it turns out at the end that they did not get to the file.
+    results: Vec<u8>,
+    /// The text cannot be written any more; the document could not be once, which has been said.
+    text_lost: bool,
+    document_late: bool,
+    /// There is no place for the document any more.
+    document_lost: bool,
+    json: Option<JsonLog>,
+    engines: Engines,
+    /// Tests that have been taken in, the first of all.
+    pub tests: usize,
+}
+
+/// Why the results have no place to go to: one that nobody can write to was named, or one that is full.
+fn cannot(error: &io::Error, why: String) -> Ended {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let full = matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull);
+    Ended::new(if full { Exit::Environment } else { Exit::BadInput }, why)
+}
+
+/// A document that takes the place of the file to which the results or the messages go would be their end.
+fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
+    let is = |open: Option<bool>| open == Some(true);
+    let what = if *output == Output::Stdout && is(place::is_open_as(document, io::stdout())) {
+        "the results go to"
+    } else if is(place::is_open_as(document, io::stderr())) {
+        "messages go to"
+    } else {
+        return Ok(());
+    };
+    let document = document.display();
+    let why = format!(
+        "--json {document} is the file that {what}, and they would be lost: name another one"
+    );
+    Err(Ended::new(Exit::BadInput, why))
+}
+
+/// What there is, or why a run that `goes_on` does so without.
+fn unless_it_goes_on<T>(made: Result<T, Ended>, goes_on: bool) -> Result<Result<T, String>, Ended> {
+    match made {
+        Err(ended) if goes_on => Ok(Err(ended.why)),
+        other => other.map(Ok),
+    }
+}
+
+/// Whether what is told there stays told, whatever becomes of the rank that has.
+fn is_stream(output: &Output) -> bool {
+    !matches!(output, Output::File(_))
+}
+
+fn why(output: &Output, error: &io::Error) -> String {
+    match output {
+        Output::Stdout => closed::why(error),
+        _ => error.to_string(),
+    }
+}
+
+impl Reports {
+    /// Opens what the results go to and writes the head. If another rank has told it `already`, a stream has it and gets no more
+    /// than what is new; files are written anew. What cannot be then ends nothing either: it was that rank's node that had a
+    /// place for it.
+    pub fn begin(about: About, already: bool) -> Result<Self, Ended> {
+        let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
+        // A run that is refused here takes away no results of an earlier one: all is looked at before anything is emptied.
+        let mut document_lost = None;
+        if let Some(path) = &settings.json {
+            let fits = is_apart(path, &dat.output)
+                .and_then(|()| JsonLog::can_be_at(path).map_err(|e| cannot(&e, e.to_string())));
+            document_lost = unless_it_goes_on(fits, already)?.err();
+        }
+        let (mut file, mut text_lost) = (None, None);
+        let out: Box<dyn Write> = match &dat.output {
+            Output::Stdout => Box::new(whole(io::stdout())),
+            Output::Stderr => Box::new(whole(io::stderr())),
+            Output::File(path) => match File::create(path).and_then(|f| Ok((f.try_clone()?, f))) {
+                Ok((other, made)) => {
+                    file = Some(other);
+                    Box::new(made)
+                }
+                Err(error) if already => {
+                    text_lost = Some(error);
+                    Box::new(io::sink())
+                }
+                Err(e) => {
+                    return Err(cannot(&e, format!("cannot write to {}: {e}", path.display())));
+                }
+            },
+        };
+        let out = Counted { inner: out, bytes: 0, mute: already && is_stream(&dat.output) };
+        let text = TextReport::new(dat.threshold, settings.timing);
+        let json = match &settings.json {
+            None => None,
+            Some(_) if document_lost.is_some() => None,
+            Some(path) => {
+                let library = Library::query();
+                let about = json::About {
+                    command_line: std::env::args_os()
+                        .map(|word| word.to_string_lossy().into_owned())
+                        .collect(),
+                    mpi: Mpi { library: World::library(), ranks: about.ranks, hosts: about.hosts },
+                    blas: Blas {
+                        name: format!("{} {}", library.name, library.version),
+                        kernel: library.kernel,
+                        engine: about
+                            .common
+                            .engines
+                            .told(about.loaded.tests(), |engine| engine.name().into()),
+                    },
+                    threads: Threads {
+                        fewest: about.common.threads.0,
+                        most: about.common.threads.1,
+                        pinned: about.common.pinned.name().into(),
+                    },
+                    machine: about.machine,
+                    planned: dat.test_count() as usize,
+                };
+                let log = JsonLog::create(path, about).map_err(|e| cannot(&e, e.to_string()));
+                let log = unless_it_goes_on(log, already)?;
+                log.map_err(|why| document_lost = Some(why)).ok()
+            }
+        };
+        let place = match &dat.output {
+            Output::Stdout => "standard output".to_owned(),
+            Output::Stderr => "standard error".to_owned(),
+            Output::File(path) => path.display().to_string(),
+        };
+        // In one piece: who reads has all of the head or nothing.
+        let mut head = Vec::new();
+        text.begin(&mut head, &echo(dat)).expect("memory takes all");
+        let mut this = Self {
+            out,
+            file,
+            output: dat.output.clone(),
+            place,
+            text,
+            results: Vec::new(),
+            text_lost: false,
+            document_late: false,
+            document_lost: document_lost.is_some(),
+            json,
+            engines: about.common.engines.clone(),
+            tests: 0,
+        };
+        if let Some(why) = document_lost {
+            say(format_args!(
+                "{why}. This rank reports in place of one that was lost: there is no document of the run, which will end with \
+                 status {}",
+                Exit::Environment.code()
+            ));
+        }
+        if let Some(error) = text_lost {
+            this.say_of_text(&error);
+        }
+        if already {
+            this.tell(&head);
+            return Ok(this);
+        }
+        let written = this.out.write_all(&head).and_then(|()| this.out.flush());
+        written.map_err(|e| {
+            let why = why(&dat.output, &e);
+            cannot(&e, format!("the results cannot be written to {}: {why}", this.place))
+        })?;
+        Ok(this)
+    }
+
+    /// Takes the next test in, and tells it unless somebody else has told so many `already`.
+    pub fn take_in(
+        &mut self,
+        params: &TestParams,
+        outcome: Result<&Outcome, &str>,
+        timing: bool,
+        already: usize,
+    ) {
+        let told = self.tests < already;
+        let engine = self.engines.of(params).name();
+        self.out.mute = told && is_stream(&self.output);
+        let mut text = Vec::new();
+        let document = match outcome {
+            Ok(outcome) => {
+                if !told {
+                    if timing {
+                        tell_times(&outcome.times_mean);
+                    }
+                    tell_protection(outcome);
+                    tell_checksums(outcome);
+                }
+                self.text.finished(&mut text, params, outcome).expect("memory takes all");
+                self.json.as_mut().map_or(Ok(()), |j| j.finished(params, engine, outcome))
+            }
+            Err(why) => {
+                self.text.skipped(&mut text, params, why).expect("memory takes all");
+                self.json.as_mut().map_or(Ok(()), |j| j.skipped(params, engine, why))
+            }
+        };
+        self.tell(&text);
+        self.results.append(&mut text);
+        if let Err(error) = document {
+            self.say_of_document(&error);
+        }
+        self.tests += 1;
+        self.out.mute = false;
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.text.counts()
+    }
+
+    /// Bytes that went to standard output.
+    pub fn printed(&self, dat: &HplDat) -> u64 {
+        if dat.output == Output::Stdout { self.out.bytes } else { 0 }
+    }
+
+    /// All is told, and on disk where it goes to files. Whether all that was to be written is.
+    pub fn end(&mut self) -> bool {
+        self.out.mute = false;
+        let mut text = Vec::new();
+        self.text.end(&mut text).expect("memory takes all");
+        self.tell(&text);
+        if let (Some(file), false) = (&self.file, self.text_lost)
+            && let Err(error) = on_disk(file)
+        {
+            self.say_of_text(&error);
+            let _ = io::stderr().write_all(&[&self.results[..], &text].concat());
+        }
+        let mut whole = !self.text_lost && !self.document_lost;
+        // It has all tests in it, those that could not be written when they ended as well.
+        if let Some(Err(error)) = self.json.take().map(JsonLog::complete) {
+            self.say_of_document(&error);
+            whole = false;
+        }
+        whole
+    }
+
+    /// Writes a part of the text, or tells it on standard error where it cannot be written any more.
+    fn tell(&mut self, text: &[u8]) {
+        if !self.text_lost {
+            let written = self.out.write_all(text).and_then(|()| self.out.flush());
+            let Err(error) = written else { return };
+            self.say_of_text(&error);
+        }
+        if !self.out.mute {
+            // Where that cannot be written either, nobody can be told.
+            let _ = io::stderr().write_all(text);
+        }
+    }
+
+    fn say_of_text(&mut self, error: &io::Error) {
+        self.text_lost = true;
+        say(format_args!(
+            "the results cannot be written to {}: {}. They follow here, those of tests still to come as well; the run will \
+             end with status {}",
+            self.place,
+            why(&self.output, error),
+            Exit::Environment.code()
+        ));
+    }
+
+    fn say_of_document(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.document_late, true) {
+            say(format_args!(
+                "{error}. It is tried again after each test; if it is not there at the end, that ends with status {}",
+                Exit::Environment.code()
+            ));
+        }
+    }
+}
+
+/// Waits until the file is on disk. What is no file, such as a pipe or /dev/null, has none.
+fn on_disk(file: &File) -> io::Result<()> {
+    match file.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        other => other,
+    }
+}
+
+/// Knows how much was written; what is mute is counted alone.
+pub struct Counted<W> {
+    pub inner: W,
+    pub bytes: u64,
+    pub mute: bool,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = if self.mute { bytes.len() } else { self.inner.write(bytes)? };
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// A stream that gets the head, and each result, in one piece: whoever goes on with the reports of a rank that died tells it
+/// whole, and not behind a part of it.
+fn whole<W: Write>(stream: W) -> BufWriter<W> {
+    BufWriter::with_capacity(1 << 16, stream)
+}
+
+/// The parts of the time that add up, beside the results.
+fn tell_times(t: &Times) {
+    say(format_args!(
+        "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
+         multiply {:.3} + solve {:.3} + save {:.3} + other {:.3} = {:.3} s",
+        t.rfact, t.bcast, t.laswp, t.trsm, t.gemm, t.solve, t.save, t.other, t.total
+    ));
+}
+
+/// Where the time of a protected test went, beside the results.
+fn tell_protection(outcome: &Outcome) {
+    let Some(p) = &outcome.protection else { return };
+    let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
+    say(format_args!(
+        "{:.2} s in {} attempt(s){}: {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
+         since a save, {:.2} down, {:.2} restarting and restoring; {} of named memory at most a \
+         rank{}",
+        outcome.seconds,
+        p.attempts,
+        in_place(p.in_place),
+        p.save_s,
+        p.saves,
+        p.lost_s,
+        p.down_s,
+        p.restore_s,
+        human(u128::from(p.memory_bytes_max)),
+        match p.group_min {
+            1 => String::new(),
+            members => format!(", groups of {members} or more"),
+        }
+    ));
+    let Some(level2) = &p.level2 else { return };
+    let from = match level2.fetched {
+        0 => String::new(),
+        times => format!("; went on from there {times} time(s)"),
+    };
+    let by = if level2.process { " by processes of their own," } else { "" };
+    if level2.alone {
+        say(format_args!(
+            "on storage, which has all checkpoints: {} epoch(s), {}, written{by} in {:.2} s, while the ranks waited{from}",
+            level2.epochs,
+            human(u128::from(level2.bytes)),
+            level2.write_s
+        ));
+        return;
+    }
+    if level2.waited {
+        say(format_args!(
+            "on storage: {} epoch(s), {}, written in {:.2} s, for which the ranks waited {:.2} s{from}",
+            level2.epochs,
+            human(u128::from(level2.bytes)),
+            level2.write_s,
+            level2.wait_s
+        ));
+        return;
+    }
+    say(format_args!(
+        "on storage: {} epoch(s), {}, written{by} in {:.2} s beside the computation; {} save(s) in memory put off by \
+         {:.2} s altogether; {:.2} s waiting at stops{from}",
+        level2.epochs,
+        human(u128::from(level2.bytes)),
+        level2.write_s,
+        level2.put_off,
+        level2.put_off_s,
+        level2.wait_s
+    ));
+}
+
+/// What columns of checksums did for a test, beside the results.
+fn tell_checksums(outcome: &Outcome) {
+    let Some(c) = &outcome.checksums else { return };
+    let (matrix, sums) = (u128::from(c.matrix_bytes), u128::from(c.checksum_bytes));
+    let share = 100.0 * matrix as f64 / (matrix + sums).max(1) as f64;
+    let losses = match c.losses {
+        0 => "no rank was lost".to_owned(),
+        losses => {
+            let whose = listed(c.replaced.iter().map(|replaced| replaced.column));
+            let whose = match c.replaced.len() {
+                0 => String::new(),
+                1 => format!("the checksums took the place of process column {whose}, "),
+                _ => format!("the checksums took the place of process columns {whose}, "),
+            };
+            let renewed = match c.renewed_at.len() {
+                0 => String::new(),
+                count => format!(", {:.3} s making {count} column(s) of new checksums", c.renew_s),
+            };
+            format!(
+                "{losses} loss(es) gone on from: {whose}{:.3} s from notice to going on, {:.3} s regaining U{renewed}",
+                c.going_on_s, c.regain_s
+            )
+        }
+    };
+    say(format_args!(
+        "{} of matrix and {} of checksums, so {share:.1} % of that memory for the matrix; {losses}",
+        human(matrix),
+        human(sums)
+    ));
+}
+
+fn in_place(times: u32) -> String {
+    match times {
+        0 => String::new(),
+        times => format!(", {times} of them in place after the loss of a rank"),
+    }
+}
+
+fn echo(dat: &HplDat) -> Echo<'_> {
+    Echo {
+        ns: &dat.ns,
+        nbs: &dat.nbs,
+        mapping: dat.mapping,
+        grids: &dat.grids,
+        pfacts: &dat.pfacts,
+        nbmins: &dat.nbmins,
+        ndivs: &dat.ndivs,
+        rfacts: &dat.rfacts,
+        bcasts: &dat.bcasts,
+        depths: &dat.depths,
+        swap: dat.swap,
+        swap_threshold: dat.swap_threshold,
+        l1: dat.l1,
+        u: dat.u,
+        equilibrate: dat.equilibrate,
+        align: dat.align,
+        threshold: dat.threshold,
+    }
+}

@@ -1,0 +1,315 @@
+//! What the last bits of a result depend on, as a node tells it before any rank is there. Pure but for [`Arithmetic::here`].
+//!
+//! A protected run promises the same bits whatever node takes a lost one's ranks. The ranks themselves refuse memory
+//! that was computed with another arithmetic, but then the node has been chosen already; so agents tell what theirs
+//! is, and `supervise::judge::fitness` refuses a node that would round otherwise than the run does ([`Rules::suits`]).
+//! All kernels of the program's own give the same bits, so a node with other instructions will do as long as
+//! the run is computed with those.
+
+use serde::{Deserialize, Serialize};
+
+use super::engine::Engine;
+use super::{Library, preflight};
+use crate::base::faults;
+use crate::base::params;
+
+/// What one node computes with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arithmetic {
+    /// Engines it can run, by name.
+    pub engines: Vec<String>,
+    /// The BLAS and its version.
+    pub library: String,
+    /// The kernels that takes by itself, and those after the preflight.
+    pub picked: String,
+    pub preflight: String,
+    /// What the BLAS is here that `--blas` names, or why there is none; None where nobody has asked.
+    #[serde(default)]
+    pub named: Option<Result<Named, String>>,
+}
+
+/// The same of a BLAS that `--blas` names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    pub library: String,
+    pub picked: String,
+    pub preflight: String,
+}
+
+impl Named {
+    /// On this node, of the library that `name` loads; without a name it is the linked one.
+    pub fn of(library: &Library, name: &str) -> Self {
+        Self {
+            library: format!("{} {}", library.name, library.version),
+            picked: library.kernel.to_ascii_lowercase(),
+            preflight: preflight::kernel_after(library, name),
+        }
+    }
+}
+
+/// What of a run's settings decides which of it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub engine: params::Engine,
+    pub preflight: bool,
+    /// The ranks are told which kernels their BLAS is to take.
+    pub told: bool,
+    /// They call another BLAS than the linked one: what it is on a node its agent has found out.
+    pub named: bool,
+}
+
+impl Arithmetic {
+    /// This node's.
+    pub fn here() -> Self {
+        let names = Engine::runnable().into_iter().map(Engine::name);
+        let Named { library, picked, preflight } = Named::of(&Library::query(), "");
+        let engines = names.filter(|name| !faults::lacks(name)).map(str::to_owned).collect();
+        Self { engines, library, picked, preflight, named: None }
+    }
+}
+
+/// Which engines compete in a protected or unprotected run, of those that run everywhere.
+///
+/// A protected run that asks for nothing keeps to the program's own kernels where it can: these round alike everywhere,
+/// so a restart may take another of them.
+pub fn entrants(choice: params::Engine, protected: bool, mut everywhere: Vec<&str>) -> Vec<&str> {
+    let portable = |name: &str| name.starts_with("portable");
+    let own = everywhere.iter().any(|name| *name != "blas" && !portable(name));
+    if choice == params::Engine::Auto && protected && own {
+        everywhere.retain(|name| *name != "blas");
+    }
+    // It is for where nothing else is.
+    if everywhere.len() > 1 {
+        everywhere.retain(|name| !portable(name));
+    }
+    everywhere
+}
+
+/// What results of one of the program's own kernels depend on.
+pub const OWN: &str = "packed, fused multiply-adds in order";
+
+impl Rules {
+    /// What a protected run on these nodes computes with, in words; None where no engine runs on all of them. Where
+    /// they are unlike, it is what suits most of them.
+    pub fn rounding<'a>(&self, nodes: impl IntoIterator<Item = &'a Arithmetic>) -> Option<String> {
+        // Thousands of nodes are of a few kinds.
+        let mut kinds: Vec<(&Arithmetic, usize)> = Vec::new();
+        for node in nodes {
+            match kinds.iter_mut().find(|(kind, _)| *kind == node) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((node, 1)),
+            }
+        }
+        let suited = |words: &String| -> usize {
+            let suits = kinds.iter().filter(|(kind, _)| self.suits(kind, words).is_ok());
+            suits.map(|(_, count)| count).sum()
+        };
+        let nodes: Vec<&Arithmetic> = kinds.iter().map(|(kind, _)| *kind).collect();
+        let all = nodes.iter().filter_map(|first| self.of_all(first, &nodes));
+        all.fold(None, |best: Option<String>, words| match &best {
+            Some(so_far) if suited(so_far) >= suited(&words) => best,
+            _ => Some(words),
+        })
+    }
+
+    /// What it computes with if all compute with what they have in common, as `first` does.
+    fn of_all(&self, first: &Arithmetic, nodes: &[&Arithmetic]) -> Option<String> {
+        let everywhere = Engine::candidates(self.engine)
+            .into_iter()
+            .filter(|name| nodes.iter().all(|node| node.engines.iter().any(|own| own == name)))
+            .collect();
+        match entrants(self.engine, true, everywhere)[..] {
+            [] => None,
+            ["blas"] => Some(self.of_blas(first)),
+            _ => Some(OWN.to_owned()),
+        }
+    }
+
+    fn of_blas(&self, node: &Arithmetic) -> String {
+        let (library, picked, preflight) = match (self.named, &node.named) {
+            (false, _) => (&node.library, &node.picked, &node.preflight),
+            (true, Some(Ok(named))) => (&named.library, &named.picked, &named.preflight),
+            (true, _) => return "the BLAS that was named".to_owned(),
+        };
+        let kernel = match (self.told, self.preflight) {
+            (true, _) => "kernels it is told to take",
+            (false, true) => preflight,
+            (false, false) => picked,
+        };
+        // A processor that multiplies and adds at once runs kernels of ours as well.
+        let fused = node.engines.iter().any(|name| name != "blas");
+        Engine::identity_of_blas(&format!("{library} {kernel}"), fused)
+    }
+
+    /// Whether a node can take part in a run that computes with `run`; if not, why.
+    pub fn suits(&self, node: &Arithmetic, run: &str) -> Result<(), String> {
+        let has = match run == OWN {
+            true => self.of_all(node, &[node]),
+            false => Some(self.of_blas(node)),
+        };
+        match has {
+            Some(has) if has == run => Ok(()),
+            has => Err(format!(
+                "results would not have the same last bits: it computes with {}, the run with {run}; take a node whose \
+                 processor and BLAS are like the others'",
+                has.as_deref().unwrap_or("none of the engines asked for")
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::params::Engine as Choice;
+
+    const BOTH: [&str; 2] = ["portable-4x4", "blas"];
+
+    fn node(engines: &[&str], kernel: &str) -> Arithmetic {
+        Arithmetic {
+            engines: engines.iter().map(|name| (*name).to_owned()).collect(),
+            library: "BLIS 0.9.0".into(),
+            picked: kernel.into(),
+            preflight: kernel.into(),
+            named: None,
+        }
+    }
+
+    fn rules(engine: Choice) -> Rules {
+        Rules { engine, preflight: true, told: false, named: false }
+    }
+
+    #[test]
+    fn a_node_with_fewer_instructions_will_do_while_the_engine_is_ours() {
+        let new = node(&["avx512-24x8", "avx2-12x4", "portable-4x4", "blas"], "skx");
+        let old = node(&["avx2-12x4", "portable-4x4", "blas"], "haswell");
+        for choice in [Choice::Auto, Choice::Packed, Choice::Avx2] {
+            let rules = rules(choice);
+            let run = rules.rounding([&new, &new]).unwrap();
+            assert_eq!(run, OWN);
+            assert_eq!(rules.suits(&old, &run), Ok(()), "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_our_kernels_is_refused_and_both_sides_named() {
+        let new = node(&["avx2-12x4", "portable-4x4", "blas"], "haswell");
+        let old = node(&["portable-4x4", "blas"], "generic");
+        let rules = rules(Choice::Auto);
+        let why = rules.suits(&old, &rules.rounding([&new]).unwrap()).unwrap_err();
+        assert!(
+            why.contains("computes with blas BLIS 0.9.0 generic, the run with packed"),
+            "{why}"
+        );
+        // On both from the beginning, the run would compute with the BLAS, each with kernels of its own.
+        let run = rules.rounding([&new, &old]).unwrap();
+        assert_eq!(run, "blas BLIS 0.9.0 haswell");
+        assert!(rules.suits(&new, &run).is_ok() && rules.suits(&old, &run).is_err());
+    }
+
+    #[test]
+    fn what_was_asked_for_must_run_there() {
+        let new = node(&["avx512-24x8", "avx2-12x4", "blas"], "skx");
+        let old = node(&["avx2-12x4", "blas"], "skx");
+        let rules = rules(Choice::Avx512);
+        let why = rules.suits(&old, &rules.rounding([&new]).unwrap()).unwrap_err();
+        assert!(why.contains("none of the engines asked for"), "{why}");
+        assert_eq!(rules.rounding([&new, &old]), None);
+        assert_eq!(rules.rounding([]), None);
+    }
+
+    #[test]
+    fn of_the_blas_the_kernels_count_that_ranks_will_have() {
+        let one = Arithmetic { picked: "generic".into(), ..node(&BOTH, "skx") };
+        let other = node(&BOTH, "skx");
+        let blas = rules(Choice::Blas);
+        let unlike = |rules: Rules| rules.suits(&other, &rules.rounding([&one]).unwrap()).is_err();
+        assert!(!unlike(blas), "the preflight gives both the same");
+        assert!(unlike(Rules { preflight: false, ..blas }));
+        assert!(!unlike(Rules { preflight: false, told: true, ..blas }));
+        // The odd one out is the one that is refused, be it the first.
+        assert_eq!(blas.rounding([&node(&BOTH, "zen3"), &one, &other]), blas.rounding([&other]));
+        let newer = Arithmetic { library: "BLIS 1.0".into(), ..other.clone() };
+        assert!(blas.suits(&newer, &blas.rounding([&other]).unwrap()).is_err());
+        let named = Rules { named: true, ..blas };
+        assert!(named.suits(&newer, &named.rounding([&other]).unwrap()).is_ok(), "ranks will say");
+        let with = |library: &str| {
+            let (picked, preflight) = ("avx2".to_owned(), "avx2".to_owned());
+            let named = Named { library: library.into(), picked, preflight };
+            Arithmetic { named: Some(Ok(named)), ..other.clone() }
+        };
+        let run = named.rounding([&with("MKL 2025"), &with("MKL 2024"), &with("MKL 2025")]);
+        assert_eq!(run.as_deref(), Some("blas MKL 2025 avx2"));
+        assert!(named.suits(&with("MKL 2024"), "blas MKL 2025 avx2").is_err());
+    }
+
+    /// Told to take the same kernels, the BLAS of both is alike; the loops of the panel are not.
+    #[test]
+    fn a_node_that_rounds_a_multiplication_and_an_addition_apart_is_another() {
+        let (new, old) = (node(&BOTH, "generic"), node(&["blas"], "generic"));
+        for rules in [rules(Choice::Blas), Rules { told: true, ..rules(Choice::Blas) }] {
+            for (one, other) in [(&new, &old), (&old, &new)] {
+                let run = rules.rounding([one]).unwrap();
+                assert_eq!(rules.suits(one, &run), Ok(()));
+                assert!(rules.suits(other, &run).is_err(), "{run}");
+            }
+        }
+    }
+
+    /// The preflight and a word of command give a named library its kernels as they do the linked one.
+    #[test]
+    fn of_a_named_blas_the_kernels_count_that_ranks_will_have() {
+        let with = |kernel: &str, after: &str| {
+            let named = Named {
+                library: "OpenBLAS 0.3.21".into(),
+                picked: kernel.into(),
+                preflight: after.into(),
+            };
+            Arithmetic { named: Some(Ok(named)), ..node(&BOTH, "skx") }
+        };
+        let (one, other) = (with("zen", "skylakex"), with("skylakex", "skylakex"));
+        let rules = |preflight, told| Rules { engine: Choice::Blas, preflight, told, named: true };
+        for (preflight, told, alike) in
+            [(true, false, true), (false, false, false), (false, true, true), (true, true, true)]
+        {
+            let rules = rules(preflight, told);
+            let run = rules.rounding([&one]).unwrap();
+            assert_eq!(rules.suits(&other, &run).is_ok(), alike, "{preflight} {told} {run}");
+        }
+        let newer = with("zen", "zen");
+        let run = rules(true, false).rounding([&one]).unwrap();
+        assert!(rules(true, false).suits(&newer, &run).is_err());
+    }
+
+    #[test]
+    fn this_machine_suits_itself() {
+        let here = Arithmetic::here();
+        for choice in [Choice::Auto, Choice::Packed, Choice::Blas] {
+            let rules = rules(choice);
+            let Some(run) = rules.rounding([&here]) else {
+                assert!(
+                    choice == Choice::Packed && here.engines == ["blas"],
+                    "{choice:?} {here:?}"
+                );
+                continue;
+            };
+            assert_eq!(rules.suits(&here, &run), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_protected_run_keeps_to_kernels_that_round_alike() {
+        use Choice::{Auto, Blas, Packed, Portable};
+        for (choice, protected, everywhere, want) in [
+            (Auto, false, vec!["a", "blas", "portable"], vec!["a", "blas"]),
+            (Auto, true, vec!["a", "b", "blas", "portable"], vec!["a", "b"]),
+            (Auto, true, vec!["blas", "portable"], vec!["blas"]),
+            (Packed, true, vec!["a", "portable"], vec!["a"]),
+            (Packed, false, vec!["portable"], vec!["portable"]),
+            (Portable, false, vec!["portable"], vec!["portable"]),
+            (Blas, true, vec!["blas"], vec!["blas"]),
+        ] {
+            assert_eq!(entrants(choice, protected, everywhere), want, "{choice:?} {protected}");
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Which engine is the fastest, by measuring: what an instruction set can do says little about what
+//! a processor does with it.
+//!
+//! A [`Contest`] lets engines multiply in turn on the shape of this run; every rank does so at the
+//! same time, for all cores at work are what counts. [`choose`] is pure: of the engines all ranks
+//! can run, the one whose slowest rank is the fastest. What was measured is remembered in the
+//! user's cache folder by processor, library and shape, so that the next run need not measure.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::multiplication::{Multiplication, squares};
+use super::preflight::processor;
+use super::{Engine, Library, cache};
+use crate::base::threads::Pool;
+use crate::shm::MemoryError;
+use crate::shm::room::available_bytes;
+
+/// What a remembered rate depends on besides the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub processor: String,
+    pub second_level: usize,
+    pub library: String,
+    pub nb: usize,
+    pub threads: usize,
+    pub ranks: usize,
+}
+
+impl Place {
+    /// This processor, with panels of width `nb` and `ranks` ranks of `threads` threads a node.
+    pub fn here(nb: usize, threads: usize, ranks: usize) -> Self {
+        let library = Library::query();
+        Self {
+            processor: processor(&PROCESSOR),
+            second_level: cache::second_level(),
+            library: format!("{} {} {}", library.name, library.version, library.kernel),
+            nb,
+            threads,
+            ranks,
+        }
+    }
+}
+
+/// The processor's name with the numbers that tell its kind where the name does not.
+const PROCESSOR: [&str; 6] =
+    ["model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"];
+
+/// MFLOP/s by an engine's name.
+pub type Rates = Vec<(String, u64)>;
+
+/// How long engines are measured in all, whatever the number of widths; once each for each width at least.
+const TIME: Duration = Duration::from_millis(300);
+
+/// Of wider panels so many columns are multiplied: kernels cut what is longer, and it would take too long.
+const WIDEST: usize = 512;
+
+/// What is multiplied into before it is the same again, in squares, and in what is multiplied into at a time: 75 MB or more,
+/// which is more than stays in most caches.
+const SQUARES: usize = 4;
+const BESIDE: usize = 2;
+
+/// What engines multiply to be measured.
+pub struct Contest<'e> {
+    engines: &'e [Engine],
+    multiplication: Multiplication,
+    /// How long they are measured for each width.
+    time: Duration,
+}
+
+impl<'e> Contest<'e> {
+    /// Of panels of these widths. `ranks` of this node do the same at the same time; no more than half of the memory that it has
+    /// left is taken for it.
+    pub fn new(
+        engines: &'e [Engine],
+        widths: &[usize],
+        ranks: usize,
+        pool: &mut Pool,
+    ) -> Result<Self, MemoryError> {
+        let widest = widths.iter().copied().max().unwrap_or(1).min(WIDEST);
+        let (down, across) = squares(pool.threads());
+        let beside = SQUARES.div_ceil(down * across).max(BESIDE);
+        let [lower, above, all] = Multiplication::sizes(engines, widest, (down, across), beside);
+        let wanted = 8 * (lower + above * beside + all) as u64;
+        if let Some(available) = available_bytes().filter(|bytes| wanted * ranks as u64 > bytes / 2)
+        {
+            let (what, place) = ("a multiplication to measure".into(), "this node's memory".into());
+            return Err(MemoryError::NoRoom { what, wanted, available, place });
+        }
+        // Ones less zeroes: values that never grow and are not slow to compute with.
+        let multiplication =
+            Multiplication::new(engines, widest, (down, across), beside, pool, || (0.0, 1.0))?;
+        Ok(Self { engines, multiplication, time: TIME / widths.len().max(1) as u32 })
+    }
+
+    /// The best rate of each engine for panels of width `nb`, in MFLOP/s. Engines take turns until the time is up, so that a
+    /// disturbance does not meet one alone. Those that multiply alike have one rate.
+    pub fn rates(&mut self, nb: usize, pool: &mut Pool) -> Rates {
+        let Self { engines, multiplication, time } = self;
+        multiplication.narrow(nb.min(WIDEST));
+        let first = |engine: &Engine| engines.iter().position(|other| other.multiplies_as(*engine));
+        let mut best = vec![0.0f64; engines.len()];
+        let start = Instant::now();
+        let mut rounds = 0;
+        loop {
+            for (at, engine) in engines.iter().enumerate().filter(|(at, e)| first(e) == Some(*at)) {
+                let (began, busy) = (Instant::now(), own_time());
+                multiplication.run(*engine, pool);
+                let seconds = match (pool.threads(), busy, own_time()) {
+                    // Where ranks share a core, the others' turns say nothing of this engine.
+                    (1, Some(before), Some(after)) => (after - before).as_secs_f64(),
+                    _ => began.elapsed().as_secs_f64(),
+                };
+                best[at] = best[at].max(multiplication.flops() / seconds.max(1e-9));
+            }
+            rounds += 1;
+            // No further one that would be over the time for the most part.
+            let taken = start.elapsed();
+            if taken + taken / (2 * rounds) >= *time {
+                break;
+            }
+        }
+        let rate = |engine: &Engine| first(engine).map_or(1, |at| ((best[at] / 1e6) as u64).max(1));
+        engines.iter().map(|engine| (engine.name().to_owned(), rate(engine))).collect()
+    }
+}
+
+/// How long this thread has had a processor.
+fn own_time() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
+}
+
+/// The number of the engine to take, from what every rank has of each: its rate, or zero where it
+/// cannot run it. All ranks must wait for the slowest, so the slowest decides. The first of equals.
+pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
+    let engines = ranks.first()?.len();
+    let slowest = |engine: usize| ranks.iter().map(|rates| rates[engine]).min().unwrap_or(0);
+    let mut found = None;
+    for engine in 0..engines {
+        let rate = slowest(engine);
+        if rate > 0 && found.is_none_or(|(_, best)| rate > best) {
+            found = Some((engine, rate));
+        }
+    }
+    found.map(|(engine, _)| engine)
+}
+
+/// What is kept in the cache folder.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    entries: Vec<(Place, Rates)>,
+}
+
+/// Of another version nothing is believed: kernels change.
+const VERSION: u32 = 5;
+
+/// How many places are remembered: each NB that was tried is one.
+const MOST: usize = 256;
+
+/// Where it is kept: XDG_CACHE_HOME, or .cache at home where that is no whole path.
+pub fn file() -> Option<PathBuf> {
+    file_below(|name| std::env::var_os(name).map(PathBuf::from))
+}
+
+fn file_below(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let whole = |name| set(name).filter(|path| path.is_absolute());
+    let folder = whole("XDG_CACHE_HOME").or_else(|| Some(whole("HOME")?.join(".cache")))?;
+    Some(folder.join("skt-hpl").join("engines.json"))
+}
+
+fn read(file: &Path) -> Kept {
+    // Whoever opens a pipe waits for its other end.
+    let text = file.is_file().then(|| std::fs::read(file).ok()).flatten();
+    let kept = text.and_then(|text| serde_json::from_slice(&text).ok());
+    kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
+}
+
+/// The rates that were remembered for `place`, if they are there for all of `engines`.
+pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
+    let (_, rates) = read(file).entries.into_iter().find(|(other, _)| other == place)?;
+    // Ranks compare them by MPI, which may take the highest bit for a sign.
+    let known = |e: &Engine| {
+        rates.iter().any(|(name, rate)| name == e.name() && (1..1 << 62).contains(rate))
+    };
+    engines.iter().all(known).then_some(rates)
+}
+
+/// How often is looked whether somebody else has remembered something meanwhile.
+const LOOKS: usize = 20;
+
+/// What to do with rates of `place` that are written but not in place yet.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Put,
+    WriteAgain,
+    Leave,
+}
+
+impl Next {
+    /// The file was as `found` when they were written and is as `now`. Thousands of nodes that share it measure the same at the
+    /// same time: rates that one of them has put there meanwhile are as good, and the others need not wait for each other.
+    fn of<'a>(found: &'a Kept, now: &'a Kept, place: &Place) -> Self {
+        let rates = |kept: &'a Kept| kept.entries.iter().find(|(other, _)| other == place);
+        match rates(now) {
+            _ if now == found => Self::Put,
+            Some(there) if rates(found) != Some(there) => Self::Leave,
+            _ => Self::WriteAgain,
+        }
+    }
+}
+
+/// Remembers rates. The folder is a convenience: what goes wrong with it costs a measurement. Nodes may share it, and several
+/// remember at once: each writes a file of its own and puts it in place if nothing was changed meanwhile. That looks and puts in
+/// two steps, so in the worst case one's rates are measured again; locks of shared folders may keep a run waiting.
+pub fn remember(file: &Path, place: &Place, rates: &Rates) {
+    let aside = file.with_extension(format!("{}.tmp", own_word()));
+    let mut found = read(file);
+    let with = |found: &Kept| {
+        let mut entries = found.entries.clone();
+        entries.retain(|(other, _)| other != place);
+        entries.insert(0, (place.clone(), rates.clone()));
+        entries.truncate(MOST);
+        serde_json::to_vec(&Kept { version: VERSION, entries }).unwrap_or_default()
+    };
+    let mut written = file
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::write(&aside, with(&found)));
+    let mut next = Next::WriteAgain;
+    for _ in 0..LOOKS {
+        let now = read(file);
+        next = Next::of(&found, &now, place);
+        if written.is_err() || next != Next::WriteAgain {
+            break;
+        }
+        written = std::fs::write(&aside, with(&now));
+        found = now;
+    }
+    if next == Next::Leave || written.and_then(|()| std::fs::rename(&aside, file)).is_err() {
+        // Nothing half-written stays behind; that it was not there is as good.
+        let _ = std::fs::remove_file(&aside);
+    }
+}
+
+/// A word that nobody else has who writes to the same folder: processes of two nodes may have one number.
+fn own_word() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{}.{}.{count}", host.to_string_lossy(), std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_rank_decides_among_what_all_can_run() {
+        for (ranks, want) in [
+            (vec![vec![5, 9, 7]], Some(1)),
+            (vec![vec![5, 9, 7], vec![6, 4, 6]], Some(2)),
+            // The fastest of one is not there at another.
+            (vec![vec![5, 9, 7], vec![6, 0, 2]], Some(0)),
+            (vec![vec![4, 4], vec![8, 4]], Some(0)),
+            (vec![vec![0, 3], vec![3, 0]], None),
+            (vec![vec![]], None),
+            (vec![], None),
+        ] {
+            assert_eq!(choose(&ranks), want, "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_lies_in_the_users_cache_folder() {
+        let file = |cache: Option<&str>, home: Option<&str>| {
+            let set = |name: &str| if name == "HOME" { home } else { cache };
+            file_below(|name| set(name).map(PathBuf::from))
+        };
+        let at = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(file(Some("/c"), Some("/h")), at("/c/skt-hpl/engines.json"));
+        for no_path in [None, Some(""), Some("cache")] {
+            assert_eq!(file(no_path, Some("/h")), at("/h/.cache/skt-hpl/engines.json"));
+            assert_eq!(file(no_path, no_path), None);
+        }
+    }
+
+    #[test]
+    fn every_engine_gets_a_rate() {
+        let engines = Engine::runnable();
+        let fast: Vec<Engine> =
+            engines.into_iter().filter(|e| !e.name().starts_with("portable")).collect();
+        let mut pool = Pool::new(2);
+        let mut contest = Contest::new(&fast, &[8, 2000], 1, &mut pool).unwrap();
+        // Both with what was made for the widest that is measured.
+        contest.rates(2000, &mut pool);
+        let rates = contest.rates(8, &mut pool);
+        assert_eq!(rates.len(), fast.len());
+        assert!(rates.iter().all(|(_, rate)| *rate > 0), "{rates:?}");
+        // One tile with two ways to work in a panel: one rate, so that the first of them is taken.
+        let rate =
+            |name: &str| rates.iter().find(|(other, _)| other == name).map(|(_, rate)| *rate);
+        for (wide, narrow) in [("avx512-12x4", "avx2-12x4"), ("avx512-8x6", "avx2-8x6")] {
+            if let Some(rate_wide) = rate(wide) {
+                assert_eq!(Some(rate_wide), rate(narrow));
+            }
+        }
+    }
+
+    /// So many ranks that their multiplications would take more than the node has.
+    #[test]
+    fn memory_that_is_not_there_is_not_taken() {
+        let engines = [Engine::Blas];
+        let refused = Contest::new(&engines, &[256], 1 << 20, &mut Pool::new(1)).err();
+        assert!(matches!(refused, Some(MemoryError::NoRoom { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn what_was_measured_is_found_again_and_a_damaged_file_is_as_good_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a/b/engines.json");
+        let engines = [Engine::Blas];
+        let (place, other) = (Place::here(192, 2, 1), Place::here(256, 2, 1));
+        let rates = vec![("blas".to_owned(), 5u64)];
+        assert_eq!(recall(&file, &place, &engines), None);
+        remember(&file, &place, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
+        assert_eq!(recall(&file, &other, &engines), None);
+        // An engine that was not measured then.
+        let all = Engine::runnable();
+        assert_eq!(recall(&file, &place, &all), (all == engines).then(|| rates.clone()));
+        remember(&file, &other, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates.clone()), "the other stays");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let (now, before) = (format!("\"version\":{VERSION}"), "\"version\":0");
+        // More than MPI can compare.
+        let absurd = text.replace("\"blas\",5", "\"blas\",9223372036854775808");
+        for damaged in [text[..text.len() / 2].to_owned(), text.replace(&now, before), absurd] {
+            assert_ne!(damaged, text);
+            std::fs::write(&file, &damaged).unwrap();
+            assert_eq!(recall(&file, &place, &engines), None, "{damaged}");
+        }
+        remember(&file, &place, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
+        assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        // A folder that cannot be made.
+        remember(&file.join("engines.json"), &place, &rates);
+        assert_eq!(recall(&file, &place, &engines), Some(rates));
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("engines.json");
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let (place, rates) = (Place::here(192, 2, 1), vec![("blas".to_owned(), 5u64)]);
+        assert_eq!(recall(&file, &place, &[Engine::Blas]), None);
+        remember(&file, &place, &rates);
+        assert_eq!(recall(&file, &place, &[Engine::Blas]), Some(rates));
+    }
+
+    #[test]
+    fn rates_that_another_node_put_there_meanwhile_stay() {
+        let kept = |widths: &[usize], rate: u64| {
+            let entry = |&nb: &usize| (Place::here(nb, 1, 1), vec![("blas".to_owned(), rate)]);
+            Kept { version: VERSION, entries: widths.iter().map(entry).collect() }
+        };
+        let next = |found, now| Next::of(&found, &now, &Place::here(192, 1, 1));
+        assert_eq!(next(kept(&[], 0), kept(&[], 0)), Next::Put);
+        assert_eq!(next(kept(&[], 0), kept(&[192], 5)), Next::Leave);
+        assert_eq!(next(kept(&[], 0), kept(&[256], 5)), Next::WriteAgain, "of another NB");
+        // They were there before, say of fewer engines.
+        assert_eq!(next(kept(&[192], 5), kept(&[192], 5)), Next::Put);
+        assert_eq!(next(kept(&[192], 5), kept(&[256, 192], 5)), Next::WriteAgain);
+        assert_eq!(next(kept(&[192], 5), kept(&[192], 6)), Next::Leave);
+        assert_eq!(next(kept(&[192], 5), kept(&[], 0)), Next::WriteAgain, "somebody removed it");
+    }
+
+    /// Many nodes measure the same: one's rates are there afterwards, and nothing else.
+    #[test]
+    fn many_remember_the_same_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("engines.json");
+        let place = Place::here(192, 1, 1);
+        std::thread::scope(|scope| {
+            for who in 1..=32 {
+                let (file, place) = (&file, &place);
+                scope.spawn(move || remember(file, place, &vec![("blas".to_owned(), who)]));
+            }
+        });
+        assert!(recall(&file, &place, &[Engine::Blas]).is_some_and(|rates| rates.len() == 1));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Nobody finds half a file or another's, and nothing is left behind. What several remember at once is nearly always there
+    /// afterwards, and the last one's always.
+    #[test]
+    fn several_remember_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("engines.json");
+        let engines = [Engine::Blas];
+        let place = |who: usize, turn: usize| Place::here(1000 * who + turn, 1, 1);
+        remember(&file, &place(9, 0), &vec![("blas".to_owned(), 5)]);
+        std::thread::scope(|scope| {
+            for who in 0..4 {
+                let (file, engines) = (&file, &engines);
+                scope.spawn(move || {
+                    for turn in 0..100 {
+                        remember(file, &place(who, turn % 10), &vec![("blas".to_owned(), 5)]);
+                        assert!(recall(file, &place(9, 0), engines).is_some(), "half a file");
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let kept = read(&file).entries.len();
+        assert!(kept > 21, "{kept} of 41");
+        // On another node there may be a process of this number.
+        let host = nix::unistd::gethostname().unwrap();
+        let (one, other) = (own_word(), own_word());
+        assert!(one != other && one.starts_with(&*host.to_string_lossy()), "{one} {other}");
+    }
+}

@@ -1,0 +1,529 @@
+//! How the trailing update multiplies: our packed kernel or the library's DGEMM.
+//!
+//! An engine knows two shapes: a [`LowerBlock`], L below the diagonal block, which travels in the
+//! panel's message, and an [`UpperBlock`], U to its right, which each rank assembles. How their
+//! elements lie is the engine's own affair; the solver only asks for lengths and puts rows in.
+
+use std::ops::Range;
+
+use super::arithmetic::OWN;
+use super::cache::{self, copy_by_rows};
+use super::ffi;
+use super::micro::{self, Isa, Kernel};
+use super::{Library, packed};
+use crate::base::params::{Engine as EngineChoice, Form};
+
+/// What is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// One of our kernels, on operands packed once a panel.
+    Packed(&'static Kernel),
+    /// The library's DGEMM and DTRSM.
+    Blas,
+}
+
+impl Engine {
+    /// The engine for `choice` on this processor without measuring anything, or why there is none.
+    ///
+    /// # Errors
+    /// What was asked for does not run here.
+    pub fn select(choice: EngineChoice) -> Result<Self, String> {
+        Self::possible(choice).first().copied().ok_or_else(|| Self::refusal(choice))
+    }
+
+    /// Why there is no engine for `choice`, and what to do.
+    pub fn refusal(choice: EngineChoice) -> String {
+        let names = |all: &[&str]| all.join(", ");
+        let here: Vec<&str> = Self::runnable().into_iter().map(Self::name).collect();
+        format!(
+            "none of {} does run on this processor, but these do: {}; --engine auto takes the fastest",
+            names(&Self::candidates(choice)),
+            names(&here)
+        )
+    }
+
+    /// Names of the engines that `choice` allows, the best guess first: the same on every processor.
+    pub fn candidates(choice: EngineChoice) -> Vec<&'static str> {
+        let ours = |wanted: fn(Isa) -> bool| {
+            micro::NAMES.iter().filter(move |(_, isa)| wanted(*isa)).map(|(name, _)| *name)
+        };
+        match choice {
+            // The portable kernel is for where nothing else runs.
+            EngineChoice::Auto => {
+                ours(|isa| isa != Isa::Portable).chain(["blas", "portable-4x4"]).collect()
+            }
+            EngineChoice::Packed => ours(|_| true).collect(),
+            EngineChoice::Avx512 => ours(|isa| isa == Isa::Avx512).collect(),
+            EngineChoice::Avx2 => ours(|isa| isa == Isa::Avx2).collect(),
+            EngineChoice::Neon => ours(|isa| isa == Isa::Neon).collect(),
+            EngineChoice::Portable => ours(|isa| isa == Isa::Portable).collect(),
+            EngineChoice::Blas => vec!["blas"],
+        }
+    }
+
+    /// Those of the candidates that are made for this architecture, whether or not this processor runs them:
+    /// the ranks' may.
+    pub fn made(choice: EngineChoice) -> Vec<Self> {
+        let names = Self::candidates(choice);
+        micro::all()
+            .map(Engine::Packed)
+            .chain([Engine::Blas])
+            .filter(|engine| names.contains(&engine.name()))
+            .collect()
+    }
+
+    /// Those of the candidates that this processor can run; maybe none.
+    pub fn possible(choice: EngineChoice) -> Vec<Self> {
+        Self::candidates(choice).into_iter().filter_map(Self::named).collect()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Packed(kernel) => kernel.name,
+            Engine::Blas => "blas",
+        }
+    }
+
+    /// Every engine this processor can run, by [`Engine::name`]: what a node tells the others
+    /// before they agree on one. All ranks of a run use one engine, for panels travel as it lays
+    /// them out.
+    pub fn runnable() -> Vec<Self> {
+        micro::runnable().map(Engine::Packed).chain([Engine::Blas]).collect()
+    }
+
+    /// The engine of that name, if this processor can run it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::runnable().into_iter().find(|engine| engine.name() == name)
+    }
+
+    /// Everything that the last bits of a result depend on, in words. Ranks whose identities are
+    /// alike round alike; a run goes on with the bits it began with if it finds this again. All
+    /// kernels of ours, on all processors, are one in this.
+    pub fn identity(self) -> String {
+        match self {
+            Engine::Packed(_) => OWN.into(),
+            Engine::Blas => {
+                let library = Library::query();
+                let picked = format!("{} {} {}", library.name, library.version, library.kernel);
+                Self::identity_of_blas(&picked, micro::runnable().next().is_some())
+            }
+        }
+    }
+
+    /// The same of a BLAS in its words, where the panel's loops, which are ours, round once for a multiplication and an addition
+    /// or, on a processor without an instruction for both (`fused`), twice.
+    pub fn identity_of_blas(picked: &str, fused: bool) -> String {
+        format!("blas {picked}{}", if fused { "" } else { ", without fused multiply-adds" })
+    }
+
+    /// Whether both multiply with one tile, and differ elsewhere at most.
+    pub fn multiplies_as(self, other: Self) -> bool {
+        match (self, other) {
+            (Engine::Packed(one), Engine::Packed(two)) => std::ptr::fn_addr_eq(one.tile, two.tile),
+            _ => self == other,
+        }
+    }
+
+    /// Whether results do not depend on how columns are cut into calls.
+    pub fn cuts_freely(self) -> bool {
+        self != Engine::Blas
+    }
+
+    /// Doubles of a lower block of `rows x k`.
+    pub fn lower_len(self, rows: usize, k: usize) -> usize {
+        match self {
+            Engine::Packed(kernel) => packed::lower_len(kernel, rows, k),
+            Engine::Blas => rows * k,
+        }
+    }
+
+    /// Doubles of an upper block of `k x cols`, the solver's copy of L1 included.
+    pub fn upper_len(self, k: usize, cols: usize) -> usize {
+        match self {
+            Engine::Packed(kernel) => packed::upper_len(kernel, k, cols),
+            Engine::Blas => k * cols,
+        }
+    }
+
+    /// Doubles of the form of L1 in which [`UpperBlock::solve`] wants it.
+    pub fn triangle_len(self, k: usize) -> usize {
+        match self {
+            Engine::Packed(kernel) => packed::lower_len(kernel, k, k),
+            Engine::Blas => 0,
+        }
+    }
+
+    /// What rows of a task must begin at a multiple of, and rows of a part of a lower block that is laid out by itself:
+    /// the part from row i on then lies from element i k on.
+    pub fn row_step(self) -> usize {
+        match self {
+            Engine::Packed(kernel) => kernel.scalar,
+            Engine::Blas => 1,
+        }
+    }
+
+    /// Doubles of scratch that a panel of `width` columns needs at most.
+    pub fn scratch_len(self, width: usize) -> usize {
+        match self {
+            Engine::Packed(_) => packed::scratch_len(width),
+            Engine::Blas => 0,
+        }
+    }
+
+    /// Lays L(rows x k), column-major at `l`, out as a lower block.
+    ///
+    /// # Safety
+    /// `l` spans `k` columns of `ldl`, `out` has [`Engine::lower_len`] doubles; no overlap.
+    pub unsafe fn lay_lower(
+        self,
+        rows: usize,
+        k: usize,
+        (l, ldl): (*const f64, usize),
+        out: *mut f64,
+    ) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self {
+                Engine::Packed(kernel) => packed::pack_lower(kernel, rows, k, (l, ldl), out),
+                // By rows, as C and U lie: where BLIS calls k small it packs nothing, and columns take it 1.6 times as long.
+                Engine::Blas => copy_by_rows(l, (1, ldl), (rows, k), out, k),
+            }
+        }
+    }
+
+    /// A(rows x cols) -= L(rows x k) B within a panel, A and L column-major with leading dimension
+    /// `ld`; B(k x cols) begins at `b`, element (p, j) at `b + p * rs + j * cs`. `scratch` is
+    /// reused between calls.
+    ///
+    /// # Safety
+    /// The ranges are valid and A overlaps neither L nor B.
+    #[allow(clippy::too_many_arguments)] // three matrices with their shapes
+    pub unsafe fn multiply_in_panel(
+        self,
+        (rows, cols, k): (usize, usize, usize),
+        l: *const f64,
+        (b, rs, cs): (*const f64, usize, usize),
+        a: *mut f64,
+        ld: usize,
+        scratch: &mut Vec<f64>,
+    ) {
+        if rows == 0 || cols == 0 || k == 0 {
+            return;
+        }
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self {
+                Engine::Packed(kernel) => {
+                    let size = (rows, cols, k);
+                    packed::multiply_in_panel(kernel, size, l, (b, rs, cs), a, ld, scratch);
+                }
+                Engine::Blas => {
+                    let (transposed, ldb) = if rs == 1 { (false, cs) } else { (true, rs) };
+                    ffi::gemm(false, transposed, (rows, cols, k), -1.0, (l, ld), (b, ldb), (a, ld));
+                }
+            }
+        }
+    }
+
+    /// B(n x cols) := L^-1 B within a panel's L1, all in `form` with leading dimension `ld`; L is
+    /// unit lower.
+    ///
+    /// # Safety
+    /// The ranges are valid and do not overlap.
+    pub unsafe fn solve_in_panel(
+        self,
+        (n, cols): (usize, usize),
+        form: Form,
+        l: *const f64,
+        b: *mut f64,
+        ld: usize,
+        scratch: &mut Vec<f64>,
+    ) {
+        if n == 0 || cols == 0 {
+            return;
+        }
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self {
+                Engine::Packed(kernel) => {
+                    let strides = TriangleBlock::strides(form, ld);
+                    packed::solve_in_panel(kernel, (n, cols), l, b, strides, scratch);
+                }
+                Engine::Blas => match form {
+                    Form::Transposed => ffi::trsm_left_lower_unit((n, cols), (l, ld), (b, ld)),
+                    // Row-major: the BLAS sees the transposes of all three.
+                    Form::NotTransposed => {
+                        ffi::trsm_right_upper_unit((cols, n), (l, ld), (b, ld));
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// L below the diagonal block: `rows x k`, laid out by [`Engine::lay_lower`].
+#[derive(Clone, Copy)]
+pub struct LowerBlock {
+    pub engine: Engine,
+    pub rows: usize,
+    pub k: usize,
+    pub data: *const f64,
+}
+
+/// U right of the diagonal block: `k x cols`.
+#[derive(Clone, Copy)]
+pub struct UpperBlock {
+    pub engine: Engine,
+    pub k: usize,
+    pub cols: usize,
+    pub data: *mut f64,
+}
+
+// SAFETY: the pointers are only followed in unsafe functions whose callers keep tasks apart.
+unsafe impl Send for LowerBlock {}
+// SAFETY: as above.
+unsafe impl Sync for LowerBlock {}
+// SAFETY: as above.
+unsafe impl Send for UpperBlock {}
+// SAFETY: as above.
+unsafe impl Sync for UpperBlock {}
+
+impl UpperBlock {
+    /// Columns that begin a strip must be multiples of this.
+    pub fn column_unit(&self) -> usize {
+        match self.engine {
+            Engine::Packed(kernel) => kernel.vector,
+            Engine::Blas => 1,
+        }
+    }
+
+    /// Makes what lies beyond the edges harmless. To be called before rows are put in.
+    ///
+    /// # Safety
+    /// `data` has [`Engine::upper_len`] doubles.
+    pub unsafe fn clear_edges(&self) {
+        if let Engine::Packed(kernel) = self.engine {
+            // SAFETY: passed on from the caller.
+            unsafe { packed::clear_edges(kernel, self.data, self.k, self.cols) }
+        }
+    }
+
+    /// Puts `len` elements at `src` into row `p`, from column `from` on.
+    ///
+    /// # Safety
+    /// The block and the source are valid there; nobody else touches that part.
+    pub unsafe fn put_row(&self, p: usize, from: usize, len: usize, src: *const f64) {
+        debug_assert!(p < self.k && from + len <= self.cols);
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.engine {
+                Engine::Packed(kernel) => {
+                    packed::put_row(kernel, self.data, self.k, p, from, len, src);
+                }
+                Engine::Blas => {
+                    std::ptr::copy_nonoverlapping(src, self.data.add(p * self.cols + from), len)
+                }
+            }
+        }
+    }
+
+    /// Gets part of row `p` out again.
+    ///
+    /// # Safety
+    /// As for [`UpperBlock::put_row`].
+    pub unsafe fn get_row(&self, p: usize, from: usize, len: usize, dst: *mut f64) {
+        debug_assert!(p < self.k && from + len <= self.cols);
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.engine {
+                Engine::Packed(kernel) => {
+                    packed::get_row(kernel, self.data, self.k, p, from, len, dst);
+                }
+                Engine::Blas => {
+                    std::ptr::copy_nonoverlapping(self.data.add(p * self.cols + from), dst, len)
+                }
+            }
+        }
+    }
+
+    /// Where the columns `cols` of all rows lie in one piece, and its length. They begin at a multiple of
+    /// [`UpperBlock::column_unit`], and end at one or with the block; the engine is one of our own.
+    pub fn whole_units(&self, cols: Range<usize>) -> (*mut f64, usize) {
+        let unit = self.column_unit();
+        debug_assert!(
+            self.engine.cuts_freely() && cols.start.is_multiple_of(unit) || cols.is_empty()
+        );
+        debug_assert!(cols.end.is_multiple_of(unit) || cols.end == self.cols);
+        let len = self.engine.upper_len(self.k, cols.len());
+        // Within the block, or where nothing is asked for perhaps past it.
+        (self.data.wrapping_add(self.engine.upper_len(self.k, cols.start)), len)
+    }
+
+    /// U(:, cols) := L1^-1 U(:, cols). `cols` begins at a multiple of [`UpperBlock::column_unit`].
+    ///
+    /// # Safety
+    /// The blocks are valid and nobody else touches those columns.
+    pub unsafe fn solve(&self, l1: &TriangleBlock, cols: Range<usize>) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.engine {
+                Engine::Packed(kernel) => {
+                    let unit = kernel.vector;
+                    let panels = cols.start / unit..cols.end.div_ceil(unit);
+                    packed::solve_upper(kernel, self.k, l1.laid, self.data, panels);
+                }
+                // A single column is a vector to some libraries, and then rounded by how it lies.
+                Engine::Blas if cols.len() == 1 => {
+                    let (rs, cs) = l1.own_strides();
+                    for p in 0..self.k {
+                        let x = *self.data.add(p * self.cols + cols.start);
+                        for i in p + 1..self.k {
+                            let y = self.data.add(i * self.cols + cols.start);
+                            *y -= *l1.raw.add(i * rs + p * cs) * x;
+                        }
+                    }
+                }
+                Engine::Blas => {
+                    // Row-major U is U^T to the BLAS: U^T := U^T L1^-T.
+                    let (size, triangle) =
+                        ((cols.len(), self.k), (l1.raw, TriangleBlock::leading_dimension(l1.k)));
+                    let u = (self.data.add(cols.start), self.cols);
+                    match l1.form {
+                        Form::NotTransposed => ffi::trsm_right_upper_unit(size, triangle, u),
+                        Form::Transposed => {
+                            ffi::trsm_right_lower_transposed_unit(size, triangle, u);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// L1, the unit lower triangle of the diagonal block, as it travels and as the engine wants it.
+#[derive(Clone, Copy)]
+pub struct TriangleBlock {
+    pub k: usize,
+    /// How `raw` is stored: transposed means column-major.
+    pub form: Form,
+    pub raw: *const f64,
+    /// [`Engine::triangle_len`] doubles, filled by [`TriangleBlock::lay`].
+    pub laid: *mut f64,
+}
+
+// SAFETY: as for the other blocks.
+unsafe impl Send for TriangleBlock {}
+// SAFETY: as above.
+unsafe impl Sync for TriangleBlock {}
+
+impl TriangleBlock {
+    /// What the columns of `raw` (in the other form its rows) begin apart.
+    pub fn leading_dimension(k: usize) -> usize {
+        cache::leading_dimension(k, 1)
+    }
+
+    /// Strides of rows and columns in this form.
+    pub fn strides(form: Form, ld: usize) -> (usize, usize) {
+        match form {
+            Form::NotTransposed => (ld, 1),
+            Form::Transposed => (1, ld),
+        }
+    }
+
+    /// Strides of rows and columns in `raw`.
+    fn own_strides(&self) -> (usize, usize) {
+        Self::strides(self.form, Self::leading_dimension(self.k))
+    }
+
+    /// Lays the raw triangle out for `engine`.
+    ///
+    /// # Safety
+    /// The pointers are valid for the lengths above.
+    pub unsafe fn lay(&self, engine: Engine) {
+        if let Engine::Packed(kernel) = engine {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                packed::pack_triangle(kernel, self.k, self.raw, self.own_strides(), self.laid);
+            }
+        }
+    }
+}
+
+impl LowerBlock {
+    /// Rows that one task should take at a time.
+    pub fn row_unit(&self) -> usize {
+        match self.engine {
+            Engine::Packed(kernel) => packed::row_block(kernel, self.k),
+            Engine::Blas => 1024,
+        }
+    }
+
+    /// C(rows x cols) -= L U, row-major C; `c` points at row 0 and column 0 of the blocks. Rows
+    /// begin at a multiple of [`Engine::row_step`], columns of [`UpperBlock::column_unit`].
+    ///
+    /// # Safety
+    /// The blocks are valid and nobody else touches that part of C.
+    pub unsafe fn multiply(
+        &self,
+        u: &UpperBlock,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        (c, ldc): (*mut f64, usize),
+    ) {
+        debug_assert_eq!(self.k, u.k);
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.engine {
+                Engine::Packed(kernel) => {
+                    packed::multiply(kernel, self.k, self.data, rows, u.data, cols, (c, ldc));
+                }
+                // As in `solve`.
+                Engine::Blas if cols.len() == 1 => {
+                    /// Sums that the processor has under way at a time.
+                    const AT_ONCE: usize = 8;
+                    for first in rows.clone().step_by(AT_ONCE) {
+                        let rows = first..(first + AT_ONCE).min(rows.end);
+                        for p in 0..self.k {
+                            let x = *u.data.add(p * u.cols + cols.start);
+                            for i in rows.clone() {
+                                *c.add(i * ldc + cols.start) -= *self.data.add(i * self.k + p) * x;
+                            }
+                        }
+                    }
+                }
+                Engine::Blas => {
+                    // Row-major C is C^T to the BLAS: C^T -= U^T L^T.
+                    ffi::gemm(
+                        false,
+                        false,
+                        (cols.len(), rows.len(), self.k),
+                        -1.0,
+                        (u.data.add(cols.start), u.cols),
+                        (self.data.add(rows.start * self.k), self.k),
+                        (c.add(rows.start * ldc + cols.start), ldc),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_engine_is_found_by_its_name_and_is_told_from_the_others() {
+        let all = Engine::runnable();
+        assert!(all.contains(&Engine::Blas));
+        for (i, &engine) in all.iter().enumerate() {
+            assert_eq!(Engine::named(engine.name()), Some(engine));
+            for other in &all[..i] {
+                assert_ne!(engine.name(), other.name());
+                let ours = engine != Engine::Blas && *other != Engine::Blas;
+                assert_eq!(engine.identity() == other.identity(), ours);
+            }
+        }
+        assert_eq!(Engine::named("abacus"), None);
+    }
+}

@@ -1,0 +1,621 @@
+//! A BLAS that is named when the program starts, in place of the linked one.
+//!
+//! `ffi` calls it and `library` tells of it; `load` comes before anything else of either. It may have Fortran's names
+//! or only those of C, with or without a suffix for 64-bit integers, and integers of either width: what it has is found
+//! out by a call that means something harmless in both, and a small product is checked before anything is believed.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::arithmetic::Named;
+use super::ffi::Solve;
+use super::library::{Library, NO_WAYS, text};
+use super::preflight;
+use crate::base::cores;
+
+static CHOSEN: OnceLock<Loaded> = OnceLock::new();
+
+/// The one that [`load`] was asked for.
+pub(super) fn chosen() -> Option<&'static Loaded> {
+    CHOSEN.get()
+}
+
+/// Takes this library from now on. To be called before threads start, and before MPI does. What is wrong with it is
+/// one sentence.
+pub fn load(name: &str) -> Result<(), String> {
+    let loaded = Loaded::open(name)?;
+    CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
+}
+
+/// What was found by somebody who looked at a library: another process says it so, in a line of its own.
+pub type Look = Result<Named, String>;
+
+/// What the library of this name is here; without a name, the linked one. What is wrong with it is one sentence. It stays loaded,
+/// so a process that lives on has another one look.
+pub fn look(name: &str) -> Look {
+    match name {
+        "" => Ok(Named::of(&Library::query(), name)),
+        name => Ok(Named::of(&Loaded::open(name)?.library, name)),
+    }
+}
+
+/// Fortran takes everything by reference. Integers lie in 64 bits, of which a library with narrow ones reads the low half
+/// where they begin.
+type FortranGemm = unsafe extern "C" fn(
+    *const c_char,
+    *const c_char,
+    *const i64,
+    *const i64,
+    *const i64,
+    *const f64,
+    *const f64,
+    *const i64,
+    *const f64,
+    *const i64,
+    *const f64,
+    *mut f64,
+    *const i64,
+);
+type FortranTrsm = unsafe extern "C" fn(
+    *const c_char,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+    *const i64,
+    *const i64,
+    *const f64,
+    *const f64,
+    *const i64,
+    *mut f64,
+    *const i64,
+);
+type FortranDot =
+    unsafe extern "C" fn(*const i64, *const f64, *const i64, *const f64, *const i64) -> f64;
+
+type CGemm<I> = unsafe extern "C" fn(
+    c_int,
+    c_int,
+    c_int,
+    I,
+    I,
+    I,
+    f64,
+    *const f64,
+    I,
+    *const f64,
+    I,
+    f64,
+    *mut f64,
+    I,
+);
+type CTrsm<I> =
+    unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, I, I, f64, *const f64, I, *mut f64, I);
+type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
+
+#[cfg(target_endian = "big")]
+compile_error!("narrow integers are read from the low half of wide ones where these begin");
+
+/// Routines with C's names, whose integers are `I`.
+struct WithIntegers<I> {
+    gemm: CGemm<I>,
+    trsm: CTrsm<I>,
+}
+
+impl<I: From<i32>> WithIntegers<I> {
+    /// # Safety
+    /// Both are routines of those names with such integers.
+    unsafe fn at(gemm: *mut c_void, trsm: *mut c_void) -> Self {
+        // SAFETY: as the caller vouches.
+        unsafe {
+            Self {
+                gemm: std::mem::transmute::<*mut c_void, CGemm<I>>(gemm),
+                trsm: std::mem::transmute::<*mut c_void, CTrsm<I>>(trsm),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    unsafe fn gemm(
+        &self,
+        (ta, tb): (bool, bool),
+        (m, n, k): (i32, i32, i32),
+        alpha: f64,
+        (a, lda): (*const f64, i32),
+        (b, ldb): (*const f64, i32),
+        (c, ldc): (*mut f64, i32),
+    ) {
+        let (m, n, k) = (m.into(), n.into(), k.into());
+        let (lda, ldb, ldc) = (lda.into(), ldb.into(), ldc.into());
+        let (ta, tb) = (c::form(ta), c::form(tb));
+        // SAFETY: passed on from the caller.
+        unsafe { (self.gemm)(c::COLUMNS, ta, tb, m, n, k, alpha, a, lda, b, ldb, 1.0, c, ldc) }
+    }
+
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    unsafe fn trsm(
+        &self,
+        solve: Solve,
+        (m, n): (i32, i32),
+        (t, ldt): (*const f64, i32),
+        (b, ldb): (*mut f64, i32),
+    ) {
+        let (m, n, ldt, ldb) = (m.into(), n.into(), ldt.into(), ldb.into());
+        let (side, triangle) = (c::side(solve.right), c::triangle(solve.lower));
+        let form = c::form(solve.transposed);
+        // SAFETY: passed on from the caller.
+        unsafe { (self.trsm)(c::COLUMNS, side, triangle, form, c::UNIT, m, n, 1.0, t, ldt, b, ldb) }
+    }
+}
+
+enum Calls {
+    Fortran { gemm: FortranGemm, trsm: FortranTrsm },
+    Narrow(WithIntegers<c_int>),
+    Wide(WithIntegers<i64>),
+}
+
+impl Calls {
+    /// Where one of them lies.
+    fn address(&self) -> *mut c_void {
+        match self {
+            Calls::Fortran { gemm, .. } => *gemm as *mut c_void,
+            Calls::Narrow(calls) => calls.gemm as *mut c_void,
+            Calls::Wide(calls) => calls.gemm as *mut c_void,
+        }
+    }
+}
+
+/// A library that was loaded and found to be right.
+pub struct Loaded {
+    pub(super) name: String,
+    calls: Calls,
+    pub library: Library,
+    threads: Option<Setter>,
+}
+
+/// Functions of a library that set how many threads a call starts.
+#[derive(Clone, Copy)]
+enum Setter {
+    /// Takes an int.
+    Plain(*mut c_void),
+    /// BLIS's takes an integer of 64 bits. Where there is `ways`, it sets in how many ways each of five loops is split.
+    Blis { number: *mut c_void, ways: Option<*mut c_void> },
+}
+
+// SAFETY: functions of a library that stays loaded; the pointers are only called.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; a BLAS may be called by several threads at once.
+unsafe impl Sync for Loaded {}
+
+/// C's numbers for an order, a form, a side, a triangle and its diagonal.
+mod c {
+    use std::ffi::c_int;
+    pub const COLUMNS: c_int = 102;
+    pub const UNIT: c_int = 132;
+    pub fn form(transposed: bool) -> c_int {
+        if transposed { 112 } else { 111 }
+    }
+    pub fn side(right: bool) -> c_int {
+        if right { 142 } else { 141 }
+    }
+    pub fn triangle(lower: bool) -> c_int {
+        if lower { 122 } else { 121 }
+    }
+}
+
+/// A library that the loader holds.
+struct Handle(*mut c_void);
+
+impl Handle {
+    fn symbol(&self, name: &str) -> Option<*mut c_void> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: a handle that is never closed, and a C string.
+        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    }
+
+    /// One of OpenBLAS's own, which has a suffix where its routines have one.
+    fn openblas(&self, name: &str) -> Option<*mut c_void> {
+        C.iter().find_map(|suffix| self.symbol(&format!("{name}{suffix}")))
+    }
+
+    /// A routine's address, of `gemm` for instance, with the name's other routines beside it.
+    fn routines<const N: usize>(
+        &self,
+        name: impl Fn(&str) -> String,
+        of: [&str; N],
+    ) -> Option<[*mut c_void; N]> {
+        let mut found = [std::ptr::null_mut(); N];
+        for (place, routine) in found.iter_mut().zip(of) {
+            *place = self.symbol(&name(routine))?;
+        }
+        Some(found)
+    }
+}
+
+/// What follows `dgemm` in the symbol of a library with Fortran's names: first the usual ending, then those of builds
+/// with 64-bit integers.
+const FORTRAN: [&str; 4] = ["_", "_64_", "64_", "_64"];
+/// The same after `cblas_dgemm`.
+const C: [&str; 4] = ["", "64_", "_64", "_64_"];
+
+const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
+
+impl Loaded {
+    /// Loads it. What is wrong with it is one sentence.
+    pub fn open(name: &str) -> Result<Self, String> {
+        // The loader takes it for this program, with the linked library.
+        if name.is_empty() {
+            return Err("--blas names no library: leave it out for the linked one".into());
+        }
+        prepare(name);
+        let path = CString::new(name).map_err(|_| format!("--blas {name}: not a name"))?;
+        // Its own names before those of the library that is linked, which may be another version of the same.
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
+        // SAFETY: loading runs the library's own start; that is what was asked for.
+        let handle = Handle(with_one_thread(|| unsafe { libc::dlopen(path.as_ptr(), flags) }));
+        // An OpenMP library that comes with it may have bound this thread.
+        cores::take_back();
+        if handle.0.is_null() {
+            // SAFETY: the loader has just noted why.
+            let why = unsafe { text(libc::dlerror()) };
+            return Err(format!("--blas {name} cannot be loaded: {why}"));
+        }
+        let (calls, wide) = Self::find(&handle).map_err(|why| format!("--blas {name}: {why}"))?;
+        let loaded = Self {
+            name: name.to_owned(),
+            library: describe(&handle, name, &calls, wide),
+            calls,
+            threads: threads(&handle),
+        };
+        loaded.set_threads(1);
+        match loaded.multiplies_rightly() {
+            true => Ok(loaded),
+            false => Err(format!(
+                "--blas {name} does not multiply rightly: it is no BLAS this program can use"
+            )),
+        }
+    }
+
+    /// The routines, and whether their integers have 64 bits.
+    fn find(handle: &Handle) -> Result<(Calls, bool), String> {
+        for suffix in FORTRAN {
+            let Some([gemm, trsm, dot]) =
+                handle.routines(|name| format!("{name}{suffix}"), ROUTINES)
+            else {
+                continue;
+            };
+            // SAFETY: routines of these names have these types in every BLAS.
+            let (gemm, trsm, dot) = unsafe {
+                (
+                    std::mem::transmute::<*mut c_void, FortranGemm>(gemm),
+                    std::mem::transmute::<*mut c_void, FortranTrsm>(trsm),
+                    std::mem::transmute::<*mut c_void, FortranDot>(dot),
+                )
+            };
+            // SAFETY: one element each, or none at all.
+            let product = unsafe { dot(&ONE_OR_LESS, &3.0, &1, &5.0, &1) };
+            return Ok((Calls::Fortran { gemm, trsm }, width(product)?));
+        }
+        for suffix in C {
+            let Some([gemm, trsm, dot]) =
+                handle.routines(|name| format!("cblas_{name}{suffix}"), ROUTINES)
+            else {
+                continue;
+            };
+            // SAFETY: as above. A narrow integer is the low half of the register or the place of a wide one.
+            let wide = unsafe {
+                let dot = std::mem::transmute::<*mut c_void, CDot>(dot);
+                width(dot(ONE_OR_LESS, &3.0, 1, &5.0, 1))?
+            };
+            // SAFETY: as above, and the width is known.
+            let calls = unsafe {
+                match wide {
+                    true => Calls::Wide(WithIntegers::at(gemm, trsm)),
+                    false => Calls::Narrow(WithIntegers::at(gemm, trsm)),
+                }
+            };
+            return Ok((calls, wide));
+        }
+        Err(format!(
+            "it has neither {} nor cblas_{}: it is not a BLAS, or not all of one",
+            ROUTINES.map(|name| format!("{name}_")).join(", "),
+            ROUTINES.join(", cblas_")
+        ))
+    }
+
+    /// How many threads a call starts.
+    pub fn set_threads(&self, threads: usize) {
+        match self.threads {
+            // SAFETY: setters of these names take an int.
+            Some(Setter::Plain(set)) => unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int)>(set)(
+                    threads as c_int,
+                )
+            },
+            Some(Setter::Blis { number, ways }) => {
+                let [jc, pc, ic, jr, ir] = NO_WAYS;
+                // SAFETY: functions of these names take so many integers of 64 bits.
+                unsafe {
+                    if let Some(ways) = ways {
+                        std::mem::transmute::<*mut c_void, Ways>(ways)(jc, pc, ic, jr, ir);
+                    }
+                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i64)>(number)(
+                        threads as i64,
+                    );
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// C(m x n) += alpha op(A) op(B).
+    ///
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    #[allow(clippy::too_many_arguments)] // the BLAS's own signature
+    pub unsafe fn gemm(
+        &self,
+        (ta, tb): (bool, bool),
+        (m, n, k): (i32, i32, i32),
+        alpha: f64,
+        (a, lda): (*const f64, i32),
+        (b, ldb): (*const f64, i32),
+        (c, ldc): (*mut f64, i32),
+    ) {
+        let wide = i64::from;
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match &self.calls {
+                Calls::Fortran { gemm, .. } => gemm(
+                    &super::ffi::letter(ta),
+                    &super::ffi::letter(tb),
+                    &wide(m),
+                    &wide(n),
+                    &wide(k),
+                    &alpha,
+                    a,
+                    &wide(lda),
+                    b,
+                    &wide(ldb),
+                    &1.0,
+                    c,
+                    &wide(ldc),
+                ),
+                Calls::Narrow(calls) => {
+                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
+                }
+                Calls::Wide(calls) => {
+                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
+                }
+            }
+        }
+    }
+
+    /// Solves with a unit triangle.
+    ///
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    pub(super) unsafe fn trsm(
+        &self,
+        solve: Solve,
+        (m, n): (i32, i32),
+        (t, ldt): (*const f64, i32),
+        (b, ldb): (*mut f64, i32),
+    ) {
+        let wide = i64::from;
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match &self.calls {
+                Calls::Fortran { trsm, .. } => {
+                    let [side, uplo, trans, diag] = solve.letters();
+                    let (m, n, ldt, ldb) = (wide(m), wide(n), wide(ldt), wide(ldb));
+                    trsm(&side, &uplo, &trans, &diag, &m, &n, &1.0, t, &ldt, b, &ldb);
+                }
+                Calls::Narrow(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
+                Calls::Wide(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
+            }
+        }
+    }
+
+    /// A small product and a small solution, which any BLAS gets exactly.
+    fn multiplies_rightly(&self) -> bool {
+        // A(2x3) and B(2x3), by columns: A B^T = [22 28; 49 64] with A = [1 2 3; 4 5 6], B = [1 3 5; 2 4 6].
+        let a = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
+        let b = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let mut c = [0.5f64; 4];
+        // L = [1 .; 3 1]: L^-1 [2; 10] = [2; 4].
+        let l = [1.0, 3.0, 9.0, 1.0];
+        let mut x = [2.0, 10.0];
+        let solve = Solve { right: false, lower: true, transposed: false };
+        // SAFETY: arrays of these sizes.
+        unsafe {
+            let (a, b) = ((a.as_ptr(), 2), (b.as_ptr(), 2));
+            self.gemm((false, true), (2, 2, 3), -1.0, a, b, (c.as_mut_ptr(), 2));
+            self.trsm(solve, (2, 1), (l.as_ptr(), 2), (x.as_mut_ptr(), 2));
+        }
+        c == [-21.5, -48.5, -27.5, -63.5] && x == [2.0, 4.0]
+    }
+}
+
+/// A number of elements that is one where 32 bits of it are looked at, and less than none where all are.
+const ONE_OR_LESS: i64 = 1 - (1 << 32);
+
+/// Whether integers are wide, from what became of the product of 3 and 5 with [`ONE_OR_LESS`] elements.
+fn width(product: f64) -> Result<bool, String> {
+    match product {
+        15.0 => Ok(false),
+        0.0 => Ok(true),
+        other => Err(format!("its ddot of 3 and 5 is {other}: it is no BLAS this program can use")),
+    }
+}
+
+/// What a library reads when it is loaded.
+fn prepare(name: &str) {
+    let file = Path::new(name)
+        .file_name()
+        .map_or_else(String::new, |file| file.to_string_lossy().into_owned());
+    // MKL's threads would only get in the way of ours, and want an OpenMP library beside it.
+    if file.starts_with("libmkl_rt") && std::env::var_os("MKL_THREADING_LAYER").is_none() {
+        // SAFETY: no other thread has been started yet.
+        unsafe { std::env::set_var("MKL_THREADING_LAYER", "SEQUENTIAL") };
+    }
+}
+
+/// Has an OpenBLAS that is loaded meanwhile start no threads of its own, unless somebody has told it how many: a build for POSIX
+/// threads starts one a core as it is loaded, before it can be told otherwise, and many ranks together come to more than a node
+/// allows. It reads the variable then and never again: nobody else is to take it for the user's.
+fn with_one_thread<R>(load: impl FnOnce() -> R) -> R {
+    const THREADS: &str = "OPENBLAS_NUM_THREADS";
+    if std::env::var_os(THREADS).is_some() {
+        return load();
+    }
+    // SAFETY: no other thread has been started yet.
+    unsafe { std::env::set_var(THREADS, "1") };
+    let loaded = load();
+    // SAFETY: a library may have started some, but has not begun to read variables by them.
+    unsafe { std::env::remove_var(THREADS) };
+    loaded
+}
+
+fn threads(handle: &Handle) -> Option<Setter> {
+    if let Some(number) = handle.symbol("bli_thread_set_num_threads") {
+        return Some(Setter::Blis { number, ways: handle.symbol("bli_thread_set_ways") });
+    }
+    if let Some(openblas) = handle.openblas("openblas_set_num_threads") {
+        return Some(Setter::Plain(openblas));
+    }
+    let setters = [
+        "MKL_Set_Num_Threads",
+        "nvpl_blas_set_num_threads",
+        "armpl_set_num_threads",
+        // The OpenMP library it needs.
+        "omp_set_num_threads",
+    ];
+    setters.into_iter().find_map(|name| handle.symbol(name)).map(Setter::Plain)
+}
+
+type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
+type Words = unsafe extern "C" fn() -> *const c_char;
+
+/// What it says of itself, as far as it can be asked.
+fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
+    let words = |symbol: Option<*mut c_void>| {
+        // SAFETY: functions of the names asked for take nothing and return a constant string.
+        symbol.map(|ask| unsafe { text(std::mem::transmute::<*mut c_void, Words>(ask)()) })
+    };
+    let number = |symbol: &str| {
+        // SAFETY: functions of these names take nothing and return an int.
+        handle.symbol(symbol).map(|ask| unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(ask)()
+        })
+    };
+    let mut library = if let Some(config) = words(handle.openblas("openblas_get_config")) {
+        let kernel = words(handle.openblas("openblas_get_corename"));
+        Library::openblas(&config, kernel.unwrap_or_default())
+    } else if let Some(version) = words(handle.symbol("bli_info_get_version_str")) {
+        if let Some(init) = handle.symbol("bli_init") {
+            // SAFETY: takes nothing; more than once is allowed.
+            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(init)() }
+        }
+        let kernel = number("bli_arch_query_id").zip(handle.symbol("bli_arch_string"));
+        let kernel = kernel.map(|(id, ask)| {
+            // SAFETY: takes the number that the library has just given.
+            unsafe {
+                let ask = std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(c_int) -> *const c_char,
+                >(ask);
+                text(ask(id))
+            }
+        });
+        Library::blis(version, kernel.unwrap_or_default())
+    } else if let Some(ask) = handle.symbol("MKL_Get_Version_String") {
+        let mut buffer = [0 as c_char; 256];
+        // SAFETY: a buffer of the length that is told, whose last byte stays zero.
+        let words = unsafe {
+            let ask =
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, c_int)>(ask);
+            ask(buffer.as_mut_ptr(), buffer.len() as c_int - 1);
+            CStr::from_ptr(buffer.as_ptr()).to_string_lossy().into_owned()
+        };
+        Library::mkl(&words, number("MKL_CBWR_Get_Auto_Branch"))
+    } else {
+        let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
+        // Of one name there are many builds.
+        let version = match digest_of_file(calls.address()) {
+            Some(digest) => format!("{file} {digest:016x}"),
+            None => file.into_owned(),
+        };
+        Library { name: "BLAS", version, kernel: String::new(), variable: "" }
+    };
+    let set = |name: &&str| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy()));
+    let told: Vec<String> = library.unseen_variables().iter().filter_map(set).collect();
+    // What it does not tell may follow from nothing but the processor and its variables.
+    if library.kernel.is_empty() {
+        library.kernel = format!("own ({})", preflight::processor_kind());
+    }
+    for variable in told {
+        library.kernel.push_str(&format!(" {variable}"));
+    }
+    if wide {
+        library.version.push_str(" (64-bit integers)");
+    }
+    library
+}
+
+/// A digest of the file in which this routine lies; what that calls in other files does not show in it. None where it cannot
+/// be read.
+fn digest_of_file(routine: *mut c_void) -> Option<u64> {
+    // SAFETY: plain values, which the loader fills; where it knows the address, with a name that stays as long as the library.
+    let path = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(routine, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        CStr::from_ptr(info.dli_fname).to_owned()
+    };
+    let mut file = std::fs::File::open(OsStr::from_bytes(path.to_bytes())).ok()?;
+    let mut digest = Xxh3::new();
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut bytes).ok()? {
+            0 => return Some(digest.digest()),
+            some => digest.update(&bytes[..some]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is no BLAS is told so in one sentence that names it.
+    #[test]
+    fn what_cannot_be_used_gets_one_sentence() {
+        for (name, why) in [
+            ("/nowhere/libblas.so", "cannot be loaded"),
+            ("libm.so.6", "neither dgemm_, dtrsm_, ddot_ nor cblas_dgemm"),
+            ("/etc/hostname", "cannot be loaded"),
+            ("", "names no library"),
+        ] {
+            let told = Loaded::open(name).err().unwrap();
+            assert!(told.starts_with(&format!("--blas {name}")) && told.contains(why), "{told}");
+            assert!(!told.contains('\n'), "{told}");
+        }
+    }
+
+    #[test]
+    fn widths_are_told_apart_by_a_harmless_call() {
+        assert_eq!(ONE_OR_LESS as i32, 1);
+        const { assert!(ONE_OR_LESS < 0) }
+        assert_eq!((width(15.0), width(0.0)), (Ok(false), Ok(true)));
+        assert!(width(1.5).is_err());
+    }
+}

@@ -1,0 +1,193 @@
+//! What kernels have in common, written once over registers of any width.
+//!
+//! Everything here is inlined into functions that are compiled for an instruction set; on its own
+//! it would be slow.
+
+use super::Slabs;
+
+/// A register of doubles.
+pub trait Lanes {
+    type Register: Copy;
+    /// Doubles in it.
+    const LEN: usize;
+    /// # Safety
+    /// Readable there, and the processor has the instructions; so for all of these.
+    unsafe fn load(from: *const f64) -> Self::Register;
+    /// # Safety
+    /// Writable there.
+    unsafe fn store(to: *mut f64, value: Self::Register);
+    /// # Safety
+    /// Only the instructions.
+    unsafe fn splat(value: f64) -> Self::Register;
+    /// c - a b, rounded once.
+    /// # Safety
+    /// Only the instructions.
+    unsafe fn subtract_product(
+        c: Self::Register,
+        a: Self::Register,
+        b: Self::Register,
+    ) -> Self::Register;
+}
+
+/// C(v, s) -= sum over p < k of V(p, v) S(p, s) for R registers times H rows, element V(p, v) at
+/// `v + p * v_stride + v`, S(p, s) at `s + p * s_stride + s`.
+///
+/// # Safety
+/// The ranges are valid and the processor has the instructions.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // registers by number
+pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
+    k: usize,
+    (mut v, v_stride): (*const f64, usize),
+    (mut s, s_stride): (*const f64, usize),
+    (c, ldc): (*mut f64, usize),
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let mut sum = [[L::splat(0.0); R]; H];
+        for h in 0..H {
+            for r in 0..R {
+                sum[h][r] = L::load(c.add(h * ldc + r * L::LEN));
+            }
+        }
+        for _ in 0..k {
+            let mut a = [L::splat(0.0); R];
+            for r in 0..R {
+                a[r] = L::load(v.add(r * L::LEN));
+            }
+            for h in 0..H {
+                let b = L::splat(*s.add(h));
+                for r in 0..R {
+                    sum[h][r] = L::subtract_product(sum[h][r], a[r], b);
+                }
+            }
+            v = v.wrapping_add(v_stride);
+            s = s.wrapping_add(s_stride);
+        }
+        for h in 0..H {
+            for r in 0..R {
+                L::store(c.add(h * ldc + r * L::LEN), sum[h][r]);
+            }
+        }
+    }
+}
+
+/// [`super::Kernel::narrow`] for tiles of R registers times H.
+///
+/// # Safety
+/// The ranges are valid and the processor has the instructions.
+#[inline(always)]
+pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
+    width: usize,
+    k: usize,
+    v: *const f64,
+    s: *const f64,
+    c: *mut f64,
+    ldc: usize,
+) {
+    let (v, s, c) = ((v, R * L::LEN), (s, H), (c, ldc));
+    // SAFETY: passed on from the caller; no more registers than a tile has.
+    unsafe {
+        match width.div_ceil(L::LEN).min(R) {
+            1 => multiply::<L, 1, H>(k, v, s, c),
+            2 => multiply::<L, 2, H>(k, v, s, c),
+            3 => multiply::<L, 3, H>(k, v, s, c),
+            _ => multiply::<L, R, H>(k, v, s, c),
+        }
+    }
+}
+
+/// [`super::Kernel::triangle`] for tiles of R registers.
+///
+/// # Safety
+/// The ranges are valid and the processor has the instructions.
+#[inline(always)]
+pub unsafe fn triangle<L: Lanes, const R: usize>(
+    n: usize,
+    scalar: usize,
+    l: *const f64,
+    u: *mut f64,
+) {
+    let width = R * L::LEN;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        // A row takes what the rows above have to give in their order.
+        for row in 1..n {
+            for r in 0..R {
+                let to = u.add(row * width + r * L::LEN);
+                let mut sum = L::load(to);
+                for p in 0..row {
+                    let above = L::load(u.add(p * width + r * L::LEN));
+                    sum = L::subtract_product(sum, above, L::splat(*l.add(p * scalar + row)));
+                }
+                L::store(to, sum);
+            }
+        }
+    }
+}
+
+/// [`super::Kernel::in_panel`] with tiles of R registers times `H` columns.
+///
+/// # Safety
+/// The ranges are valid and the processor has the instructions.
+#[inline(always)]
+pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
+    (rows, k): (usize, usize),
+    a: Slabs,
+    b: *const f64,
+    c: *mut f64,
+    ld: usize,
+) {
+    let tall = R * L::LEN;
+    let whole = rows / tall;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        for i in 0..whole {
+            let (part, c) = (a.at.add(i * a.slab), c.add(i * tall));
+            multiply::<L, R, H>(k, (part, a.stride), (b, H), (c, ld));
+        }
+        // The last slab may have fewer rows.
+        let (part, c) = (a.at.add(whole * a.slab), c.add(whole * tall));
+        let mut i = 0;
+        while i + L::LEN <= rows % tall {
+            multiply::<L, 1, H>(k, (part.add(i), a.stride), (b, H), (c.add(i), ld));
+            i += L::LEN;
+        }
+        for i in i..rows % tall {
+            for j in 0..H {
+                let at = c.add(j * ld + i);
+                let mut sum = *at;
+                for p in 0..k {
+                    sum = (-*part.add(p * a.stride + i)).mul_add(*b.add(p * H + j), sum);
+                }
+                *at = sum;
+            }
+        }
+    }
+}
+
+/// Defines `in_panel` for tiles of `$r` registers and any number of columns in the list, compiled
+/// with `$feature`.
+macro_rules! in_panel_function {
+    ($(#[$attribute:meta])* $name:ident, $lanes:ty, $r:literal, [$($h:literal)*]) => {
+        $(#[$attribute])*
+        unsafe fn $name(
+            (rows, cols, k): (usize, usize, usize),
+            a: $crate::kernels::micro::Slabs,
+            b: *const f64,
+            c: *mut f64,
+            ld: usize,
+        ) {
+            use $crate::kernels::micro::lanes::in_panel;
+            // SAFETY: passed on from the caller.
+            unsafe {
+                match cols {
+                    $($h => in_panel::<$lanes, $r, $h>((rows, k), a, b, c, ld),)*
+                    _ => unreachable!("more columns than this kernel takes at a time"),
+                }
+            }
+        }
+    };
+}
+
+pub(super) use in_panel_function;

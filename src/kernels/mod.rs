@@ -1,0 +1,26 @@
+//! Dense kernels: the BLAS behind a small interface, our own multiplication kernel beside it, and
+//! the preflight that makes the library pick the right code for this processor.
+//!
+//! The solver's trailing update goes through an [`Engine`]: `Packed` is one of our kernels ([`micro`]) on
+//! operands packed once per panel; `Blas` calls the library's DGEMM and DTRSM.
+
+pub mod arithmetic;
+mod cache;
+pub mod choice;
+mod engine;
+mod ffi;
+mod library;
+mod loaded;
+pub mod micro;
+mod multiplication;
+mod packed;
+pub mod preflight;
+pub mod vector;
+
+pub use cache::{ask_for, copy_by_rows, leading_dimension};
+pub use engine::{Engine, LowerBlock, TriangleBlock, UpperBlock};
+pub use ffi::gemm;
+pub use library::{Library, one_library_thread_each, set_library_threads};
+pub use loaded::{Loaded, load, look};
+pub use micro::COMMON_UNIT;
+pub use multiplication::Multiplication;

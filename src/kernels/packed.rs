@@ -1,0 +1,803 @@
+//! Operands in the order in which a kernel reads them, and the loops around the kernel.
+//!
+//! *Lower blocks* (L below the diagonal block) come in panels of as many rows as the kernel's tile
+//! has on its scalar side, S: element (i, p) of a panel is at `p * S + i`. *Upper blocks* (U) come
+//! in panels of V columns, the tile's vector side: element (p, j) of a panel is at `p * V + j`, and
+//! a panel has room for a multiple of S rows. What is beyond the edges is zero. A lower block is
+//! packed once, by the rank that factored it, and travels packed: all ranks of a run have the same
+//! kernel.
+
+use std::ops::Range;
+
+use super::cache::{self, ask_for, copy_by_rows};
+use super::micro::{self, Kernel, Slabs, Soon};
+use super::vector;
+
+/// Doubles of a cache line.
+const LINE: usize = 8;
+
+/// Elements of the largest tile.
+const LARGEST_TILE: usize = 256;
+
+/// Doubles of a lower block of `rows x k`.
+pub fn lower_len(kernel: &Kernel, rows: usize, k: usize) -> usize {
+    rows.next_multiple_of(kernel.scalar) * k
+}
+
+/// Doubles of an upper block of `k x cols`.
+pub fn upper_len(kernel: &Kernel, k: usize, cols: usize) -> usize {
+    cols.div_ceil(kernel.vector) * upper_panel_len(kernel, k)
+}
+
+/// Doubles of one panel of an upper block.
+fn upper_panel_len(kernel: &Kernel, k: usize) -> usize {
+    k.next_multiple_of(kernel.scalar) * kernel.vector
+}
+
+/// Rows of a triangle in a panel that are solved one by one.
+const SMALL: usize = vector::LANES;
+
+/// Doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need at most in a panel of `width` columns.
+pub fn scratch_len(width: usize) -> usize {
+    // B, all of it: its rows and columns are different columns of the panel. Some rows of A.
+    width * width / 4 + SMALL * width + SLABS * width
+}
+
+/// From how many columns on A is laid out anew within a panel.
+const LAID_FROM: usize = 48;
+
+/// Rows of A within a panel that are laid out at a time.
+const SLABS: usize = 2 * micro::COMMON_UNIT;
+
+/// How many rows of `k` doubles stay in a second-level cache of so many bytes while something else streams past, at
+/// least one. Of a half, three eighths and a quarter of the cache, three eighths were best where it has 2 MiB.
+fn rows_that_stay(second_level: usize, k: usize) -> usize {
+    (second_level * 3 / 8 / size_of::<f64>() / k.max(1)).max(1)
+}
+
+/// So many columns of L, and rows of U, are multiplied at a time. With more, a small second-level cache would hold few rows of L,
+/// and all of U would have to be read again for each few of them.
+const LONGEST: usize = 512;
+
+/// How many rows of a lower block one task multiplies with: as many as stay in the cache while U streams past.
+pub fn row_block(kernel: &Kernel, k: usize) -> usize {
+    let panels = rows_that_stay(cache::second_level(), k.min(LONGEST)) / kernel.scalar;
+    panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
+}
+
+/// Packs L(rows x k), column-major at `l`, as a lower block.
+///
+/// # Safety
+/// `l` spans `k` columns of `ldl`, `out` has [`lower_len`] doubles, and they do not overlap.
+pub unsafe fn pack_lower(
+    kernel: &Kernel,
+    rows: usize,
+    k: usize,
+    (l, ldl): (*const f64, usize),
+    out: *mut f64,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe { pack(kernel.scalar, rows, k, (l, ldl), out) }
+}
+
+/// Packs a column-major `rows x k` in panels of `unit` rows, as [`pack_lower`] does and as [`Slabs`] may lie.
+///
+/// # Safety
+/// As for [`pack_lower`]; `out` has as many doubles as there are in whole panels.
+unsafe fn pack(unit: usize, rows: usize, k: usize, (l, ldl): (*const f64, usize), out: *mut f64) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        // Copies of a length that is known take a few instructions, of any other a call.
+        match unit {
+            4 => pack_by::<4>(rows, k, (l, ldl), out),
+            6 => pack_by::<6>(rows, k, (l, ldl), out),
+            8 => pack_by::<8>(rows, k, (l, ldl), out),
+            12 => pack_by::<12>(rows, k, (l, ldl), out),
+            14 => pack_by::<14>(rows, k, (l, ldl), out),
+            24 => pack_by::<24>(rows, k, (l, ldl), out),
+            other => unreachable!("a tile has {other} rows"),
+        }
+    }
+}
+
+/// [`pack`] in panels of `UNIT` rows.
+///
+/// # Safety
+/// As for [`pack`].
+unsafe fn pack_by<const UNIT: usize>(
+    rows: usize,
+    k: usize,
+    (l, ldl): (*const f64, usize),
+    out: *mut f64,
+) {
+    /// A piece of a column is too short for the processor to see where the next one begins.
+    const AHEAD: usize = 4;
+    // Some panels at a time: long enough runs down a column for the caches, few enough targets.
+    let run = (64 / UNIT).max(1) * UNIT;
+    // SAFETY: all indices stay within what the caller vouches for.
+    unsafe {
+        for start in (0..rows).step_by(run) {
+            let end = (start + run).min(rows);
+            for p in 0..k {
+                let column = l.add(p * ldl);
+                ask_for(column.wrapping_add(AHEAD * ldl + start), run);
+                let mut i = start;
+                while i + UNIT <= end {
+                    let to = out.add(i * k + p * UNIT);
+                    std::ptr::copy_nonoverlapping(column.add(i), to, UNIT);
+                    i += UNIT;
+                }
+                if i < end {
+                    let to = out.add(i * k + p * UNIT);
+                    std::ptr::copy_nonoverlapping(column.add(i), to, end - i);
+                    std::ptr::write_bytes(to.add(end - i), 0, UNIT - (end - i));
+                }
+            }
+        }
+    }
+}
+
+/// Packs the unit lower triangle L1(k x k), whose element (i, p) is at `l + i * rs + p * cs`, as a
+/// lower block. Of a panel that ends with row i of L1 the columns up to i are written, since nobody reads the
+/// others, nor what is on or above the diagonal.
+///
+/// # Safety
+/// As for [`pack_lower`].
+pub unsafe fn pack_triangle(
+    kernel: &Kernel,
+    k: usize,
+    l: *const f64,
+    (rs, cs): (usize, usize),
+    out: *mut f64,
+) {
+    let unit = kernel.scalar;
+    // SAFETY: all indices stay within what the caller vouches for.
+    unsafe {
+        for first in (0..k).step_by(unit) {
+            let rows = unit.min(k - first);
+            let (from, to) = (l.add(first * rs), out.add(first * k));
+            let columns = first + rows;
+            if rs == 1 {
+                pack(unit, rows, columns, (from, cs), to);
+            } else {
+                if rows < unit {
+                    to.write_bytes(0, columns * unit);
+                }
+                copy_by_rows(from, (cs, rs), (columns, rows), to, unit);
+            }
+        }
+    }
+}
+
+/// Has `copy` move columns `from..from + len` of row `p` of an upper block in pieces, each within a panel: where it lies in the
+/// block, where in the row, and its length.
+fn by_pieces(
+    kernel: &Kernel,
+    k: usize,
+    p: usize,
+    (from, len): (usize, usize),
+    copy: impl FnMut(usize, usize, usize),
+) {
+    let panel_len = upper_panel_len(kernel, k);
+    // As in `pack`.
+    match kernel.vector {
+        4 => by_pieces_of::<4>(panel_len, p, (from, len), copy),
+        8 => by_pieces_of::<8>(panel_len, p, (from, len), copy),
+        12 => by_pieces_of::<12>(panel_len, p, (from, len), copy),
+        16 => by_pieces_of::<16>(panel_len, p, (from, len), copy),
+        24 => by_pieces_of::<24>(panel_len, p, (from, len), copy),
+        32 => by_pieces_of::<32>(panel_len, p, (from, len), copy),
+        other => unreachable!("a tile has {other} columns"),
+    }
+}
+
+/// [`by_pieces`] with panels of `UNIT` columns.
+#[inline(always)]
+fn by_pieces_of<const UNIT: usize>(
+    panel_len: usize,
+    p: usize,
+    (from, len): (usize, usize),
+    mut copy: impl FnMut(usize, usize, usize),
+) {
+    let (mut at, mut done) = (from / UNIT * panel_len + p * UNIT, 0);
+    let within = from % UNIT;
+    if within > 0 {
+        done = (UNIT - within).min(len);
+        copy(at + within, 0, done);
+        at += panel_len;
+    }
+    while done + UNIT <= len {
+        copy(at, done, UNIT);
+        done += UNIT;
+        at += panel_len;
+    }
+    if done < len {
+        copy(at, done, len - done);
+    }
+}
+
+/// Copies part of a row into row `p` of an upper block: columns `from..from + len`, from `src` on.
+///
+/// # Safety
+/// `u` is an upper block with those columns, `src` has `len` elements, and they do not overlap.
+pub unsafe fn put_row(
+    kernel: &Kernel,
+    u: *mut f64,
+    k: usize,
+    p: usize,
+    from: usize,
+    len: usize,
+    src: *const f64,
+) {
+    // SAFETY: within the panel and the source.
+    by_pieces(kernel, k, p, (from, len), |at, done, run| unsafe {
+        std::ptr::copy_nonoverlapping(src.add(done), u.add(at), run)
+    });
+}
+
+/// The reverse of [`put_row`].
+///
+/// # Safety
+/// As for [`put_row`].
+pub unsafe fn get_row(
+    kernel: &Kernel,
+    u: *const f64,
+    k: usize,
+    p: usize,
+    from: usize,
+    len: usize,
+    dst: *mut f64,
+) {
+    // SAFETY: within the panel and the target.
+    by_pieces(kernel, k, p, (from, len), |at, done, run| unsafe {
+        std::ptr::copy_nonoverlapping(u.add(at), dst.add(done), run)
+    });
+}
+
+/// Zeroes what an upper block has beyond its `k x cols`, so that the kernel may read it.
+///
+/// # Safety
+/// `u` has [`upper_len`] doubles.
+pub unsafe fn clear_edges(kernel: &Kernel, u: *mut f64, k: usize, cols: usize) {
+    let (unit, panel_len) = (kernel.vector, upper_panel_len(kernel, k));
+    let panels = cols.div_ceil(unit);
+    // SAFETY: within the block.
+    unsafe {
+        for panel in 0..panels {
+            std::ptr::write_bytes(u.add(panel * panel_len + k * unit), 0, panel_len - k * unit);
+        }
+        let used = cols % unit;
+        if used != 0 {
+            for p in 0..k {
+                let row = u.add((panels - 1) * panel_len + p * unit);
+                std::ptr::write_bytes(row.add(used), 0, unit - used);
+            }
+        }
+    }
+}
+
+/// U := L1^-1 U for panels `panels` of an upper block, with L1 packed by [`pack_triangle`].
+///
+/// # Safety
+/// The processor runs the kernel, `l1` and `u` are such blocks, and nobody else touches those
+/// panels.
+pub unsafe fn solve_upper(
+    kernel: &Kernel,
+    k: usize,
+    l1: *const f64,
+    u: *mut f64,
+    panels: Range<usize>,
+) {
+    let (v, s) = (kernel.vector, kernel.scalar);
+    let panel_len = upper_panel_len(kernel, k);
+    // SAFETY: within the blocks; a panel has room for a multiple of S rows.
+    unsafe {
+        for panel in panels {
+            let u = u.add(panel * panel_len);
+            for i in (0..k).step_by(s) {
+                // U(i..i+S, :) -= L1(i..i+S, 0..i) U(0..i, :), then the triangle on the diagonal.
+                let l = l1.add(i * k);
+                let tile = u.add(i * v);
+                (kernel.tile)(i, u, l, tile, v, Soon { tile, vector: tile, lines: 0 });
+                (kernel.triangle)(s.min(k - i), l.add(i * s), tile);
+            }
+        }
+    }
+}
+
+/// C(rows x cols) -= L U, row-major C, for rows `rows` of the lower block and columns `cols` of
+/// the upper block; both ranges begin at a panel. `c` points at row 0 and column 0 of the blocks.
+///
+/// # Safety
+/// The processor runs the kernel, the blocks are valid, and nobody else touches that part of C.
+pub unsafe fn multiply(
+    kernel: &Kernel,
+    k: usize,
+    l: *const f64,
+    rows: Range<usize>,
+    u: *const f64,
+    cols: Range<usize>,
+    c: (*mut f64, usize),
+) {
+    for first in (0..k).step_by(LONGEST) {
+        let piece = first..k.min(first + LONGEST);
+        // SAFETY: passed on from the caller.
+        unsafe { multiply_piece(kernel, k, piece, l, rows.clone(), u, cols.clone(), c) }
+    }
+}
+
+/// The same with columns `piece` of L and these rows of U.
+///
+/// # Safety
+/// As for [`multiply`].
+#[allow(clippy::too_many_arguments)] // three matrices with their shapes
+unsafe fn multiply_piece(
+    kernel: &Kernel,
+    k: usize,
+    piece: Range<usize>,
+    l: *const f64,
+    rows: Range<usize>,
+    u: *const f64,
+    cols: Range<usize>,
+    (c, ldc): (*mut f64, usize),
+) {
+    let (v, s, len) = (kernel.vector, kernel.scalar, piece.len());
+    debug_assert!(rows.start.is_multiple_of(s) && cols.start.is_multiple_of(v));
+    let panel_len = upper_panel_len(kernel, k);
+    // All tiles of a column together ask for the next panel of U.
+    let share = (len * v).div_ceil(rows.len().div_ceil(s).max(1));
+    let lines = share.div_ceil(LINE);
+    // SAFETY: within the blocks and C as the caller vouches.
+    unsafe {
+        for j in cols.clone().step_by(v) {
+            let width = (cols.end - j).min(v);
+            let upper = u.add(j / v * panel_len + piece.start * v);
+            for i in rows.clone().step_by(s) {
+                let height = (rows.end - i).min(s);
+                let (lower, tile) = (l.add(i * k + piece.start * s), c.add(i * ldc + j));
+                if width == v && height == s {
+                    let next = match i + s < rows.end {
+                        true => tile.wrapping_add(s * ldc),
+                        false => c.wrapping_add(rows.start * ldc + j + v),
+                    };
+                    let asks_from = (i - rows.start) / s * share;
+                    let vector = upper.wrapping_add(panel_len + asks_from);
+                    (kernel.tile)(len, upper, lower, tile, ldc, Soon { tile: next, vector, lines });
+                } else {
+                    edge(kernel, len, upper, lower, (tile, ldc), (width, height));
+                }
+            }
+        }
+    }
+}
+
+/// A tile of which only `width x height` is there: one beside C, as wide as it must be, and that part copied.
+unsafe fn edge(
+    kernel: &Kernel,
+    k: usize,
+    upper: *const f64,
+    lower: *const f64,
+    (c, ldc): (*mut f64, usize),
+    (width, height): (usize, usize),
+) {
+    let mut whole = [0.0f64; LARGEST_TILE];
+    let tile = whole.as_mut_ptr();
+    let v = kernel.vector;
+    debug_assert!(v * kernel.scalar <= LARGEST_TILE);
+    // SAFETY: the tile is as large as any kernel's; C as the caller vouches.
+    unsafe {
+        for row in 0..height {
+            std::ptr::copy_nonoverlapping(c.add(row * ldc), tile.add(row * v), width);
+        }
+        if width == v {
+            (kernel.tile)(k, upper, lower, tile, v, Soon { tile, vector: tile, lines: 0 });
+        } else {
+            (kernel.narrow)(width, k, upper, lower, tile, v);
+        }
+        for row in 0..height {
+            std::ptr::copy_nonoverlapping(tile.add(row * v), c.add(row * ldc), width);
+        }
+    }
+}
+
+/// C(rows x cols) -= A(rows x k) B(k x cols) within a panel: A and C column-major with the same
+/// leading dimension, B(p, j) at `b + p * rs + j * cs`. `scratch` is reused between calls.
+///
+/// # Safety
+/// The processor runs the kernel, the ranges are valid, and C overlaps neither A nor B.
+#[allow(clippy::too_many_arguments)] // three matrices with their shapes
+pub unsafe fn multiply_in_panel(
+    kernel: &Kernel,
+    (rows, cols, k): (usize, usize, usize),
+    a: *const f64,
+    (b, rs, cs): (*const f64, usize, usize),
+    c: *mut f64,
+    ld: usize,
+    scratch: &mut Vec<f64>,
+) {
+    // Read many times A is laid out anew where the second-level cache does not hold it: in a panel each column is in another
+    // place, and with many columns no processor sees what will be read next. Where the cache holds it that takes more than it
+    // gives.
+    let lays = k.min(cols) >= LAID_FROM && rows * k * size_of::<f64>() > cache::second_level();
+    // SAFETY: passed on from the caller.
+    unsafe { multiply_in_slabs(kernel, lays, (rows, cols, k), a, (b, rs, cs), c, ld, scratch) }
+}
+
+/// [`multiply_in_panel`]; `lays`: A is laid out anew, some rows at a time.
+///
+/// # Safety
+/// As for [`multiply_in_panel`].
+#[allow(clippy::too_many_arguments)] // three matrices with their shapes
+unsafe fn multiply_in_slabs(
+    kernel: &Kernel,
+    lays: bool,
+    (rows, cols, k): (usize, usize, usize),
+    a: *const f64,
+    (b, rs, cs): (*const f64, usize, usize),
+    c: *mut f64,
+    ld: usize,
+    scratch: &mut Vec<f64>,
+) {
+    let chunk = match lays {
+        true => SLABS,
+        // So many rows of A are multiplied with all columns before the next ones.
+        false => rows_that_stay(cache::second_level(), k).next_multiple_of(64),
+    };
+    scratch.resize(k * cols + if lays { SLABS * k } else { 0 }, 0.0);
+    let (right, laid) = scratch.split_at_mut(k * cols);
+    let groups = || (0..cols).step_by(kernel.panel_cols);
+    // SAFETY: within B; group after group takes its part of the scratch.
+    unsafe {
+        for first in groups() {
+            let width = (cols - first).min(kernel.panel_cols);
+            let group = &mut right[k * first..][..k * width];
+            for (p, row) in group.chunks_exact_mut(width).enumerate() {
+                for (j, x) in row.iter_mut().enumerate() {
+                    *x = *b.add(p * rs + (first + j) * cs);
+                }
+            }
+        }
+    }
+    // A few first, so that all others begin with a line of memory where columns do.
+    const MANY: usize = 128;
+    let head = if rows >= MANY { c.align_offset(LINE * size_of::<f64>()).min(rows) } else { 0 };
+    let mut from = 0;
+    while from < rows {
+        let len = match from {
+            0 if head > 0 => head,
+            _ => (rows - from).min(chunk),
+        };
+        // SAFETY: rows of A from `from` on; a chunk of them has room.
+        let slabs = unsafe {
+            let at = a.add(from);
+            if lays {
+                pack(kernel.panel_rows, len, k, (at, ld), laid.as_mut_ptr());
+                let (slab, stride) = (kernel.panel_rows * k, kernel.panel_rows);
+                Slabs { at: laid.as_ptr(), slab, stride }
+            } else {
+                Slabs { at, slab: kernel.panel_rows, stride: ld }
+            }
+        };
+        for first in groups() {
+            let width = (cols - first).min(kernel.panel_cols);
+            let group = right[k * first..].as_ptr();
+            if lays {
+                for j in first + width..(first + width + kernel.panel_cols).min(cols) {
+                    ask_for(c.wrapping_add(j * ld + from), len);
+                }
+            }
+            // SAFETY: those rows, and of columns of C from `first` on.
+            unsafe {
+                let c = c.add(first * ld + from);
+                (kernel.in_panel)((len, width, k), slabs, group, c, ld);
+            }
+        }
+        from += len;
+    }
+}
+
+/// B(n x cols) := L^-1 B for a unit lower triangle L of order n, element (i, p) at `l + i * rs +
+/// p * cs`, and B(i, j) at `b + i * rs + j * cs`, where one of `rs` and `cs` is 1. `scratch` as above.
+///
+/// # Safety
+/// The processor runs the kernel, the ranges are valid and do not overlap.
+pub unsafe fn solve_in_panel(
+    kernel: &Kernel,
+    (n, cols): (usize, usize),
+    l: *const f64,
+    b: *mut f64,
+    (rs, cs): (usize, usize),
+    scratch: &mut Vec<f64>,
+) {
+    // SAFETY: within the ranges the caller vouches for.
+    unsafe {
+        if n <= SMALL && cs == 1 {
+            for i in 1..n {
+                let y = std::slice::from_raw_parts_mut(b.add(i * rs), cols);
+                for p in 0..i {
+                    let x = std::slice::from_raw_parts(b.add(p * rs), cols);
+                    vector::subtract_scaled(y, *l.add(i * rs + p), x);
+                }
+            }
+            return;
+        }
+        if n <= SMALL {
+            let mut few = [[0.0; SMALL]; SMALL];
+            for (p, column) in few[..n].iter_mut().enumerate() {
+                std::ptr::copy_nonoverlapping(l.add(p * cs), column.as_mut_ptr(), n);
+            }
+            let b = std::slice::from_raw_parts_mut(b, (cols - 1) * cs + n);
+            vector::solve_few(n, &few, b, cs);
+            return;
+        }
+        let half = (n / 2).next_multiple_of(SMALL);
+        let (below, corner) = (l.add(half * rs), l.add(half * rs + half * cs));
+        let lower = b.add(half * rs);
+        solve_in_panel(kernel, (half, cols), l, b, (rs, cs), scratch);
+        if rs == 1 {
+            let size = (n - half, cols, half);
+            multiply_in_panel(kernel, size, below, (b, rs, cs), lower, cs, scratch);
+        } else {
+            // All of it transposed: B^T -= B^T L^T.
+            let size = (cols, n - half, half);
+            multiply_in_panel(kernel, size, b, (below, cs, rs), lower, rs, scratch);
+        }
+        solve_in_panel(kernel, (n - half, cols), corner, lower, (rs, cs), scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::micro;
+
+    /// Numbers whose sums are rounded, so that another order shows.
+    fn numbers(seed: usize, len: usize) -> Vec<f64> {
+        (0..len).map(|i| ((i * 7919 + seed * 104729) % 1009) as f64 / 7.0 - 70.0).collect()
+    }
+
+    fn alike(got: f64, want: f64, what: std::fmt::Arguments) {
+        assert_eq!(got.to_bits(), want.to_bits(), "{what}: {got}, not {want}");
+    }
+
+    #[test]
+    fn some_rows_stay_however_wide_they_are() {
+        assert_eq!(rows_that_stay(1 << 20, 256), 192);
+        assert_eq!(rows_that_stay(2 << 20, 100_000), 1);
+        assert_eq!(rows_that_stay(0, 0), 1);
+    }
+
+    /// Every kernel, in every cut, to the last bit: a chain of fused multiply-adds in the order of p.
+    #[test]
+    fn multiplies_every_shape_of_edge() {
+        for kernel in micro::runnable() {
+            for &rows in &[0usize, 1, 7, 8, 15, 31] {
+                for &cols in &[0usize, 1, 10, 17, 23, 24, 55] {
+                    for &k in &[1usize, 2, 7, 8, 33] {
+                        multiplies(kernel, rows, cols, k);
+                    }
+                }
+            }
+        }
+    }
+
+    /// In pieces of k no bit is another than in one.
+    #[test]
+    fn multiplies_what_is_longer_than_a_piece() {
+        for kernel in micro::runnable() {
+            for k in [LONGEST, LONGEST + 1, 2 * LONGEST + 33] {
+                multiplies(kernel, 31, 55, k);
+            }
+        }
+    }
+
+    fn multiplies(kernel: &Kernel, rows: usize, cols: usize, k: usize) {
+        let (ldl, ldc) = (rows + 3, cols + 5);
+        let l = numbers(1, ldl * k);
+        let u = numbers(2, k * cols);
+        let c = numbers(3, rows * ldc + ldc);
+        let mut lower = vec![f64::NAN; lower_len(kernel, rows, k)];
+        let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+        let mut out = c.clone();
+        // SAFETY: buffers of the documented sizes.
+        unsafe {
+            pack_lower(kernel, rows, k, (l.as_ptr(), ldl), lower.as_mut_ptr());
+            clear_edges(kernel, upper.as_mut_ptr(), k, cols);
+            for p in 0..k {
+                // In two pieces, so that a row need not begin at a panel.
+                let cut = cols / 3;
+                let row = u[p * cols..].as_ptr();
+                put_row(kernel, upper.as_mut_ptr(), k, p, 0, cut, row);
+                put_row(kernel, upper.as_mut_ptr(), k, p, cut, cols - cut, row.add(cut));
+            }
+            let (l, u) = (lower.as_ptr(), upper.as_ptr());
+            // In pieces, as tasks do it.
+            let (row_cut, col_cut) = (kernel.scalar.min(rows), kernel.vector.min(cols));
+            for rows in [0..row_cut, row_cut..rows] {
+                for cols in [0..col_cut, col_cut..cols] {
+                    if rows.is_empty() || cols.is_empty() {
+                        continue;
+                    }
+                    multiply(kernel, k, l, rows.clone(), u, cols, (out.as_mut_ptr(), ldc));
+                }
+            }
+        }
+        for i in 0..rows {
+            for j in 0..ldc {
+                let mut want = c[i * ldc + j];
+                if j < cols {
+                    for p in 0..k {
+                        want = (-u[p * cols + j]).mul_add(l[p * ldl + i], want);
+                    }
+                }
+                let name = kernel.name;
+                alike(out[i * ldc + j], want, format_args!("{name} {rows}x{cols}x{k} at {i},{j}"));
+            }
+        }
+        assert_eq!(out[rows * ldc..], c[rows * ldc..], "nothing beyond is touched");
+    }
+
+    /// By what the head of this file says of an upper block: any part of a row comes to its place, and nothing else is touched.
+    #[test]
+    fn any_part_of_a_row_is_put_in_place_and_found_again() {
+        for kernel in micro::all() {
+            let (k, p, cols) = (3, 1, 2 * kernel.vector + 5);
+            for (from, to) in (0..=cols).flat_map(|to| (0..=to).map(move |from| (from, to))) {
+                let row = numbers(4, to - from);
+                let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+                let mut back = vec![f64::NAN; to - from];
+                // SAFETY: buffers of the documented sizes.
+                unsafe {
+                    let u = upper.as_mut_ptr();
+                    put_row(kernel, u, k, p, from, to - from, row.as_ptr());
+                    get_row(kernel, u, k, p, from, to - from, back.as_mut_ptr());
+                }
+                assert_eq!(back, row, "{} {from}..{to}", kernel.name);
+                for (at, x) in upper.iter().enumerate() {
+                    let (panel, at) =
+                        (at / upper_panel_len(kernel, k), at % upper_panel_len(kernel, k));
+                    let (i, j) = (at / kernel.vector, panel * kernel.vector + at % kernel.vector);
+                    match i == p && (from..to).contains(&j) {
+                        true => assert_eq!(*x, row[j - from], "{} {from}..{to}", kernel.name),
+                        false => assert!(x.is_nan(), "{} {from}..{to} at {i},{j}", kernel.name),
+                    }
+                }
+            }
+        }
+    }
+
+    /// L^-1 B by the same chains.
+    fn solved(k: usize, cols: usize, l: &[f64], b: &[f64]) -> Vec<f64> {
+        let mut x = b.to_vec();
+        for i in 0..k {
+            for j in 0..cols {
+                for p in 0..i {
+                    x[i * cols + j] = (-x[p * cols + j]).mul_add(l[i * k + p], x[i * cols + j]);
+                }
+            }
+        }
+        x
+    }
+
+    #[test]
+    fn solves_triangles_of_every_order() {
+        for kernel in micro::runnable() {
+            for k in 1..40usize {
+                let forms = [(k, 1), (1, k)];
+                for (cols, (rs, cs)) in [1usize, 24, 30].iter().flat_map(|&c| forms.map(|f| (c, f)))
+                {
+                    let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
+                    let b = numbers(6, k * cols);
+                    let want = solved(k, cols, &l, &b);
+                    // Nothing depends on what is not below the diagonal.
+                    let mut raw = vec![f64::NAN; k * k];
+                    for i in 0..k {
+                        (0..i).for_each(|p| raw[i * rs + p * cs] = l[i * k + p]);
+                    }
+                    let mut upper = vec![f64::NAN; upper_len(kernel, k, cols)];
+                    let mut l1 = vec![f64::NAN; lower_len(kernel, k, k)];
+                    let mut row = vec![0.0; cols];
+                    // SAFETY: buffers of the documented sizes.
+                    unsafe {
+                        pack_triangle(kernel, k, raw.as_ptr(), (rs, cs), l1.as_mut_ptr());
+                        let u = upper.as_mut_ptr();
+                        clear_edges(kernel, u, k, cols);
+                        for i in 0..k {
+                            put_row(kernel, u, k, i, 0, cols, b[i * cols..].as_ptr());
+                        }
+                        let panels = 0..cols.div_ceil(kernel.vector);
+                        solve_upper(kernel, k, l1.as_ptr(), u, panels);
+                        for i in 0..k {
+                            get_row(kernel, u, k, i, 0, cols, row.as_mut_ptr());
+                            for j in 0..cols {
+                                let name = kernel.name;
+                                let what = format_args!("{name}, order {k}, at {i},{j}");
+                                alike(row[j], want[i * cols + j], what);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn solves_within_a_panel_in_either_form() {
+        for kernel in micro::runnable() {
+            for (k, cols) in [(1, 3), (8, 1), (9, 5), (40, 13), (33, 30)] {
+                let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
+                let b = numbers(6, k * cols);
+                let want = solved(k, cols, &l, &b);
+                // L and B are in one array, as they are in L1; by rows and by columns.
+                let ld = k + cols;
+                for (rs, cs) in [(ld, 1), (1, ld)] {
+                    let mut all = vec![f64::NAN; ld * ld];
+                    for i in 0..k {
+                        for p in 0..i {
+                            all[i * rs + p * cs] = l[i * k + p];
+                        }
+                        for j in 0..cols {
+                            all[i * rs + (k + j) * cs] = b[i * cols + j];
+                        }
+                    }
+                    let at = all.as_mut_ptr();
+                    // SAFETY: both within the array.
+                    unsafe {
+                        let b = at.add(k * cs);
+                        solve_in_panel(kernel, (k, cols), at, b, (rs, cs), &mut Vec::new());
+                    }
+                    for i in 0..k {
+                        for j in 0..cols {
+                            let name = kernel.name;
+                            let what = format_args!("{name}, order {k}, at {i},{j}, {rs} {cs}");
+                            alike(all[i * rs + (k + j) * cs], want[i * cols + j], what);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn multiplies_within_a_panel() {
+        for kernel in micro::runnable() {
+            for &(rows, cols, k) in &[
+                (1, 1, 1),
+                (23, 3, 4),
+                (24, 8, 8),
+                (61, 13, 5),
+                (101, 7, 9),
+                (SLABS + 5, 30, 3),
+                (2 * SLABS + 75, 9, 20),
+            ] {
+                let ld = rows + 7;
+                let a = numbers(1, ld * k);
+                let b = numbers(2, k * cols);
+                let c = numbers(3, ld * cols);
+                for lays in [false, true] {
+                    let (mut out, mut scratch) = (c.clone(), Vec::new());
+                    // SAFETY: buffers of the documented sizes; B is row-major.
+                    unsafe {
+                        let (a, b, to) = (a.as_ptr(), (b.as_ptr(), cols, 1), out.as_mut_ptr());
+                        let size = (rows, cols, k);
+                        multiply_in_slabs(kernel, lays, size, a, b, to, ld, &mut scratch);
+                    }
+                    assert!(scratch.len() <= scratch_len(k + cols));
+                    for j in 0..cols {
+                        for i in 0..ld {
+                            let mut want = c[j * ld + i];
+                            if i < rows {
+                                for p in 0..k {
+                                    want = (-a[p * ld + i]).mul_add(b[p * cols + j], want);
+                                }
+                            }
+                            let name = kernel.name;
+                            let what = format_args!("{name} at {i},{j}, laid out: {lays}");
+                            alike(out[j * ld + i], want, what);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Memory that cannot be read any more: a page with an uncorrectable error, or a file somebody cut short.
+//!
+//! Touching it is a SIGBUS. The program cannot go on without it, and must not trust that memory at its next start: the
+//! handler says where it struck, marks the position's head (`header`), and ends the process. The next start
+//! counts the position as lost and rebuilds it from its group in new memory. Installed by `driver::protection`; the stretches
+//! are told by `checkpoint::holding`. In the handler nothing is done but atomic loads and stores, write and _exit.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::depot::Part;
+use super::region::LastingPage;
+
+/// The process ends with 128 + the signal's number, as a shell would tell it.
+pub const EXIT_CODE: i32 = 128 + libc::SIGBUS;
+
+/// One stretch of a position's memory; free where `len` is zero.
+struct Span {
+    base: AtomicUsize,
+    len: AtomicUsize,
+    position: AtomicU32,
+    part: AtomicUsize,
+    /// The head's word for damage.
+    mark: AtomicPtr<AtomicU64>,
+}
+
+impl Span {
+    const fn new() -> Self {
+        Self {
+            base: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            position: AtomicU32::new(0),
+            part: AtomicUsize::new(0),
+            mark: AtomicPtr::new(null_mut()),
+        }
+    }
+}
+
+/// A process has one position of some ten parts at a time; tests have more, as threads.
+static SPANS: [Span; 128] = [const { Span::new() }; 128];
+/// Who may write into the table: one at a time. The handler only reads.
+static WRITER: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Stretches that are watched until this is dropped.
+#[derive(Debug, Default)]
+pub struct Watched {
+    spans: Vec<usize>,
+    /// Where the mark is, to be given back after the spans.
+    _page: Option<LastingPage>,
+}
+
+impl Watched {
+    /// Nothing yet; the marks to come are on that page.
+    pub(super) fn marking(page: LastingPage) -> Self {
+        Self { spans: Vec::new(), _page: Some(page) }
+    }
+
+    /// A fault in `base..base + len` from now on is one of this part; `mark` is set then.
+    pub(super) fn add(
+        &mut self,
+        (base, len): (*const u8, usize),
+        (position, part): (u32, Part),
+        mark: &'static AtomicU64,
+    ) {
+        let _one = WRITER.lock().unwrap_or_else(|broken| broken.into_inner());
+        let free = SPANS.iter().position(|span| span.len.load(Ordering::Relaxed) == 0);
+        // With no place left the fault is told without the part's name, and the digests find it.
+        if let Some(at) = free {
+            let span = &SPANS[at];
+            span.base.store(base as usize, Ordering::Relaxed);
+            span.position.store(position, Ordering::Relaxed);
+            let number = Part::ALL.iter().position(|p| *p == part).expect("all are there");
+            span.part.store(number, Ordering::Relaxed);
+            span.mark.store(std::ptr::from_ref(mark).cast_mut(), Ordering::Relaxed);
+            // The length makes it count.
+            span.len.store(len, Ordering::Release);
+            self.spans.push(at);
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _one = WRITER.lock().unwrap_or_else(|broken| broken.into_inner());
+        for &at in &self.spans {
+            SPANS[at].len.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Where an address lies: position, part and byte in it. Marks the position's head.
+fn strike(address: usize) -> Option<(u32, Part, usize)> {
+    let span = SPANS.iter().find(|span| {
+        let len = span.len.load(Ordering::Acquire);
+        address.checked_sub(span.base.load(Ordering::Relaxed)).is_some_and(|at| at < len)
+    })?;
+    // SAFETY: a span with a length was given a `&'static AtomicU64`.
+    if let Some(mark) = unsafe { span.mark.load(Ordering::Relaxed).as_ref() } {
+        mark.store(1, Ordering::SeqCst);
+    }
+    let part = *Part::ALL.get(span.part.load(Ordering::Relaxed))?;
+    let at = address - span.base.load(Ordering::Relaxed);
+    Some((span.position.load(Ordering::Relaxed), part, at))
+}
+
+/// Text in a place of its own: a handler may not allocate.
+struct Line {
+    text: [u8; 320],
+    len: usize,
+}
+
+impl Line {
+    fn add(&mut self, text: &str) -> &mut Self {
+        for &byte in text.as_bytes() {
+            if let Some(place) = self.text.get_mut(self.len) {
+                *place = byte;
+                self.len += 1;
+            }
+        }
+        self
+    }
+
+    fn number(&mut self, mut value: u64, base: u64) -> &mut Self {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b"0123456789abcdef"[(value % base) as usize];
+            value /= base;
+            if value == 0 {
+                break;
+            }
+        }
+        self.add(std::str::from_utf8(&digits[at..]).unwrap_or("?"))
+    }
+}
+
+/// What is said about a fault at that address.
+fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
+    let mut line = Line { text: [0; 320], len: 0 };
+    line.add("skt-hpl: ");
+    if let Some((position, part, at)) = place {
+        line.add("position ").number(u64::from(position), 10).add(": ");
+        line.add("byte ").number(at as u64, 10).add(" of part ").add(part.name());
+    } else {
+        line.add("memory outside of any checkpoint");
+    }
+    line.add(" cannot be read any more (address 0x").number(address as u64, 16).add("): ");
+    line.add(match cut {
+        true => "its file was cut short, or the node had no page for it",
+        false => "an uncorrectable memory error",
+    });
+    line.add(match place {
+        Some(_) => "; this node's copy counts as lost and will be rebuilt\n",
+        None => "\n",
+    });
+    line
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel hands a valid siginfo to a handler installed with SA_SIGINFO; write, sigaction, raise and
+    // _exit may be called in a handler.
+    unsafe {
+        let code = (*info).si_code;
+        if code <= 0 {
+            // Sent by a process, not by memory: what it would have been without us.
+            libc::signal(signal, libc::SIG_DFL);
+            libc::raise(signal);
+            return;
+        }
+        const CUT: i32 = 2; // BUS_ADRERR
+        let address = (*info).si_addr() as usize;
+        let line = words(address, code == CUT, strike(address));
+        libc::write(libc::STDERR_FILENO, line.text.as_ptr().cast(), line.len);
+        libc::_exit(EXIT_CODE);
+    }
+}
+
+/// From here on memory that cannot be read ends the process in order. Called after MPI has installed its own handlers.
+pub fn install() {
+    // SAFETY: a plain system call; the handler keeps to what a handler may do.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigemptyset(&mut action.sa_mask);
+        libc::sigaction(libc::SIGBUS, &action, null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(line: &Line) -> &str {
+        std::str::from_utf8(&line.text[..line.len]).unwrap()
+    }
+
+    #[test]
+    fn a_fault_is_named_and_its_head_marked() {
+        static MARK: AtomicU64 = AtomicU64::new(0);
+        static OTHER: AtomicU64 = AtomicU64::new(0);
+        let memory = vec![0u8; 8192];
+        let base = memory.as_ptr();
+        let mut watched = Watched::default();
+        watched.add((base, 4096), (3, Part::A), &OTHER);
+        // SAFETY: within the vector.
+        watched.add((unsafe { base.add(4096) }, 4096), (3, Part::B), &MARK);
+        let address = base as usize + 4096 + 17;
+        let place = strike(address);
+        assert_eq!(place, Some((3, Part::B, 17)));
+        assert_eq!((MARK.load(Ordering::Relaxed), OTHER.load(Ordering::Relaxed)), (1, 0));
+        let line = words(address, false, place);
+        assert!(
+            text(&line).starts_with("skt-hpl: position 3: byte 17 of part b"),
+            "{}",
+            text(&line)
+        );
+        assert!(
+            text(&line).contains(&format!("{address:#x}")) && text(&line).ends_with("rebuilt\n")
+        );
+        drop(watched);
+        assert_eq!(strike(address), None);
+        let line = words(usize::MAX, true, None);
+        assert!(text(&line).contains("0xffffffffffffffff") && text(&line).contains("cut short"));
+    }
+}

@@ -1,0 +1,1023 @@
+//! Where named memory is kept on this node, and what it is called.
+//!
+//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`, so that an administrator who finds it in
+//! /dev/shm knows what it is and whose. Used by `checkpoint` to make and find a position's memory,
+//! by `status` to list it and by `clean` to remove exactly one job's.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::fstatvfs;
+use serde::{Deserialize, Serialize};
+
+use super::hold::Hold;
+use super::huge::HUGE;
+use super::lock::{self, Seen, UNTIL_IT_HAS_ENDED};
+use super::region::{MemoryError, Region};
+use super::room::{available_bytes, free_on, sysv_outlives};
+use super::sysv;
+use crate::base::faults::{Point, hit};
+use crate::base::pulse;
+
+/// What kind of memory outlives the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Store {
+    Posix,
+    /// All but head and results, which stay in POSIX memory: a file can carry the lock that says a
+    /// process is alive, and an agent may look at it without seeming to be one.
+    SysV,
+    /// The large parts in huge pages; the small ones stay in POSIX memory, where a page is not 2 MB.
+    HugeTlbfs,
+}
+
+/// One piece of a position's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Who this is and what it holds.
+    Head,
+    /// The workspace A.
+    A,
+    /// The checkpoint B.
+    B,
+    /// The checksum of even epochs.
+    C,
+    /// The checksum of odd epochs, of method self.
+    D,
+    /// The second full copy of method double.
+    E,
+    /// The second copy's checksum.
+    F,
+    /// Small state: A2 and the tables of digests, for two epochs.
+    S,
+    /// Results of the finished tests.
+    Done,
+}
+
+impl Part {
+    pub const ALL: [Part; 9] =
+        [Part::Head, Part::A, Part::B, Part::C, Part::D, Part::E, Part::F, Part::S, Part::Done];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Head => "head",
+            Part::A => "a",
+            Part::B => "b",
+            Part::C => "c",
+            Part::D => "d",
+            Part::E => "e",
+            Part::F => "f",
+            Part::S => "s",
+            Part::Done => "done",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Part> {
+        Part::ALL.into_iter().find(|p| p.name() == text)
+    }
+
+    /// Bytes of the pages that the part takes in a depot of this store; `huge` are those of the pool of huge pages.
+    pub fn page_bytes(self, store: Store, huge: usize) -> usize {
+        if self.kept_in(store) == Store::HugeTlbfs { huge } else { 4096 }
+    }
+
+    /// Where a depot of this store keeps the part.
+    fn kept_in(self, store: Store) -> Store {
+        match (store, self) {
+            (_, Part::Head | Part::Done) => Store::Posix,
+            (Store::HugeTlbfs, Part::S) => Store::Posix,
+            _ => store,
+        }
+    }
+}
+
+/// One piece of memory found on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Held {
+    pub job: String,
+    pub position: u32,
+    pub part: Part,
+    pub bytes: u64,
+    pub store: Store,
+}
+
+/// One job's memory on this node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Depot {
+    store: Store,
+    job: String,
+    uid: u32,
+    shm: PathBuf,
+    huge: Option<(PathBuf, usize)>,
+}
+
+impl Depot {
+    pub fn new(store: Store, job: &str) -> Result<Self, MemoryError> {
+        Self::with_directory(store, job, Path::new(SHM))
+    }
+
+    /// As `new`, with the POSIX names in another directory: tests give a small tmpfs here.
+    pub fn with_directory(store: Store, job: &str, shm: &Path) -> Result<Self, MemoryError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if job.is_empty() || job.len() > 64 || !job.chars().all(plain) {
+            return Err(MemoryError::BadJob(job.into()));
+        }
+        let huge = find_hugetlbfs();
+        if store == Store::HugeTlbfs && huge.is_none() {
+            return Err(MemoryError::NoHugeTlbfs);
+        }
+        if store == Store::SysV && !sysv_outlives() {
+            return Err(MemoryError::GoesWithProcesses);
+        }
+        Ok(Self {
+            store,
+            job: job.into(),
+            // SAFETY: geteuid cannot fail.
+            uid: unsafe { libc::geteuid() },
+            shm: shm.into(),
+            huge,
+        })
+    }
+
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    pub fn store(&self) -> Store {
+        self.store
+    }
+
+    pub fn name(&self, position: u32, part: Part) -> String {
+        format!("skt-hpl.{}.{}.p{position}.{}", self.uid, self.job, part.name())
+    }
+
+    /// The file behind a part, and the size of its pages; None where it is a SysV segment.
+    pub(super) fn file(&self, position: u32, part: Part) -> Option<(PathBuf, usize)> {
+        let name = self.name(position, part);
+        match (part.kept_in(self.store), &self.huge) {
+            (Store::SysV, _) => None,
+            (Store::HugeTlbfs, Some((dir, page))) => Some((dir.join(name), *page)),
+            _ => Some((self.shm.join(name), 4096)),
+        }
+    }
+
+    /// Makes a part of exactly `len` zero bytes, all of them really there. The head comes locked.
+    pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
+        let name = self.name(position, part);
+        let Some((path, page)) = self.file(position, part) else {
+            return sysv::create(&name, len, || hit(Point::PartNamed, position as usize));
+        };
+        let mapped = len.max(1).next_multiple_of(page);
+        let file = new_file(&path, &name)?;
+        // From here on a failure must not leave a half-made part behind.
+        hit(Point::PartNamed, position as usize);
+        let made = (|| {
+            room(&file, &path, mapped)?;
+            if part == Part::Head {
+                lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
+            }
+            // The length tells a later opener what was asked for; only hugetlbfs rounds it up.
+            let length = if page == 4096 { len } else { mapped };
+            let large = page == 4096 && len >= HUGE;
+            if large {
+                // Not small ones: a file as long as it should be, but with holes, is somebody else's, and
+                // a process killed here would leave a head like that.
+                file.set_len(length as u64)
+                    .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
+            } else {
+                reserve(&file, &path, 0, length)?;
+            }
+            let mut region = Region::map_file(file, len, mapped, true, &path)?;
+            if large {
+                region.in_huge_pages();
+                // Whatever is not there yet: all of it, or what fills no huge page.
+                reserve(region.file().expect("mapped from one"), &path, 0, length)?;
+            }
+            Ok(region)
+        })();
+        if made.is_err() {
+            let _ = std::fs::remove_file(&path);
+        }
+        made
+    }
+
+    /// Makes a part in POSIX memory longer, by zero bytes that are really there, and opens it. What it holds stays, and whoever
+    /// has it mapped sees as much of it as before.
+    pub fn extend(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
+        let name = self.name(position, part);
+        let Some((path, 4096)) = self.file(position, part) else {
+            return Err(MemoryError::NotOurs { name, why: "such memory does not grow".into() });
+        };
+        let file = private_file().open(&path).map_err(|source| MemoryError::Os {
+            what: "cannot open",
+            path: path.clone(),
+            source,
+        })?;
+        let there = self.is_ours(&file, &path, &name)?.len() as usize;
+        if len > there {
+            room(&file, &path, len - there)?;
+            reserve(&file, &path, there, len)?;
+        }
+        self.open(position, part)
+    }
+
+    /// Opens an existing part to work in. The head is locked: two processes never share a position.
+    pub fn open(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
+        self.open_as(position, part, true)
+    }
+
+    /// Opens an existing part to look at it, whoever is working in it.
+    pub fn peek(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
+        self.open_as(position, part, false)
+    }
+
+    /// The same for who keeps it for long: no file stays open for it.
+    pub fn peek_at_length(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
+        self.peek(position, part).map(Region::without_file)
+    }
+
+    fn open_as(&self, position: u32, part: Part, work: bool) -> Result<Region, MemoryError> {
+        let name = self.name(position, part);
+        let Some((path, page)) = self.file(position, part) else {
+            return sysv::open(&name, work);
+        };
+        let file =
+            private_file().write(work).open(&path).map_err(|source| match source.kind() {
+                std::io::ErrorKind::NotFound => MemoryError::Missing(name.clone()),
+                _ => MemoryError::Os { what: "cannot open", path: path.clone(), source },
+            })?;
+        let meta = self.is_ours(&file, &path, &name)?;
+        if work && part == Part::Head {
+            lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
+        }
+        let len = meta.len() as usize;
+        // A file with holes (made by somebody else, or cut short and grown) would be a SIGBUS on a
+        // full node when touched; such memory was never ours.
+        if page == 4096 && meta.blocks() * 512 < meta.len() {
+            return Err(MemoryError::NotOurs {
+                name,
+                why: "parts of it were never allocated".into(),
+            });
+        }
+        let region = Region::map_file(file, len, len.max(1).next_multiple_of(page), work, &path)?;
+        if matches!(part, Part::Head | Part::Done) {
+            // Read by whoever looks, agents too, whom a bad page must not end.
+            region.readable(&name)?;
+        }
+        Ok(region)
+    }
+
+    /// What an open file is like, if it is this user's alone.
+    pub(super) fn is_ours(
+        &self,
+        file: &File,
+        path: &Path,
+        name: &str,
+    ) -> Result<std::fs::Metadata, MemoryError> {
+        let meta = file.metadata().map_err(|source| MemoryError::Os {
+            what: "cannot stat",
+            path: path.into(),
+            source,
+        })?;
+        if meta.uid() != self.uid || !meta.is_file() || meta.mode() & 0o077 != 0 {
+            return Err(MemoryError::NotOurs {
+                name: name.into(),
+                why: format!(
+                    "it is owned by user {} with mode {:o}",
+                    meta.uid(),
+                    meta.mode() & 0o7777
+                ),
+            });
+        }
+        Ok(meta)
+    }
+
+    pub(super) fn head_path(&self, position: u32) -> PathBuf {
+        self.shm.join(self.name(position, Part::Head))
+    }
+
+    /// Opens a part that must have room for `len` bytes; extra room of huge pages is cut off.
+    pub fn open_sized(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
+        let region = self.open(position, part)?;
+        let page = self.file(position, part).map_or(4096, |(_, page)| page);
+        let expected = if page == 4096 { len } else { len.max(1).next_multiple_of(page) };
+        if region.len() != expected {
+            return Err(MemoryError::WrongSize {
+                name: self.name(position, part),
+                found: region.len() as u64,
+                wanted: expected as u64,
+            });
+        }
+        Ok(region)
+    }
+
+    /// Flips all bits of one byte of a part, behind the back of whoever works there: a fault on
+    /// purpose. False if there is no such byte.
+    pub fn flip(&self, position: u32, part: Part, offset: usize) -> bool {
+        let opened = match self.file(position, part) {
+            None => sysv::open(&self.name(position, part), true),
+            Some((path, page)) => private_file()
+                .open(&path)
+                .and_then(|file| Ok((file.metadata()?.len() as usize, file)))
+                .map_err(|source| MemoryError::Os {
+                    what: "cannot open",
+                    path: path.clone(),
+                    source,
+                })
+                .and_then(|(len, file)| {
+                    Region::map_file(file, len, len.max(1).next_multiple_of(page), true, &path)
+                }),
+        };
+        match opened {
+            Ok(mut region) if offset < region.len() => {
+                region.bytes_mut()[offset] ^= 0xff;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes the name; memory goes when the last process lets go. True if there was one.
+    pub fn unlink(&self, position: u32, part: Part) -> bool {
+        match self.file(position, part) {
+            None => sysv::unlink(&self.name(position, part)),
+            Some((path, _)) => std::fs::remove_file(path).is_ok(),
+        }
+    }
+
+    /// Removes every part of one position, whoever works there: what the loss of its node would do.
+    pub fn unlink_position(&self, position: u32) {
+        for part in Part::ALL {
+            self.unlink(position, part);
+        }
+    }
+
+    /// This user's memory of this job on this node, by position and part.
+    pub fn list(&self) -> Vec<Held> {
+        let mut all = list_user_in(self.uid, &self.shm);
+        all.retain(|h| h.job == self.job && self.keeps(h));
+        all
+    }
+
+    /// Whether this depot, with the store it was told to use, would look for that piece there.
+    fn keeps(&self, held: &Held) -> bool {
+        held.store == held.part.kept_in(self.store)
+    }
+
+    /// Positions of this job whose head lies on this node.
+    pub fn positions(&self) -> Vec<u32> {
+        let mut found: Vec<u32> =
+            self.list().into_iter().filter(|h| h.part == Part::Head).map(|h| h.position).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Whether a live process works in the position's memory.
+    pub fn in_use(&self, position: u32) -> bool {
+        let head = private_file().write(false).open(self.head_path(position));
+        head.is_ok_and(|file| lock::is_held(&file))
+    }
+
+    /// Removes this job's memory from this node, in every store, unless a process works in it. Those that were killed and are
+    /// being taken apart are waited for.
+    pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
+        self.clean_within(UNTIL_IT_HAS_ENDED)
+    }
+
+    /// The same where they have so much time for that, all of them together.
+    pub fn clean_within(&self, patience: Duration) -> Result<Vec<Held>, MemoryError> {
+        let ours = || {
+            let all = list_user_in(self.uid, &self.shm).into_iter();
+            all.filter(|held| held.job == self.job).collect::<Vec<_>>()
+        };
+        // All positions are taken before anything is removed: a run that begins now finds all or nothing. Nobody
+        // can work under a head that is not ours to lock, so that one only has to go.
+        let mut positions: Vec<u32> = ours().iter().map(|held| held.position).collect();
+        positions.dedup();
+        let began = Instant::now();
+        // Many may be ending, and stuck: for all of them that begins to count now.
+        let mut seen = Seen::default();
+        let heads = positions.iter().map(|position| self.head_path(*position));
+        for head in heads.filter_map(|path| private_file().write(false).open(path).ok()) {
+            seen.look(&head);
+        }
+        let mut holds: Vec<(u32, Option<Hold>)> = Vec::new();
+        for position in positions {
+            let patience = patience.saturating_sub(began.elapsed());
+            match self.hold_after(position, patience, &mut seen) {
+                Ok(hold) => holds.push((position, Some(hold))),
+                Err(error @ MemoryError::InUse { .. }) => return Err(error),
+                Err(_) => holds.push((position, None)),
+            }
+        }
+        let mut found = ours();
+        found.retain(|held| holds.iter().any(|(position, _)| *position == held.position));
+        for held in &found {
+            hit(Point::GroundHalf, held.position as usize);
+            let hold = holds.iter_mut().find(|(position, _)| *position == held.position);
+            match hold {
+                // Removed last, with its lock.
+                Some((_, Some(hold))) if held.part == Part::Head => hold.give_up(),
+                _ => {
+                    let depot = Depot { store: held.store, ..self.clone() };
+                    depot.unlink(held.position, held.part);
+                }
+            }
+        }
+        // The name of a head we made only to lock it is none of what was found.
+        found.retain(|held| held.part != Part::Head || held.bytes > 0);
+        Ok(found)
+    }
+}
+
+/// Where POSIX memory has its names.
+const SHM: &str = "/dev/shm";
+
+/// All of this user's memory on this node, of any job, in any store: what `status` shows.
+pub fn list_user() -> Vec<Held> {
+    // SAFETY: geteuid cannot fail.
+    list_user_in(unsafe { libc::geteuid() }, Path::new(SHM))
+}
+
+/// The same for who asks again and again: where no name has come or gone all is as it was. To look through hundreds of names and
+/// to ask how long each is takes a node's processor from those that compute there.
+#[derive(Debug)]
+pub struct Listed {
+    shm: PathBuf,
+    held: Vec<Held>,
+    /// When it was last looked through all, and when the folders were last changed before that.
+    looked: Option<(Instant, Vec<Option<SystemTime>>)>,
+    folders: Vec<PathBuf>,
+}
+
+/// All is looked through so often at least: what is made longer, and System V memory, change no folder.
+const LOOK_THROUGH_EVERY: Duration = Duration::from_secs(10);
+
+/// A folder that was changed so short a time ago may have been changed again in the same tick of the kernel's clock, or what is
+/// new in it may just get its length.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl Default for Listed {
+    fn default() -> Self {
+        Self::under(Path::new(SHM))
+    }
+}
+
+impl Listed {
+    /// With the POSIX names in another folder, as of [`Depot::with_directory`].
+    fn under(shm: &Path) -> Self {
+        Self { shm: shm.into(), held: Vec::new(), looked: None, folders: Vec::new() }
+    }
+
+    pub fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// Looks what lies there. False: it is what lay there at the last look.
+    pub fn look(&mut self) -> bool {
+        let now = SystemTime::now();
+        let changed =
+            self.folders.iter().map(|folder| folder.metadata().and_then(|m| m.modified()));
+        let changed: Vec<Option<SystemTime>> = changed.map(Result::ok).collect();
+        // One that was changed in times to come was so before the clock was set back.
+        let is_old = |at: &Option<SystemTime>| {
+            at.is_none_or(|at| now.duration_since(at).is_ok_and(|age| age >= SETTLED))
+        };
+        if let Some((at, before)) = &self.looked
+            && at.elapsed() < LOOK_THROUGH_EVERY
+            && *before == changed
+            && changed.iter().all(is_old)
+        {
+            return false;
+        }
+        let huge = find_hugetlbfs().map(|(dir, _)| dir);
+        let folders: Vec<PathBuf> = [self.shm.clone()].into_iter().chain(huge).collect();
+        // Of folders that were not known it is not known either when they were changed.
+        self.looked = (folders == self.folders).then(|| (Instant::now(), changed));
+        self.folders = folders;
+        // SAFETY: geteuid cannot fail.
+        self.held = list_user_in(unsafe { libc::geteuid() }, &self.shm);
+        true
+    }
+}
+
+fn list_user_in(uid: u32, shm: &Path) -> Vec<Held> {
+    let mut all = Vec::new();
+    let mut scan = |dir: &Path, store: Store| {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let Some((job, position, part)) =
+                entry.file_name().to_str().and_then(|n| parse(n, uid))
+            else {
+                continue;
+            };
+            if let Ok(meta) = entry.metadata()
+                && meta.uid() == uid
+                && meta.is_file()
+            {
+                all.push(Held { job, position, part, bytes: meta.len(), store });
+            }
+        }
+    };
+    scan(shm, Store::Posix);
+    if let Some((dir, _)) = find_hugetlbfs() {
+        scan(&dir, Store::HugeTlbfs);
+    }
+    for (name, bytes) in sysv::list() {
+        if let Some((job, position, part)) = parse(&name, uid) {
+            all.push(Held { job, position, part, bytes, store: Store::SysV });
+        }
+    }
+    all.sort_by(|a, b| (&a.job, a.position, a.part).cmp(&(&b.job, b.position, b.part)));
+    all
+}
+
+fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
+    let rest = name.strip_prefix("skt-hpl.")?;
+    let mut fields = rest.split('.');
+    if fields.next()?.parse::<u32>().ok()? != uid {
+        return None;
+    }
+    let job = fields.next()?;
+    let position = fields.next()?.strip_prefix('p')?.parse().ok()?;
+    let part = Part::parse(fields.next()?)?;
+    fields.next().is_none().then(|| (job.to_owned(), position, part))
+}
+
+/// Makes a file of named memory that must not be there yet.
+pub(super) fn new_file(path: &Path, name: &str) -> Result<File, MemoryError> {
+    private_file().create_new(true).open(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => in_the_way(path, name),
+        _ => MemoryError::Os { what: "cannot make", path: path.into(), source },
+    })
+}
+
+/// Everybody may make files in /dev/shm, and `clean` removes none that is another user's.
+fn in_the_way(path: &Path, name: &str) -> MemoryError {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.uid() != nix::unistd::geteuid().as_raw() => MemoryError::NotOurs {
+            name: name.into(),
+            why: format!(
+                "user {} has made that name; have it removed, or give this run another --job name",
+                meta.uid()
+            ),
+        },
+        _ => MemoryError::Exists(name.into()),
+    }
+}
+
+/// How every file of named memory is opened: to read and write, through no link, for no child, and made for nobody
+/// else's eyes. A pipe that somebody has put under the name is not waited for.
+pub(super) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK);
+    options
+}
+
+/// Asks whether there is room for `len` bytes more where `file` lies.
+pub(super) fn room(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
+    let available = available(file, path);
+    if len as u64 > available { Err(no_room(path, len, available)) } else { Ok(()) }
+}
+
+fn no_room(path: &Path, len: usize, available: u64) -> MemoryError {
+    MemoryError::NoRoom {
+        what: path.file_name().unwrap_or_default().to_string_lossy().into(),
+        wanted: len as u64,
+        available,
+        place: path.parent().unwrap_or(path).display().to_string(),
+    }
+}
+
+fn available(file: &File, path: &Path) -> u64 {
+    match find_hugetlbfs() {
+        // A hugetlbfs without size= reports no size at all; the pool of pages is the limit.
+        Some((huge, page)) if path.parent() == Some(&huge) => {
+            free_huge_bytes(page).unwrap_or(u64::MAX)
+        }
+        _ => {
+            let on_mount = fstatvfs(file).ok().as_ref().map_or(u64::MAX, free_on);
+            // A tmpfs may promise more than the node has; the kernel would end some process then.
+            on_mount.min(available_bytes().unwrap_or(u64::MAX))
+        }
+    }
+}
+
+/// Allocates every block of the file from byte `first` to byte `end` that is not there yet.
+pub(super) fn reserve(
+    file: &File,
+    path: &Path,
+    first: usize,
+    end: usize,
+) -> Result<(), MemoryError> {
+    let end = end.max(first + 1);
+    for at in (first..end).step_by(pulse::BYTES) {
+        let bytes = pulse::BYTES.min(end - at);
+        let code = loop {
+            // SAFETY: plain system call on a file we hold open.
+            let code = unsafe {
+                libc::posix_fallocate(file.as_raw_fd(), at as libc::off_t, bytes as libc::off_t)
+            };
+            // A signal, such as the wish to save and stop, breaks it off.
+            if code != libc::EINTR {
+                break code;
+            }
+        };
+        match code {
+            0 => pulse::beat(),
+            libc::ENOSPC | libc::ENOMEM => {
+                return Err(no_room(path, end - first, available(file, path)));
+            }
+            code => {
+                let source = std::io::Error::from_raw_os_error(code);
+                return Err(cannot_grow("cannot reserve space in", path, end, source));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Why a file cannot have `len` bytes. A user's limit is told as what it is: it holds for all files, those in memory too.
+pub(super) fn cannot_grow(
+    what: &'static str,
+    path: &Path,
+    len: usize,
+    source: std::io::Error,
+) -> MemoryError {
+    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+    match source.raw_os_error() {
+        Some(libc::EFBIG) if limit < len as u64 => MemoryError::TooLong {
+            what: path.file_name().unwrap_or_default().to_string_lossy().into(),
+            wanted: len as u64,
+            limit,
+        },
+        _ => MemoryError::Os { what, path: path.into(), source },
+    }
+}
+
+/// What the pool of huge pages has left; None where no hugetlbfs is mounted for this user.
+pub fn huge_free_bytes() -> Option<u64> {
+    let (_, page) = find_hugetlbfs()?;
+    // Where the system does not say, whoever takes some finds out.
+    Some(free_huge_bytes(page).unwrap_or(u64::MAX))
+}
+
+/// Bytes of the pages of that pool.
+pub fn huge_page_bytes() -> Option<usize> {
+    find_hugetlbfs().map(|(_, page)| page)
+}
+
+/// How many pages of that size there are of a kind: `nr` in all, `free` ones, `resv` of these that somebody has been promised.
+fn huge_pages(page: usize, kind: &str) -> Option<u64> {
+    let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/{kind}_hugepages", page / 1024);
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn free_huge_bytes(page: usize) -> Option<u64> {
+    let promised = huge_pages(page, "resv").unwrap_or(0);
+    Some(huge_pages(page, "free")?.saturating_sub(promised) * page as u64)
+}
+
+/// The mounted hugetlbfs that this user's memory lies in, and its page size.
+fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
+    let usable = |dir: &Path| {
+        let page = nix::sys::statvfs::statvfs(dir).ok()?.block_size() as usize;
+        nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK).ok()?;
+        Some(page)
+    };
+    let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
+    pick(&mounts, usable, |page| huge_pages(page, "nr"))
+}
+
+/// The first one there whose pool has pages at all, in use or not, so that whoever looks again finds the same; the first one if
+/// none has. The system mounts one of the usual size by itself, which administrators leave empty who want another.
+fn pick(
+    mounts: &str,
+    usable: impl Fn(&Path) -> Option<usize>,
+    pages: impl Fn(usize) -> Option<u64>,
+) -> Option<(PathBuf, usize)> {
+    let there = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let (dir, kind) = (fields.nth(1)?, fields.next()?);
+        // Whoever asks a file system of another kind for anything may wait for a server that is gone.
+        let dir = PathBuf::from((kind == "hugetlbfs").then(|| dir.replace("\\040", " "))?);
+        let page = usable(&dir)?;
+        Some((dir, page))
+    });
+    let there: Vec<(PathBuf, usize)> = there.collect();
+    let filled = there.iter().find(|(_, page)| pages(*page).is_some_and(|pages| pages > 0));
+    filled.or(there.first()).cloned()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn unique() -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        format!("t-depot-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whoever asks again and again is told of what comes and goes at once; that nothing has is believed of a folder in which
+    /// nothing has for a while.
+    #[test]
+    fn what_comes_and_goes_is_seen_at_once_and_nothing_is_looked_through_in_vain() {
+        let dir = tempfile::tempdir().unwrap();
+        let depot = Depot::with_directory(Store::Posix, &unique(), dir.path()).unwrap();
+        let mut listed = Listed::under(dir.path());
+        let mut look = || {
+            let anew = listed.look();
+            let ours = listed.held().iter().filter(|held| held.job == depot.job());
+            (anew, ours.map(|held| (held.position, held.part, held.bytes)).collect::<Vec<_>>())
+        };
+        let changed = |ago: u64| {
+            let at = SystemTime::now() - Duration::from_secs(ago);
+            File::open(dir.path()).unwrap().set_modified(at).unwrap();
+        };
+        assert_eq!(look(), (true, vec![]));
+        for round in 0..3 {
+            let head = depot.create(round, Part::Head, 100).unwrap();
+            assert_eq!(look(), (true, vec![(round, Part::Head, 100)]));
+            // It may have changed again at the very moment of the last change that is known.
+            assert!(look().0);
+            let done = depot.create(round, Part::Done, 5000).unwrap();
+            let both = vec![(round, Part::Head, 100), (round, Part::Done, 5000)];
+            assert_eq!(look(), (true, both.clone()));
+            changed(10);
+            assert_eq!(look(), (true, both.clone()));
+            assert_eq!(look(), (false, both));
+            // As where the clock was set back.
+            let later = SystemTime::now() + Duration::from_secs(1000);
+            File::open(dir.path()).unwrap().set_modified(later).unwrap();
+            assert!((0..2).all(|_| look().0));
+            drop((head, done));
+            depot.unlink_position(round);
+            assert_eq!(look(), (true, vec![]));
+        }
+    }
+
+    #[test]
+    fn huge_pages_are_taken_where_there_are_some() {
+        const GIB: usize = 1 << 30;
+        let mounts = "tmpfs /dev/shm tmpfs rw 0 0\nhugetlbfs /dev/hugepages hugetlbfs rw 0 0\n\
+                      none /mnt/large\\040pages hugetlbfs rw,pagesize=1024M 0 0\n";
+        let usable = |dir: &Path| match dir.to_str()? {
+            "/dev/hugepages" => Some(HUGE),
+            "/mnt/large pages" => Some(GIB),
+            other => panic!("{other} may hang, and is none of them"),
+        };
+        let picked = |small: Option<u64>, large: Option<u64>| {
+            let found = pick(mounts, usable, |page| if page == GIB { large } else { small });
+            found.unwrap().1
+        };
+        assert_eq!(picked(Some(0), Some(8)), GIB);
+        assert_eq!(picked(Some(5), Some(8)), HUGE);
+        assert_eq!([picked(Some(0), Some(0)), picked(None, None)], [HUGE; 2]);
+        assert_eq!(pick("tmpfs /dev/shm tmpfs rw 0 0\n", usable, |_| Some(1)), None);
+        let own = pick(mounts, |dir| usable(dir).filter(|page| *page == GIB), |_| None);
+        assert_eq!(own, Some(("/mnt/large pages".into(), GIB)), "the other is not this user's");
+    }
+
+    struct Cleaned(Depot);
+    impl Drop for Cleaned {
+        fn drop(&mut self) {
+            let _ = self.0.clean();
+        }
+    }
+
+    fn stores() -> Vec<Store> {
+        let mut stores = vec![Store::Posix, Store::SysV];
+        // Huge pages are there only where an administrator reserved some.
+        let free =
+            std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        if find_hugetlbfs().is_some() && free.is_ok_and(|n| n.trim().parse().unwrap_or(0) >= 2) {
+            stores.push(Store::HugeTlbfs);
+        }
+        stores
+    }
+
+    #[test]
+    fn a_part_that_is_made_longer_keeps_what_it_holds() {
+        let depot = Depot::new(Store::SysV, &format!("t-longer-{}", std::process::id())).unwrap();
+        let mut before = depot.create(1, Part::Done, 5000).unwrap();
+        before.bytes_mut().fill(7);
+        let mut longer = depot.extend(1, Part::Done, 9000).unwrap();
+        assert_eq!((before.len(), longer.len()), (5000, 9000));
+        assert!(longer.bytes()[..5000] == *before.bytes());
+        assert!(longer.bytes()[5000..].iter().all(|&byte| byte == 0));
+        longer.bytes_mut()[8999] = 9;
+        assert_eq!(depot.open(1, Part::Done).unwrap().bytes()[8999], 9);
+        // Nothing is lost where there is as much already, nor where there is no room.
+        assert_eq!(depot.extend(1, Part::Done, 10).unwrap().bytes(), longer.bytes());
+        assert!(matches!(depot.extend(1, Part::Done, 1 << 60), Err(MemoryError::NoRoom { .. })));
+        assert_eq!(depot.open(1, Part::Done).unwrap().bytes(), longer.bytes());
+        assert!(matches!(depot.extend(2, Part::Done, 10), Err(MemoryError::Os { .. })));
+        depot.unlink(1, Part::Done);
+    }
+
+    #[test]
+    fn memory_outlives_its_region_in_every_store() {
+        for store in stores() {
+            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+            let mut region = depot.0.create(3, Part::A, 10_000).unwrap();
+            region.as_slice_f64_mut()[1249] = 6.25;
+            drop(region);
+            assert!(matches!(depot.0.create(3, Part::A, 10), Err(MemoryError::Exists(_))));
+            let region = depot.0.open_sized(3, Part::A, 10_000).unwrap();
+            assert_eq!(region.as_slice_f64()[1249], 6.25);
+            assert!(matches!(
+                depot.0.open_sized(3, Part::A, 9_000_000),
+                Err(MemoryError::WrongSize { .. })
+            ));
+            drop(region);
+            assert_eq!(depot.0.list().len(), 1);
+            assert!(depot.0.unlink(3, Part::A));
+            assert!(!depot.0.unlink(3, Part::A));
+            assert!(matches!(depot.0.open(3, Part::A), Err(MemoryError::Missing(_))));
+        }
+    }
+
+    /// Everybody may make files in /dev/shm: what is there under our names need not be ours, nor a file.
+    #[test]
+    fn what_others_have_put_under_our_names_is_left_alone_and_not_waited_for() {
+        let depot = Cleaned(Depot::new(Store::Posix, &unique()).unwrap());
+        let (head, _) = depot.0.file(0, Part::Head).unwrap();
+        nix::unistd::mkfifo(&head, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for told in [depot.0.open(0, Part::Head), depot.0.peek(0, Part::Head)] {
+            let told = told.unwrap_err().to_string();
+            assert!(told.contains("left alone"), "{told}");
+        }
+        assert!(depot.0.hold(0).is_err() && !depot.0.in_use(0));
+        let _ = depot.0.clean();
+        let _ = std::fs::remove_file(&head);
+        let (path, _) = depot.0.file(0, Part::A).unwrap();
+        std::fs::write(&path, "").unwrap();
+        let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
+        assert!(told.contains("`skt-hpl clean --job NAME` removes"), "{told}");
+        // Only the administrator can make a file another's.
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+            let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
+            assert!(told.contains("user 65534") && told.contains("--job"), "{told}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn large_parts_are_zero_and_all_there_whatever_their_pages() {
+        for store in [Store::Posix, Store::SysV] {
+            for len in [HUGE - 1, HUGE, 5 * HUGE + 4096 + 17] {
+                let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+                let mut region = depot.0.create(1, Part::B, len).unwrap();
+                assert_eq!(region.len(), len);
+                assert!(region.bytes().iter().all(|&b| b == 0));
+                region.bytes_mut()[len - 1] = 7;
+                drop(region);
+                // Opening asks whether every block is allocated.
+                let region = depot.0.open_sized(1, Part::B, len).unwrap();
+                assert_eq!(region.bytes()[len - 1], 7);
+                // Where a huge page can be mapped as one, it starts on a boundary of the address too.
+                let skipped = if store == Store::SysV { 4096 } else { 0 };
+                assert!(len < HUGE || (region.as_ptr() as usize - skipped).is_multiple_of(HUGE));
+            }
+        }
+    }
+
+    /// Waits until nobody has a position's lock: a process that another test starts has it, too, until it becomes another
+    /// program.
+    pub fn until_free(depot: &Depot, position: u32) {
+        let since = Instant::now();
+        while depot.in_use(position) {
+            assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_head_has_one_process_and_anyone_of_this_user_may_look() {
+        for store in [Store::Posix, Store::SysV] {
+            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+            let head = depot.0.create(0, Part::Head, 4096).unwrap();
+            assert!(matches!(depot.0.open(0, Part::Head), Err(MemoryError::InUse { .. })));
+            assert!(depot.0.in_use(0));
+            assert!(depot.0.peek(0, Part::Head).is_ok());
+            assert!(matches!(depot.0.clean(), Err(MemoryError::InUse { .. })));
+            drop(head);
+            until_free(&depot.0, 0);
+            assert!(depot.0.open(0, Part::Head).is_ok());
+        }
+    }
+
+    #[test]
+    fn clean_removes_the_named_job_and_nothing_else() {
+        let (mine, other) = (unique(), unique());
+        for store in [Store::Posix, Store::SysV] {
+            let mine = Cleaned(Depot::new(store, &mine).unwrap());
+            let longer = Cleaned(Depot::new(store, &format!("{}x", mine.0.job())).unwrap());
+            let other = Cleaned(Depot::new(store, &other).unwrap());
+            for depot in [&mine, &longer, &other] {
+                drop(depot.0.create(1, Part::B, 100).unwrap());
+                drop(depot.0.create(12, Part::Head, 100).unwrap());
+            }
+            assert_eq!(mine.0.positions(), vec![12]);
+            assert_eq!(mine.0.clean().unwrap().len(), 2);
+            assert!(mine.0.list().is_empty());
+            assert_eq!(longer.0.list().len(), 2);
+            assert_eq!(other.0.list().len(), 2);
+        }
+    }
+
+    #[test]
+    fn names_say_user_job_position_and_part_and_nobody_else_may_read() {
+        let job = unique();
+        let depot = Cleaned(Depot::new(Store::Posix, &job).unwrap());
+        drop(depot.0.create(7, Part::C, 1).unwrap());
+        let uid = unsafe { libc::geteuid() };
+        let path = format!("/dev/shm/skt-hpl.{uid}.{job}.p7.c");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(depot.0.open(7, Part::C), Err(MemoryError::NotOurs { .. })));
+        for bad in ["", "a.b", "a/b", "../x", "ü"] {
+            assert!(matches!(Depot::new(Store::Posix, bad), Err(MemoryError::BadJob(_))));
+        }
+    }
+
+    #[test]
+    fn a_node_without_room_says_both_numbers_and_keeps_nothing() {
+        for store in [Store::Posix, Store::SysV] {
+            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+            let wanted = 1usize << 50;
+            match depot.0.create(0, Part::A, wanted) {
+                Err(MemoryError::NoRoom { wanted: w, available, .. }) => {
+                    assert_eq!(w, wanted as u64);
+                    assert!(available > 0 && available < w);
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(depot.0.list().is_empty());
+        }
+    }
+
+    /// Past a control group's limit the kernel ends a process, so nothing may be begun there that does not fit.
+    #[test]
+    fn the_limit_of_a_control_group_is_a_refusal_and_no_kill() {
+        const INSIDE: &str = "SKT_TEST_IN_A_SMALL_GROUP";
+        const LIMIT: u64 = 96 << 20;
+        if std::env::var_os(INSIDE).is_some() {
+            for store in [Store::Posix, Store::SysV] {
+                let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+                match depot.0.create(0, Part::A, 2 * LIMIT as usize) {
+                    Err(MemoryError::NoRoom { available, .. }) => assert!(available < LIMIT),
+                    other => panic!("{other:?}"),
+                }
+                assert!(depot.0.create(0, Part::A, 1 << 20).is_ok());
+            }
+            return;
+        }
+        // Below our own group of version 1; in version 2 a group with processes can have none below it.
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = groups.lines().find_map(|l| l.split_once(":memory:").map(|(_, path)| path));
+        let Some(own) = own else {
+            println!("not run: no control groups of version 1");
+            return;
+        };
+        let group = format!("/sys/fs/cgroup/memory{own}/t-skt-{}", std::process::id());
+        if std::fs::create_dir(&group).is_err() {
+            println!("not run: no control group can be made here");
+            return;
+        }
+        let limited = std::fs::write(format!("{group}/memory.limit_in_bytes"), LIMIT.to_string());
+        let ran = std::process::Command::new("sh")
+            .args(["-c", "echo $$ >$0/cgroup.procs && exec \"$@\"", &group])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "--test-threads", "1"])
+            .arg("shm::depot::tests::the_limit_of_a_control_group_is_a_refusal_and_no_kill")
+            .env(INSIDE, "1")
+            .output();
+        let removed = std::fs::remove_dir(&group);
+        assert!(limited.is_ok() && removed.is_ok(), "{limited:?} {removed:?}");
+        let ran = ran.unwrap();
+        let words = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && words.contains("1 passed"), "{:?}: {words}", ran.status);
+    }
+
+    #[test]
+    fn a_file_with_holes_is_not_used() {
+        let job = unique();
+        let depot = Cleaned(Depot::new(Store::Posix, &job).unwrap());
+        let path = Path::new("/dev/shm").join(depot.0.name(0, Part::B));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert!(matches!(depot.0.open(0, Part::B), Err(MemoryError::NotOurs { .. })));
+    }
+}

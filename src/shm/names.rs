@@ -1,0 +1,234 @@
+//! Names that somebody removed while the memory is in use: an administrator, a job that tidies /dev/shm.
+//!
+//! The memory lives on as long as its process, but the next process would not find it, and an agent takes a rank without
+//! a name for one that is over. A file without a name cannot get one back (the kernel allows that for none that ever had
+//! one), so a new file is made under the name and the contents move over piece by piece: room is needed for one piece,
+//! and every address stays what it is. But whoever has opened the old file by its name reads zeros from then on. Asked by
+//! `checkpoint` between iterations, for what nobody else reads just then; System V segments are looked at only.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use super::depot::{Depot, Part, cannot_grow, new_file, reserve, room};
+use super::huge::{self, HUGE};
+use super::region::{MemoryError, Region};
+use super::{lock, sysv};
+use crate::base::pulse;
+
+/// What is moved at once; whole huge pages.
+const PIECE: usize = 64 << 20;
+
+/// One part in use, apart from the region that somebody works in.
+#[derive(Debug)]
+pub struct Named {
+    pub part: Part,
+    /// The file the name should lead to, and those that hold pieces left behind; none for a System V segment.
+    files: Vec<File>,
+    base: *mut u8,
+    len: usize,
+    mapped: usize,
+}
+
+// SAFETY: an address that only `name_again` uses, whose caller promises that nobody else does meanwhile.
+unsafe impl Send for Named {}
+
+impl Named {
+    pub fn new(part: Part, region: &Region) -> std::io::Result<Self> {
+        let files = region.file().map(File::try_clone).transpose()?.into_iter().collect();
+        Ok(Self { part, files, base: region.as_ptr(), len: region.len(), mapped: region.mapped() })
+    }
+
+    /// Where it lies, for the handler of faults.
+    pub fn span(&self) -> (Part, *const u8, usize) {
+        (self.part, self.base, self.len)
+    }
+}
+
+impl Depot {
+    /// Whether the part can be found by its name.
+    pub fn has_name(&self, position: u32, named: &Named) -> bool {
+        match (self.file(position, named.part), named.files.last()) {
+            (Some((path, _)), Some(file)) => lock::is_named(file, &path),
+            _ => sysv::exists(&self.name(position, named.part)),
+        }
+    }
+
+    /// Puts the part under its name again.
+    ///
+    /// # Safety
+    /// The region `named` was made from is still mapped, and nobody writes there meanwhile. Nobody who has opened the part by
+    /// its name still reads there: the file that this one follows is emptied.
+    pub unsafe fn name_again(&self, position: u32, named: &mut Named) -> Result<(), MemoryError> {
+        let name = self.name(position, named.part);
+        let Some((path, page)) = self.file(position, named.part) else {
+            let why = "a System V segment that was removed cannot be found again".into();
+            return Err(MemoryError::NotOurs { name, why });
+        };
+        let os = |what, source| MemoryError::Os { what, path: path.clone(), source };
+        let file = new_file(&path, &name)?;
+        let mut some = false;
+        let moved = (|| {
+            let length = if page == 4096 { named.len } else { named.mapped };
+            // A second's look, again and again: it is not to take the last of the memory each time.
+            room(&file, &path, PIECE.max(page).min(named.mapped))?;
+            file.set_len(length as u64)
+                .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
+            let copy = file.try_clone().map_err(|source| os("cannot open", source))?;
+            let new = Region::map_file(copy, named.len, named.mapped, true, &path)?;
+            for at in (0..named.mapped).step_by(PIECE.max(page)) {
+                let bytes = PIECE.max(page).min(named.mapped - at);
+                // SAFETY: both mappings are `mapped` bytes long, and every page of this piece is there before it is
+                // touched; what replaces the old piece holds the same bytes.
+                unsafe {
+                    let (from, to) = (named.base.add(at), new.as_ptr().add(at));
+                    if page == 4096 && bytes >= HUGE {
+                        huge::collapse(std::ptr::NonNull::new_unchecked(to), bytes);
+                    }
+                    reserve(&file, &path, at, (at + bytes).min(length))?;
+                    std::ptr::copy_nonoverlapping(from, to, bytes);
+                    let placed = libc::mmap(
+                        from.cast(),
+                        bytes,
+                        libc::PROT_READ | libc::PROT_WRITE,
+                        libc::MAP_SHARED | libc::MAP_FIXED,
+                        file.as_raw_fd(),
+                        at as libc::off_t,
+                    );
+                    if placed == libc::MAP_FAILED {
+                        return Err(MemoryError::os("cannot map", &path));
+                    }
+                    some = true;
+                }
+                // The old piece's room is what the next one takes.
+                for old in &named.files {
+                    let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                    let (at, bytes) = (at as libc::off_t, bytes as libc::off_t);
+                    // SAFETY: a plain system call on a file we hold open. Where it cannot, room is lost, nothing else.
+                    unsafe { libc::fallocate(old.as_raw_fd(), how, at, bytes) };
+                }
+                pulse::beat();
+            }
+            Ok(())
+        })();
+        // A part of which only some pieces have moved stays whole at its addresses, but not under a name.
+        if moved.is_err() {
+            let _ = std::fs::remove_file(&path);
+        } else {
+            named.files.clear();
+        }
+        if some || moved.is_ok() {
+            named.files.push(file);
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::Store;
+    use crate::testkit::small_tmpfs::in_a_small_tmpfs;
+
+    fn depot(what: &str, store: Store) -> Depot {
+        Depot::new(store, &format!("t-names-{what}-{}", std::process::id())).unwrap()
+    }
+
+    #[test]
+    fn memory_whose_name_was_removed_gets_it_back_with_all_it_holds() {
+        let depot = depot("back", Store::Posix);
+        for len in [5000, 3 * HUGE + 4096 + 17, PIECE + 3 * 4096] {
+            let mut region = depot.create(1, Part::B, len).unwrap();
+            let mut named = Named::new(Part::B, &region).unwrap();
+            for (i, byte) in region.bytes_mut().iter_mut().enumerate() {
+                *byte = (i / 7 % 251) as u8;
+            }
+            let (before, at) = (region.bytes().to_vec(), region.as_ptr());
+            assert!(depot.has_name(1, &named));
+            for _ in 0..2 {
+                assert!(depot.unlink(1, Part::B) && !depot.has_name(1, &named));
+                // SAFETY: the region is there, and nobody works in it.
+                unsafe { depot.name_again(1, &mut named).unwrap() };
+                assert!(depot.has_name(1, &named));
+            }
+            assert!(region.as_ptr() == at && region.bytes() == before);
+            // What is written from now on is found by the name.
+            region.bytes_mut()[len - 1] = 252;
+            drop(region);
+            let again = depot.open_sized(1, Part::B, len).unwrap();
+            assert!(again.bytes()[..len - 1] == before[..len - 1] && again.bytes()[len - 1] == 252);
+            depot.unlink(1, Part::B);
+        }
+    }
+
+    #[test]
+    fn another_ones_memory_under_the_name_is_left_alone() {
+        let depot = depot("taken", Store::Posix);
+        let region = depot.create(1, Part::B, 5000).unwrap();
+        let mut named = Named::new(Part::B, &region).unwrap();
+        depot.unlink(1, Part::B);
+        let mut theirs = depot.create(1, Part::B, 6000).unwrap();
+        theirs.bytes_mut().fill(3);
+        assert!(!depot.has_name(1, &named));
+        // SAFETY: the region is there, and nobody works in it.
+        let told = unsafe { depot.name_again(1, &mut named) };
+        assert!(matches!(told, Err(MemoryError::Exists(_))), "{told:?}");
+        assert_eq!(depot.open(1, Part::B).unwrap().bytes(), theirs.bytes());
+        depot.unlink(1, Part::B);
+    }
+
+    /// It is tried every second: nothing of a try that failed may stay, nor be in the way of the next.
+    #[test]
+    fn a_name_that_cannot_be_given_back_costs_nothing() {
+        in_a_small_tmpfs(64 << 10, |folder| {
+            let depot = Depot::with_directory(Store::Posix, "full", folder).unwrap();
+            let region = depot.create(1, Part::B, 5000).unwrap();
+            let mut named = Named::new(Part::B, &region).unwrap();
+            let mut hold = depot.hold(1).unwrap();
+            let head = hold.renew(4096).unwrap();
+            depot.unlink(1, Part::B);
+            assert!(hold.remove());
+            // Up to the last page.
+            let rest = folder.join("rest");
+            let mut file = File::create(&rest).unwrap();
+            while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+            let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+            let (files, before) = (named.files.len(), open());
+            for _ in 0..20 {
+                // SAFETY: the region is there, and nobody works in it.
+                let told = unsafe { depot.name_again(1, &mut named) };
+                assert!(matches!(told, Err(MemoryError::NoRoom { .. })), "{told:?}");
+                assert!(hold.name_again(&head).is_err());
+            }
+            assert_eq!(named.files.len(), files);
+            assert!(open() < before + 20, "other tests may have some open");
+            std::fs::remove_file(&rest).unwrap();
+            drop(file);
+            // SAFETY: as above.
+            unsafe { depot.name_again(1, &mut named).unwrap() };
+            assert!(depot.has_name(1, &named));
+            drop(hold.name_again(&head).unwrap());
+            assert!(hold.is_named());
+        });
+    }
+
+    /// A tmpfs that says nothing of its size has no limit.
+    #[test]
+    fn a_tmpfs_without_a_limit_has_room() {
+        in_a_small_tmpfs(0, |folder| {
+            let depot = Depot::with_directory(Store::Posix, "endless", folder).unwrap();
+            assert_eq!(depot.create(1, Part::B, 5000).unwrap().len(), 5000);
+        });
+    }
+
+    #[test]
+    fn a_system_v_segment_without_its_name_is_noticed() {
+        let depot = depot("sysv", Store::SysV);
+        let region = depot.create(1, Part::B, 5000).unwrap();
+        let mut named = Named::new(Part::B, &region).unwrap();
+        assert!(depot.has_name(1, &named));
+        depot.unlink(1, Part::B);
+        assert!(!depot.has_name(1, &named));
+        // SAFETY: the region is there, and nobody works in it.
+        assert!(unsafe { depot.name_again(1, &mut named) }.is_err());
+    }
+}

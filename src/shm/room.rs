@@ -1,0 +1,385 @@
+//! How much memory can still be taken on this node, by the machine's figures and by the limits of the control
+//! groups this process is in.
+//!
+//! A container or a batch job is often limited far below the machine; past that limit the kernel ends a process
+//! where a full machine would refuse, so nothing may be taken that the smaller figure does not allow. Asked by
+//! `depot`, `sysv`, the agents and the check before a test. What named memory is bounded by besides, /dev/shm's size and
+//! the kernel's limits of System V shared memory, is asked by whoever plans a run. The judging is a pure function of the
+//! files' text.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::{Statvfs, statvfs};
+
+use super::huge;
+use crate::base::topology::read_list;
+
+/// Bytes that can still be allocated, or `None` where the system does not say.
+pub fn available_bytes() -> Option<u64> {
+    available_under(Path::new("/"))
+}
+
+/// Bytes that a file system has in all and free, by its own size, from what it tells of its blocks. A tmpfs that was mounted
+/// without a limit tells of none, and has no end.
+pub fn of_mount(blocks: u64, free: u64, block_bytes: u64) -> (u64, u64) {
+    match blocks {
+        0 => (u64::MAX, u64::MAX),
+        _ => (blocks * block_bytes, free * block_bytes),
+    }
+}
+
+/// What is free of it.
+pub fn free_on(fs: &Statvfs) -> u64 {
+    of_mount(fs.blocks(), fs.blocks_available(), fs.fragment_size()).1
+}
+
+/// Bytes that /dev/shm has room for by its own size, which may be far less than the memory, or more. `None` where there is
+/// no such file system.
+pub fn shm_bytes() -> Option<u64> {
+    statvfs("/dev/shm").ok().as_ref().map(free_on)
+}
+
+/// What this machine's file of that name, told from the root, says.
+fn told(path: &Path) -> Option<String> {
+    fs::read_to_string(Path::new("/").join(path)).ok()
+}
+
+/// Bytes of System V shared memory that the kernel's limits leave, `None` where there is none that outlives its processes. By
+/// default they leave more than any machine has. The limit of one segment counts for all together: how many there will be is not
+/// known here, and a machine that limits them at all limits them to a few megabytes.
+pub fn sysv_bytes() -> Option<u64> {
+    sysv_left(&told).filter(|_| sysv_outlives()).map(|left| left.of_one.min(left.of_all))
+}
+
+/// What those limits leave for all segments together; `None` where the system does not say.
+pub fn sysv_free_bytes() -> Option<u64> {
+    sysv_left(&told).map(|left| left.of_all)
+}
+
+/// Whether the kernel's limits allow one more segment of so many bytes, as far as sizes go.
+pub fn sysv_allows(bytes: u64) -> bool {
+    sysv_left(&told).is_none_or(|left| bytes <= left.of_one.min(left.of_all))
+}
+
+/// These limits, in the system's words.
+pub fn sysv_limits() -> String {
+    let limit = |(name, what): (&str, &str)| {
+        let value = told(&Path::new("proc/sys/kernel").join(name)).unwrap_or_default();
+        format!("kernel.{name} {} {what}", value.trim())
+    };
+    [("shmmax", "bytes each"), ("shmall", "pages in all"), ("shmmni", "segments")]
+        .map(limit)
+        .join(", ")
+}
+
+/// Whether System V shared memory stays when the last process that has it ends.
+pub fn sysv_outlives() -> bool {
+    outlives(&told)
+}
+
+fn outlives(read: &dyn Fn(&Path) -> Option<String>) -> bool {
+    read(Path::new("proc/sys/kernel/shm_rmid_forced")).is_none_or(|set| set.trim() == "0")
+}
+
+/// Bytes that limits of System V shared memory leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SysVLeft {
+    of_one: u64,
+    of_all: u64,
+}
+
+/// From what `read` says each file holds.
+fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<SysVLeft> {
+    // Pages and bytes of the default multiply to more than 64 bits hold.
+    let limit = |name: &str| -> Option<u128> {
+        read(&Path::new("proc/sys/kernel").join(name))?.trim().parse().ok()
+    };
+    let table = read(Path::new("proc/sysvipc/shm"))?;
+    let used: u128 = table
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(3)?.parse::<u128>().ok())
+        .sum();
+    let left = (limit("shmall")? * huge::page() as u128).saturating_sub(used);
+    let bytes = |many: u128| u64::try_from(many).unwrap_or(u64::MAX);
+    Some(SysVLeft { of_one: bytes(limit("shmmax")?), of_all: bytes(left) })
+}
+
+/// The same, with the system's files below `root`.
+fn available_under(root: &Path) -> Option<u64> {
+    available(&|path: &Path| fs::read_to_string(root.join(path)).ok())
+}
+
+/// The same, from what `read` says each file holds (paths without the leading `/`).
+fn available(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+    let machine = read(Path::new("proc/meminfo")).as_deref().and_then(mem_available);
+    let groups = read(Path::new("proc/self/cgroup")).unwrap_or_default();
+    let limited = group_folders(&groups)
+        .into_iter()
+        .filter_map(|folder| left_in(&|file: &str| read(&folder.join(file))));
+    limited.chain(machine).chain(in_own_memories(read)).min()
+}
+
+/// What is free in the NUMA nodes whose memory this process may use, or `None` where it may use that of all: a batch system or a
+/// container may fence it in. File cache that the kernel would give back counts as free.
+fn in_own_memories(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+    let status = read(Path::new("proc/self/status"))?;
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
+    let allowed: BTreeSet<usize> = read_list(allowed).into_iter().collect();
+    let nodes = Path::new("sys/devices/system/node");
+    let all: BTreeSet<usize> = read_list(&read(&nodes.join("has_memory"))?).into_iter().collect();
+    if all.is_subset(&allowed) {
+        return None;
+    }
+    let free = |node: &usize| -> Option<u64> {
+        let text = read(&nodes.join(format!("node{node}/meminfo")))?;
+        let kib = |what: &str| -> Option<u64> {
+            let after = text.lines().find_map(|line| line.split_once(what))?.1;
+            after.trim().strip_suffix("kB")?.trim().parse().ok()
+        };
+        let cache = kib(" Inactive(file):").unwrap_or(0) + kib(" SReclaimable:").unwrap_or(0);
+        Some((kib(" MemFree:")? + cache) * 1024)
+    };
+    allowed.intersection(&all).map(free).sum()
+}
+
+/// `MemAvailable` of /proc/meminfo, in bytes.
+fn mem_available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The folders of the control groups that may limit this process, from its own up to the root.
+///
+/// Inside a container the path in /proc/self/cgroup may be the host's, which does not exist there;
+/// the walk up ends at the mount, which then is the container's own group.
+fn group_folders(groups: &str) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(id), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        // Where both versions are mounted, the second has a folder of its own.
+        let mounts: &[&str] = if id == "0" && controllers.is_empty() {
+            &["sys/fs/cgroup", "sys/fs/cgroup/unified"]
+        } else if controllers.split(',').any(|c| c == "memory") {
+            &["sys/fs/cgroup/memory"]
+        } else {
+            continue;
+        };
+        for mount in mounts.iter().map(Path::new) {
+            let own = mount.join(path.trim_start_matches('/'));
+            folders
+                .extend(own.ancestors().take_while(|f| f.starts_with(mount)).map(Path::to_owned));
+        }
+    }
+    folders
+}
+
+/// What a group's limits leave, or `None` where it has none. Pages of shared memory count as used, as the
+/// group is charged for them and cannot drop them; file cache that the kernel would give back counts as free.
+fn left_in(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    // "max" does not parse, which is no limit.
+    let number = |name: &str| -> Option<u64> { read(name)?.trim().parse().ok() };
+    let stat = read("memory.stat").unwrap_or_default();
+    let counter = |name: &str| -> u64 {
+        stat.lines()
+            .filter_map(|l| l.split_once(' '))
+            .find(|(key, _)| *key == name)
+            .and_then(|(_, value)| value.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    // Past `high` nothing is ended, but everything crawls: no place for a benchmark.
+    let second = number("memory.max").into_iter().chain(number("memory.high")).min();
+    let (limit, used, cache) = match second {
+        Some(limit) => (limit, number("memory.current")?, counter("inactive_file")),
+        None => (
+            number("memory.limit_in_bytes")?,
+            number("memory.usage_in_bytes")?,
+            counter("total_inactive_file"),
+        ),
+    };
+    Some(limit.saturating_sub(used.saturating_sub(cache)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A folder with these files, as the system shows them below `/`.
+    pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        dir
+    }
+
+    const MEMINFO: (&str, &str) = (
+        "proc/meminfo",
+        "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n",
+    );
+
+    #[test]
+    fn without_groups_the_machine_counts() {
+        let dir = tree(&[MEMINFO]);
+        assert_eq!(available_under(dir.path()), Some(8 * GIB));
+        assert_eq!(available_under(tree(&[]).path()), None);
+    }
+
+    #[test]
+    fn version_2_limits_of_any_ancestor_count() {
+        let dir = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "0::/job/step\n"),
+            ("sys/fs/cgroup/job/step/memory.max", "max\n"),
+            ("sys/fs/cgroup/job/step/memory.current", "1073741824\n"),
+            ("sys/fs/cgroup/job/memory.max", "4294967296\n"),
+            ("sys/fs/cgroup/job/memory.current", "2147483648\n"),
+            ("sys/fs/cgroup/job/memory.stat", "anon 5\ninactive_file 1073741824\n"),
+        ]);
+        assert_eq!(available_under(dir.path()), Some(3 * GIB));
+    }
+
+    #[test]
+    fn memories_that_are_others_do_not_count() {
+        let node = |free: &str| {
+            format!(
+                "Node 0 MemTotal: 9 kB\nNode 0 MemFree: {free} kB\nNode 0 Inactive(file): 1024 kB\n"
+            )
+        };
+        let (first, second) = (node("1047552"), node("2096128"));
+        let with = |allowed: &str| {
+            available_under(
+                tree(&[
+                    MEMINFO,
+                    ("proc/self/status", &format!("Name: x\nMems_allowed_list:\t{allowed}\n")),
+                    ("sys/devices/system/node/has_memory", "0-1\n"),
+                    ("sys/devices/system/node/node0/meminfo", &first),
+                    ("sys/devices/system/node/node1/meminfo", &second),
+                ])
+                .path(),
+            )
+        };
+        // Of a node without memory nothing can be taken, and nothing is missing.
+        assert_eq!([with("0"), with("1"), with("1-2")], [Some(GIB), Some(2 * GIB), Some(2 * GIB)]);
+        assert_eq!([with("0-1"), with("0-7")], [Some(8 * GIB); 2]);
+    }
+
+    #[test]
+    fn version_1_limits_count_even_where_the_path_is_the_hosts() {
+        let dir = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "5:cpu:/x\n4:cpuset,memory:/docker/abc\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n"),
+        ]);
+        assert_eq!(available_under(dir.path()), Some(GIB));
+    }
+
+    #[test]
+    fn no_limit_is_no_limit_and_overuse_is_nothing_left() {
+        let unlimited = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "4:memory:/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n"),
+        ]);
+        assert_eq!(available_under(unlimited.path()), Some(8 * GIB));
+        let over = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", "1024\n"),
+            ("sys/fs/cgroup/memory.current", "4096\n"),
+        ]);
+        assert_eq!(available_under(over.path()), Some(0));
+    }
+
+    #[test]
+    fn a_limit_that_throttles_counts_as_one_that_kills() {
+        let high = |max: &str| {
+            available_under(
+                tree(&[
+                    MEMINFO,
+                    ("proc/self/cgroup", "0::/step\n"),
+                    ("sys/fs/cgroup/step/memory.max", max),
+                    ("sys/fs/cgroup/step/memory.high", "3221225472\n"),
+                    ("sys/fs/cgroup/step/memory.current", "2147483648\n"),
+                    // What lies in /dev/shm is in `shmem`, and does not come back.
+                    ("sys/fs/cgroup/step/memory.stat", "shmem 2147483648\ninactive_file 0\n"),
+                ])
+                .path(),
+            )
+        };
+        assert_eq!(high("max\n"), Some(GIB));
+        assert_eq!(high("2684354560\n"), Some(GIB / 2));
+    }
+
+    #[test]
+    fn version_1_counts_every_group_up_the_tree_and_version_2_beside_it() {
+        let dir = tree(&[
+            MEMINFO,
+            ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/job/step\n0::/other\n"),
+            ("sys/fs/cgroup/memory/job/step/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/job/step/memory.usage_in_bytes", "1073741824\n"),
+            ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "4294967296\n"),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "3221225472\n"),
+            ("sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 1073741824\n"),
+        ]);
+        assert_eq!(available_under(dir.path()), Some(2 * GIB));
+        fs::create_dir_all(dir.path().join("sys/fs/cgroup/unified/other")).unwrap();
+        for (file, text) in [("memory.max", "1073741824\n"), ("memory.current", "0\n")] {
+            fs::write(dir.path().join("sys/fs/cgroup/unified/other").join(file), text).unwrap();
+        }
+        assert_eq!(available_under(dir.path()), Some(GIB));
+    }
+
+    #[test]
+    fn system_v_shared_memory_has_what_its_limits_leave() {
+        let left = |max: &str, all: &str, table: &str| {
+            let files = [
+                ("proc/sys/kernel/shmmax", max),
+                ("proc/sys/kernel/shmall", all),
+                ("proc/sysvipc/shm", table),
+            ];
+            let dir = tree(&files);
+            let left = sysv_left(&|path: &Path| fs::read_to_string(dir.path().join(path)).ok());
+            left.map(|left| (left.of_one, left.of_all))
+        };
+        let head = "       key      shmid perms                  size  cpid  lpid nattch\n";
+        let unlimited = "18446744073692774399\n";
+        let (one, all) = left(unlimited, unlimited, head).unwrap();
+        assert!(one > 1 << 60 && all > 1 << 60);
+        assert_eq!(left("33554432\n", unlimited, head), Some((32 << 20, all)));
+        let table =
+            format!("{head}         1          0  1600               1048576   100   100      0\n");
+        assert_eq!(left(unlimited, "1024\n", &table), Some((one, 3 << 20)));
+        assert_eq!(left(unlimited, "100\n", &table), Some((one, 0)));
+        assert_eq!(sysv_left(&|_: &Path| None), None);
+        let forced = |text: &'static str| {
+            outlives(&|path: &Path| path.ends_with("shm_rmid_forced").then(|| text.to_owned()))
+        };
+        assert!(!forced("1\n") && forced("0\n") && outlives(&|_: &Path| None));
+    }
+
+    #[test]
+    fn a_mount_without_a_limit_has_no_end() {
+        assert_eq!(of_mount(100, 30, 4096), (409_600, 122_880));
+        assert_eq!(of_mount(0, 0, 4096), (u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn this_machine_answers() {
+        assert!(shm_bytes().is_some() && sysv_bytes().is_some());
+        assert!(available_bytes().is_some_and(|bytes| bytes > 0));
+    }
+}

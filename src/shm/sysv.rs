@@ -1,0 +1,404 @@
+//! System V shared memory with names.
+//!
+//! SysV knows segments only by a 32-bit key. The key here is a hash of the name, and the first
+//! page of each segment carries the name itself, so two names with one hash are told apart: the
+//! second takes the next key, and whoever opens it walks the same way.
+
+use std::ptr::NonNull;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::huge;
+use super::region::{self, MemoryError, Region};
+use super::room::{available_bytes, sysv_allows, sysv_limits};
+
+const PREFACE_BYTES: usize = 4096;
+const MAGIC: &[u8; 8] = b"SKTSYSV1";
+const NAME_AT: usize = 32;
+/// The kernel's mark of a segment that goes when nobody is attached any more.
+const SHM_DEST: u32 = 0o1000;
+/// Keys tried for one name; that many names sharing a hash prefix do not meet on one node.
+const PROBES: u32 = 16;
+
+fn key(name: &str, probe: u32) -> libc::key_t {
+    // Zero is IPC_PRIVATE, negative keys only confuse ipcs.
+    let hash = (xxh3_64(name.as_bytes()) as u32).wrapping_add(probe) & 0x7fff_ffff;
+    hash.max(1) as libc::key_t
+}
+
+fn attach(id: i32, read_only: bool) -> Option<NonNull<u8>> {
+    let flags = if read_only { libc::SHM_RDONLY } else { 0 };
+    let len = stat(id)?.shm_segsz;
+    // Address space where a huge page can be one, which the segment then replaces.
+    let place = huge::map_aligned(len, libc::PROT_NONE, 1).ok()?;
+    // SAFETY: over nothing but the address space just taken.
+    let at = unsafe { libc::shmat(id, place.as_ptr().cast(), flags | libc::SHM_REMAP) };
+    if at as isize == -1 {
+        // SAFETY: taken above, not used.
+        unsafe { libc::munmap(place.as_ptr().cast(), len) };
+        return None;
+    }
+    NonNull::new(at.cast())
+}
+
+fn detach(at: NonNull<u8>) {
+    // SAFETY: called once for each successful attach in this file.
+    unsafe { libc::shmdt(at.as_ptr().cast()) };
+}
+
+fn stat(id: i32) -> Option<libc::shmid_ds> {
+    // SAFETY: shmid_ds is plain data the kernel fills in.
+    unsafe {
+        let mut ds: libc::shmid_ds = std::mem::zeroed();
+        (libc::shmctl(id, libc::IPC_STAT, &mut ds) == 0).then_some(ds)
+    }
+}
+
+/// The name and length a segment claims, if it is one of ours and not somebody else's.
+fn claim(id: i32) -> Option<(String, u64)> {
+    let ds = stat(id)?;
+    // Removed, and there only as long as somebody looks at it.
+    if u32::from(ds.shm_perm.mode) & SHM_DEST != 0 {
+        return None;
+    }
+    // SAFETY: geteuid cannot fail.
+    if ds.shm_perm.uid != unsafe { libc::geteuid() } || ds.shm_segsz < PREFACE_BYTES {
+        return None;
+    }
+    let at = attach(id, true)?;
+    // SAFETY: at least a page is attached, as checked above.
+    let answer = unsafe { preface(at) }.and_then(|page| {
+        if &page[..8] != MAGIC {
+            return None;
+        }
+        let len = u64::from_le_bytes(page[8..16].try_into().ok()?);
+        let name_len = u64::from_le_bytes(page[16..24].try_into().ok()?) as usize;
+        let seal = u64::from_le_bytes(page[24..32].try_into().ok()?);
+        let name = page.get(NAME_AT..NAME_AT.checked_add(name_len)?)?;
+        let fits = len.checked_add(PREFACE_BYTES as u64)? <= ds.shm_segsz as u64;
+        (seal == xxh3_64(name) ^ len && fits)
+            .then(|| Some((std::str::from_utf8(name).ok()?.to_owned(), len)))
+            .flatten()
+    });
+    detach(at);
+    answer
+}
+
+/// The page that names a segment. None where it cannot be read any more: whoever looks through all segments, agents too, must not
+/// be ended by one of them.
+///
+/// # Safety
+/// At least a page is attached there, as long as the answer is used.
+unsafe fn preface<'a>(at: NonNull<u8>) -> Option<&'a [u8]> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        region::readable(at, PREFACE_BYTES, "").ok()?;
+        Some(std::slice::from_raw_parts(at.as_ptr(), PREFACE_BYTES))
+    }
+}
+
+fn find(name: &str) -> Option<(i32, u64)> {
+    for probe in 0..PROBES {
+        // SAFETY: plain system call.
+        let id = unsafe { libc::shmget(key(name, probe), 0, 0) };
+        if id >= 0
+            && let Some((found, len)) = claim(id)
+            && found == name
+        {
+            return Some((id, len));
+        }
+    }
+    None
+}
+
+/// `named` is called when the segment can be found by its name, and has no page yet but the one that says it.
+pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Region, MemoryError> {
+    if find(name).is_some() {
+        return Err(MemoryError::Exists(name.into()));
+    }
+    let whole = len + PREFACE_BYTES;
+    let no_room = |available| MemoryError::NoRoom {
+        what: name.into(),
+        wanted: len as u64,
+        available,
+        place: "System V shared memory".into(),
+    };
+    let too_much =
+        || MemoryError::Limits { what: name.into(), wanted: whole as u64, limits: sysv_limits() };
+    let available = available_bytes().unwrap_or(u64::MAX);
+    if whole as u64 > available {
+        return Err(no_room(available));
+    }
+    if !sysv_allows(whole as u64) {
+        return Err(too_much());
+    }
+    for probe in 0..PROBES {
+        // SAFETY: plain system call.
+        let id = unsafe {
+            libc::shmget(key(name, probe), whole, libc::IPC_CREAT | libc::IPC_EXCL | 0o600)
+        };
+        if id < 0 {
+            match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EEXIST) if remove_nameless(key(name, probe)) => {
+                    return create(name, len, named);
+                }
+                Some(libc::EEXIST) => continue,
+                Some(libc::ENOMEM) => return Err(no_room(available)),
+                Some(libc::ENOSPC | libc::EINVAL) => return Err(too_much()),
+                _ => return Err(MemoryError::os("cannot make SysV segment", name)),
+            }
+        }
+        let Some(at) = attach(id, false) else {
+            let error = MemoryError::os("cannot attach SysV segment", name);
+            remove_id(id);
+            return Err(error);
+        };
+        // The name first: a process killed while it makes pages must leave what `clean` can see.
+        // SAFETY: the first page is attached.
+        if let Err(error) = unsafe { huge::populate(at, PREFACE_BYTES) }
+            && error.raw_os_error() != Some(libc::EINVAL)
+        {
+            detach(at);
+            remove_id(id);
+            return Err(no_room(available_bytes().unwrap_or(0)));
+        }
+        // SAFETY: the preface page is attached and nobody else knows this segment yet.
+        let page = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), PREFACE_BYTES) };
+        page[8..16].copy_from_slice(&(len as u64).to_le_bytes());
+        page[16..24].copy_from_slice(&(name.len() as u64).to_le_bytes());
+        page[24..32].copy_from_slice(&(xxh3_64(name.as_bytes()) ^ len as u64).to_le_bytes());
+        page[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
+        page[..8].copy_from_slice(MAGIC);
+        named();
+        // SAFETY: just attached, with that length.
+        unsafe { huge::collapse(at, whole) };
+        // Take every page now, or say why not.
+        // SAFETY: the attached range.
+        let taken = unsafe {
+            match huge::populate(at, whole) {
+                Ok(()) => true,
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    let has_room =
+                        |bytes| available_bytes().is_none_or(|free| bytes as u64 <= free);
+                    huge::touch(at, whole, has_room)
+                }
+                Err(_) => false,
+            }
+        };
+        if !taken {
+            detach(at);
+            remove_id(id);
+            return Err(no_room(available_bytes().unwrap_or(0)));
+        }
+        // SAFETY: attached above with preface and len bytes, handed over here.
+        return Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len) });
+    }
+    Err(MemoryError::NotOurs {
+        name: name.into(),
+        why: format!("all {PROBES} SysV keys for this name are taken by other segments"),
+    })
+}
+
+/// Removes a segment under this key whose maker, of this user and gone by now, did not come to name it.
+fn remove_nameless(key: libc::key_t) -> bool {
+    // SAFETY: plain system call.
+    let id = unsafe { libc::shmget(key, 0, 0) };
+    if id < 0 {
+        // Removed meanwhile by somebody else.
+        return std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
+    }
+    let nameless = nameless(id);
+    if nameless {
+        remove_id(id);
+    }
+    nameless
+}
+
+/// Whether a segment of this user begins with nothing, or with a page that nobody can read any more, and the process that made it
+/// has ended.
+fn nameless(id: i32) -> bool {
+    let Some(ds) = stat(id) else { return false };
+    // SAFETY: plain system calls.
+    let (user, maker_lives) = unsafe { (libc::geteuid(), libc::kill(ds.shm_cpid, 0) == 0) };
+    let unused = ds.shm_perm.uid == user && ds.shm_nattch == 0 && !maker_lives;
+    if !unused || ds.shm_segsz < PREFACE_BYTES {
+        return false;
+    }
+    let Some(at) = attach(id, true) else { return false };
+    // SAFETY: at least a page is attached.
+    let nameless = unsafe { preface(at) }.is_none_or(|page| page.iter().all(|&byte| byte == 0));
+    detach(at);
+    nameless
+}
+
+pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
+    let (id, len) = find(name).ok_or_else(|| MemoryError::Missing(name.into()))?;
+    let at =
+        attach(id, !writable).ok_or_else(|| MemoryError::os("cannot attach SysV segment", name))?;
+    // SAFETY: claim() compared len with the size of the segment.
+    Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len as usize) })
+}
+
+/// Whether there is a segment of that name.
+pub(super) fn exists(name: &str) -> bool {
+    find(name).is_some()
+}
+
+fn remove_id(id: i32) {
+    // SAFETY: plain system call.
+    unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
+}
+
+pub(super) fn unlink(name: &str) -> bool {
+    match find(name) {
+        Some((id, _)) => {
+            remove_id(id);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Names and lengths of all of this user's segments that this file made.
+pub(super) fn list() -> Vec<(String, u64)> {
+    let Ok(table) = std::fs::read_to_string("/proc/sysvipc/shm") else {
+        return Vec::new();
+    };
+    table
+        .lines()
+        .skip(1)
+        .filter_map(|line| claim(line.split_whitespace().nth(1)?.parse().ok()?))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::denied::denied;
+
+    fn unique(what: &str) -> String {
+        format!("t-sysv-{what}-{}", std::process::id())
+    }
+
+    /// Agents look through all segments, and are attached to one for a moment: that does not bring it back.
+    #[test]
+    fn a_removed_segment_is_not_listed_though_somebody_is_attached() {
+        let name = unique("removed");
+        let held = create(&name, 1000, || ()).unwrap();
+        let listed = || list().iter().any(|(found, _)| *found == name);
+        assert!(listed());
+        assert!(unlink(&name));
+        assert!(!listed());
+        drop(held);
+    }
+
+    /// Kernels before 5.14 do not know how to take pages otherwise than by a touch of each.
+    #[test]
+    fn all_pages_of_a_segment_are_taken_where_an_older_kernel_has_to_be_touched() {
+        let unknown = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE, libc::MADV_COLLAPSE];
+        let (name, len) = (unique("old"), 70 << 20);
+        denied(libc::SYS_madvise, &unknown, libc::EINVAL, || {
+            let region = create(&name, len, || ()).unwrap();
+            let (id, told) = find(&name).unwrap();
+            assert_eq!(told, len as u64);
+            assert!(resident(id) >= len as u64, "{} bytes are there", resident(id));
+            assert!(region.bytes().iter().all(|&byte| byte == 0));
+            drop(region);
+            assert!(unlink(&name));
+        });
+    }
+
+    /// Bytes of a segment that have a page.
+    fn resident(id: i32) -> u64 {
+        let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let rows: Vec<Vec<&str>> = rows.collect();
+        let rss = rows[0].iter().position(|&title| title == "rss").unwrap();
+        let row = rows.iter().find(|row| row[1] == id.to_string()).unwrap();
+        row[rss].parse().unwrap()
+    }
+
+    /// In a namespace with limits of its own, where there may be one.
+    #[test]
+    fn a_limit_of_the_kernels_is_named() {
+        let within = |limit: &str, value: &str, wanted: &[usize]| {
+            let test = || {
+                // SAFETY: a plain system call; the namespace is this thread's own.
+                if unsafe { libc::unshare(libc::CLONE_NEWIPC) } != 0 {
+                    return;
+                }
+                let path = format!("/proc/sys/kernel/{limit}");
+                // What this thread sees: the process has the namespace it had.
+                if std::fs::write(&path, value).is_err() {
+                    return;
+                }
+                let made: Vec<_> =
+                    wanted.iter().map(|&len| create(&format!("t-{len}"), len, || ())).collect();
+                let (last, before) = made.split_last().unwrap();
+                assert!(before.iter().all(Result::is_ok), "{limit}");
+                let why = last.as_ref().err().unwrap().to_string();
+                assert!(why.contains(&format!("kernel.{limit} {value}")), "{why}");
+            };
+            std::thread::scope(|scope| scope.spawn(test).join().unwrap());
+        };
+        within("shmmax", "1048576", &[500_000, 8 << 20]);
+        within("shmall", "400", &[1 << 20, 2 << 20]);
+        within("shmmni", "2", &[4096, 5000, 6000]);
+    }
+
+    #[test]
+    fn a_segment_can_be_found_before_its_pages_are_made() {
+        let name = unique("named");
+        let mut seen = 0;
+        let region = create(&name, 100_000, || {
+            seen = list().into_iter().filter(|(n, len)| *n == name && *len == 100_000).count();
+        });
+        assert!(unlink(&name));
+        assert!(region.unwrap().bytes().iter().all(|&b| b == 0));
+        assert_eq!(seen, 1, "killed there, it would stay for ever");
+    }
+
+    /// Of a segment nobody can cut a page away, but of a file, which answers as a page with a memory error does.
+    #[test]
+    fn a_preface_that_cannot_be_read_names_nothing() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PREFACE_BYTES as u64).unwrap();
+        let cut = file.try_clone().unwrap();
+        let path = std::path::Path::new("t");
+        let region = Region::map_file(file, PREFACE_BYTES, PREFACE_BYTES, false, path).unwrap();
+        let at = NonNull::new(region.as_ptr()).unwrap();
+        // SAFETY: a page is mapped there until the end.
+        let look = || unsafe { preface(at) }.map(|page| page[0]);
+        assert_eq!(look(), Some(0));
+        cut.set_len(0).unwrap();
+        assert_eq!(look(), None);
+    }
+
+    /// A process killed between making a segment and naming it, by whose key the next one comes. In a namespace of its own, where
+    /// there may be one: a test beside this one that lists all segments has each of them for a moment.
+    #[test]
+    fn a_nameless_segment_of_a_dead_process_gives_way() {
+        let test = || {
+            // SAFETY: a plain system call; the namespace is this thread's own.
+            unsafe { libc::unshare(libc::CLONE_NEWIPC) };
+            let name = unique("nameless");
+            // SAFETY: the child makes a segment and ends, with nothing but system calls.
+            let id = unsafe {
+                let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
+                let key = key(&name, 0);
+                let child = libc::fork();
+                if child == 0 {
+                    libc::shmget(key, 8192, flags);
+                    libc::_exit(0);
+                }
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+                libc::shmget(key, 0, 0)
+            };
+            assert!(id >= 0 && nameless(id));
+            drop(create(&name, 4096, || {}).unwrap());
+            assert!(stat(id).is_none(), "the nameless one is still there");
+            assert!(unlink(&name));
+        };
+        std::thread::scope(|scope| scope.spawn(test).join().unwrap());
+    }
+}

@@ -1,0 +1,503 @@
+//! Trees of agents in a time of their own, for tests: the real messages and the real agents, no process.
+//!
+//! A [`Forest`] is a supervisor's branch, its judge of nodes, and as many nodes as one likes. Logins take a while, words travel,
+//! nodes are lost with and without a word; a minute of that takes a fraction of a second, and comes out the same each time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::player::{self, Manner, Player};
+use crate::supervise::judge::logins::Logins;
+use crate::supervise::judge::nodes::{Judged, Limits, Nodes, Told};
+use crate::supervise::talk::branch::{Branch, Heard, MOST_TIMES};
+use crate::supervise::talk::relay::Hands;
+use crate::supervise::talk::shell::RemoteShell;
+use crate::supervise::talk::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
+
+const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 3) };
+const SILENCE_MS: u64 = 4000;
+const REDIAL_MS: u64 = 700;
+
+fn charge(node: u32, again: bool) -> Charge {
+    Charge { node, name: node.to_string(), again }
+}
+
+/// What is done on nodes is noted.
+#[derive(Default)]
+struct Node {
+    ended: Vec<u64>,
+}
+
+impl Hands for Node {
+    fn attend(&mut self, _: &Attend) {}
+    fn beat(&mut self, seq: Option<u64>) -> Beat {
+        Beat { seq, ..Beat::default() }
+    }
+    fn end(&mut self, id: u64, _: Option<u32>, _: bool) {
+        self.ended.push(id);
+    }
+    fn end_rank(&mut self, _: Which, _: u32) {}
+    fn halt(&mut self, _: bool) -> usize {
+        1
+    }
+    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+        silent >= limit
+    }
+}
+
+#[derive(Default)]
+struct Played(BTreeMap<String, Node>);
+
+impl player::Nodes for Played {
+    type Hands = Node;
+    fn facts(&mut self, node: &str, _: u64) -> Facts {
+        Facts { boot: node.to_string(), ..Facts::default() }
+    }
+    fn hands(&mut self, node: &str) -> &mut Node {
+        self.0.entry(node.to_string()).or_default()
+    }
+    fn ended(hands: &mut Node) -> Vec<u64> {
+        std::mem::take(&mut hands.ended)
+    }
+}
+
+struct Forest {
+    now_ms: u64,
+    branch: Branch,
+    player: Player<Played>,
+    up: BTreeSet<u32>,
+    judge: Nodes,
+    logins: Logins,
+    names: usize,
+    /// What has come to the supervisor, when, and how many lines it can hear between two ticks if it is slow.
+    backlog: VecDeque<(u64, u64, Heard)>,
+    lines_a_tick: Option<usize>,
+    /// How long nodes have not answered, as last told.
+    silent_ms: BTreeMap<u32, u64>,
+    /// Nodes that are called, and since when.
+    called: BTreeMap<u32, u64>,
+    off: BTreeSet<u32>,
+    /// When the supervisor came to know that nodes were lost.
+    lost: BTreeMap<u32, u64>,
+    /// The request to end the run that is under way, and who has answered it.
+    end: Option<u64>,
+    ended: BTreeMap<u32, usize>,
+    most_lines: usize,
+}
+
+impl Forest {
+    fn new(nodes: u32, fanout: usize) -> Self {
+        Self::with_silence(nodes, fanout, SILENCE_MS)
+    }
+
+    fn with_silence(nodes: u32, fanout: usize, silence_ms: u64) -> Self {
+        let attend = Attend {
+            run_id: "run".into(),
+            job: None,
+            node: String::new(),
+            lonely_ms: 60_000,
+            beat_ms: 500,
+            silence_ms,
+            fanout,
+            login_ms: None,
+            shell: RemoteShell::Ssh(vec!["ssh".into()]),
+            dir: None,
+            agent: vec!["agent".into()],
+        };
+        let mut forest = Self {
+            now_ms: 0,
+            branch: Branch::new(attend, 0, true),
+            player: Player::new(Played::default(), MANNER),
+            up: BTreeSet::new(),
+            judge: Nodes::new(
+                Limits { silence_ms, redial_ms: REDIAL_MS },
+                (0..nodes).map(|node| node.to_string()).collect(),
+            ),
+            logins: Logins::default(),
+            names: nodes as usize,
+            backlog: VecDeque::new(),
+            lines_a_tick: None,
+            silent_ms: BTreeMap::new(),
+            called: (0..nodes).map(|node| (node, 0)).collect(),
+            off: BTreeSet::new(),
+            lost: BTreeMap::new(),
+            end: None,
+            ended: BTreeMap::new(),
+            most_lines: 0,
+        };
+        let all: Vec<Charge> = (0..nodes).map(|node| charge(node, false)).collect();
+        forest.branch.call(&all, 0, &mut forest.player);
+        forest
+    }
+
+    /// The supervisor hears so many of the lines that have come.
+    fn hear_backlog(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some((_, line, heard)) = self.backlog.pop_front() else { return };
+            let told = self.branch.hear(line, heard, self.now_ms, &mut self.player);
+            self.learn(told);
+        }
+    }
+
+    /// Asks nodes to end the run, as is done when it is stopped.
+    fn end_run(&mut self, id: u64) {
+        self.end = Some(id);
+        let up: Vec<u32> = self.up.iter().copied().collect();
+        self.tell_end(&up);
+    }
+
+    fn tell_end(&mut self, nodes: &[u32]) {
+        if let Some(id) = self.end {
+            let end = ToAgent::End { id, below: None, clean: false };
+            self.branch.tell(Some(nodes), &end, &mut self.player);
+        }
+    }
+
+    /// As the supervisor does with what its branch tells.
+    fn learn(&mut self, told: Vec<(u32, FromAgent)>) {
+        for (node, word) in told {
+            let (now_ms, at) = (self.now_ms, node as usize);
+            match &word {
+                FromAgent::Quiet { age_ms } => drop(self.silent_ms.insert(node, *age_ms)),
+                _ => drop(self.silent_ms.remove(&node)),
+            }
+            let told = match word {
+                FromAgent::Hello(facts) => {
+                    self.up.insert(node);
+                    // What it was told before may have been lost on the way.
+                    self.tell_end(&[node]);
+                    if let Some(since_ms) = self.called.remove(&node) {
+                        let at_once = self.called.len();
+                        self.logins.note(now_ms - since_ms, at_once);
+                    }
+                    Told::AgentUp { node: at, boot: facts.boot }
+                }
+                FromAgent::Quiet { age_ms } => Told::Quiet { node: at, heard_ms: now_ms - age_ms },
+                FromAgent::Closed { .. } => {
+                    // Who has never answered is known to be unfit for it.
+                    if !self.up.remove(&node) && self.called.remove(&node).is_some_and(|ms| ms == 0)
+                    {
+                        self.lost.entry(node).or_insert(now_ms);
+                    }
+                    Told::Closed { node: at }
+                }
+                word => {
+                    if matches!(word, FromAgent::Ended { .. }) {
+                        *self.ended.entry(node).or_default() += 1;
+                    }
+                    Told::Heard { node: at }
+                }
+            };
+            let judged = self.judge.tell(now_ms, told);
+            self.judged(judged);
+        }
+    }
+
+    fn judged(&mut self, judged: Vec<Judged>) {
+        let now_ms = self.now_ms;
+        let mut redialled = Vec::new();
+        for judged in judged {
+            match judged {
+                Judged::Redial { node } => {
+                    self.called.insert(node as u32, now_ms);
+                    redialled.push(charge(node as u32, true));
+                }
+                Judged::Lost(loss) => {
+                    let node = loss.node as u32;
+                    self.up.remove(&node);
+                    self.called.remove(&node);
+                    self.lost.entry(node).or_insert(now_ms);
+                    self.branch.leave(&[node], now_ms, &mut self.player);
+                }
+                Judged::Restarted { .. } | Judged::Alone | Judged::Together { .. } => {}
+            }
+        }
+        // All at once, as the supervisor does.
+        self.branch.call(&redialled, now_ms, &mut self.player);
+    }
+
+    /// Who does not answer the first call is given up after a while.
+    fn give_up(&mut self) {
+        let asked = self.names;
+        let first: Vec<u32> =
+            self.called.iter().filter(|(_, since)| **since == 0).map(|(node, _)| *node).collect();
+        let patience_ms = self.logins.first_ms(30_000, asked - first.len(), asked);
+        let in_vain = |node: &u32| self.silent_ms.get(node).is_some_and(|ms| *ms >= patience_ms);
+        let first: Vec<u32> = first.into_iter().filter(in_vain).collect();
+        for node in first {
+            self.called.remove(&node);
+            self.lost.insert(node, self.now_ms);
+            self.branch.leave(&[node], self.now_ms, &mut self.player);
+        }
+    }
+
+    fn run(&mut self, until_ms: u64) {
+        while self.now_ms < until_ms {
+            let next_ms = self.player.next_ms().unwrap_or(until_ms).max(self.now_ms + 1);
+            self.now_ms = next_ms.min(self.now_ms / 100 * 100 + 100).min(until_ms);
+            let now_ms = self.now_ms;
+            let heard = self.player.play(now_ms);
+            self.backlog.extend(heard.into_iter().map(|(line, heard)| (now_ms, line, heard)));
+            if self.lines_a_tick.is_none() {
+                self.hear_backlog(usize::MAX);
+            }
+            if now_ms.is_multiple_of(100) {
+                self.hear_backlog(self.lines_a_tick.unwrap_or(usize::MAX));
+                self.branch.ask(now_ms, &mut self.player);
+                // As `cluster` does: silence is looked for as of when all that had come has been heard.
+                let heard_ms = self.backlog.front().map_or(now_ms, |(at_ms, ..)| *at_ms);
+                let told = self.branch.tick(heard_ms, &mut self.player);
+                self.learn(told);
+                let in_trouble = self.judge.in_trouble().count();
+                if in_trouble > 0 {
+                    self.judge.redial_within(self.logins.patience_ms(REDIAL_MS, in_trouble));
+                }
+                let judged = self.judge.tick(now_ms);
+                self.judged(judged);
+                self.give_up();
+            }
+            self.most_lines = self.most_lines.max(self.branch.load());
+        }
+    }
+
+    /// Power-off: with a word to its peers, or without.
+    fn lose(&mut self, nodes: &BTreeSet<u32>, with_a_word: bool) {
+        let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        if with_a_word {
+            names.iter().for_each(|name| self.player.end_agent(name));
+            // The words are under way before the power is gone.
+            self.run(self.now_ms + MANNER.travel_ms.1 + 1);
+        }
+        self.player.switch_off(names.iter().map(String::as_str));
+        self.off.extend(nodes);
+    }
+
+    /// What was only cut off is reached again.
+    fn join(&mut self, nodes: &BTreeSet<u32>) {
+        let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
+        self.player.switch_on(names.iter().map(String::as_str));
+        self.off.retain(|node| !nodes.contains(node));
+    }
+
+    /// How many agents look after each node that is not off.
+    fn agents(&self) -> BTreeMap<u32, usize> {
+        let mut agents = BTreeMap::new();
+        for (node, _) in self.player.agents() {
+            *agents.entry(node.parse().unwrap()).or_default() += 1;
+        }
+        agents
+    }
+
+    fn inner(&self) -> u32 {
+        let inner = self.player.agents().filter(|(_, lines)| *lines > 0);
+        inner.map(|(node, _)| node.parse().unwrap()).min().unwrap()
+    }
+
+    /// How many agents have been started.
+    fn started(&self) -> usize {
+        self.player.history().0
+    }
+
+    /// The most lines anybody has had.
+    fn most_lines(&self) -> usize {
+        self.most_lines.max(self.player.history().1)
+    }
+}
+
+#[test]
+fn all_are_reached_with_a_login_a_level() {
+    for (nodes, fanout, levels) in [(8, 32, 1), (8, 2, 3), (300, 8, 3)] {
+        let mut forest = Forest::new(nodes, fanout);
+        forest.run(levels * (MANNER.login_ms + 100) + 100);
+        assert_eq!(forest.up.len(), nodes as usize, "{nodes} nodes, {fanout} each");
+        assert!(forest.most_lines() <= fanout);
+        assert_eq!(forest.started(), nodes as usize, "each is called once");
+        forest.run(30_000);
+        assert!(forest.lost.is_empty() && forest.judge.in_trouble().count() == 0);
+        assert_eq!(forest.started(), nodes as usize, "and stays");
+    }
+}
+
+#[test]
+fn nodes_below_a_lost_one_are_kept() {
+    for with_a_word in [true, false] {
+        let mut forest = Forest::new(100, 4);
+        forest.run(5000);
+        let lost = BTreeSet::from([forest.inner()]);
+        forest.lose(&lost, with_a_word);
+        forest.run(12_000);
+        assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), lost);
+        let noticed_ms = forest.lost[lost.first().unwrap()] - 5000;
+        assert!(noticed_ms <= if with_a_word { 2000 } else { 4700 }, "{noticed_ms} ms");
+        assert_eq!(forest.up.len(), 99);
+    }
+}
+
+/// It hears less than is said, for half a minute, and is many seconds behind in the end.
+#[test]
+fn a_supervisor_that_falls_behind_gives_nobody_up() {
+    let mut forest = Forest::new(100, 8);
+    forest.run(5000);
+    forest.lines_a_tick = Some(1);
+    forest.run(35_000);
+    let (since_ms, ..) = forest.backlog.front().unwrap();
+    assert!(35_000 - since_ms > 2 * SILENCE_MS, "behind since {since_ms} ms");
+    assert_eq!(forest.judge.in_trouble().count(), 0);
+    assert_eq!(forest.started(), 100, "nobody was called again");
+    forest.lines_a_tick = None;
+    forest.run(36_000);
+    forest.lose(&BTreeSet::from([50]), false);
+    forest.run(42_000);
+    assert_eq!(forest.lost.keys().copied().collect::<Vec<_>>(), [50]);
+}
+
+/// More nodes than it can call by the time after which a silent one is lost: those it does not come to are no witnesses.
+#[test]
+fn a_supervisor_that_is_cut_off_gives_nobody_up_however_many_nodes_there_are() {
+    let mut forest = Forest::new(200, 8);
+    forest.run(5000);
+    let all: BTreeSet<u32> = (0..200).collect();
+    forest.lose(&all, false);
+    forest.run(20_000);
+    assert_eq!(forest.lost, BTreeMap::new());
+    assert!(forest.judge.is_alone());
+    assert_eq!(forest.judge.in_trouble().count(), 200);
+    forest.join(&all);
+    forest.run(60_000);
+    assert_eq!(forest.lost, BTreeMap::new());
+    assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (200, 0));
+    assert!(!forest.judge.is_alone());
+    assert_eq!(forest.agents(), all.iter().map(|node| (*node, 1)).collect());
+}
+
+/// Whole branches with the agents in charge of them, and parts of others.
+#[test]
+fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
+    let mut forest = Forest::new(200, 8);
+    forest.run(5000);
+    let lost: BTreeSet<u32> = (0..200).filter(|node| node % 20 != 7).collect();
+    forest.lose(&lost, false);
+    forest.run(60_000);
+    assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), lost);
+    assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (10, 0));
+}
+
+/// All that it hears by itself are lost, and so are those that it would call first. It comes to one that answers all the same.
+#[test]
+fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
+    let mut forest = Forest::new(82, 2);
+    forest.run(6000);
+    let lost: BTreeSet<u32> = (0..7).chain(32..46).collect();
+    forest.lose(&lost, false);
+    forest.run(120_000);
+    assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), lost);
+    assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (82 - lost.len(), 0));
+}
+
+/// Many more questions go without an answer than are remembered.
+#[test]
+fn a_silence_of_any_length_is_noticed() {
+    for fanout in [8, 2] {
+        let mut forest = Forest::with_silence(8, fanout, 60_000);
+        forest.run(5000);
+        let last = BTreeSet::from([7]);
+        forest.lose(&last, false);
+        forest.run(64_000);
+        assert_eq!(forest.lost, BTreeMap::new());
+        forest.run(75_000);
+        assert_eq!(forest.lost.keys().copied().collect::<BTreeSet<_>>(), last, "{fanout}");
+    }
+}
+
+/// A request to end the run reaches all.
+#[test]
+fn everybody_hears_what_is_said_to_all() {
+    let mut forest = Forest::new(60, 4);
+    forest.run(5000);
+    forest.end_run(1);
+    forest.run(6500);
+    assert_eq!(forest.ended.len(), 60);
+    assert!(forest.ended.values().all(|count| *count == 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    /// Whatever is lost in up to three strokes, with or without a word, each up to some seconds after the one before, and the
+    /// first perhaps while the tree is still being made, and perhaps while the run is stopped: all of it is noticed, nobody else
+    /// is lost, and each node that is left is looked after by one agent.
+    #[test]
+    fn whatever_is_lost_the_rest_is_reached_once(
+        nodes in 10u32..120,
+        fanout in prop_oneof![Just(2usize), Just(3), 2usize..9],
+        first_ms in prop_oneof![Just(6000u64), 100u64..1500],
+        strokes in proptest::collection::vec(stroke(), 1..4),
+        end_at in 0usize..4,
+    ) {
+        let mut forest = Forest::new(nodes, fanout);
+        forest.run(first_ms);
+        let mut lost = BTreeSet::new();
+        for (at, stroke) in strokes.iter().enumerate() {
+            if at == end_at {
+                forest.end_run(7);
+            }
+            let these = stroke.nodes(nodes);
+            forest.lose(&these, stroke.with_a_word);
+            lost.extend(these);
+            forest.run(forest.now_ms + stroke.then_ms);
+        }
+        // Where none is left it is the supervisor that is alone.
+        prop_assume!(lost.len() + 2 <= nodes as usize);
+        // With a fan-out of two, nodes that are off are called a few at a time.
+        forest.run(forest.now_ms + if fanout < 4 { 240_000 } else { 60_000 });
+        prop_assert_eq!(&forest.lost.keys().copied().collect::<BTreeSet<_>>(), &lost);
+        let alive: BTreeMap<u32, usize> =
+            (0..nodes).filter(|n| !lost.contains(n)).map(|n| (n, 1)).collect();
+        prop_assert_eq!(forest.agents(), alive.clone());
+        if end_at < strokes.len() {
+            let unasked = alive.keys().find(|node| !forest.ended.contains_key(node));
+            prop_assert_eq!(unasked, None, "who has not been asked to end the run");
+        }
+        prop_assert_eq!(forest.up.clone(), alive.keys().copied().collect::<BTreeSet<_>>());
+        prop_assert_eq!(forest.judge.in_trouble().collect::<Vec<_>>(), Vec::<usize>::new());
+        prop_assert!(forest.most_lines() <= MOST_TIMES * fanout, "{}", forest.most_lines());
+    }
+}
+
+/// More where somebody asks for them.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(40)
+}
+
+/// What is lost at one moment: single nodes and a rack.
+#[derive(Debug, Clone)]
+struct Stroke {
+    single: Vec<bool>,
+    rack: u32,
+    rack_size: u32,
+    with_a_word: bool,
+    then_ms: u64,
+}
+
+impl Stroke {
+    fn nodes(&self, of: u32) -> BTreeSet<u32> {
+        let rack = self.rack % of;
+        let single = (0..of).filter(|n| self.single[*n as usize]);
+        single.chain(rack..of.min(rack + of * self.rack_size / 100)).collect()
+    }
+}
+
+fn stroke() -> impl Strategy<Value = Stroke> {
+    let single = proptest::collection::vec(proptest::bool::weighted(0.1), 120);
+    let then_ms = prop_oneof![0u64..1000, 0u64..6000];
+    (single, 0u32..1000, 0u32..25, any::<bool>(), then_ms).prop_map(
+        |(single, rack, rack_size, with_a_word, then_ms)| Stroke {
+            single,
+            rack,
+            rack_size,
+            with_a_word,
+            then_ms,
+        },
+    )
+}

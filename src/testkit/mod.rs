@@ -1,0 +1,12 @@
+//! Rigs for tests and benchmarks: simulated agents and nodes, the model of hot replacement, refused system calls, a full file
+//! system. No run needs them.
+
+#[cfg(test)]
+pub mod denied;
+#[cfg(test)]
+mod forest;
+pub mod player;
+#[cfg(test)]
+mod replacement;
+#[cfg(test)]
+pub mod small_tmpfs;

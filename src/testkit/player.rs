@@ -1,0 +1,441 @@
+//! Agents in memory: plays logins, words and losses of any number of them, with the real messages and the real `Relay`.
+//!
+//! Nothing here is needed by a run. The tests of `forest` play a minute of a tree in a moment, in a time of its own and the same
+//! each time; the benchmark of supervision plays thousands of agents in real time, under the real supervisor. Whoever plays is
+//! the one above: it opens, writes and closes lines (a [`Player`] is [`Lines`]), says what time it is, and is given what comes
+//! back. A node that is off neither hears nor says anything.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::supervise::talk::branch::{Heard, Lines};
+use crate::supervise::talk::relay::{Hands, Relay};
+use crate::supervise::talk::wire::{Attend, Facts, FromAgent, to_line};
+
+/// The nodes that are played.
+pub trait Nodes {
+    type Hands: Hands;
+    /// What a node is like when an agent starts there.
+    fn facts(&mut self, node: &str, now_ms: u64) -> Facts;
+    fn hands(&mut self, node: &str) -> &mut Self::Hands;
+    /// Requests to end the run that have been carried out since this was last asked.
+    fn ended(hands: &mut Self::Hands) -> Vec<u64>;
+}
+
+/// How long things take, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    pub login_ms: u64,
+    /// A remote shell that reaches nobody says so after this.
+    pub refused_ms: u64,
+    /// A word travels for as long as the one, or up to the other.
+    pub travel_ms: (u64, u64),
+}
+
+/// Where a line begins: a number of the player's own, or an agent's line to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Above {
+    Outside(u64),
+    Agent(usize, u64),
+}
+
+/// A line, and who is at its end once the login is done.
+#[derive(Default)]
+struct Way {
+    agent: Option<usize>,
+    /// What was written before.
+    early: Vec<String>,
+}
+
+struct Agent {
+    node: String,
+    above: Above,
+    relay: Relay,
+    alive: bool,
+    /// When it looks at the clock next.
+    tick_ms: u64,
+    /// Words do not overtake each other.
+    last_up_ms: u64,
+    last_down_ms: u64,
+}
+
+enum Event {
+    Login {
+        above: Above,
+        node: String,
+    },
+    Refused {
+        above: Above,
+    },
+    Down {
+        to: usize,
+        text: String,
+    },
+    Up {
+        from: usize,
+        text: String,
+    },
+    /// Its input has closed.
+    Gone {
+        to: usize,
+    },
+    /// Its output has.
+    Closed {
+        from: usize,
+    },
+    Tick {
+        who: usize,
+    },
+}
+
+enum Ask {
+    Open(u64, String),
+    Send(u64, String),
+    Close(u64),
+}
+
+#[derive(Default)]
+struct Asked(Vec<Ask>);
+
+impl Lines for Asked {
+    fn open(&mut self, line: u64, node: &str, _: &[String], _: &Attend) {
+        self.0.push(Ask::Open(line, node.to_string()));
+    }
+    fn send(&mut self, line: u64, text: &str) {
+        self.0.push(Ask::Send(line, text.to_string()));
+    }
+    fn close(&mut self, line: u64) {
+        self.0.push(Ask::Close(line));
+    }
+    fn complaint(&self, _: u64) -> String {
+        String::new()
+    }
+}
+
+pub struct Player<N> {
+    pub nodes: N,
+    manner: Manner,
+    now_ms: u64,
+    agents: HashMap<usize, Agent>,
+    /// The agent that looks after a node.
+    living: HashMap<String, usize>,
+    ways: BTreeMap<Above, Way>,
+    next: usize,
+    due: BTreeMap<(u64, u64), Event>,
+    order: u64,
+    off: HashSet<String>,
+    heard: Vec<(u64, Heard)>,
+    dice: u64,
+    most_lines: usize,
+}
+
+impl<N: Nodes> Lines for Player<N> {
+    fn open(&mut self, line: u64, node: &str, _: &[String], _: &Attend) {
+        self.call(line, node);
+    }
+    fn send(&mut self, line: u64, text: &str) {
+        self.write(Above::Outside(line), text.to_string());
+    }
+    fn close(&mut self, line: u64) {
+        self.hang_up(Above::Outside(line));
+    }
+    fn complaint(&self, _: u64) -> String {
+        String::new()
+    }
+}
+
+impl<N: Nodes> Player<N> {
+    pub fn new(nodes: N, manner: Manner) -> Self {
+        Self {
+            nodes,
+            manner,
+            now_ms: 0,
+            agents: HashMap::new(),
+            living: HashMap::new(),
+            ways: BTreeMap::new(),
+            next: 0,
+            due: BTreeMap::new(),
+            order: 0,
+            off: HashSet::new(),
+            heard: Vec::new(),
+            dice: 1,
+            most_lines: 0,
+        }
+    }
+
+    /// A line to a node's agent, which is started by that.
+    pub fn call(&mut self, line: u64, node: &str) {
+        self.login(Above::Outside(line), node.to_string());
+    }
+
+    /// When there is something to play next.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.due.keys().next().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Plays all that is due; what has come over the lines from outside.
+    pub fn play(&mut self, now_ms: u64) -> Vec<(u64, Heard)> {
+        self.now_ms = now_ms;
+        while let Some(entry) = self.due.first_entry().filter(|e| e.key().0 <= now_ms) {
+            let event = entry.remove();
+            self.happen(event);
+        }
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Power-off or cut off, without a word.
+    pub fn switch_off<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
+        self.off.extend(nodes.into_iter().map(String::from));
+    }
+
+    /// What was cut off is there again, as it was.
+    pub fn switch_on<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
+        for node in nodes {
+            self.off.remove(node);
+        }
+    }
+
+    /// The agent on a node ends, and its connections with it.
+    pub fn end_agent(&mut self, node: &str) {
+        if let Some(who) = self.living.get(node).copied() {
+            self.end(who);
+        }
+    }
+
+    /// Nodes that are not off and have an agent, and how many lines it has to children.
+    pub fn agents(&self) -> impl Iterator<Item = (&str, usize)> {
+        let here = |a: &&Agent| a.alive && !self.off.contains(&a.node);
+        self.agents.values().filter(here).map(|a| (a.node.as_str(), a.relay.load()))
+    }
+
+    /// How many agents have been started, and the most lines one has had.
+    pub fn history(&self) -> (usize, usize) {
+        (self.next, self.most_lines)
+    }
+
+    fn after(&mut self, ms: u64, event: Event) {
+        self.at(self.now_ms + ms, event);
+    }
+
+    fn at(&mut self, at_ms: u64, event: Event) {
+        self.order += 1;
+        self.due.insert((at_ms, self.order), event);
+    }
+
+    fn travel_ms(&mut self) -> u64 {
+        self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let (least, most) = self.manner.travel_ms;
+        least + (self.dice >> 33) % (most - least + 1)
+    }
+
+    fn is_off(&self, who: usize) -> bool {
+        self.agents.get(&who).is_none_or(|a| self.off.contains(&a.node))
+    }
+
+    fn login(&mut self, above: Above, node: String) {
+        self.ways.insert(above, Way::default());
+        self.after(self.manner.login_ms, Event::Login { above, node });
+    }
+
+    fn write(&mut self, above: Above, text: String) {
+        match self.ways.get_mut(&above) {
+            Some(Way { agent: Some(to), .. }) => {
+                let to = *to;
+                self.down(to, text);
+            }
+            Some(way) => way.early.push(text),
+            None => {}
+        }
+    }
+
+    fn hang_up(&mut self, above: Above) {
+        if let Some(Way { agent: Some(to), .. }) = self.ways.remove(&above) {
+            let ms = self.travel_ms();
+            self.after(ms, Event::Gone { to });
+        }
+    }
+
+    fn down(&mut self, to: usize, text: String) {
+        let at_ms = self.now_ms + self.travel_ms();
+        let Some(agent) = self.agents.get_mut(&to) else { return };
+        agent.last_down_ms = agent.last_down_ms.max(at_ms);
+        let at_ms = agent.last_down_ms;
+        self.at(at_ms, Event::Down { to, text });
+    }
+
+    fn up(&mut self, from: usize, event: Event) {
+        let at_ms = self.now_ms + self.travel_ms();
+        let Some(agent) = self.agents.get_mut(&from) else { return };
+        agent.last_up_ms = agent.last_up_ms.max(at_ms);
+        let at_ms = agent.last_up_ms;
+        self.at(at_ms, event);
+    }
+
+    fn end(&mut self, who: usize) {
+        let Some(agent) = self.agents.get_mut(&who).filter(|a| a.alive) else { return };
+        agent.alive = false;
+        let node = agent.node.clone();
+        if self.living.get(&node) == Some(&who) {
+            self.living.remove(&node);
+        }
+        let lines = Above::Agent(who, 0)..=Above::Agent(who, u64::MAX);
+        let lines: Vec<Above> = self.ways.range(lines).map(|(above, _)| *above).collect();
+        let is_off = self.off.contains(&node);
+        for line in lines {
+            match is_off {
+                true => drop(self.ways.remove(&line)),
+                false => self.hang_up(line),
+            }
+        }
+        if !is_off {
+            self.up(who, Event::Closed { from: who });
+        }
+    }
+
+    /// Whether anybody still waits at the beginning of a line.
+    fn waits(&self, above: Above) -> bool {
+        let is_off = matches!(above, Above::Agent(who, _) if self.is_off(who));
+        !is_off && self.ways.contains_key(&above)
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Login { above, node } => {
+                if !self.waits(above) {
+                    return;
+                }
+                if self.off.contains(&node) {
+                    return self.after(self.manner.refused_ms, Event::Refused { above });
+                }
+                self.begin(above, node);
+            }
+            Event::Refused { above } => {
+                if self.waits(above) {
+                    self.hears(above, Heard::Closed("Connection timed out".to_string()));
+                }
+            }
+            Event::Down { to, text } => {
+                if self.is_off(to) {
+                    return;
+                }
+                let now_ms = self.now_ms;
+                self.with(to, |relay, hands, asked, up| {
+                    relay.from_above(&text, now_ms, hands, asked, up);
+                    for id in N::ended(hands) {
+                        relay.ended(id, 1, 0, hands, up);
+                    }
+                    true
+                });
+            }
+            Event::Up { from, text } => self.says(from, Heard::Text(text)),
+            Event::Closed { from } => {
+                self.says(from, Heard::Closed(String::new()));
+                // Nothing comes after that.
+                self.agents.remove(&from);
+            }
+            Event::Gone { to } => {
+                if !self.is_off(to) {
+                    self.end(to);
+                }
+            }
+            Event::Tick { who } => {
+                let now_ms = self.now_ms;
+                let due = self.agents.get_mut(&who).is_some_and(|a| {
+                    let due = a.tick_ms <= now_ms;
+                    a.tick_ms = if due { u64::MAX } else { a.tick_ms };
+                    due
+                });
+                if due && !self.is_off(who) {
+                    self.with(who, |relay, hands, asked, up| relay.tick(now_ms, hands, asked, up));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, above: Above, node: String) {
+        // An agent's successor ends it.
+        self.end_agent(&node);
+        let who = self.next;
+        self.next += 1;
+        let facts = self.nodes.facts(&node, self.now_ms);
+        let agent = Agent {
+            node: node.clone(),
+            above,
+            relay: Relay::new(self.now_ms),
+            alive: true,
+            tick_ms: u64::MAX,
+            last_up_ms: 0,
+            last_down_ms: 0,
+        };
+        self.agents.insert(who, agent);
+        self.living.insert(node, who);
+        let early = self.ways.get_mut(&above).map(|way| {
+            way.agent = Some(who);
+            std::mem::take(&mut way.early)
+        });
+        let text = to_line(&FromAgent::Hello(Box::new(facts)));
+        self.up(who, Event::Up { from: who, text });
+        early.unwrap_or_default().into_iter().for_each(|text| self.down(who, text));
+    }
+
+    /// What an agent says, at the one above it, unless either is off or they have parted.
+    fn says(&mut self, from: usize, heard: Heard) {
+        let Some(agent) = self.agents.get(&from) else { return };
+        let above = agent.above;
+        let mine = self.ways.get(&above).is_some_and(|way| way.agent == Some(from));
+        if mine && !self.is_off(from) && self.waits(above) {
+            self.hears(above, heard);
+        }
+    }
+
+    fn hears(&mut self, above: Above, heard: Heard) {
+        if matches!(heard, Heard::Closed(_)) {
+            self.ways.remove(&above);
+        }
+        // One line is what a text ends with.
+        let heard = match heard {
+            Heard::Text(text) => Heard::Text(text.trim_end().to_string()),
+            closed => closed,
+        };
+        match above {
+            Above::Outside(line) => self.heard.push((line, heard)),
+            Above::Agent(who, line) => {
+                let now_ms = self.now_ms;
+                self.with(who, |relay, _, asked, _| {
+                    relay.from_below(line, heard, now_ms, asked);
+                    true
+                });
+            }
+        }
+    }
+
+    /// An agent does something, and what it asks for is done; false where its time is over.
+    fn with(
+        &mut self,
+        who: usize,
+        what: impl FnOnce(&mut Relay, &mut N::Hands, &mut Asked, &mut Vec<String>) -> bool,
+    ) {
+        let Some(agent) = self.agents.get_mut(&who).filter(|a| a.alive) else { return };
+        let (mut asked, mut up) = (Asked::default(), Vec::new());
+        let goes_on = what(&mut agent.relay, self.nodes.hands(&agent.node), &mut asked, &mut up);
+        // What children say that cannot wait goes up with the next look at the clock.
+        let tick_ms = self.now_ms + agent.relay.patience_ms(self.now_ms);
+        self.most_lines = self.most_lines.max(agent.relay.load());
+        if tick_ms < agent.tick_ms {
+            agent.tick_ms = tick_ms;
+            self.at(tick_ms, Event::Tick { who });
+        }
+        for ask in asked.0 {
+            match ask {
+                Ask::Open(line, node) => self.login(Above::Agent(who, line), node),
+                Ask::Send(line, text) => self.write(Above::Agent(who, line), text),
+                Ask::Close(line) => self.hang_up(Above::Agent(who, line)),
+            }
+        }
+        for text in up {
+            self.up(who, Event::Up { from: who, text });
+        }
+        if !goes_on {
+            self.end(who);
+        }
+    }
+}

@@ -366,7 +366,7 @@ come() { # name
 protocol="tests: every interleaving of the protocol"
 beside_others=("$protocol")
 emulate() {
-    if [[ $extent != all ]] && ! changed_lately src/blas src/lu/factor src/lu/solve.rs tests/other_processors; then
+    if [[ $extent != all ]] && ! changed_lately src/kernels src/lu/factor src/lu/solve.rs tests/other_processors; then
         skipped+=("emulated processors: no commit of the last day changes a kernel")
         return
     fi

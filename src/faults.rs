@@ -12,12 +12,14 @@
 //! rank's counts, so that a hit is one of rank and helpers together; but what strikes there strikes the helper alone.
 //!
 //! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness removes it to make a node
-//! lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `exit` one that leaves
-//! without a word; `panic` a bug; `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
+//! lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `hang` a thread that
+//! does (`hang=<file>`: until that file is there); `exit` a rank that leaves without a word; `panic` a bug;
+//! `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io::Write;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -218,8 +220,8 @@ pub enum Action {
     /// Its memory first, then itself.
     Lose,
     Stop,
-    /// Gets no further, though its process is well and its other threads go on.
-    Hang,
+    /// Gets no further, though its process is well and its other threads go on; until the file is there, if one is named.
+    Hang(Option<PathBuf>),
     Exit,
     Panic,
     /// Flip all bits of one byte of the position's named part.
@@ -313,23 +315,28 @@ impl FromStr for Fault {
             "kill" => Action::Kill,
             "lose" => Action::Lose,
             "stop" => Action::Stop,
-            "hang" => Action::Hang,
+            "hang" => Action::Hang(None),
             "exit" => Action::Exit,
             "panic" => Action::Panic,
-            other => match other
-                .strip_prefix("corrupt=")
-                .and_then(|rest| rest.split_once(':'))
-                .and_then(|(part, at)| Some((part, at.parse().ok()?)))
-            {
-                Some((part, offset)) => Action::Corrupt { part: part.into(), offset },
-                None => {
-                    return Err(format!(
-                        "{other:?} is no action; there are kill, lose, stop, hang, exit, panic, corrupt=PART:OFFSET"
-                    ));
-                }
-            },
+            other => with_argument(other).ok_or_else(|| {
+                format!(
+                    "{other:?} is no action; there are kill, lose, stop, hang, hang=FILE, exit, panic, corrupt=PART:OFFSET"
+                )
+            })?,
         };
         Ok(Fault { when, ..Fault::new(point, position, hit, action) })
+    }
+}
+
+/// Reads an action that says more than its name.
+fn with_argument(text: &str) -> Option<Action> {
+    match text.split_once('=')? {
+        ("hang", file) => Some(Action::Hang(Some(file.into()))),
+        ("corrupt", place) => {
+            let (part, offset) = place.split_once(':')?;
+            Some(Action::Corrupt { part: part.into(), offset: offset.parse().ok()? })
+        }
+        _ => None,
     }
 }
 
@@ -511,9 +518,11 @@ fn strike(point: Point, position: usize, action: Action) {
         Action::Stop => unsafe {
             libc::raise(libc::SIGSTOP);
         },
-        Action::Hang => loop {
-            std::thread::sleep(std::time::Duration::from_secs(1));
-        },
+        Action::Hang(until) => {
+            while !until.as_ref().is_some_and(|file| file.exists()) {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
         Action::Exit => {
             // SAFETY: ends the process at once, without MPI's or anybody's exit handlers.
             unsafe { libc::_exit(EXIT_CODE) }
@@ -583,6 +592,9 @@ mod tests {
         assert_eq!(faults[1].position, None);
         assert_eq!(faults[1].action, Action::Corrupt { part: "b".into(), offset: 4096 });
         assert_eq!(faults[1].when, None);
+        let hangs = parse("stream-half:1:1:hang=/tmp/x:y, stream-half:1:1:hang").unwrap();
+        assert_eq!(hangs[0].action, Action::Hang(Some("/tmp/x:y".into())));
+        assert_eq!(hangs[1].action, Action::Hang(None));
         let later = parse("2@rebuild-begin:0:1:stop").unwrap();
         assert_eq!(later[0].point, Point::RebuildBegin);
         assert_eq!(later[0].when, Some(When::Incarnation(2)));

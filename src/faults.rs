@@ -8,8 +8,7 @@
 //! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second only. So a test
 //! can strike a run in the middle of recovering from what struck it first. Going on without a rank that was lost (`--nonstop`)
 //! counts as one more incarnation; `1.2@point:...` strikes when the first launch has gone on in place once, and not when it is
-//! launched a second time. A helper that is a process of its own (`--helpers process`) has its rank's faults and goes on with its
-//! rank's counts, so that a hit is one of rank and helpers together; but what strikes there strikes the helper alone.
+//! launched a second time.
 //!
 //! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness removes it to make a node
 //! lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `hang` a thread that
@@ -23,8 +22,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-use serde::{Deserialize, Serialize};
 
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -379,37 +376,6 @@ pub fn next_incarnation() {
     GONE_ON.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What a helper of this process needs to know of its faults, to go on with them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
-    gone_on: u32,
-    /// How often each fault's point was come to.
-    seen: Vec<u64>,
-}
-
-/// How often another process tells that it has come to the point of one of the faults, by its place among them.
-static TELL: OnceLock<fn(usize, u64)> = OnceLock::new();
-
-/// What is counted so far; None where no fault is armed.
-pub fn counted() -> Option<Counted> {
-    let seen = FAULTS.get()?.iter().map(|fault| fault.seen.load(Ordering::Relaxed)).collect();
-    Some(Counted { gone_on: GONE_ON.load(Ordering::Relaxed), seen })
-}
-
-/// This process, a helper, goes on from there, and tells of each arrival before anything strikes.
-pub fn go_on_for(counted: &Counted, tell: fn(usize, u64)) {
-    GONE_ON.store(counted.gone_on, Ordering::Relaxed);
-    counted.seen.iter().enumerate().for_each(|(fault, &seen)| have_seen(fault, seen));
-    let _ = TELL.set(tell);
-}
-
-/// A helper has come to the point of that fault for the so-many-th time.
-pub fn have_seen(fault: usize, seen: u64) {
-    if let Some(fault) = FAULTS.get().and_then(|faults| faults.get(fault)) {
-        fault.seen.store(seen, Ordering::Relaxed);
-    }
-}
-
 /// Whether the product that a burn-in looks at is to come out wrong on this node: `SKT_FAULT_PRODUCT=HOST`.
 pub fn spoils_product(host: &str) -> bool {
     std::env::var("SKT_FAULT_PRODUCT").is_ok_and(|spoilt| spoilt == host)
@@ -458,19 +424,12 @@ pub fn hit(point: Point, position: usize) {
 fn strike_if_due(point: Point, position: usize) {
     let (launch, gone_on) = (LAUNCH.load(Ordering::Relaxed), GONE_ON.load(Ordering::Relaxed));
     let now = [When::Incarnation(launch + gone_on), When::Act { launch, act: gone_on + 1 }];
-    let due = |(place, fault): (usize, &Fault)| -> Option<Action> {
+    let due = |fault: &Fault| -> Option<Action> {
         let here = fault.point == point
             && fault.position.is_none_or(|p| p == position)
             && fault.when.is_none_or(|when| now.contains(&when));
-        if !here {
-            return None;
-        }
-        let seen = fault.seen.fetch_add(1, Ordering::Relaxed) + 1;
-        // A process that has whom to tell has no faults but those that it shares with them.
-        if let Some(tell) = TELL.get() {
-            tell(place, seen);
-        }
-        (seen == fault.hit).then(|| {
+        let due = here && fault.seen.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit;
+        due.then(|| {
             announce(fault, position);
             fault.action.clone()
         })
@@ -480,11 +439,8 @@ fn strike_if_due(point: Point, position: usize) {
         .get()
         .into_iter()
         .flatten()
-        .enumerate()
         .filter_map(&due)
-        .chain(
-            MINE.with(|mine| mine.borrow().iter().enumerate().filter_map(&due).collect::<Vec<_>>()),
-        )
+        .chain(MINE.with(|mine| mine.borrow().iter().filter_map(&due).collect::<Vec<_>>()))
         .collect();
     for action in actions {
         strike(point, position, action);

@@ -33,7 +33,6 @@ pub mod exit;
 mod glance;
 pub mod halt;
 mod held;
-mod helper;
 mod json_flag;
 pub mod launcher_rank;
 pub mod launchers;
@@ -120,8 +119,6 @@ enum Sub {
     Halt(halt::HaltFlags),
     #[command(hide = true)]
     Agent(agent::AgentFlags),
-    #[command(hide = true)]
-    Helper(helper::HelperFlags),
     /// Find the node or the link that is slower than its peers, or computes wrong
     Burnin(Box<burnin::BurninFlags>),
     /// Report what finished runs come to: text here, and an HTML page
@@ -242,7 +239,6 @@ pub fn main() -> ExitCode {
         Some(Sub::Doctor(flags)) => doctor::run(&flags),
         Some(Sub::Halt(flags)) => halt::run(&flags),
         Some(Sub::Agent(flags)) => agent::run(&flags),
-        Some(Sub::Helper(flags)) => helper::run(&flags),
         Some(Sub::Burnin(flags)) => burnin::run(&flags),
         Some(Sub::Report(flags)) => report::run(&flags),
         Some(Sub::Plan(flags)) => plan::run(&flags),

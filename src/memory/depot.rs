@@ -107,7 +107,7 @@ pub struct Held {
 }
 
 /// One job's memory on this node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Depot {
     store: Store,
     job: String,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::depot::{Depot, Part, private_file, reserve};
-use super::lock::{self, Seen, UNTIL_IT_HAS_ENDED};
+use super::lock::{self, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
 
 /// A locked head. Dropped, the lock goes; and so does the name, if nothing was ever put there.
@@ -31,16 +31,6 @@ impl Depot {
     }
 
     pub(super) fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
-        self.hold_after(position, patience, &mut Seen::default())
-    }
-
-    /// The same after others, of whose processes something was `seen` already.
-    pub(super) fn hold_after(
-        &self,
-        position: u32,
-        patience: Duration,
-        seen: &mut Seen,
-    ) -> Result<Hold, MemoryError> {
         let (name, path) = (self.name(position, Part::Head), self.head_path(position));
         loop {
             let file =
@@ -48,7 +38,7 @@ impl Depot {
                     MemoryError::Os { what: "cannot open", path: path.clone(), source }
                 })?;
             self.is_ours(&file, &path, &name)?;
-            lock::take_after(&file, &name, patience, seen)?;
+            lock::take(&file, &name, patience)?;
             // Whoever had it until now may have removed the name, or a third one may have made it anew.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);

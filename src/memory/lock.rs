@@ -8,7 +8,6 @@
 //! may never do. Such a process takes no time of any processor, by which it is known, and is waited for no longer. It has the
 //! position all the same, so the next process is refused.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
@@ -45,50 +44,31 @@ enum Holder {
     Living(u32),
 }
 
-/// What was seen of processes that are ending: since when each has taken no time of any processor.
-#[derive(Default)]
-pub(super) struct Seen(BTreeMap<u32, Still>);
-
+/// Since when a process that is ending has taken no time of any processor.
 struct Still {
+    pid: u32,
     ran: Option<u64>,
     since: Instant,
 }
 
-impl Seen {
+impl Still {
     /// For how long a process has stood still now; `ran` is what the kernel says of the time that it took.
     fn stands_at(&mut self, pid: u32, ran: Option<u64>, now: Instant) -> Duration {
-        let still = self.0.entry(pid).or_insert(Still { ran, since: now });
-        if still.ran != ran {
-            *still = Still { ran, since: now };
+        if (self.pid, self.ran) != (pid, ran) {
+            *self = Still { pid, ran, since: now };
         }
-        now.duration_since(still.since)
+        now.duration_since(self.since)
     }
 
     fn stands(&mut self, pid: u32) -> Duration {
         self.stands_at(pid, Stat::of(pid).and_then(|stat| stat.ran()), Instant::now())
     }
-
-    /// Looks who has this lock: where that is somebody who is ending, it counts from now on how long he stands still.
-    pub(super) fn look(&mut self, file: &File) {
-        if let Holder::Ending(pid) = holder(file) {
-            self.stands(pid);
-        }
-    }
 }
 
 /// Takes the lock, or says who has it. Whoever has it and is ending has so much time for that.
 pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), MemoryError> {
-    take_after(file, name, patience, &mut Seen::default())
-}
-
-/// The same after others, of whose holders something was `seen` already.
-pub(super) fn take_after(
-    file: &File,
-    name: &str,
-    patience: Duration,
-    seen: &mut Seen,
-) -> Result<(), MemoryError> {
     let began = Instant::now();
+    let mut still = Still { pid: 0, ran: None, since: began };
     let mut told = false;
     let pause = |holder: &Holder| {
         let whom = match holder {
@@ -105,7 +85,7 @@ pub(super) fn take_after(
     };
     let mut first_beat = None;
     let who = || match holder(file) {
-        Holder::Ending(pid) if seen.stands(pid) >= STUCK_AFTER => Holder::Stuck(pid),
+        Holder::Ending(pid) if still.stands(pid) >= STUCK_AFTER => Holder::Stuck(pid),
         // Whether it is ending is nowhere to be read; but whoever is does not get on.
         Holder::Unseen => {
             let beat = beat(file);
@@ -316,13 +296,13 @@ mod tests {
     #[test]
     fn who_gets_on_with_its_end_is_not_stuck() {
         let began = Instant::now();
-        let mut seen = Seen::default();
+        let mut still = Still { pid: 7, ran: None, since: began };
         let mut stands = |pid, ran, second| {
             let now = began + Duration::from_secs(second);
-            seen.stands_at(pid, Some(ran), now).as_secs()
+            still.stands_at(pid, Some(ran), now).as_secs()
         };
         let looks = [(7, 10, 0), (7, 10, 59), (7, 11, 60), (7, 11, 70), (8, 11, 71), (7, 11, 72)];
-        assert_eq!(looks.map(|(pid, ran, at)| stands(pid, ran, at)), [0, 59, 0, 10, 0, 12]);
+        assert_eq!(looks.map(|(pid, ran, at)| stands(pid, ran, at)), [0, 59, 0, 10, 0, 0]);
     }
 
     #[test]

@@ -662,7 +662,6 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     assert!((storing.beside - storing.waiting / 12.0).abs() < 1e-12);
     assert_eq!(storing.kept_free, 1.0 / 24.0);
     // Weights of 15 and 1024.
-    assert!((storing.yielding - storing.beside.min(15.0 / 1039.0 / 12.0)).abs() < 1e-12);
     assert!((storing.break_even - 24.0 * storing.write).abs() < 1e-9);
     // The run is over before the first.
     assert!(advice.plan.seconds_saved < HOUR_S && storing.core_pays.is_none());

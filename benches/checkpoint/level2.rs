@@ -165,26 +165,19 @@ impl Conductor<'_> {
         let dir = self.flags.storage.to_string_lossy().into_owned();
         let by = |how| vec!["--level2", &dir, "--level2-every", "2", "--helpers", how];
         let all = || self.launcher.clone();
-        let kinds: [Kind; 4] = [
+        let kinds: [Kind; 3] = [
             ("no", vec![], all()),
             ("by threads", by("threads"), all()),
-            ("by processes", by("process"), all()),
             ("by threads, while ranks wait", by("off"), all()),
         ];
         let runs = self.in_turn(&kinds)?;
-        // Ranks that wait do so for all of it.
-        for ((kind, ..), own) in kinds.iter().zip(&runs).skip(1).take(2) {
-            // Runs in which nothing got there, since helpers give way to ranks, took no time for it.
-            let wrote = own.iter().zip(&runs[0]).filter(|(with, _)| with.write_s > 0.0);
-            let costs =
-                wrote.map(|(with, without)| (with.seconds - without.seconds) / with.write_s);
-            let what = format!(
-                "what storage {kind} costs a run / the time that writing took, no free core"
-            );
-            match median(&costs.collect::<Vec<_>>()) {
-                Some(cost) => self.report.at_most(&what, cost, 1.0),
-                None => println!("\nNothing got to storage {kind}, without a free core"),
-            }
+        // Runs that brought nothing there took no time for it.
+        let wrote = runs[1].iter().zip(&runs[0]).filter(|(with, _)| with.write_s > 0.0);
+        let costs = wrote.map(|(with, without)| (with.seconds - without.seconds) / with.write_s);
+        let what = "what storage by threads costs a run / the time that writing took, no free core";
+        match median(&costs.collect::<Vec<_>>()) {
+            Some(cost) => self.report.at_most(what, cost, 1.0),
+            None => println!("\nNothing got to storage by threads, without a free core"),
         }
         let (n, nb) = (self.flags.n, self.flags.nb);
         self.told(&format!("Whole runs, N = {n}, NB = {nb}, 1x2, no free core"), &kinds, &runs);
@@ -196,24 +189,17 @@ impl Conductor<'_> {
         let mut others = cores::bound_to().clone();
         let Some(last) = others.pop_last().filter(|_| !others.is_empty()) else { return Ok(()) };
         let (dir, last) = (self.flags.storage.to_string_lossy().into_owned(), last.to_string());
-        let by = |how| {
-            let level2 = ["--level2", &dir, "--level2-every", "2", "--helpers", how];
-            [&level2[..], &["--helper-cores", &last]].concat()
-        };
+        let level2 = ["--level2", &dir, "--level2-every", "2", "--helper-cores", &last];
         // Each rank on any of the others, whether it is bound to them from outside or keeps off the last one by itself.
         let fewer = Launcher { cores: others.len(), ..self.launcher.clone() };
-        let kinds: [Kind; 3] = [
+        let kinds: [Kind; 2] = [
             ("no", vec![], Launcher { within: others.clone(), ..fewer.clone() }),
-            ("by threads", by("threads"), fewer.clone()),
-            ("by processes", by("process"), fewer),
+            ("by threads", level2.to_vec(), fewer),
         ];
         let runs = self.in_turn(&kinds)?;
-        for ((kind, ..), own) in kinds.iter().zip(&runs).skip(1) {
-            let ratio = of_pairs(own, &runs[0], |with, without| with.seconds / without.seconds);
-            let what =
-                format!("a run with a second level {kind} on a core of their own / one without");
-            self.report.at_most(&what, ratio, 1.01);
-        }
+        let ratio = of_pairs(&runs[1], &runs[0], |with, without| with.seconds / without.seconds);
+        let what = "a run with a second level by threads on a core of their own / one without";
+        self.report.at_most(what, ratio, 1.01);
         let (n, nb, left) = (self.flags.n, self.flags.nb, others.len());
         let title = format!("Whole runs, N = {n}, NB = {nb}, 1x2 on {left} core(s), one more free");
         self.told(&title, &kinds, &runs);

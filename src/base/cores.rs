@@ -185,11 +185,6 @@ pub fn go_aside() {
     }
 }
 
-/// Whether helpers of this process have processors of their own.
-pub fn are_aside() -> bool {
-    !ASIDE.lock().unwrap_or_else(|e| e.into_inner()).is_empty()
-}
-
 /// Whole cores among the processors this process is bound to; 0 where the system does not tell.
 fn bound() -> usize {
     let known = Topology::here().among(bound_to());

@@ -8,21 +8,20 @@
 //! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second only. So a test
 //! can strike a run in the middle of recovering from what struck it first. Going on without a rank that was lost (`--nonstop`)
 //! counts as one more incarnation; `1.2@point:...` strikes when the first launch has gone on in place once, and not when it is
-//! launched a second time. A helper that is a process of its own (`--helpers process`) has its rank's faults and goes on with its
-//! rank's counts, so that a hit is one of rank and helpers together; but what strikes there strikes the helper alone.
+//! launched a second time.
 //!
 //! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness removes it to make a node
-//! lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `exit` one that leaves
-//! without a word; `panic` a bug; `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
+//! lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `hang` a thread that
+//! does (`hang=<file>`: until that file is there); `exit` a rank that leaves without a word; `panic` a bug;
+//! `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io::Write;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-use serde::{Deserialize, Serialize};
 
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -218,8 +217,8 @@ pub enum Action {
     /// Its memory first, then itself.
     Lose,
     Stop,
-    /// Gets no further, though its process is well and its other threads go on.
-    Hang,
+    /// Gets no further, though its process is well and its other threads go on; until the file is there, if one is named.
+    Hang(Option<PathBuf>),
     Exit,
     Panic,
     /// Flip all bits of one byte of the position's named part.
@@ -313,23 +312,28 @@ impl FromStr for Fault {
             "kill" => Action::Kill,
             "lose" => Action::Lose,
             "stop" => Action::Stop,
-            "hang" => Action::Hang,
+            "hang" => Action::Hang(None),
             "exit" => Action::Exit,
             "panic" => Action::Panic,
-            other => match other
-                .strip_prefix("corrupt=")
-                .and_then(|rest| rest.split_once(':'))
-                .and_then(|(part, at)| Some((part, at.parse().ok()?)))
-            {
-                Some((part, offset)) => Action::Corrupt { part: part.into(), offset },
-                None => {
-                    return Err(format!(
-                        "{other:?} is no action; there are kill, lose, stop, hang, exit, panic, corrupt=PART:OFFSET"
-                    ));
-                }
-            },
+            other => with_argument(other).ok_or_else(|| {
+                format!(
+                    "{other:?} is no action; there are kill, lose, stop, hang, hang=FILE, exit, panic, corrupt=PART:OFFSET"
+                )
+            })?,
         };
         Ok(Fault { when, ..Fault::new(point, position, hit, action) })
+    }
+}
+
+/// Reads an action that says more than its name.
+fn with_argument(text: &str) -> Option<Action> {
+    match text.split_once('=')? {
+        ("hang", file) => Some(Action::Hang(Some(file.into()))),
+        ("corrupt", place) => {
+            let (part, offset) = place.split_once(':')?;
+            Some(Action::Corrupt { part: part.into(), offset: offset.parse().ok()? })
+        }
+        _ => None,
     }
 }
 
@@ -370,37 +374,6 @@ pub fn arm_from_environment() -> Result<(), String> {
 /// The run goes on in this very process after a loss, as it would in a new one.
 pub fn next_incarnation() {
     GONE_ON.fetch_add(1, Ordering::Relaxed);
-}
-
-/// What a helper of this process needs to know of its faults, to go on with them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
-    gone_on: u32,
-    /// How often each fault's point was come to.
-    seen: Vec<u64>,
-}
-
-/// How often another process tells that it has come to the point of one of the faults, by its place among them.
-static TELL: OnceLock<fn(usize, u64)> = OnceLock::new();
-
-/// What is counted so far; None where no fault is armed.
-pub fn counted() -> Option<Counted> {
-    let seen = FAULTS.get()?.iter().map(|fault| fault.seen.load(Ordering::Relaxed)).collect();
-    Some(Counted { gone_on: GONE_ON.load(Ordering::Relaxed), seen })
-}
-
-/// This process, a helper, goes on from there, and tells of each arrival before anything strikes.
-pub fn go_on_for(counted: &Counted, tell: fn(usize, u64)) {
-    GONE_ON.store(counted.gone_on, Ordering::Relaxed);
-    counted.seen.iter().enumerate().for_each(|(fault, &seen)| have_seen(fault, seen));
-    let _ = TELL.set(tell);
-}
-
-/// A helper has come to the point of that fault for the so-many-th time.
-pub fn have_seen(fault: usize, seen: u64) {
-    if let Some(fault) = FAULTS.get().and_then(|faults| faults.get(fault)) {
-        fault.seen.store(seen, Ordering::Relaxed);
-    }
 }
 
 /// Whether the product that a burn-in looks at is to come out wrong on this node: `SKT_FAULT_PRODUCT=HOST`.
@@ -451,19 +424,12 @@ pub fn hit(point: Point, position: usize) {
 fn strike_if_due(point: Point, position: usize) {
     let (launch, gone_on) = (LAUNCH.load(Ordering::Relaxed), GONE_ON.load(Ordering::Relaxed));
     let now = [When::Incarnation(launch + gone_on), When::Act { launch, act: gone_on + 1 }];
-    let due = |(place, fault): (usize, &Fault)| -> Option<Action> {
+    let due = |fault: &Fault| -> Option<Action> {
         let here = fault.point == point
             && fault.position.is_none_or(|p| p == position)
             && fault.when.is_none_or(|when| now.contains(&when));
-        if !here {
-            return None;
-        }
-        let seen = fault.seen.fetch_add(1, Ordering::Relaxed) + 1;
-        // A process that has whom to tell has no faults but those that it shares with them.
-        if let Some(tell) = TELL.get() {
-            tell(place, seen);
-        }
-        (seen == fault.hit).then(|| {
+        let due = here && fault.seen.fetch_add(1, Ordering::Relaxed) + 1 == fault.hit;
+        due.then(|| {
             announce(fault, position);
             fault.action.clone()
         })
@@ -473,11 +439,8 @@ fn strike_if_due(point: Point, position: usize) {
         .get()
         .into_iter()
         .flatten()
-        .enumerate()
         .filter_map(&due)
-        .chain(
-            MINE.with(|mine| mine.borrow().iter().enumerate().filter_map(&due).collect::<Vec<_>>()),
-        )
+        .chain(MINE.with(|mine| mine.borrow().iter().filter_map(&due).collect::<Vec<_>>()))
         .collect();
     for action in actions {
         strike(point, position, action);
@@ -511,9 +474,11 @@ fn strike(point: Point, position: usize, action: Action) {
         Action::Stop => unsafe {
             libc::raise(libc::SIGSTOP);
         },
-        Action::Hang => loop {
-            std::thread::sleep(std::time::Duration::from_secs(1));
-        },
+        Action::Hang(until) => {
+            while !until.as_ref().is_some_and(|file| file.exists()) {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
         Action::Exit => {
             // SAFETY: ends the process at once, without MPI's or anybody's exit handlers.
             unsafe { libc::_exit(EXIT_CODE) }
@@ -583,6 +548,9 @@ mod tests {
         assert_eq!(faults[1].position, None);
         assert_eq!(faults[1].action, Action::Corrupt { part: "b".into(), offset: 4096 });
         assert_eq!(faults[1].when, None);
+        let hangs = parse("stream-half:1:1:hang=/tmp/x:y, stream-half:1:1:hang").unwrap();
+        assert_eq!(hangs[0].action, Action::Hang(Some("/tmp/x:y".into())));
+        assert_eq!(hangs[1].action, Action::Hang(None));
         let later = parse("2@rebuild-begin:0:1:stop").unwrap();
         assert_eq!(later[0].point, Point::RebuildBegin);
         assert_eq!(later[0].when, Some(When::Incarnation(2)));

@@ -203,9 +203,6 @@ pub struct Level2 {
     /// Whether the ranks stopped for each epoch (`--helpers off`).
     #[serde(default)]
     pub waited: bool,
-    /// Whether processes beside the ranks brought them there (`--helpers process`).
-    #[serde(default)]
-    pub process: bool,
 }
 
 /// What columns of checksums did for a test, and what that took. Seconds of wall time, within the time that counts.

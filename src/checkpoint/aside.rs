@@ -157,7 +157,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let unfinished = self.unfinished.take().expect("just looked at");
         self.commit(boundary);
         if unfinished.stores {
-            self.begin_committed(true);
+            self.begin_committed();
         }
     }
 

@@ -62,7 +62,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let since = spare.and_then(|spare| spare.boundary);
         report.bytes = self.layout.bytes(position, since.unwrap_or(0), self.scheme.scope);
         let over = spare.map(|spare| self.over(spare));
-        self.begin(about, over, false);
+        self.begin(about, over);
         let Awaited { files, listed } = self.await_flight();
         // One manifest, anywhere, says of all files that they are whole. But it may be gone with its node, and the next save
         // gives an older epoch up for this one: so it counts when all have theirs.

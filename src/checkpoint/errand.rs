@@ -1,5 +1,4 @@
-//! What a helper is to do on storage, as plain values: a thread of the rank does it, or a process that the rank starts for it,
-//! and neither knows which it is.
+//! What a helper is to do on storage.
 //!
 //! A helper looks at its position's memory by name, as whoever looks from outside, so the rank's own mappings are its own affair.
 //! Before a file gets its name the header is read again: had the rank gone on to change what the file was made from, or had the
@@ -8,20 +7,15 @@
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
-use serde::{Deserialize, Serialize};
-
 use super::plan::Buffers;
 use crate::base::faults::{Point, hit};
-use crate::checkpoint::storage::names::Key;
-use crate::checkpoint::storage::shelf::Claimed;
-use crate::checkpoint::storage::writing::{Flow, Over, Stopped, write_position};
-use crate::checkpoint::storage::{About, Check, Counting, Front, Shelf, Sight};
+use crate::shm::header::{Claim, Head};
+use crate::shm::{Depot, Part};
 use crate::parity::digest::digest;
 use crate::shm::header::{Claim, Head};
 use crate::shm::{Depot, Part, Region};
 
 /// One thing to do, for the rank of a position.
-#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Errand {
     pub(super) shelf: Shelf,
     pub(super) depot: Depot,
@@ -29,7 +23,6 @@ pub(super) struct Errand {
     pub(super) what: What,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum What {
     /// To bring what memory holds to storage.
     Write(Box<Write>),
@@ -45,14 +38,11 @@ pub(super) enum What {
     SetOut(Key),
     /// To remove this position's part of an epoch that comes to nothing.
     Withdraw(Key),
-    /// To show that a helper can be had.
-    Nothing,
 }
 
 /// To make DIR this start's, and remove what lies there of epochs that were never completed, but those that are whole elsewhere
 /// and the next one, and results that do not count; where DIR is the node's own, to list what lies there of the epoch that the
 /// run goes on from, or that has got furthest. At last, unless two are wanted, to remove what is whole and outdated.
-#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Settle {
     /// The run that begins or goes on, and its test.
     pub(super) run: u128,
@@ -98,7 +88,6 @@ impl Settle {
 }
 
 /// What it takes to write one position's file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Write {
     pub(super) about: About,
     /// What the position's header says from beginning to end.
@@ -113,7 +102,6 @@ pub(super) struct Write {
 }
 
 /// What it takes to write a manifest.
-#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct List {
     pub(super) about: About,
     pub(super) sight: Sight,
@@ -129,24 +117,12 @@ fn failed(why: impl std::fmt::Display) -> Stopped {
 }
 
 impl Errand {
-    /// By a thread of the rank, whose own lock keeps others from its position. Bytes that were written.
+    /// Bytes that were written.
     pub(super) fn run(&self, flow: &Flow) -> Result<u64, Stopped> {
-        self.run_under(|| self.depot.peek(self.position, Part::Head).map_err(failed), flow)
-    }
-
-    /// The same, with what `head` opens of the position's head.
-    pub(super) fn run_under(
-        &self,
-        head: impl FnOnce() -> Result<Region, Stopped>,
-        flow: &Flow,
-    ) -> Result<u64, Stopped> {
         let Self { shelf, position, .. } = self;
         match &self.what {
             What::Write(file) => {
-                let written = head().and_then(|head| {
-                    let head = Head::new(head).map_err(failed)?;
-                    self.write(file, &head, flow)
-                });
+                let written = self.write(file, flow);
                 // Who is given up this late has nobody else who would withdraw it.
                 let late = written.is_ok() && flow.is_given_up();
                 if late || written.is_err() {
@@ -172,29 +148,16 @@ impl Errand {
                 shelf.withdraw(*key, *position);
                 Ok(0)
             }
-            What::Nothing => Ok(0),
         }
     }
 
-    /// Whoever was at it has ended before it was done: what that may have left goes.
-    pub(super) fn abandon(&self) {
-        match &self.what {
-            What::Write(file) => self.shelf.withdraw(file.about.key(), self.position),
-            What::List(list) => self.shelf.withdraw_manifest(list.about.key()),
-            What::MakeRoom { .. }
-            | What::Settle(_)
-            | What::SetOut(_)
-            | What::Withdraw(_)
-            | What::Nothing => {}
-        }
-    }
-
-    fn write(&self, file: &Write, head: &Head, flow: &Flow) -> Result<u64, Stopped> {
+    fn write(&self, file: &Write, flow: &Flow) -> Result<u64, Stopped> {
         let Write { about, buffers, .. } = file;
         let key = about.key();
+        let peek = |part| self.depot.peek(self.position, part).map_err(failed);
+        let head = Head::new(peek(Part::Head)?).map_err(failed)?;
         self.shelf.is_held().map_err(failed)?;
         self.shelf.make_epoch(key).map_err(failed)?;
-        let peek = |part| self.depot.peek(self.position, part).map_err(failed);
         let (data, small) = (peek(file.data)?, peek(Part::S)?);
         if data.len() < buffers.data_words() * 8 || small.words().len() < file.vouch.end {
             return Err(failed("the position's memory is not as long as it was made"));

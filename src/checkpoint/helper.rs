@@ -1,12 +1,10 @@
-//! A thread that does one thing while its rank computes, or has a process do it. One that works on storage is looked after
-//! without ever being waited for longer than it moves: a file system that hangs must not take the run with it.
+//! A thread that does one thing while its rank computes. A rank never waits for a thread on storage longer than that moves: a
+//! file system that hangs must not take the run with it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::errand::Errand;
-use super::process;
 use crate::base::cores;
 use crate::base::new_thread::{self, NoThread};
 use crate::checkpoint::storage::writing::{Flow, Stopped};
@@ -26,15 +24,6 @@ pub(super) struct Task<T> {
     /// How long it may move nothing.
     patience: Duration,
     pub(super) began: Instant,
-}
-
-/// Who does an errand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    /// The helper itself.
-    Thread,
-    /// A process that it starts. `yields`: whoever else wants a processor gets it first.
-    Process { yields: bool },
 }
 
 /// How a helper does, the worst first.
@@ -153,16 +142,6 @@ impl<T: Send + 'static> Task<T> {
     /// That it is stuck, in words.
     pub(super) fn stands_still(&self) -> String {
         format!("it has not moved for {} s", self.patience.as_secs())
-    }
-}
-
-impl Task<u64> {
-    /// A helper sets out with an errand.
-    pub(super) fn send(errand: Errand, by: By) -> Self {
-        Self::start(move |flow| match by {
-            By::Thread => errand.run(flow),
-            By::Process { yields } => process::run(&errand, yields, flow),
-        })
     }
 }
 

@@ -19,10 +19,6 @@
 //! nothing is ever put off. The same threads write, so that storage which hangs takes nobody with it, but never beside a rank
 //! that computes.
 //!
-//! *Who the helper is* (`--helpers threads`, `process`): a thread of the rank, or a process, which such a thread starts for each
-//! thing there is to do and waits for (`process`). Both do the same errands (`errand`), and nothing else here depends on which of
-//! the two it is.
-//!
 //! Under method disk there is no first level: each save is made here, and waited for (`disk`).
 
 use std::collections::HashMap;
@@ -32,16 +28,14 @@ use std::time::{Duration, Instant};
 
 use super::errand::{Errand, List, Settle, What, Write};
 pub use super::helper::PATIENCE;
-use super::helper::{By, State, Task};
+use super::helper::{State, Task};
 use super::plan::{Buffers, Committed, Helpers};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
-use crate::base::cores;
+use crate::shm::header::{Doing, EpochId, Identity};
+use crate::shm::{Depot, Part};
 use crate::base::outcome;
-use crate::checkpoint::storage::names::Key;
-use crate::checkpoint::storage::writing::{Flow, Over, Stopped};
-use crate::checkpoint::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
 use crate::parity::GroupComm;
 use crate::shm::header::{Doing, EpochId, Identity};
 use crate::shm::{Depot, Part};
@@ -180,7 +174,6 @@ impl Level2 {
     ) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
         let waited = storage.helpers == Helpers::Off;
-        let process = storage.helpers == Helpers::Process;
         let writes = |position: usize| storage.sight == Sight::Node || position < working;
         let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
         let lists = here.map(|(position, _)| position).filter(|&position| writes(position));
@@ -206,7 +199,7 @@ impl Level2 {
             put_off_since: None,
             said: None,
             alone: alone.then(Alone::default),
-            tally: outcome::Level2 { alone, waited, process, ..outcome::Level2::default() },
+            tally: outcome::Level2 { alone, waited, ..outcome::Level2::default() },
         }
     }
 
@@ -397,22 +390,11 @@ impl Level2 {
         state
     }
 
-    /// A helper sets out. What it does takes little of a processor.
+    /// A helper sets out.
     fn send(&self, what: What) -> Task<u64> {
-        self.send_beside(what, false)
-    }
-
-    /// The same; what it does may take a processor for long, `beside` ranks that compute.
-    fn send_beside(&self, what: What, beside: bool) -> Task<u64> {
         let (shelf, depot) = (self.storage.shelf.clone(), self.depot.clone());
         let errand = Errand { shelf, depot, position: self.position, what };
-        Task::send(
-            errand,
-            match self.storage.helpers {
-                Helpers::Threads | Helpers::Off => By::Thread,
-                Helpers::Process => By::Process { yields: beside && !cores::are_aside() },
-            },
-        )
+        Task::start(move |flow| errand.run(flow))
     }
 
     /// A position's file of an epoch, on this rank's storage.
@@ -661,7 +643,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if !level2.begins_next() {
             return 0.0;
         }
-        self.begin_committed(true);
+        self.begin_committed();
         if !self.level2.as_ref().expect("as above").stops_ranks() {
             return 0.0;
         }
@@ -686,18 +668,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         whole
     }
 
-    /// A helper sets out with what lies committed in memory, `beside` a rank that computes, or awaited by it.
-    pub(super) fn begin_committed(&mut self, beside: bool) {
+    /// A helper sets out with what lies committed in memory.
+    pub(super) fn begin_committed(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
         level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
         let base = self.header.claim.base.expect("only what is committed is stored");
         let about = level2.about(&self.header.id, base, self.header.base.boundary);
-        self.begin(about, None, beside);
+        self.begin(about, None);
     }
 
     /// A helper sets out with the epoch that lies in memory, to make a file of it or to make another one that file.
-    pub(super) fn begin(&mut self, about: About, over: Option<Over>, beside: bool) {
+    pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
         let level2 = self.level2.as_mut().expect("as above");
         for mut task in std::mem::take(&mut level2.leaving) {
             match task.state() {
@@ -735,7 +717,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
         let task = match level2.stuck.is_empty() {
             true if nothing => Task::start(|_| Ok(0)),
-            true => level2.send_beside(What::Write(Box::new(write)), beside),
+            true => level2.send(What::Write(Box::new(write))),
             // Another one would only get stuck beside it.
             false => Task::failed("the helper is still stuck in an earlier epoch"),
         };
@@ -766,7 +748,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
                 task.wait_and(|| self.world.attend());
             }
-            self.begin_committed(false);
+            self.begin_committed();
         }
         let whole = there || self.bring();
         let level2 = self.level2.as_mut().expect("as above");

@@ -5,10 +5,10 @@
 //! is one position's memory, `saved` what lies in it, `taking` how a start comes by it; `start` comes to an agreement with all
 //! others, on the terms of `terms`, of what is `known` of everybody's memory, whose `identity` must be this test's; `save` and
 //! `restore` move the data, `aside` where helpers encode; `level2` brings committed epochs to storage by means of a `helper`,
-//! which does each `errand` as a thread or a `process`, `disk` saves there alone, `fetching` brings them back, as `recall` says,
-//! by `transfer`. `storage` names, writes and reads the files that outlive the job. The solver's side is [`Arrival`] once a
-//! launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end. Nothing here
-//! knows what the matrix is for. `docs/CHECKPOINT.md` tells the whole story.
+//! which does each `errand`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. `storage`
+//! names, writes and reads the files that outlive the job. The solver's side is [`Arrival`] once a launch, then
+//! [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end. Nothing here knows what the
+//! matrix is for. `docs/CHECKPOINT.md` tells the whole story.
 
 pub mod arrival;
 mod aside;
@@ -27,7 +27,6 @@ pub mod mpi;
 pub mod need;
 pub mod placement;
 pub mod plan;
-pub mod process;
 pub mod protocol;
 pub mod recall;
 mod restore;

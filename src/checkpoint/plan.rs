@@ -76,8 +76,6 @@ pub enum Helpers {
     /// A thread of each rank, beside it.
     #[default]
     Threads,
-    /// A process of its own for each thing it does, started by the rank. What goes by messages a thread does all the same.
-    Process,
     /// Nobody: the ranks stop until it is done.
     Off,
 }
@@ -282,7 +280,7 @@ pub struct Committed {
 }
 
 /// The buffers of one position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     pub rows: usize,
     pub cols: usize,

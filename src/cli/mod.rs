@@ -12,7 +12,6 @@ mod completions;
 pub mod doctor;
 pub mod halt;
 mod held;
-mod helper;
 mod json_flag;
 pub mod launchers;
 mod man;
@@ -88,8 +87,6 @@ enum Sub {
     Halt(halt::HaltFlags),
     #[command(hide = true)]
     Agent(agent::AgentFlags),
-    #[command(hide = true)]
-    Helper(helper::HelperFlags),
     /// Find the node or the link that is slower than its peers, or computes wrong
     Burnin(Box<burnin::BurninFlags>),
     /// Report what finished runs come to: text here, and an HTML page
@@ -210,7 +207,6 @@ pub fn main() -> ExitCode {
         Some(Sub::Doctor(flags)) => doctor::run(&flags),
         Some(Sub::Halt(flags)) => halt::run(&flags),
         Some(Sub::Agent(flags)) => agent::run(&flags),
-        Some(Sub::Helper(flags)) => helper::run(&flags),
         Some(Sub::Burnin(flags)) => burnin::run(&flags),
         Some(Sub::Report(flags)) => report::run(&flags),
         Some(Sub::Plan(flags)) => plan::run(&flags),

@@ -186,7 +186,7 @@ words!(encode: Encoding {
     "reduce" => Encoding::Reduce, "pipelined" => Encoding::Pipelined, "helper" => Encoding::Helper,
 });
 words!(helpers: Helpers {
-    "threads" => Helpers::Threads, "process" => Helpers::Process, "off" => Helpers::Off,
+    "threads" => Helpers::Threads, "off" => Helpers::Off,
 });
 words!(store: Store {
     "posix" => Store::Posix, "sysv" => Store::SysV, "hugetlbfs" => Store::HugeTlbfs,
@@ -439,9 +439,8 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
     pub level2_scope: Option<Sight>,
 
-    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads); a process beside each
-    /// rank, which gives way to all else and whose faults are its own (process); or nobody, so that at each save that goes there
-    /// all ranks stop until it is there (off), for nodes without time to spare [default: threads]
+    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads), or nobody, so that at
+    /// each save that goes there all ranks stop until it is there (off), for nodes without time to spare [default: threads]
     #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
     pub helpers: Option<Helpers>,
 

@@ -35,11 +35,11 @@ impl Overrides {
 
     /// What is set and does nothing, unless --checkpoint off says that it is meant so. It computes the same. `checkpoint_since`:
     /// checkpoint is set over the source that mtbf was set for.
-    pub(super) fn idle(&self, checkpoint_since: bool) -> Vec<Diagnostic> {
+    pub(super) fn idle(&self, checkpoint_since: bool) -> Option<Diagnostic> {
         match self.checkpoint {
-            Some(Saving::Off) => Vec::new(),
-            Some(Saving::Every(interval)) => self.idle_beside_saves(interval, checkpoint_since),
-            None => self.idle_without_saves().into_iter().collect(),
+            Some(Saving::Off) => None,
+            Some(Saving::Every(interval)) => self.idle_mtbf(interval, checkpoint_since),
+            None => self.idle_without_saves(),
         }
     }
 
@@ -83,29 +83,17 @@ impl Overrides {
         (!set.is_empty()).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
-    /// What has no part in the saves that are made.
-    fn idle_beside_saves(&self, interval: Interval, checkpoint_since: bool) -> Vec<Diagnostic> {
-        let mut idle = Vec::new();
-        let mut warn = |what: &str, help: &str| {
-            idle.push(Diagnostic::warning("settings", what).help(help));
-        };
-        // Who says for once how often to save need not take the mtbf out of a file.
+    /// Warns of an mtbf that no save asks for.
+    fn idle_mtbf(&self, interval: Interval, checkpoint_since: bool) -> Option<Diagnostic> {
+        // A file may keep its mtbf where a run says once how often to save.
         let asked = !matches!(interval, Interval::Auto { .. }) && !checkpoint_since;
-        if self.mtbf.is_some() && asked {
-            warn(
-                &format!(
-                    "mtbf is set and does nothing: checkpoint is {interval}, and auto alone asks for it"
-                ),
-                "give --checkpoint auto, or leave --mtbf out",
+        (self.mtbf.is_some() && asked).then(|| {
+            let what = format!(
+                "mtbf is set and does nothing: checkpoint is {interval}, and auto alone asks for it"
             );
-        }
-        if self.helpers == Some(Helpers::Process) && self.level2.is_none() {
-            warn(
-                "helpers is process and does nothing: nothing goes to storage, which a process would bring there",
-                "give --level2 DIR as well, or leave --helpers out",
-            );
-        }
-        idle
+            Diagnostic::warning("settings", what)
+                .help("give --checkpoint auto, or leave --mtbf out")
+        })
     }
 
     /// Checksums take the place of saves.
@@ -227,15 +215,8 @@ impl Overrides {
         let (off, encode) =
             (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
         let on_disk = self.method == Some(Guarding::Saves(Method::Disk));
-        let process = self.helpers == Some(Helpers::Process);
         let abft = self.method == Some(Guarding::Checksums);
-        let (what, help) = if process && encode && self.level2.is_none() {
-            (
-                "encode is helper, and helpers is process: checksums are made by MPI, which a process beside a rank has not, and \
-                 nothing goes to storage, which it could bring there",
-                "leave --helpers out, so that threads make them, or give --level2 DIR as well",
-            )
-        } else if off && encode {
+        let (what, help) = if off && encode {
             (
                 "encode is helper, and helpers is off: nobody would make the checksums",
                 "give --encode pipelined, with which the ranks make them, or leave --helpers out",
@@ -435,10 +416,7 @@ mod tests {
 
     /// The one warning of what does nothing.
     fn idle(set: &Overrides) -> String {
-        match &set.idle(false)[..] {
-            [one] => one.to_string(),
-            all => panic!("{all:?}"),
-        }
+        set.idle(false).expect("something does nothing").to_string()
     }
 
     #[test]
@@ -457,10 +435,10 @@ mod tests {
         assert!(why.contains("mtbf is set and does nothing"), "{why}");
         for checkpoint in [Saving::Off, Saving::Every(Interval::Iterations(1))] {
             let set = Overrides { checkpoint: Some(checkpoint), ..two.clone() };
-            assert_eq!(set.idle(false), []);
+            assert_eq!(set.idle(false), None);
         }
         let job = Overrides { job: Some("j".to_owned()), ..Overrides::default() };
-        assert_eq!(job.idle(false), []);
+        assert_eq!(job.idle(false), None);
     }
 
     /// All of saves, none of which method abft makes.
@@ -469,7 +447,7 @@ mod tests {
         let abft = Some(Guarding::Checksums);
         let bare = Overrides { method: abft, checksum_columns: Some(2), ..Overrides::default() };
         let bare = Overrides { spare_ranks: Some(1), ..bare };
-        assert_eq!(bare.idle(false), []);
+        assert_eq!(bare.idle(false), None);
         let all = Overrides {
             mtbf: Some(60.0),
             scope: Some(Scope::Whole),
@@ -478,7 +456,7 @@ mod tests {
             group: Some(4),
             layout: Some(ChecksumLayout::Striped),
             encode: Some(Encoding::Reduce),
-            helpers: Some(Helpers::Process),
+            helpers: Some(Helpers::Off),
             store: Some(Store::SysV),
             domains: Some("racks".into()),
             nonstop: Some(true),
@@ -497,7 +475,7 @@ mod tests {
         let why = idle(&Overrides { store: Some(Store::SysV), ..bare.clone() });
         assert!(why.contains("store is set and does nothing"), "{why}");
         assert!(!why.contains("--checksum-columns"), "{why}");
-        assert_eq!(Overrides { checkpoint: Some(Saving::Off), ..all }.idle(false), []);
+        assert_eq!(Overrides { checkpoint: Some(Saving::Off), ..all }.idle(false), None);
 
         let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
         let why = apply(&Overrides { level2: Some("/x".into()), ..bare.clone() }).unwrap_err();
@@ -579,22 +557,18 @@ mod tests {
             mtbf: Some(60.0),
             ..Overrides::default()
         };
-        assert_eq!(auto.idle(false), []);
+        assert_eq!(auto.idle(false), None);
         for (interval, told) in
             [(Interval::Iterations(3), "checkpoint is 3"), (Interval::Seconds(9.0), "is 9s")]
         {
             let set = Overrides { checkpoint: Some(Saving::Every(interval)), ..auto.clone() };
             let why = idle(&set);
             assert!(why.contains("mtbf is set and does nothing") && why.contains(told), "{why}");
-            assert_eq!(set.idle(true), [], "that is for once");
+            assert_eq!(set.idle(true), None, "that is for once");
         }
-        let process = Overrides { helpers: Some(Helpers::Process), ..auto.clone() };
-        let why = idle(&process);
-        assert!(why.contains("helpers is process") && why.contains("--level2 DIR"), "{why}");
-        assert_eq!(Overrides { level2: Some("/x".into()), ..process.clone() }.idle(false), []);
         for helpers in [Helpers::Off, Helpers::Threads] {
             let set = Overrides { helpers: Some(helpers), ..auto.clone() };
-            assert_eq!(set.idle(false), [], "what a run without storage has anyway");
+            assert_eq!(set.idle(false), None, "what a run without storage has anyway");
         }
     }
 
@@ -749,11 +723,6 @@ mod tests {
         let both = Overrides { method, encode, ..off.clone() };
         let why = apply(&both).unwrap_err();
         assert!(why.contains("nobody would make the checksums"), "{why}");
-        let process = Some(Helpers::Process);
-        let why = apply(&Overrides { helpers: process, level2: None, ..both.clone() }).unwrap_err();
-        assert!(why.contains("by MPI, which a process beside a rank has not"), "{why}");
-        apply(&Overrides { helpers: process, ..both.clone() }).unwrap();
-        apply(&Overrides { helpers: process, level2: None, ..off.clone() }).unwrap();
         apply(&Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
 
         let helper_cores = Some("3".parse().unwrap());

@@ -34,8 +34,7 @@ use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::checkpoint::groups::Groups;
 use crate::checkpoint::layout::ChecksumLayout;
-use crate::checkpoint::plan::{Helpers, Layout};
-use crate::checkpoint::process;
+use crate::checkpoint::plan::Layout;
 use crate::comm::{Comm, Reduce, World, set_phase};
 use crate::config::Loaded;
 use crate::config::flags::{self, BenchFlags};
@@ -122,7 +121,6 @@ pub fn run(flags: &BenchFlags) -> Exit {
     proposal.needs(same_library(settings.blas.as_deref(), loaded.settings.blas.as_deref()));
     proposal.needs(nonstop::fits(&loaded, &world));
     proposal.needs(helpers_fit(&loaded, &world));
-    proposal.needs(helpers_start(&loaded));
     proposal.needs(aside);
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
     let room = room(comm, &node, &loaded, threads, ground.as_ref());
@@ -427,19 +425,6 @@ fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
                 World::library()
             ),
         )),
-    }
-}
-
-/// Whether this rank can start the process that is to help it, where one is to: the run would go on without, but was promised
-/// what lies on storage.
-fn helpers_start(loaded: &Loaded) -> Result<(), Ended> {
-    let protection = loaded.settings.protection.as_ref();
-    match protection.is_some_and(|p| p.level2.is_some() && p.helpers == Helpers::Process) {
-        false => Ok(()),
-        true => process::trial().map_err(|why| {
-            let what = "--helpers process: this rank cannot have such a helper";
-            Ended::new(Exit::Environment, format!("{what} ({why}): give --helpers threads"))
-        }),
     }
 }
 

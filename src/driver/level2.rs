@@ -331,6 +331,6 @@ pub fn account(
     sum.put_off += now.put_off;
     sum.put_off_s += now.put_off_s;
     sum.wait_s += now.wait_s;
-    (sum.alone, sum.waited, sum.process) = (now.alone, now.waited, now.process);
+    (sum.alone, sum.waited) = (now.alone, now.waited);
     Some(sum)
 }

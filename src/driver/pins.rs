@@ -473,26 +473,16 @@ pub fn helpers_told(protection: &Protection) -> Option<String> {
         (false, true) => "checksums",
         (true, true) => "storage and checksums",
     };
-    let who = match (protection.helpers, protection.encode.by_helper()) {
-        (Helpers::Off, _) => {
-            return Some(
-                "helpers: none (--helpers off): ranks stop for what goes to storage".into(),
-            );
-        }
-        // Those for checksums talk by MPI, which is the rank's.
-        (Helpers::Process, true) => {
-            "a process beside each rank for storage, a thread of it for checksums".into()
-        }
-        (Helpers::Process, false) => "a process beside each rank for storage".into(),
-        (Helpers::Threads, _) => format!("a thread of each rank for {what}"),
-    };
+    if protection.helpers == Helpers::Off {
+        return Some("helpers: none (--helpers off): ranks stop for what goes to storage".into());
+    }
     let on = match &protection.helper_cores {
         None => "on the rank's cores or wherever else it may run (--helper-cores)".into(),
         Some(cores) => {
             format!("on processors {cores} of each node, whose cores nothing else here uses")
         }
     };
-    Some(format!("helpers: {who}, {on}"))
+    Some(format!("helpers: a thread of each rank for {what}, {on}"))
 }
 
 #[cfg(test)]
@@ -769,12 +759,8 @@ mod tests {
         assert!(told(&set).unwrap().contains("for storage, on the rank's cores"));
         let off = Overrides { helpers: Some(Helpers::Off), ..set.clone() };
         assert!(told(&off).unwrap().contains("helpers: none"));
-        let process = Overrides { helpers: Some(Helpers::Process), ..set.clone() };
-        assert!(told(&process).unwrap().contains("a process beside each rank for storage, on the"));
         let encode = Some(crate::checkpoint::plan::Encoding::Helper);
         let helper_cores = Some("1,3-4".parse().unwrap());
-        let process = Overrides { encode, helper_cores: None, ..process };
-        assert!(told(&process).unwrap().contains("for storage, a thread of it for checksums, on"));
         let set = Overrides { encode, helper_cores, ..set };
         assert!(told(&set).unwrap().contains("storage and checksums, on processors 1,3-4 of"));
     }

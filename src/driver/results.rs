@@ -382,10 +382,9 @@ fn tell_protection(outcome: &Outcome) {
         0 => String::new(),
         times => format!("; went on from there {times} time(s)"),
     };
-    let by = if level2.process { " by processes of their own," } else { "" };
     if level2.alone {
         say(format_args!(
-            "on storage, which has all checkpoints: {} epoch(s), {}, written{by} in {:.2} s, while the ranks waited{from}",
+            "on storage, which has all checkpoints: {} epoch(s), {}, written in {:.2} s, while the ranks waited{from}",
             level2.epochs,
             human(u128::from(level2.bytes)),
             level2.write_s
@@ -403,7 +402,7 @@ fn tell_protection(outcome: &Outcome) {
         return;
     }
     say(format_args!(
-        "on storage: {} epoch(s), {}, written{by} in {:.2} s beside the computation; {} save(s) in memory put off by \
+        "on storage: {} epoch(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
          {:.2} s altogether; {:.2} s waiting at stops{from}",
         level2.epochs,
         human(u128::from(level2.bytes)),

@@ -34,15 +34,6 @@ pub fn break_even_interval(cores: u64, copy_s: f64, encode_s: f64) -> Result<f64
     finite("the break-even interval", cores as f64 * (encode_s - copy_s).max(0.0))
 }
 
-/// What Linux gives a process of the lowest priority beside one of the usual: their weights, of nice 19 and of nice 0.
-const LEAST_WEIGHT: f64 = 15.0;
-const USUAL_WEIGHT: f64 = 1024.0;
-
-/// Share of a core that a helper of the lowest priority takes from whoever computes there, at most, however much it wants.
-pub fn yielding_share() -> f64 {
-    LEAST_WEIGHT / (LEAST_WEIGHT + USUAL_WEIGHT)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

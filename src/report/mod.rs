@@ -184,7 +184,6 @@ pub(crate) mod test_values {
                     fetched: 1,
                     alone: false,
                     waited: false,
-                    process: false,
                 }),
             }),
             checksums: Some(Checksums {

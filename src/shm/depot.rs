@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hold::Hold;
 use super::huge::HUGE;
-use super::lock::{self, Seen, UNTIL_IT_HAS_ENDED};
+use super::lock::{self, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
 use super::room::{available_bytes, free_on, sysv_outlives};
 use super::sysv;
@@ -107,7 +107,7 @@ pub struct Held {
 }
 
 /// One job's memory on this node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Depot {
     store: Store,
     job: String,
@@ -401,16 +401,10 @@ impl Depot {
         let mut positions: Vec<u32> = ours().iter().map(|held| held.position).collect();
         positions.dedup();
         let began = Instant::now();
-        // Many may be ending, and stuck: for all of them that begins to count now.
-        let mut seen = Seen::default();
-        let heads = positions.iter().map(|position| self.head_path(*position));
-        for head in heads.filter_map(|path| private_file().write(false).open(path).ok()) {
-            seen.look(&head);
-        }
         let mut holds: Vec<(u32, Option<Hold>)> = Vec::new();
         for position in positions {
             let patience = patience.saturating_sub(began.elapsed());
-            match self.hold_after(position, patience, &mut seen) {
+            match self.hold_with(position, patience) {
                 Ok(hold) => holds.push((position, Some(hold))),
                 Err(error @ MemoryError::InUse { .. }) => return Err(error),
                 Err(_) => holds.push((position, None)),

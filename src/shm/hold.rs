@@ -10,11 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::depot::{Depot, Part, private_file, reserve};
-use super::lock::{self, Seen, UNTIL_IT_HAS_ENDED};
+use super::lock::{self, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
-
-/// In the environment of a helper that is a process of its own: whose it is. Whoever counts a run's processes tells it by that.
-pub const HELPER_VAR: &str = "SKT_HELPER_OF";
 
 /// A locked head. Dropped, the lock goes; and so does the name, if nothing was ever put there.
 #[derive(Debug)]
@@ -34,16 +31,6 @@ impl Depot {
     }
 
     pub(super) fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
-        self.hold_after(position, patience, &mut Seen::default())
-    }
-
-    /// The same after others, of whose processes something was `seen` already.
-    pub(super) fn hold_after(
-        &self,
-        position: u32,
-        patience: Duration,
-        seen: &mut Seen,
-    ) -> Result<Hold, MemoryError> {
         let (name, path) = (self.name(position, Part::Head), self.head_path(position));
         loop {
             let file =
@@ -51,29 +38,13 @@ impl Depot {
                     MemoryError::Os { what: "cannot open", path: path.clone(), source }
                 })?;
             self.is_ours(&file, &path, &name)?;
-            lock::take_after(&file, &name, patience, seen)?;
+            lock::take(&file, &name, patience)?;
             // Whoever had it until now may have removed the name, or a third one may have made it anew.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
                 return Ok(Hold { file, path, name, vacant });
             }
         }
-    }
-}
-
-impl Depot {
-    /// The head of a position whose rank has this process for a helper. As long as it is there nobody else takes the position,
-    /// whatever becomes of the rank. No other look at that head may end meanwhile in this process.
-    pub fn attend(&self, position: u32) -> Result<Region, MemoryError> {
-        let (name, path) = (self.name(position, Part::Head), self.head_path(position));
-        let os = |source| MemoryError::Os { what: "cannot open", path: path.clone(), source };
-        let file = private_file().open(&path).map_err(os)?;
-        let length = self.is_ours(&file, &path, &name)?.len() as usize;
-        lock::take_second(&file, &name)?;
-        let region =
-            Region::map_file(file, length, length.max(1).next_multiple_of(4096), false, &path)?;
-        region.readable(&name)?;
-        Ok(region)
     }
 }
 
@@ -207,64 +178,6 @@ mod tests {
         child
     }
 
-    /// No test: what another process does for one below.
-    #[test]
-    fn stands_in_for_a_helper() {
-        let Ok(job) = std::env::var("T_HOLD_HELPS") else { return };
-        let depot = Depot::new(Store::Posix, &job).unwrap();
-        let position = std::env::var("T_HOLD_AT").map_or(0, |at| at.parse().unwrap());
-        let _head = depot.attend(position).unwrap();
-        std::thread::sleep(Duration::from_secs(1000));
-    }
-
-    /// A process that attends position 0 and is, by way of a shell, no child of this one; or is one.
-    fn helper(depot: &Depot, child: bool) -> Child {
-        helper_at(depot, 0, child)
-    }
-
-    fn helper_at(depot: &Depot, position: u32, child: bool) -> Child {
-        let words = "\"$0\" --exact shm::hold::tests::stands_in_for_a_helper";
-        let run = if child { format!("exec {words}") } else { format!("{words} & wait") };
-        let program = std::env::current_exe().unwrap();
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &run]).arg(program).env("T_HOLD_HELPS", depot.job());
-        shell.env("T_HOLD_AT", position.to_string());
-        shell.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        shell.spawn().unwrap()
-    }
-
-    /// All that attend there, and the shells that have started them.
-    fn helpers_of(depot: &Depot) -> Vec<u32> {
-        let variable = format!("T_HOLD_HELPS={}\0", depot.job());
-        let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
-            let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            let its = String::from_utf8_lossy(&environ).contains(&variable);
-            its.then(|| entry.file_name().to_str()?.parse().ok())?
-        });
-        all.collect()
-    }
-
-    /// So many as attend there, once they do.
-    fn attending<const COUNT: usize>(depot: &Depot) -> [u32; COUNT] {
-        loop {
-            let mut all = helpers_of(depot);
-            all.retain(|pid| has_lock("POSIX", *pid));
-            match all.try_into() {
-                Ok(all) => return all,
-                Err(_) => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-    }
-
-    fn end_helpers(of: &Depot) {
-        for pid in helpers_of(of) {
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(pid as i32),
-                nix::sys::signal::Signal::SIGKILL,
-            );
-        }
-    }
-
     /// Ends a process, which gets no further than to the beginning of its end, as one does that the kernel takes apart, until
     /// `let_end`; both by one thread.
     fn begin_end(pid: u32) {
@@ -293,88 +206,6 @@ mod tests {
         let no = std::ptr::null_mut::<libc::c_void>();
         // SAFETY: `begin_end` has stopped it.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, pid as libc::pid_t, no, no) };
-    }
-
-    /// One that was killed amid a call to storage that does not answer keeps nobody from its position, but other helpers.
-    #[test]
-    fn a_helper_whose_end_does_not_come_is_passed_by() {
-        let depot = depot("stuck");
-        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
-        let mut shell = helper(&depot, false);
-        let [stray] = attending(&depot);
-        begin_end(stray);
-        let soon = Duration::from_millis(50);
-        assert!(matches!(depot.hold_with(0, soon), Err(MemoryError::InUse { .. })));
-        let (tell, told) = mpsc::channel();
-        let comes = depot.clone();
-        std::thread::spawn(move || tell.send(comes.hold(0)).unwrap());
-        let hold = told.recv_timeout(Duration::from_secs(60)).expect("waits for ever").unwrap();
-        let mut own = helper(&depot, true);
-        std::thread::sleep(Duration::from_millis(500));
-        assert!(own.try_wait().unwrap().is_none() && !has_lock("POSIX", own.id()));
-        let_end(stray);
-        shell.wait().unwrap();
-        while !has_lock("POSIX", own.id()) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        own.kill().unwrap();
-        own.wait().unwrap();
-        drop(hold);
-        depot.clean().unwrap();
-    }
-
-    /// Where storage does not answer, all of a node's helpers may be stuck: it is seen of all of them at once.
-    #[test]
-    fn helpers_whose_end_does_not_come_are_passed_by_all_together() {
-        let depot = depot("all-stuck");
-        let mut shells = [0, 1, 2].map(|position| {
-            drop(depot.create(position, Part::Head, HEAD_BYTES).unwrap());
-            helper_at(&depot, position, false)
-        });
-        let strays: [u32; 3] = attending(&depot);
-        strays.iter().for_each(|pid| begin_end(*pid));
-        // Less than it takes to see it of one after the other.
-        let cleaned = depot.clean_within(Duration::from_secs(12));
-        strays.iter().for_each(|pid| let_end(*pid));
-        shells.iter_mut().for_each(|shell| assert!(shell.wait().is_ok()));
-        assert_eq!(cleaned.unwrap().len(), 3);
-        assert!(depot.positions().is_empty());
-    }
-
-    /// A rank that comes back waits for what a rank before it had started, and names it if it stays.
-    #[test]
-    fn nobody_comes_to_a_position_before_its_stray_helper_has_gone() {
-        let depot = depot("stray");
-        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
-        drop(depot.hold(0).unwrap());
-        let mut shell = helper(&depot, false);
-        while !depot.in_use(0) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let told = depot.hold(0).unwrap_err().to_string();
-        // One in whose way stands nobody but the helper.
-        let words = std::env::current_exe().unwrap();
-        let program = words.file_name().unwrap().to_str().unwrap();
-        assert!(told.contains("process ") && told.contains(program), "{told}");
-        assert!(depot.clean().is_err());
-        // Nor a second helper.
-        assert!(matches!(depot.attend(0), Err(MemoryError::InUse { .. })));
-        end_helpers(&depot);
-        shell.wait().unwrap();
-        until_free(&depot, 0);
-        drop(depot.hold(0).unwrap());
-        until_free(&depot, 0);
-        // One's own helper is nobody to oneself.
-        let mut own = helper(&depot, true);
-        while !has_lock("POSIX", own.id()) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert!(depot.attend(0).is_err());
-        assert!(!depot.in_use(0));
-        drop(depot.hold(0).unwrap());
-        own.kill().unwrap();
-        own.wait().unwrap();
-        depot.clean().unwrap();
     }
 
     #[test]

@@ -1,29 +1,19 @@
-//! The locks on a position's head: who has them, and whether that is worth waiting for.
-//!
-//! A rank has the first one (`flock`). A helper of it that is a process of its own has the second (`fcntl`), which the kernel
-//! gives up when that process has ended, not when the rank has: so nobody comes to a position under which a helper is still at
-//! work.
+//! The lock on a position's head (`flock`): who has it, and whether that is worth waiting for.
 //!
 //! A rank that is killed lets go of its lock only when the kernel has taken back all of its memory, which for
 //! hundreds of gigabytes takes many seconds. Whoever comes next waits for that as long as the kernel is at it; a process
 //! that lives on is refused at once, by name. Called by `depot`. What /proc says is judged by pure functions.
 //!
 //! A process that was killed amid a call of the kernel ends only when that comes back, which from storage that does not answer it
-//! may never do. Such a one takes no time of any processor, by which it is known, and is waited for no longer. A rank has the
-//! position all the same, so whoever comes is refused. A helper only ever reads its rank's memory, and does nothing more of its
-//! own: the position is taken in spite of it, but no other helper begins there before it has gone (`take_second`).
+//! may never do. Such a process takes no time of any processor, by which it is known, and is waited for no longer. It has the
+//! position all the same, so the next process is refused.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::os::unix::process::parent_id;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-use nix::errno::Errno;
 
 use super::header;
 use super::region::MemoryError;
@@ -32,10 +22,8 @@ use super::stat::Stat;
 /// How long a process that is ending may take: as long as it will, where it gets on.
 pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
 
-/// How long a rank that is ending may take no time of any processor before it is stuck, and how long a helper: to wait for that
-/// longer than it needs is of no use to anybody.
-const RANK_IS_STUCK_AFTER: Duration = Duration::from_secs(60);
-const HELPER_IS_STUCK_AFTER: Duration = Duration::from_secs(5);
+/// How long a process that is ending may take no time of any processor before it is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// How long somebody who cannot be seen may be ending. Whoever lives gives a sign of life sooner than that.
 const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -51,63 +39,40 @@ enum Holder {
     Asker,
     /// A process that was killed or has ended, and is being taken apart.
     Ending(u32),
-    /// The same of a helper that its rank has left behind.
-    EndingHelper(u32),
-    /// A rank that would end if the kernel let go of it.
+    /// A process that would end if the kernel let go of it.
     Stuck(u32),
     Living(u32),
 }
 
-/// What was seen of processes that are ending: since when each has taken no time of any processor.
-#[derive(Default)]
-pub(super) struct Seen(BTreeMap<u32, Still>);
-
+/// Since when a process that is ending has taken no time of any processor.
 struct Still {
+    pid: u32,
     ran: Option<u64>,
     since: Instant,
 }
 
-impl Seen {
+impl Still {
     /// For how long a process has stood still now; `ran` is what the kernel says of the time that it took.
     fn stands_at(&mut self, pid: u32, ran: Option<u64>, now: Instant) -> Duration {
-        let still = self.0.entry(pid).or_insert(Still { ran, since: now });
-        if still.ran != ran {
-            *still = Still { ran, since: now };
+        if (self.pid, self.ran) != (pid, ran) {
+            *self = Still { pid, ran, since: now };
         }
-        now.duration_since(still.since)
+        now.duration_since(self.since)
     }
 
     fn stands(&mut self, pid: u32) -> Duration {
         self.stands_at(pid, Stat::of(pid).and_then(|stat| stat.ran()), Instant::now())
     }
-
-    /// Looks who has this lock: where that is somebody who is ending, it counts from now on how long he stands still.
-    pub(super) fn look(&mut self, file: &File) {
-        if let Holder::Ending(pid) | Holder::EndingHelper(pid) = holder(file) {
-            self.stands(pid);
-        }
-    }
 }
 
 /// Takes the lock, or says who has it. Whoever has it and is ending has so much time for that.
 pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), MemoryError> {
-    take_after(file, name, patience, &mut Seen::default())
-}
-
-/// The same after others, of whose holders something was `seen` already.
-pub(super) fn take_after(
-    file: &File,
-    name: &str,
-    patience: Duration,
-    seen: &mut Seen,
-) -> Result<(), MemoryError> {
     let began = Instant::now();
+    let mut still = Still { pid: 0, ran: None, since: began };
     let mut told = false;
     let pause = |holder: &Holder| {
         let whom = match holder {
-            Holder::Ending(pid) | Holder::EndingHelper(pid) => {
-                Some(format!("process {pid}, which is ending,"))
-            }
+            Holder::Ending(pid) => Some(format!("process {pid}, which is ending,")),
             Holder::Unseen => Some(format!("{UNSEEN}, for a minute,")),
             _ => None,
         };
@@ -119,16 +84,8 @@ pub(super) fn take_after(
         std::thread::sleep(Duration::from_millis(5));
     };
     let mut first_beat = None;
-    // A helper that is stuck, and not waited for any longer.
-    let passed = Cell::new(None);
     let who = || match holder(file) {
-        Holder::Ending(pid) if seen.stands(pid) >= RANK_IS_STUCK_AFTER => Holder::Stuck(pid),
-        Holder::EndingHelper(pid) => {
-            if seen.stands(pid) >= HELPER_IS_STUCK_AFTER {
-                passed.set(Some(pid));
-            }
-            Holder::EndingHelper(pid)
-        }
+        Holder::Ending(pid) if still.stands(pid) >= STUCK_AFTER => Holder::Stuck(pid),
         // Whether it is ending is nowhere to be read; but whoever is does not get on.
         Holder::Unseen => {
             let beat = beat(file);
@@ -140,22 +97,13 @@ pub(super) fn take_after(
         other => other,
     };
     let waits = |holder: &Holder| match holder {
-        Holder::Ending(_) | Holder::EndingHelper(_) => began.elapsed() < patience,
+        Holder::Ending(_) => began.elapsed() < patience,
         Holder::Unseen => began.elapsed() < patience.min(UNSEEN_ENDS_WITHIN),
         _ => false,
     };
-    let taken = try_until(|| try_lock(file, passed.get()), who, pause, waits);
-    if let (Ok(()), Some(pid)) = (&taken, passed.get()) {
-        let _ = writeln!(
-            std::io::stderr(),
-            "skt-hpl: {name}: {}, a helper that was killed, {STUCK}. It is waited for no longer: it only reads this memory. \
-             Nothing of it goes to storage by another such helper until it has ended",
-            described(pid)
-        );
-    }
-    taken.map_err(|holder| {
+    try_until(|| try_lock(file), who, pause, waits).map_err(|holder| {
         let by = match holder {
-            Holder::Living(pid) | Holder::Ending(pid) | Holder::EndingHelper(pid) => described(pid),
+            Holder::Living(pid) | Holder::Ending(pid) => described(pid),
             Holder::Stuck(pid) => format!("{}, which was killed and {STUCK}", described(pid)),
             Holder::Unseen | Holder::UnseenAlive | Holder::Asker => UNSEEN.into(),
         };
@@ -192,11 +140,9 @@ fn try_until(
         let cost = match now {
             _ if waits(&now) => 0,
             // Seen more than once: it may have let go, or begun to end, while we looked.
-            Holder::Ending(_)
-            | Holder::EndingHelper(_)
-            | Holder::Stuck(_)
-            | Holder::Living(_)
-            | Holder::UnseenAlive => ATTEMPTS / 4,
+            Holder::Ending(_) | Holder::Stuck(_) | Holder::Living(_) | Holder::UnseenAlive => {
+                ATTEMPTS / 4
+            }
             Holder::Unseen => ATTEMPTS / 20,
             Holder::Asker => 1,
         };
@@ -208,80 +154,15 @@ fn try_until(
     }
 }
 
-/// `passed` is no obstacle.
-fn try_lock(file: &File, passed: Option<u32>) -> bool {
+fn try_lock(file: &File) -> bool {
     // SAFETY: flock on a file we hold open. The kernel drops the lock when the process has ended.
-    let lock = |how| unsafe { libc::flock(file.as_raw_fd(), how) == 0 };
-    if !lock(libc::LOCK_EX | libc::LOCK_NB) {
-        return false;
-    }
-    let free = helper(file).is_none_or(|pid| Some(pid) == passed);
-    if !free {
-        lock(libc::LOCK_UN);
-    }
-    free
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// Whether anybody works under these locks. Holds the first for a moment, together with others who ask.
+/// Whether any process has the lock. Takes it for a moment, together with others who ask.
 pub(super) fn is_held(file: &File) -> bool {
     // SAFETY: as above; the lock goes with the file, which the caller closes.
-    let held = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 };
-    held || helper(file).is_some()
-}
-
-/// The second lock, over all of the file, as `fcntl` takes and tells it.
-fn second() -> libc::flock {
-    // SAFETY: plain numbers, for which zeros will do.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    (lock.l_type, lock.l_whence) = (libc::F_WRLCK as _, libc::SEEK_SET as _);
-    lock
-}
-
-/// This process, a helper of the rank that has the first lock, takes the second, until it closes any file of that name. Another
-/// helper of the same rank, which has not done yet what it was sent for before, is waited for as long as it takes, and so is one
-/// of a rank before it that is ending: the rank has patience with this process, or ends it.
-pub(super) fn take_second(file: &File, name: &str) -> Result<(), MemoryError> {
-    loop {
-        // SAFETY: a plain system call on a file we hold open.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &second()) } == 0 {
-            return Ok(());
-        }
-        let taken = matches!(Errno::last(), Errno::EAGAIN | Errno::EACCES);
-        let by = match has_second(file) {
-            // It has let go meanwhile.
-            None if taken => continue,
-            Some(pid) if pid > 0 && (is_sibling(pid) || ends(pid) == Some(true)) => {
-                std::thread::sleep(BETWEEN_HELPERS);
-                continue;
-            }
-            None | Some(0) => "another helper".into(),
-            Some(pid) => described(pid),
-        };
-        return Err(MemoryError::InUse { name: name.into(), by });
-    }
-}
-
-/// Between two looks whether an earlier helper has let go.
-const BETWEEN_HELPERS: Duration = Duration::from_millis(5);
-
-/// Whether a process has the same parent as this one; so it had if it has ended since.
-fn is_sibling(pid: u32) -> bool {
-    Stat::of(pid).is_none_or(|stat| stat.parent() == Some(parent_id()))
-}
-
-/// The process that has the second lock, zero where it cannot be seen from here.
-fn has_second(file: &File) -> Option<u32> {
-    let mut lock = second();
-    // SAFETY: as above; the kernel writes who is in the way into the structure.
-    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) };
-    let pid = u32::try_from(lock.l_pid).unwrap_or(0);
-    (asked == 0 && i32::from(lock.l_type) == libc::F_WRLCK).then_some(pid)
-}
-
-/// The same; one that this process has started is nobody: the two know of each other.
-fn helper(file: &File) -> Option<u32> {
-    let parent = |pid| Stat::of(pid)?.parent();
-    has_second(file).filter(|&pid| parent(pid) != Some(std::process::id()))
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 }
 }
 
 /// Whether the file is what its name leads to: its last holder may have removed it.
@@ -297,15 +178,14 @@ fn holder(file: &File) -> Holder {
         return Holder::Unseen;
     };
     let device = (libc::major(meta.dev()), libc::minor(meta.dev()));
-    let judged = |pid: u32, ending: fn(u32) -> Holder| match ends(pid) {
-        None => Holder::Unseen,
-        Some(true) => ending(pid),
-        Some(false) => Holder::Living(pid),
-    };
     match locked_by(&locks, device, meta.ino()) {
+        None => Holder::Unseen,
         Some((_, false)) => Holder::Asker,
-        Some((pid, true)) => judged(pid, Holder::Ending),
-        None => helper(file).map_or(Holder::Unseen, |pid| judged(pid, Holder::EndingHelper)),
+        Some((pid, true)) => match ends(pid) {
+            None => Holder::Unseen,
+            Some(true) => Holder::Ending(pid),
+            Some(false) => Holder::Living(pid),
+        },
     }
 }
 
@@ -387,45 +267,6 @@ mod tests {
         assert_eq!(locked_by(locks, (0xfd, 0x1b), 11), Some((704, true)));
     }
 
-    /// Of two helpers of one rank the second waits for the first.
-    #[test]
-    fn a_helper_waits_for_an_earlier_one_of_its_rank() {
-        use crate::shm::header::HEAD_BYTES;
-        use crate::shm::{Depot, Part, Store};
-        let depot = Depot::new(Store::Posix, &format!("t-lock-two-{}", std::process::id()));
-        let depot = depot.unwrap();
-        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
-        let helper = || {
-            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "shm::hold::tests::stands_in_for_a_helper"]);
-            command.env("T_HOLD_HELPS", depot.job());
-            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-            command.spawn().unwrap()
-        };
-        let has = |pid: u32| {
-            let locks = fs::read_to_string("/proc/locks").unwrap();
-            locks.lines().any(|l| l.contains("POSIX") && l.contains(&format!(" {pid} ")))
-        };
-        let until = |so: &mut dyn FnMut() -> bool| {
-            let began = Instant::now();
-            while !so() {
-                assert!(began.elapsed() < Duration::from_secs(60));
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        let mut first = helper();
-        until(&mut || has(first.id()));
-        let mut second = helper();
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(second.try_wait().unwrap().is_none() && !has(second.id()));
-        first.kill().unwrap();
-        first.wait().unwrap();
-        until(&mut || has(second.id()));
-        second.kill().unwrap();
-        second.wait().unwrap();
-        depot.clean().unwrap();
-    }
-
     #[test]
     fn who_is_on_the_way_out_is_told_from_who_lives() {
         let stat = |state: &str, flags: u64| {
@@ -455,13 +296,13 @@ mod tests {
     #[test]
     fn who_gets_on_with_its_end_is_not_stuck() {
         let began = Instant::now();
-        let mut seen = Seen::default();
+        let mut still = Still { pid: 7, ran: None, since: began };
         let mut stands = |pid, ran, second| {
             let now = began + Duration::from_secs(second);
-            seen.stands_at(pid, Some(ran), now).as_secs()
+            still.stands_at(pid, Some(ran), now).as_secs()
         };
         let looks = [(7, 10, 0), (7, 10, 59), (7, 11, 60), (7, 11, 70), (8, 11, 71), (7, 11, 72)];
-        assert_eq!(looks.map(|(pid, ran, at)| stands(pid, ran, at)), [0, 59, 0, 10, 0, 12]);
+        assert_eq!(looks.map(|(pid, ran, at)| stands(pid, ran, at)), [0, 59, 0, 10, 0, 0]);
     }
 
     #[test]

@@ -19,6 +19,6 @@ pub mod stat;
 mod sysv;
 
 pub use depot::{Depot, Held, Part, Store};
-pub use hold::{HELPER_VAR, Hold};
+pub use hold::Hold;
 pub use names::Named;
 pub use region::{MemoryError, Region};

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::extent::whole;
 use crate::job::{PROGRAM, Ran};
-use crate::level2::{ask, flip, to_storage};
+use crate::level2::{ask, flip, to_storage, until};
 use crate::scene::{
     LONGER, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, whole_in,
 };
@@ -102,16 +102,6 @@ impl Apart {
 /// All cases with `SKT_TEST_WHOLE=1`, else the first `by_default`.
 fn some<T>(all: &[T], by_default: usize) -> &[T] {
     &all[..if whole() { all.len() } else { by_default }]
-}
-
-/// Processes bring the parity there as threads do.
-#[test]
-fn what_processes_have_written_makes_good_a_node_with_its_storage() {
-    let mut scene = Apart::new(2, 2, &[]);
-    scene.scene = scene.scene.by_processes();
-    crate::process::end_with_helper(&scene, "manifest-whole:0:2:hang");
-    scene.lose_all_and(&[2]);
-    scene.comes_back(&[2]);
 }
 
 /// As many nodes of each group as it survives are gone with what they had on storage.
@@ -413,7 +403,7 @@ fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
 fn a_node_without_its_manifest_keeps_no_third_epoch() {
     let scene = Apart::new(2, 2, &["--helpers", "off"]);
     let running = scene.freeze("manifest-synced:2:2:stop");
-    crate::process::until("node 0 is done", || scene.epochs(0).len() == 1);
+    until("node 0 is done", || scene.epochs(0).len() == 1);
     scene.kill_all(running);
     assert_eq!(scene.epochs(2).len(), 2);
     let running = scene.freeze("stream-half:2:1:stop");

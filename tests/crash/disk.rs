@@ -211,28 +211,6 @@ fn every_step_is_survived_on_storage_of_nodes_own() {
     assert!(from_storage(&ran) && rebuilt(&ran) == Some(vec![2]), "{}", ran.told());
 }
 
-/// A helper that is a process dies amid a save for which all wait, or while the last is given up: that save comes to nothing, the
-/// one before it counts, and the next is made.
-#[test]
-fn a_helper_process_that_dies_costs_its_save_alone() {
-    for (place, own) in [("stream-half:1:3", false), ("stream-synced:2:3", true)] {
-        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "6", "--helpers", "process"]);
-        let scene = Disk::new(scene, own);
-        let struck = "the checkpoint of boundary 18 could not be written";
-        let ran = scene.survive(&format!("{place}:kill"));
-        assert!(ran.err.contains(struck) && ran.err.contains("ended by SIGKILL"), "{}", ran.told());
-        let ran = scene.strike(&format!("{place}:kill,iteration:1:22:kill"));
-        assert!(ran.err.contains(struck), "{}", ran.told());
-        lose_all(&scene);
-        let ran = scene.finish();
-        assert!(from_storage(&ran) && resumed_at(&ran) == Some(12), "{}", ran.told());
-        // With another one after it.
-        scene.strike(&format!("{place}:kill,iteration:1:27:kill"));
-        lose_all(&scene);
-        assert_eq!(resumed_at(&scene.finish()), Some(24));
-    }
-}
-
 /// The same files with other layouts of the parity in them.
 #[test]
 fn a_node_and_its_storage_with_each_layout_of_checksums() {

@@ -27,10 +27,10 @@ use crate::jobs::{GROUND, results};
 use crate::left_out::left_out;
 use crate::points::of_level2;
 use crate::scene::{
-    LONGER, SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, resumed_at, whole_in,
+    LIMIT, LONGER, SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, resumed_at, whole_in,
 };
 
-/// Long enough that helpers which are processes, and give way to all else on a busy machine, bring several epochs to storage.
+/// Long enough that helpers bring several epochs to storage on a busy machine.
 pub const LONG: &[&str] = &["-n", "1803", "--nb", "20"];
 
 /// A run with a second level, on a file system that syncs at once: so that there is much to strike at in a short run.
@@ -83,6 +83,19 @@ impl Stored {
 /// Every save goes to storage, as soon as the one before is there.
 pub fn stored(p: usize, q: usize) -> Stored {
     Stored::of(Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]), "1")
+}
+
+fn stored_at_every_second() -> Stored {
+    Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "2"]), "1")
+}
+
+/// Waits until that is so.
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < LIMIT, "not {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 pub fn epochs(scene: &Stored) -> Vec<PathBuf> {
@@ -278,26 +291,13 @@ fn a_start_that_is_cut_off_while_it_removes_what_nobody_needs_leaves_what_is_of_
     }
 }
 
-/// So where memory is what is gone on from, and by a helper that is a process and dies alone: before the next epoch is begun,
-/// what it had not removed is.
+/// The same where the run resumes from memory.
 #[test]
 fn what_was_not_removed_at_a_start_goes_before_the_next_epoch_is_begun() {
     let scene = stored(2, 2);
     scene.kill_all(scene.freeze("stream-half:1:2:stop"));
     scene.strike("tidy-half:0:1:kill");
     goes_on(&scene, false, "cut off while it tidies");
-
-    let scene = crate::process::by_processes();
-    crate::process::end_with_helper(&scene, "stream-half:1:2:hang");
-    let there = epochs(&scene);
-    assert_eq!((there.len(), whole(&scene)), (2, vec![there[0].clone()]), "{there:?}");
-    let faults = "tidy-half:0:1:kill,stream-half:0:1:hang";
-    let (running, came) = scene.may_freeze(faults, Duration::from_secs(60));
-    assert!(came, "{}", running.told());
-    let now = epochs(&scene);
-    assert_eq!(now.len(), 2, "{there:?}: {now:?}");
-    scene.kill_all(running);
-    goes_on(&scene, false, "its helper was cut off while it tidied");
 }
 
 /// All memory is gone each time, or what the last start has left of it is still there: starts that come back from storage and die
@@ -333,17 +333,13 @@ pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     (0..4).map(read).collect()
 }
 
-/// Whoever writes, a thread, a process or a thread while the ranks stop until each epoch is there: the same files, and the same
-/// way back.
+/// Without helpers the ranks stop until each epoch is there: the same files, and the same way back.
 #[test]
-fn whoever_helps_the_same_epochs_are_written_and_come_back() {
-    let written = ["threads", "process", "off"].map(|helpers| {
-        let problem = crate::process::slow().protect(&["--checkpoint", "20"]);
-        let scene = Stored::of(problem.helped_by(helpers), "1");
-        match helpers {
-            "process" => crate::process::end_with_helper(&scene, "manifest-whole:0:1:hang"),
-            _ => _ = scene.strike("manifest-whole:0:1:kill"),
-        }
+fn without_helpers_the_same_epochs_are_written_and_come_back() {
+    let written = ["threads", "off"].map(|helpers| {
+        let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]);
+        let scene = Stored::of(problem.protect(&["--helpers", helpers]), "1");
+        scene.strike("manifest-whole:0:1:kill");
         let there = whole(&scene);
         assert_eq!(there.len(), 1, "{helpers}: {:?}", epochs(&scene));
         let written = matrices(&there[0]);
@@ -352,7 +348,6 @@ fn whoever_helps_the_same_epochs_are_written_and_come_back() {
         assert!(from_storage(&ran) && resumed_at(&ran) == Some(20), "{}", ran.told());
         let account = account(&ran);
         assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
-        assert_eq!(account.process, helpers == "process", "{account:?}");
         if helpers == "off" {
             // Each of boundaries 40, 60 and 80, none of which had to be put off.
             assert!(account.epochs >= 3 && account.put_off == 0, "{account:?}");
@@ -363,7 +358,7 @@ fn whoever_helps_the_same_epochs_are_written_and_come_back() {
         written
     });
     assert_eq!(written[0][0].0, 20);
-    assert!(written.windows(2).all(|two| two[0] == two[1]), "other files");
+    assert!(written[0] == written[1], "other files");
 }
 
 /// The same steps where ranks wait, memory lost and kept in turn.
@@ -451,6 +446,80 @@ fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
     let account = account(&ran);
     assert_eq!(account.epochs, 1, "{account:?}");
     assert!((59.0..took).contains(&account.wait_s), "{account:?} of {took} s");
+}
+
+/// A stop waits for the epoch it ends in, but a minute at most for a helper that does not move. The last word says that storage
+/// has nothing, and the other ranks remove what they had written: DIR has room for two epochs, not for three.
+#[test]
+fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
+    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]);
+    let scene = Stored::of(scene.limit(Duration::from_secs(200)), "1h");
+    let held = scene.hang_at("iteration:0:6");
+    let running = scene.start_with(&format!("{held},stream-half:1:1:hang"));
+    until("at its boundary", || scene.struck().iter().any(|struck| struck == "iteration:0:6"));
+    ask(&running, Signal::SIGUSR1);
+    scene.let_go("iteration:0:6");
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains("DID NOT GET TO"), "{}", ran.told());
+    assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
+    let epochs = epochs(&scene);
+    assert_eq!(epochs.len(), 1, "{epochs:?}");
+    let files: Vec<_> = fs::read_dir(&epochs[0]).unwrap().flatten().collect();
+    let names: Vec<_> = files.iter().map(|file| file.file_name()).collect();
+    assert_eq!(names, ["p1.aside"], "{}", ran.told());
+    assert!(!from_storage(&finish(&scene)));
+}
+
+/// A stop amid an epoch that not all ranks have written: the others remove their files first, however long that takes, and then
+/// write what the stop has saved.
+#[test]
+fn a_stop_waits_for_what_helpers_still_remove() {
+    let scene = stored_at_every_second();
+    let (main, writes, removes) = ("iteration:0:21", "stream-half:0:1", "prune-half:1:1");
+    let faults = [main, writes, removes].map(|place| scene.hang_at(place)).join(",");
+    let mut running = scene.start_with(&faults);
+    let first = [main, writes].join(",");
+    assert!(scene.await_strikes(&mut running, &first, LIMIT), "{}", running.told());
+    let written = |position: &str| epochs(&scene).iter().any(|epoch| epoch.join(position).exists());
+    until("written", || ["p1", "p2", "p3"].iter().all(|position| written(position)));
+    ask(&running, Signal::SIGTERM);
+    scene.let_go(main);
+    assert!(scene.await_strikes(&mut running, removes, LIMIT), "{}", running.told());
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!running.over(), "{}", running.told());
+    [writes, removes].iter().for_each(|place| scene.let_go(place));
+    let ran = running.end().expect_code(75);
+    assert!(ran.err.contains("is on storage"), "{}", ran.told());
+    assert_eq!(whole(&scene).len(), 1, "{}", ran.told());
+    goes_on(&scene, true, "a stop amid removing");
+}
+
+/// Names are removed while a helper reads the files: what it reads stays where it is until it has it.
+#[test]
+fn names_removed_under_a_helper_cost_nothing() {
+    let scene = stored_at_every_second();
+    // The names are looked at between the two iterations.
+    let (before, after) = ("iteration:1:10", "iteration:1:11");
+    let (reads, there) = ("stream-half:1:1", "pruned:0:1");
+    let faults = [before, after, reads, there].map(|place| scene.hang_at(place)).join(",");
+    let mut running = scene.start_with(&faults);
+    let first = [before, reads].join(",");
+    assert!(scene.await_strikes(&mut running, &first, LIMIT), "{}", running.told());
+    let b = scene.file(1, "b");
+    fs::remove_file(&b).unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    scene.let_go(before);
+    assert!(scene.await_strikes(&mut running, after, LIMIT), "{}", running.told());
+    assert!(!b.exists(), "moved under its reader: {}", running.told());
+    scene.let_go(reads);
+    until("written", || epochs(&scene).iter().any(|epoch| epoch.join("p1").exists()));
+    scene.let_go(after);
+    assert!(scene.await_strikes(&mut running, there, LIMIT), "{}", running.told());
+    until("named again", || b.exists());
+    scene.kill_all(running);
+    assert_eq!(whole(&scene).len(), 1);
+    let ran = goes_on(&scene, true, "names removed");
+    assert_eq!(resumed_at(&ran), Some(2), "{}", ran.told());
 }
 
 /// Each thread of a process: its name, and where it may run.
@@ -765,9 +834,6 @@ fn a_stop_ends_on_storage() {
         // The save has waited for it already, or not.
         (Signal::SIGTERM, "1", "off"),
         (Signal::SIGUSR1, "1h", "off"),
-        // What ranks are told does not end what writes for them.
-        (Signal::SIGTERM, "1", "process"),
-        (Signal::SIGUSR1, "1h", "process"),
     ] {
         let scene = Stored::of(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]), every);
         let scene = scene.protect(&["--helpers", helpers]);
@@ -1034,11 +1100,10 @@ fn full_storage_is_told_once_and_the_epoch_before_stays() {
     // Room for one epoch, not for two.
     let tmpfs: Kind = |at| Some(Small::mount(at, 40 << 20));
     let ext4: Kind = |at| Small::on_a_loop_device(at, 52 << 20);
-    for (kind, helpers) in [tmpfs, ext4]
-        .into_iter()
-        .flat_map(|kind| ["threads", "process", "off"].map(|helpers| (kind, helpers)))
+    for (kind, helpers) in
+        [tmpfs, ext4].into_iter().flat_map(|kind| ["threads", "off"].map(|helpers| (kind, helpers)))
     {
-        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2"]).helped_by(helpers);
+        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "2", "--helpers", helpers]);
         let at = scene.path("small");
         let Some(_small) = kind(&at) else {
             left_out("no ext4 on a loop device can be had");
@@ -1105,8 +1170,8 @@ impl Drop for Slow {
 #[test]
 #[ignore = "mounts an ext4 and freezes it: root only"]
 fn slow_storage_is_waited_for_where_it_must_be() {
-    for helpers in ["threads", "process", "off"] {
-        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]).helped_by(helpers);
+    for helpers in ["threads", "off"] {
+        let scene = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20", "--helpers", helpers]);
         let at = scene.path("small");
         let Some(_small) = Small::on_a_loop_device(&at, 96 << 20) else {
             return left_out("no ext4 on a loop device can be had");

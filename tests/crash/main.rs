@@ -15,7 +15,6 @@
 //! | `aside` | saves whose checksums helpers make: each step of ranks and helpers, recoveries, storage beside them, stops |
 //! | `disk` | method disk: each step of its saves and of coming back, storage damaged, emptied, full; all nodes off at once |
 //! | `level2` | each step to storage and back, all memory lost; damaged, foreign and unfinished files; storage full or gone |
-//! | `process` | helpers that are processes: each step of theirs, their ranks killed there, hangs, cores, signals |
 //! | `negative` | the program with a safeguard left out (builds with debug assertions): the tests must notice |
 //! | `many` | more ranks than this machine has cores, in several groups |
 //! | `soak` | random kills and losses from a printed seed; with a second level, everything off at once |
@@ -50,7 +49,6 @@ mod many;
 #[cfg(debug_assertions)]
 mod negative;
 mod points;
-mod process;
 mod scene;
 mod soak;
 mod storage;

@@ -9,12 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::base::cores;
-use skt_hpl::base::outcome::Verdict;
-use skt_hpl::base::topology::Topology;
-use skt_hpl::checkpoint::storage::names::parse_epoch_folder;
-use skt_hpl::report::json::Test;
 use skt_hpl::shm::{Depot, Store};
+use skt_hpl::base::outcome::Verdict;
+use skt_hpl::report::json::Test;
+use skt_hpl::checkpoint::storage::names::parse_epoch_folder;
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};
@@ -22,7 +20,7 @@ use crate::left_out::retried;
 use skt_hpl::supervise::start::launcher::WITH_ULFM;
 
 /// Longer than any of these runs takes on a busy machine; a run that is still there then hangs.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small problem with many boundaries, N no multiple of NB.
 pub const SMALL: &[&str] = &["-n", "301", "--nb", "10"];
@@ -104,23 +102,6 @@ impl Scene {
     pub fn protect(mut self, args: &[&str]) -> Self {
         self.protect.extend(args.iter().map(|arg| arg.to_string()));
         self
-    }
-
-    /// By helpers that are processes, which have a core of their own where there are two: beside ranks they give way to all else,
-    /// and on a busy machine a run would be over before they have done anything.
-    pub fn by_processes(self) -> Self {
-        let here = self.protect(&["--helpers", "process"]);
-        match Topology::here().among(cores::bound_to()).one_a_core()[..] {
-            [_, .., last] => here.protect(&["--helper-cores", &last.to_string()]),
-            _ => here,
-        }
-    }
-
-    pub fn helped_by(self, helpers: &str) -> Self {
-        match helpers {
-            "process" => self.by_processes(),
-            other => self.protect(&["--helpers", other]),
-        }
     }
 
     /// For runs that take longer than most.
@@ -230,6 +211,21 @@ impl Scene {
             Some(format!("{}:{position}:{}", fields[0], fields[2]))
         };
         log.lines().filter_map(parse).collect()
+    }
+
+    /// A fault that holds the thread that comes to this place until [`Self::let_go`].
+    #[allow(dead_code)] // not in tests/nonstop
+    pub fn hang_at(&self, place: &str) -> String {
+        format!("{place}:hang={}", self.let_go_file(place).display())
+    }
+
+    #[allow(dead_code)] // not in tests/nonstop
+    pub fn let_go(&self, place: &str) {
+        fs::write(self.let_go_file(place), "").unwrap();
+    }
+
+    fn let_go_file(&self, place: &str) -> PathBuf {
+        self.path(&format!("let-go-{place}"))
     }
 
     /// Runs with faults that end the job; all of them must have struck.

@@ -79,8 +79,8 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     let named = storage.as_ref().map(Storage::named);
     if let (Some(storage), Some(named)) = (&storage, &named) {
         let helpers = match protect.contains(&"helper") {
-            true => dice.one_of(&["threads", "process"]),
-            false => dice.one_of(&["threads", "process", "off"]),
+            true => "threads",
+            false => dice.one_of(&["threads", "off"]),
         };
         protect.extend(["--level2", named, "--level2-scope", storage.scope()]);
         protect.extend(["--level2-every", dice.one_of(&["1", "2"]), "--helpers", helpers]);

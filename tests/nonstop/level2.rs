@@ -15,9 +15,6 @@ use crate::job::{PROGRAM, Ran};
 use crate::points::in_place;
 use crate::scene::{LONGER, Scene, folder_in, from_storage, lose_all, resumed_at, whole_in};
 
-/// Long enough for helpers that give way to all else on a busy machine.
-const LONG: &[&str] = &["-n", "1803", "--nb", "20"];
-
 /// A run of four positions, and so many ranks more that stand by. Every save goes to storage, as soon as the one before is there.
 struct Stored {
     scene: Scene,
@@ -136,20 +133,6 @@ fn what_is_written_after_a_loss_is_whole() {
         let ran = stored.strike(&format!("1@{place}:lose,2@pruned:0:2:kill"));
         comes_back_later(&stored, &ran.expect_code(75));
     }
-}
-
-/// The same by helpers that are processes: the run is ended when one has brought an epoch there. What strikes such a helper does
-/// not strike its rank.
-#[test]
-#[ignore = "needs Open MPI 5"]
-fn what_processes_write_after_a_loss_is_whole() {
-    let Stored { scene, storage } = Stored::of(LONG, 1, "shared");
-    let stored = Stored { scene: scene.by_processes(), storage };
-    let faults = "1@iteration:1:10:lose,2@pruned:0:1:stop";
-    let (running, came) = stored.may_freeze(faults, Duration::from_secs(60));
-    assert!(came, "{}", running.told());
-    running.kill_ranks();
-    comes_back_later(&stored, &running.end());
 }
 
 /// All memory is gone after this run, and storage has what it wrote after it went on in place.

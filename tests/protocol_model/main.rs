@@ -25,8 +25,7 @@ use stateright::{Model, Property};
 
 use explore::explore;
 use system::{
-    Act, Broken, Fate, Helpers, NOTHING, PLAIN, Pc, Protocol, RANKS, Rank, Run, Storage, Sys,
-    order, peer,
+    Act, Broken, Fate, NOTHING, PLAIN, Pc, Protocol, RANKS, Rank, Run, Storage, Sys, order, peer,
 };
 
 impl Model for Protocol {
@@ -64,7 +63,6 @@ impl Model for Protocol {
             whole: None,
             ever: false,
             in_place: false,
-            stray: None,
         }]
     }
 
@@ -106,9 +104,7 @@ impl Model for Protocol {
                     actions.push(Act::GoOn { elsewhere: true });
                 }
             }
-        } else if s.all_at(Pc::Start)
-            && (s.stray.is_none() || self.broken == Broken::StrayNotAwaited)
-        {
+        } else if s.all_at(Pc::Start) {
             actions.push(Act::Decide);
         }
         self.storage_actions(s, actions);
@@ -168,12 +164,6 @@ impl Model for Protocol {
             Act::Manifest => self.manifest(&mut s),
             Act::List(rank) => self.list(&mut s, rank),
             Act::GiveUp => s.forget_flight(),
-            Act::ListerDies => {
-                s.listing = None;
-                s.ranks.iter_mut().for_each(|r| r.fresh = None);
-            }
-            Act::Stray => self.stray(&mut s),
-            Act::StrayEnds => self.stray_ends(&mut s),
         }
         Some(s.sorted())
     }
@@ -262,34 +252,8 @@ fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
         epochs: 3,
         crashes: 1,
         storage: Storage::Shared,
-        helpers: Helpers::Careful,
+        looks_again: true,
         broken: Broken::FlushUnderHelper,
-        ..PLAIN
-    }));
-}
-
-/// Helpers that are processes die by themselves, and may still be there when their ranks are not: whoever comes next waits.
-#[test]
-fn no_fault_with_processes_for_helpers() {
-    for (epochs, crashes) in [(2, 2), (2, 3)] {
-        assert!(!explore(Protocol {
-            epochs,
-            crashes,
-            storage: Storage::Shared,
-            helpers: Helpers::Processes,
-            ..PLAIN
-        }));
-    }
-}
-
-#[test]
-fn a_restart_that_does_not_wait_for_a_stray_process_is_caught() {
-    assert!(explore(Protocol {
-        epochs: 2,
-        crashes: 2,
-        storage: Storage::Shared,
-        helpers: Helpers::Processes,
-        broken: Broken::StrayNotAwaited,
         ..PLAIN
     }));
 }
@@ -320,24 +284,13 @@ fn every_broken_storage_of_nodes_own_is_caught() {
 #[test]
 fn no_fault_in_place_with_storage_and_without() {
     for (epochs, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {
-        let (helpers, broken) = (Helpers::Threads, Broken::No);
-        assert!(!explore(Protocol {
-            epochs,
-            crashes,
-            storage,
-            in_place: true,
-            helpers,
-            broken,
-            ..PLAIN
-        }));
+        assert!(!explore(Protocol { epochs, crashes, storage, in_place: true, ..PLAIN }));
     }
 }
 
 #[test]
 fn storage_that_stands_in_for_memory_in_place_is_caught() {
     let (storage, broken) = (Storage::Shared, Broken::StorageStandsIn);
-    let helpers = Helpers::Threads;
-    let model =
-        Protocol { epochs: 2, crashes: 2, storage, in_place: true, helpers, broken, ..PLAIN };
+    let model = Protocol { epochs: 2, crashes: 2, storage, in_place: true, broken, ..PLAIN };
     assert!(explore(model), "{broken:?} was not noticed");
 }

@@ -116,16 +116,6 @@ pub struct Rank {
     pub bare: bool,
 }
 
-/// What lists files for a launch that is over: a process that its rank had started, and that has not ended yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Stray {
-    pub of: Stored,
-    /// It has written the manifest; what is older is still to go.
-    pub listed: bool,
-    /// Nobody has removed that epoch since.
-    pub there: bool,
-}
-
 /// An epoch that goes to storage, or lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stored {
@@ -155,7 +145,6 @@ pub struct Sys {
     pub ever: bool,
     /// This launch has lost ranks, and goes on in place.
     pub in_place: bool,
-    pub stray: Option<Stray>,
 }
 
 impl Sys {
@@ -212,13 +201,8 @@ pub enum Act {
     Manifest,
     /// The same on one node.
     List(usize),
-    /// The epoch on its way is given up: a disk is full, a helper has died.
+    /// The epoch on its way is given up: a disk is full, a helper hangs.
     GiveUp,
-    /// The helper that lists files dies.
-    ListerDies,
-    /// One of a launch that is over takes a step; or the kernel ends it.
-    Stray,
-    StrayEnds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -254,8 +238,6 @@ pub enum Broken {
     ParityLeftOut,
     /// Who goes on in place takes what storage has where memory refuses.
     StorageStandsIn,
-    /// A restart does not wait for helpers of the launch before it.
-    StrayNotAwaited,
 }
 
 /// Whether every epoch goes to storage, and who sees what lies there. With storage, any losses may happen.
@@ -267,17 +249,6 @@ pub enum Storage {
     Node,
 }
 
-/// What helpers are, and what they look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Helpers {
-    /// Threads, which end with their rank.
-    Threads,
-    /// The same, which look at the header again before a file gets its name.
-    Careful,
-    /// Processes, which die by themselves too, and end a moment after their rank.
-    Processes,
-}
-
 /// Memory alone, nothing comes back, nothing is broken: what a test does not say.
 pub const PLAIN: Protocol = Protocol {
     epochs: 2,
@@ -285,7 +256,7 @@ pub const PLAIN: Protocol = Protocol {
     ghosts: 0,
     storage: Storage::None,
     in_place: false,
-    helpers: Helpers::Threads,
+    looks_again: false,
     clocks_back: false,
     broken: Broken::No,
 };
@@ -298,7 +269,8 @@ pub struct Protocol {
     pub storage: Storage,
     /// Whether losses are gone on from in place, where somebody is left.
     pub in_place: bool,
-    pub helpers: Helpers,
+    /// Whether a helper reads the header again before its file gets its name.
+    pub looks_again: bool,
     /// Of starts that did not see each other the earlier ones have the later moments.
     pub clocks_back: bool,
     pub broken: Broken,
@@ -522,13 +494,7 @@ impl Protocol {
         s.target = NOTHING;
         // Who wrote a file is over as well, but nobody lists that one any more.
         s.forget_flight();
-        let listing = s.listing.take();
-        // On a node that is still there.
-        if self.helpers == Helpers::Processes && s.ranks.iter().any(|r| r.mem.is_some()) {
-            s.stray = listing.map(|of| Stray { of, listed: false, there: true }).or(s.stray);
-        } else {
-            s.stray = None;
-        }
+        s.listing = None;
         if self.storage == Storage::Node {
             s.whole = None;
             apart::forget(s);
@@ -554,12 +520,6 @@ impl Protocol {
 
     /// What helpers may do, while their ranks do something else.
     pub fn storage_actions(&self, s: &Sys, actions: &mut Vec<Act>) {
-        if s.stray.is_some() {
-            actions.extend([Act::Stray, Act::StrayEnds]);
-        }
-        if self.helpers == Helpers::Processes && s.listing.is_some() {
-            actions.push(Act::ListerDies);
-        }
         for (rank, r) in s.ranks.iter().enumerate() {
             if r.writing && !r.dead {
                 actions.push(Act::Write(rank));
@@ -595,7 +555,7 @@ impl Protocol {
         let says = |of: Stored| {
             r.mem.is_some_and(|m| m.claim.base == Some(of.id) && m.claim.seal.is_none())
         };
-        if self.helpers == Helpers::Careful && !s.flight.is_some_and(says) {
+        if self.looks_again && !s.flight.is_some_and(says) {
             s.forget_flight();
             return;
         }
@@ -623,40 +583,6 @@ impl Protocol {
         s.ever = true;
         for r in &mut s.ranks {
             r.file = r.fresh.take();
-        }
-        if let (Some(stray), Some(whole)) = (&mut s.stray, s.whole) {
-            stray.there &= whole.run == stray.of.run && whole.id <= stray.of.id;
-        }
-    }
-
-    /// A helper of a launch that is over writes its manifest, if there is still a folder for it, and then removes what is older.
-    pub fn stray(&self, s: &mut Sys) {
-        let Some(mut stray) = s.stray.take() else { unreachable!("not enabled") };
-        if !stray.listed {
-            stray.listed = true;
-            s.stray = stray.there.then_some(stray);
-            return;
-        }
-        let stays = |of: Stored| of.run == stray.of.run && of.id >= stray.of.id;
-        if !s.flight.into_iter().chain(s.listing).all(stays) {
-            s.forget_flight();
-            s.listing = None;
-        }
-        if !s.whole.is_some_and(stays) {
-            s.whole = stray.there.then_some(stray.of);
-            let file = s.whole.map(|of| Whole(of.id));
-            s.ranks.iter_mut().for_each(|r| r.file = file);
-        }
-        // What was whole on storage is never lost.
-        s.bad |= s.whole.is_none();
-    }
-
-    /// It is ended; what it has written counts if it was all of it.
-    pub fn stray_ends(&self, s: &mut Sys) {
-        let Some(stray) = s.stray.take() else { unreachable!("not enabled") };
-        if stray.listed && stray.there && self.broken == Broken::No {
-            s.whole = Some(stray.of);
-            s.ranks.iter_mut().for_each(|r| r.file = Some(Whole(stray.of.id)));
         }
     }
 

@@ -46,7 +46,7 @@ impl Results {
 
 /// The results on storage that count, as they were found when the launch began. Others go: at the launch's `first` test, and
 /// later where no rank had a part in a test before, so that what lies there is from an earlier launch.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Counting {
     pub results: Results,
     pub first: bool,

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::{AccessFlags, access};
-use serde::{Deserialize, Serialize};
 
 use super::Sight;
 use super::choice::{Results, Stock};
@@ -31,7 +30,7 @@ fn cannot(what: &str, path: &Path, error: io::Error) -> String {
 }
 
 /// Where one job's epochs lie.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shelf {
     dir: PathBuf,
     folder: PathBuf,
@@ -506,11 +505,6 @@ impl Shelf {
         let _ = fs::remove_file(names::aside(&path));
         let _ = fs::remove_file(path);
         let _ = fs::remove_dir(self.epoch(key));
-    }
-
-    /// Removes what is left of a manifest that was being written.
-    pub fn withdraw_manifest(&self, key: Key) {
-        let _ = fs::remove_file(names::aside(&self.epoch(key).join(MANIFEST)));
     }
 
     /// Keeps a finished test's result.

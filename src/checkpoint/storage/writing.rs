@@ -12,7 +12,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::BLOCK_BYTES;
@@ -40,7 +39,8 @@ pub struct Flow {
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
-    /// Who else is told of each step.
+    /// What a test does at each step.
+    #[cfg(test)]
     tell: Option<fn(u64)>,
 }
 
@@ -54,7 +54,8 @@ pub enum Stopped {
 }
 
 impl Flow {
-    /// One whose steps are told to somebody else as well, bytes each.
+    /// One whose steps a test sees, bytes each.
+    #[cfg(test)]
     pub fn told_to(tell: fn(u64)) -> Self {
         Self { tell: Some(tell), ..Self::default() }
     }
@@ -63,6 +64,7 @@ impl Flow {
     pub fn went_on(&self, bytes: u64) -> Result<(), Stopped> {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         self.steps.fetch_add(1, Ordering::Relaxed);
+        #[cfg(test)]
         if let Some(tell) = self.tell {
             tell(bytes);
         }
@@ -111,7 +113,7 @@ pub(super) struct Target {
 }
 
 /// A file of an epoch that nobody needs any more, to be made the one that is written: what both have alike is left as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
     pub from: PathBuf,
     /// Bytes of the matrix, and of the parity, that differ: ascending, side by side at most.

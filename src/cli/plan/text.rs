@@ -100,10 +100,6 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
             percent(storing.beside)
         ),
         format!(
-            "by processes beside them (--helpers process): {} at most; where no core is idle an epoch takes longer instead",
-            percent(storing.yielding)
-        ),
-        format!(
             "by ranks that wait (--helpers off): {} of the time in between",
             percent(storing.waiting)
         ),

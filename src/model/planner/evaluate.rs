@@ -5,9 +5,7 @@ use serde::Serialize;
 use super::super::ModelError;
 use super::super::error::Result;
 use super::super::fit::{RateModel, flops};
-use super::super::helpers::{
-    break_even_interval, helper_pays, overhead, overhead_with_helper, yielding_share,
-};
+use super::super::helpers::{break_even_interval, helper_pays, overhead, overhead_with_helper};
 use super::super::interval::Segment;
 use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of};
 use super::super::nonstop::Columns;
@@ -105,11 +103,9 @@ pub struct Storing {
     pub bytes: f64,
     pub write: f64,
     pub every: f64,
-    /// Ranks that wait; threads beside them, which take a core for each rank at most; processes, which give way where no core is
-    /// idle, however long they take then; a core of each node kept free for these.
+    /// Ranks that wait; threads beside them, which take a core for each rank at most; a core of each node kept free for these.
     pub waiting: f64,
     pub beside: f64,
-    pub yielding: f64,
     pub kept_free: f64,
     /// Such a core pays, beside ranks that wait, where epochs are closer together than this.
     pub break_even: f64,
@@ -129,7 +125,6 @@ impl Machine<'_> {
         let cores = inputs.cores;
         let helpers = (inputs.ranks_per_node as f64 / cores as f64).min(1.0);
         let beside = helpers * waiting.min(1.0);
-        let yielding = beside.min(helpers * yielding_share());
         let core_pays = match every <= seconds {
             true => Some(helper_pays(cores, 0.0, write, every)?),
             false => None,
@@ -140,7 +135,6 @@ impl Machine<'_> {
             every,
             waiting,
             beside,
-            yielding,
             kept_free: overhead_with_helper(cores, 0.0, every)?,
             break_even: break_even_interval(cores, 0.0, write)?,
             core_pays,

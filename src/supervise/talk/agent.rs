@@ -388,8 +388,7 @@ impl<S: ProgressSource> Agent<S> {
         let moving: HashSet<u32> = pairs.map(|(now, _)| now.pid).collect();
         self.known.retain(|pid, process| {
             let found = moving.contains(pid) && process.gets_on() || process.look();
-            // The run goes on without a helper, and its rank says what is the matter with it.
-            self.stopped += usize::from(process.is_halted() && !processes::is_helper(*pid));
+            self.stopped += usize::from(process.is_halted());
             found
         });
         let mut shown = false;

@@ -17,9 +17,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::base::new_thread;
-use crate::shm::HELPER_VAR;
 use crate::shm::stat::Stat;
+use crate::base::new_thread;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 
@@ -82,11 +81,6 @@ fn is_known_to_belong(pid: u32, run_id: &str, below: Option<u32>) -> Option<bool
 /// The variables that a process was started with.
 pub fn environ(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/environ")).ok()
-}
-
-/// Whether a process is a rank's helper (`--helpers process`).
-pub fn is_helper(pid: u32) -> bool {
-    environ(pid).is_some_and(|environ| variable(&environ, HELPER_VAR).is_some())
 }
 
 /// Whether who has these variables is of the run, of an incarnation below `below` if given.

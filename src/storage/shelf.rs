@@ -3,8 +3,9 @@
 //! Whatever has a name here is whole: files are written aside, synced, and renamed, and an epoch's manifest comes
 //! last and goes first. Errors are sentences that name the file.
 //!
-//! A folder is one start's at a time. Two that run under one name on different nodes meet in no memory, so whoever comes to write
-//! leaves its number here, and the greater one has it: the other one notices before it writes, lists or removes anything.
+//! A folder is one start's at a time. Two that run under one name on different nodes meet in no memory, so each start that is to
+//! write leaves a file here that is named by its number. The greatest number has the folder: the other start looks before it
+//! writes, lists or removes anything.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Sight;
 use super::choice::{Results, Stock};
-use super::names::{self, Key, MANIFEST, OWNER, STARTS, TOKEN};
+use super::names::{self, Key, MANIFEST, STARTS, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped};
@@ -192,18 +193,12 @@ impl Shelf {
         keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
 
-    /// Which start has come last to write here.
+    /// The latest start that has claimed the folder.
     fn owner(&self) -> Result<Option<u128>, String> {
-        let path = self.folder.join(OWNER);
-        match fs::read_to_string(&path) {
-            // What cannot be read as one, a file that was cut off, say, is nobody's.
-            Ok(text) => Ok(u128::from_str_radix(&text, 16).ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(cannot("read", &path, error)),
-        }
+        Ok(names_if_there(&self.folder)?.iter().filter_map(|name| names::parse_owner(name)).max())
     }
 
-    /// Whether no later start than this one has come to write here.
+    /// Fails if a later start than this one has claimed the folder.
     pub fn is_held(&self) -> Result<(), String> {
         let Some(start) = self.start else { return Ok(()) };
         match self.owner()? {
@@ -216,7 +211,8 @@ impl Shelf {
         }
     }
 
-    /// Makes the folder this start's, if it is no later one's; says whether it was already.
+    /// Makes the folder this start's, unless a later one has it; says whether it was already. Each start leaves a file of its
+    /// own, so that of two which claim at one moment neither writes over the other's.
     pub fn claim(&self) -> Result<Claimed, String> {
         self.is_held()?;
         let Some(start) = self.start else { return Ok(Claimed::Before) };
@@ -224,7 +220,15 @@ impl Shelf {
             return Ok(Claimed::Before);
         }
         private_folder(&self.folder)?;
-        write_whole(&self.folder.join(OWNER), format!("{start:032x}").as_bytes(), || {})?;
+        let path = self.folder.join(names::owner(start));
+        write_synced(&path, b"").map_err(|e| cannot("write", &path, e))?;
+        sync_folder(&self.folder)?;
+        self.is_held()?;
+        for earlier in names_if_there(&self.folder)?.iter().filter_map(|n| names::parse_owner(n)) {
+            if earlier < start {
+                let _ = fs::remove_file(self.folder.join(names::owner(earlier)));
+            }
+        }
         Ok(Claimed::Now)
     }
 
@@ -263,7 +267,7 @@ impl Shelf {
             return Ok(stock);
         }
         self.is_ours()?;
-        stock.owner = self.owner()?;
+        stock.owner = found.iter().filter_map(|name| names::parse_owner(name)).max();
         found.sort();
         for name in found {
             flow.went_on(0).map_err(|stopped| stopped.to_string())?;
@@ -667,6 +671,7 @@ fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, St
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::super::record::tests::about;
@@ -725,7 +730,7 @@ mod tests {
         conclude(&two, &late).unwrap();
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
         // By a clock that is late, or before it looks: what is of a later start is never its to remove.
-        fs::remove_file(shelf.folder.join(OWNER)).unwrap();
+        fs::remove_file(shelf.folder.join(names::owner(2))).unwrap();
         one.prune(&flow).unwrap();
         one.prune_but(&[], 0, &flow).unwrap();
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
@@ -736,6 +741,27 @@ mod tests {
         two.claim().unwrap();
         store(&two, &late);
         conclude(&two, &late).unwrap();
+    }
+
+    #[test]
+    fn of_two_starts_that_claim_at_one_moment_the_later_one_has_the_folder() {
+        for round in 0..300 {
+            let (_dir, shelf) = shelf();
+            let both = Barrier::new(2);
+            std::thread::scope(|scope| {
+                let claims = [1, 2].map(|start| {
+                    let (shelf, both) = (shelf.clone().held_by(start), &both);
+                    scope.spawn(move || {
+                        both.wait();
+                        shelf.claim()
+                    })
+                });
+                let [_, late] = claims.map(|claim| claim.join().unwrap());
+                assert_eq!(late, Ok(Claimed::Now), "round {round}");
+            });
+            assert!(shelf.clone().held_by(1).is_held().is_err(), "round {round}");
+            assert_eq!(shelf.survey().unwrap().owner, Some(2), "round {round}");
+        }
     }
 
     #[test]

@@ -244,7 +244,10 @@ impl Shelf {
         before
     }
 
-    fn must_be_held(&self) -> Result<(), Stopped> {
+    /// Guards each removal: it is still wanted, and no later start has claimed the folder. The start is asked after the step is
+    /// told, so that nothing comes between the answer and the removal.
+    fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
+        flow.went_on(0)?;
         self.is_held().map_err(Stopped::Failed)
     }
 
@@ -400,9 +403,6 @@ impl Shelf {
     }
 
     /// Removes all epochs, as far as that can be done.
-    ///
-    /// Whatever removes here asks before each file whether it is still wanted: what others have begun since, when it was given
-    /// up, is not its to remove.
     pub fn prune(&self, flow: &Flow) -> Result<(), Stopped> {
         self.prune_before(None, FIRST, flow)
     }
@@ -420,7 +420,7 @@ impl Shelf {
         let unfinished = |key: Key| {
             !keep.contains(&key) && matches!(self.epoch(key).join(MANIFEST).try_exists(), Ok(false))
         };
-        self.prune_where(unfinished, |_| hit(Point::TidyHalf, who), flow)
+        self.prune_where(unfinished, || hit(Point::TidyHalf, who), flow)
     }
 
     /// Removes what an epoch that has got further outdates, as whoever listed that one would have if it had not been cut off:
@@ -441,7 +441,7 @@ impl Shelf {
             let known = listed.iter().chain(whole).find(|about| about.key() == key);
             known.is_some_and(|known| listed.iter().any(|about| about.outdates(known, run)))
         };
-        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
+        self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
     /// The same where run number `run` goes on `from` an epoch here: every other one of that test goes, also one that has got
@@ -455,46 +455,75 @@ impl Shelf {
     ) -> Result<(), Stopped> {
         // On its own epochs somebody may be at work already.
         let outdated = |key: Key| key.test == from.test && key != from && key.run != run;
-        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
+        self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
     /// Removes all epochs but these, as far as that can be done.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
-        self.prune_where(|key| !keep.contains(&key), |_| hit(Point::PruneHalf, who), flow)
+        self.prune_where(|key| !keep.contains(&key), || hit(Point::PruneHalf, who), flow)
     }
 
     /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
     fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
         let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
-        self.prune_where(older, |_| hit(Point::PruneHalf, who), flow)
+        self.prune_where(older, || hit(Point::PruneHalf, who), flow)
     }
 
-    /// `disowned` is called for each between its manifest and its files.
+    /// Removes the epochs that go. `halfway` is called for each between its manifest and its files.
     fn prune_where(
         &self,
         goes: impl Fn(Key) -> bool,
-        disowned: impl Fn(Key),
+        halfway: impl Fn(),
         flow: &Flow,
     ) -> Result<(), Stopped> {
-        self.must_be_held()?;
-        // Numbers of starts are greater than any that they have found here.
-        let later = |key: Key| self.start.is_some_and(|start| key.run > start);
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
-            if let Some(key) = key.filter(|&key| !later(key) && goes(key)) {
-                self.remove_epoch(&entry.path(), || disowned(key), flow)?;
-            }
-        }
-        Ok(())
+        let goes = |name: &str| names::parse_epoch_folder(name).is_some_and(&goes);
+        // What cannot be removed is in nobody's way.
+        self.remove_where(goes, halfway, flow).map(|_| ())
     }
 
-    /// The manifest first: without it nobody believes the rest.
-    fn remove_epoch(&self, folder: &Path, disowned: impl Fn(), flow: &Flow) -> Result<(), Stopped> {
-        flow.went_on(0)?;
-        self.disown(folder);
-        disowned();
-        // What cannot be removed is in nobody's way.
-        remove_all(folder, flow).map(|_| ())
+    /// Removes the entries of the job's folder that go, those of later starts excepted, and says what could not be removed.
+    /// Epochs go first, and of each the manifest: without it nobody believes the rest. The claim of this start goes last.
+    /// `halfway` is called for each epoch between its manifest and its files, and before each other entry.
+    fn remove_where(
+        &self,
+        goes: impl Fn(&str) -> bool,
+        halfway: impl Fn(),
+        flow: &Flow,
+    ) -> Result<Removed, Stopped> {
+        // Numbers of starts are greater than any that they have found here.
+        let later = |number: u128| self.start.is_some_and(|start| number > start);
+        let mut removed = Ok(());
+        let mut found = names_in(&self.folder).unwrap_or_default();
+        let order = |name: &String| {
+            (names::parse_epoch_folder(name).is_none(), names::parse_owner(name).is_some())
+        };
+        found.sort();
+        found.sort_by_key(order);
+        for name in found {
+            let path = self.folder.join(&name);
+            let epoch = names::parse_epoch_folder(&name);
+            let number = epoch.map(|key| key.run).or_else(|| names::parse_owner(&name));
+            if number.is_some_and(later) || !goes(&name) {
+                continue;
+            }
+            if epoch.is_none() {
+                halfway();
+            }
+            self.may_remove(flow)?;
+            let gone = match epoch {
+                Some(_) => {
+                    self.disown(&path);
+                    halfway();
+                    remove_all(&path, flow)?
+                }
+                None if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) => {
+                    remove_all(&path, flow)?
+                }
+                None => remove(&path, fs::remove_file(&path)),
+            };
+            removed = removed.and(gone);
+        }
+        Ok(removed)
     }
 
     fn disown(&self, folder: &Path) {
@@ -504,8 +533,11 @@ impl Shelf {
     }
 
     /// Removes one position's part of an epoch that comes to nothing, also one that somebody had no time to remove who wrote it,
-    /// and the folder with the last of them.
+    /// and the folder with the last of them. A later start removes it by itself.
     pub fn withdraw(&self, key: Key, position: u32) {
+        if self.is_held().is_err() {
+            return;
+        }
         let path = self.position(key, position);
         let _ = fs::remove_file(names::aside(&path));
         let _ = fs::remove_file(path);
@@ -514,6 +546,9 @@ impl Shelf {
 
     /// Removes what is left of a manifest that was being written.
     pub fn withdraw_manifest(&self, key: Key) {
+        if self.is_held().is_err() {
+            return;
+        }
         let _ = fs::remove_file(names::aside(&self.epoch(key).join(MANIFEST)));
     }
 
@@ -530,8 +565,7 @@ impl Shelf {
             let Some(test) = entry.file_name().to_str().and_then(names::parse_result) else {
                 continue;
             };
-            flow.went_on(0)?;
-            self.must_be_held()?;
+            self.may_remove(flow)?;
             // One that cannot be read counts for nobody.
             if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
                 // What cannot be removed is in nobody's way but a later start's.
@@ -557,53 +591,57 @@ impl Shelf {
         Ok(files)
     }
 
-    /// Removes all that this job has here; how many files, and their bytes.
+    /// Removes all that this job has here, but what later starts have; how many files, and their bytes. An error if a later start
+    /// has claimed the folder.
     pub fn clean(&self, flow: &Flow) -> Result<(usize, u64), String> {
         if !self.folder.exists() {
             return Ok((0, 0));
         }
         self.is_ours()?;
-        self.is_held()?;
         let given_up = |stopped: Stopped| stopped.to_string();
         let files = self.all_files(flow).map_err(given_up)?;
-        self.prune(flow).map_err(given_up)?;
-        let removed = remove_all(&self.folder, flow).map_err(given_up)?;
+        let removed =
+            self.remove_where(|_| true, || hit(Point::PruneHalf, FIRST), flow).map_err(given_up)?;
+        // A start that has claimed the folder since keeps it: it has files there.
+        let removed = removed.and_then(|()| remove(&self.folder, fs::remove_dir(&self.folder)));
+        self.is_held()?;
         removed.map_err(|(path, error)| cannot("remove", &path, error))?;
         Ok((files.len(), files.iter().map(|(_, bytes)| bytes).sum()))
     }
 }
 
+/// What could not be removed, and why.
+type Removed = Result<(), (PathBuf, io::Error)>;
+
+/// What came of a removal; somebody else may have been first.
+fn remove(path: &Path, done: io::Result<()>) -> Removed {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err((path.to_owned(), error)),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a folder with all that lies in it, a file at a time as long as that is wanted; what could not be removed and why, if
 /// anything.
-fn remove_all(folder: &Path, flow: &Flow) -> Result<Result<(), (PathBuf, io::Error)>, Stopped> {
-    let mut trouble = None;
-    let mut keep = |path: &Path, done: io::Result<()>| match done {
-        // Somebody else was first.
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            trouble.get_or_insert_with(|| (path.to_owned(), error));
-        }
-        _ => {}
+fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) => return Ok(remove(folder, Err(error))),
+        Ok(entries) => entries,
     };
-    match fs::read_dir(folder) {
-        Err(error) => keep(folder, Err(error)),
-        Ok(entries) => {
-            for entry in entries {
-                flow.went_on(0)?;
-                match entry {
-                    Err(error) => keep(folder, Err(error)),
-                    Ok(entry) if entry.file_type().is_ok_and(|what| what.is_dir()) => {
-                        if let Err((path, error)) = remove_all(&entry.path(), flow)? {
-                            keep(&path, Err(error));
-                        }
-                    }
-                    Ok(entry) => keep(&entry.path(), fs::remove_file(entry.path())),
-                }
+    let mut removed = Ok(());
+    for entry in entries {
+        flow.went_on(0)?;
+        let gone = match entry {
+            Err(error) => remove(folder, Err(error)),
+            Ok(entry) if entry.file_type().is_ok_and(|what| what.is_dir()) => {
+                remove_all(&entry.path(), flow)?
             }
-            flow.went_on(0)?;
-            keep(folder, fs::remove_dir(folder));
-        }
+            Ok(entry) => remove(&entry.path(), fs::remove_file(entry.path())),
+        };
+        removed = removed.and(gone);
     }
-    Ok(trouble.map_or(Ok(()), Err))
+    flow.went_on(0)?;
+    Ok(removed.and(remove(folder, fs::remove_dir(folder))))
 }
 
 /// What lies in a folder. An error amid it is one: what it cuts off may be all there is.
@@ -671,6 +709,7 @@ fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, St
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -717,6 +756,7 @@ mod tests {
         assert_eq!(shelf.survey().unwrap().latest(), Some(1));
         two.claim().unwrap();
         store(&shelf, &late);
+        store(&shelf, &about(1, 0, 3, 30));
         // The later one has not concluded anything yet: nothing is gone, and nothing goes on one's account.
         let flow = Flow::default();
         let told = one.is_held().unwrap_err();
@@ -726,7 +766,7 @@ mod tests {
         assert!(one.tidy(&[], 0, &flow).is_err() && one.give_up(early.key(), 0).is_err());
         assert!(one.clean(&flow).is_err() && one.put_result(0, b"").is_err());
         let stock = shelf.survey().unwrap();
-        assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 1));
+        assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 2));
         conclude(&two, &late).unwrap();
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
         // By a clock that is late, or before it looks: what is of a later start is never its to remove.
@@ -741,6 +781,56 @@ mod tests {
         two.claim().unwrap();
         store(&two, &late);
         conclude(&two, &late).unwrap();
+    }
+
+    thread_local! {
+        /// The steps of [`late_start`] that are left, and the later start's folder.
+        static LATE_START: RefCell<Option<(usize, Shelf)>> = const { RefCell::new(None) };
+    }
+
+    /// Claims the folder for a later start, with an epoch and a result, when no step is left.
+    fn late_start(_: u64) {
+        let due = LATE_START.with_borrow_mut(|start| match start {
+            Some((left @ 1.., _)) => {
+                *left -= 1;
+                None
+            }
+            due => due.take(),
+        });
+        if let Some((_, shelf)) = due {
+            shelf.claim().unwrap();
+            shelf.put_result(1, b"late").unwrap();
+            store(&shelf, &about(2, 0, 1, 10));
+            conclude(&shelf, &about(2, 0, 1, 10)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_start_that_cleans_removes_nothing_of_a_later_one_that_comes_meanwhile() {
+        let mut steps = 0;
+        loop {
+            let (_dir, shelf) = shelf();
+            let (one, two) = (shelf.clone().held_by(1), shelf.clone().held_by(2));
+            one.claim().unwrap();
+            one.put_result(0, b"early").unwrap();
+            store(&shelf, &about(1, 0, 1, 10));
+            conclude(&one, &about(1, 0, 1, 10)).unwrap();
+            LATE_START.set(Some((steps, two.clone())));
+            let cleaned = one.clean(&Flow::told_to(late_start));
+            if LATE_START.take().is_some() {
+                // All steps were tried.
+                assert!(cleaned.is_ok() && !shelf.folder.exists(), "{cleaned:?}");
+                break;
+            }
+            assert!(cleaned.unwrap_err().contains("another start"), "step {steps}");
+            let stock = shelf.survey().unwrap();
+            assert_eq!(stock.whole, [about(2, 0, 1, 10)], "step {steps}");
+            assert!(stock.results.contains(&(1, b"late".to_vec())), "step {steps}");
+            assert_eq!((stock.owner, two.claim()), (Some(2), Ok(Claimed::Before)), "step {steps}");
+            assert_eq!(shelf.positions(about(2, 0, 1, 10).key()), Ok(vec![0, 1]), "step {steps}");
+            steps += 1;
+        }
+        assert!(steps > 8, "{steps}");
     }
 
     #[test]

@@ -1514,6 +1514,45 @@ mod nodes {
         assert!(ends.iter().all(|(_, end)| matches!(end, Some(End::Done(_, Some(4))))));
     }
 
+    /// One rank of two on a node is gone, and its position is taken elsewhere.
+    fn with_a_copy_left() -> (Cluster, Vec<Vec<u64>>) {
+        let c = cluster(6);
+        let truth = finished(with_job(&c.job, |job| launch(job, &[])));
+        launch_on(&c, &[0, 1, 2, 2], &[(2, Point::Iteration, 5)]);
+        (c, truth)
+    }
+
+    fn has_copy_of_3(cluster: &Cluster) -> bool {
+        cluster.dirs[2].path().join(cluster.job.depot.name(3, Part::B)).exists()
+    }
+
+    /// However many attempts it takes until the position is rebuilt elsewhere: where another member is lost before, the copy is
+    /// needed.
+    #[test]
+    fn a_copy_of_the_agreed_epoch_stays_until_the_position_is_rebuilt() {
+        let (c, truth) = with_a_copy_left();
+        for _ in 0..3 {
+            let ends = launch_on(&c, &[0, 1, 2, 4], &[(1, Point::RebuildBegin, 1)]);
+            assert!(matches!(ends[1].1, Some(End::Struck(_))), "{ends:?}");
+        }
+        // Node 1 is gone, and node 2 has room for two ranks again.
+        let ends = launch_on(&c, &[0, 5, 2, 2], &[]);
+        for (position, (_, end)) in ends.into_iter().enumerate() {
+            let Some(End::Done(bits, Some(4))) = end else { panic!("{end:?}") };
+            assert!(bits == truth[position]);
+        }
+    }
+
+    #[test]
+    fn a_copy_goes_when_the_position_is_rebuilt() {
+        let (c, _) = with_a_copy_left();
+        let strikes = |point| launch_on(&c, &[0, 1, 2, 4], &[(1, point, 1)]);
+        strikes(Point::AgreedAgain);
+        assert!(has_copy_of_3(&c));
+        strikes(Point::AgreedAgain);
+        assert!(!has_copy_of_3(&c));
+    }
+
     #[test]
     fn a_node_without_memory_stops_all_ranks_with_its_words() {
         let c = cluster(4);

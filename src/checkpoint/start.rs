@@ -385,10 +385,21 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         let neighbours = known.neighbours(me);
         if neighbours.first() == Some(&me) {
+            let recovery = match &agreed {
+                Agreed::Memory(recovery) => Some(recovery),
+                _ => None,
+            };
+            // A copy of a position that is still to be rebuilt stays: a start that is cut off before may need it.
+            let stands_in = |header: &Header| {
+                recovery.is_some_and(|recovery| {
+                    recovery.lost.contains(&(header.id.position as usize))
+                        && header.claim.supplies(recovery.target)
+                })
+            };
             make_way(&config.depot, &neighbours, |header| {
-                let joined = Some(header.claim.joined);
-                (header.id.run, header.id.test, joined) == (run, test.index, latest)
+                (header.id.run, header.id.test) == (run, test.index)
                     && header.claim.stage != Stage::Vacant
+                    && (Some(header.claim.joined) == latest || stands_in(header))
             });
         }
         // Who makes memory needs the room.

@@ -254,7 +254,8 @@ fn load_in(
         return Err(Diagnostics(found));
     }
     let since = layers.outranks("checkpoint", "mtbf");
-    found.extend(overrides.idle(since).into_iter().map(|warning| layers.with_sources(warning)));
+    let warnings = overrides.idle(since).into_iter().chain(overrides.unchecked(dat.threshold));
+    found.extend(warnings.map(|warning| layers.with_sources(warning)));
     let config = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
     let read = [(&path, "the tests"), (&config, "settings")];
     if let Some(fault) = overwritten(folder, &dat, settings.json.as_deref(), read) {
@@ -372,6 +373,21 @@ mod tests {
         let mtbf = Overrides { mtbf: Some(60.0), ..none };
         assert_eq!(told("checkpoint = 2\n", &[], &mtbf), 1);
         assert_eq!(told("", &[], &Overrides { mtbf: Some(60.0), ..flag }), 1);
+    }
+
+    #[test]
+    fn a_threshold_of_the_file_that_checks_nothing_is_warned_of_under_abft() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("HPL.dat"), FILE.replace("16.0", "0.0")).unwrap();
+        let method = Some(settings::Guarding::Checksums);
+        let abft = Overrides { method, ..Overrides::default() };
+        let told = |flags: &Overrides| {
+            let loaded = load_in(dir.path(), flags, None, env(&[])).unwrap();
+            let all = loaded.warnings.iter().map(ToString::to_string);
+            all.filter(|warning| warning.contains("the result is not checked")).count()
+        };
+        assert_eq!([told(&abft), told(&Overrides::default())], [1, 0]);
+        assert_eq!(told(&Overrides { threshold: Some(16.0), ..abft }), 0);
     }
 
     #[test]

@@ -30,7 +30,22 @@ impl Overrides {
             let message = format!("a run with these settings alone is refused: {}", fault.message);
             Diagnostic { severity: Severity::Warning, message, ..fault }
         });
-        refused.chain(self.idle(false)).collect()
+        let unchecked = self.threshold.and_then(|threshold| self.unchecked(threshold));
+        refused.chain(self.idle(false)).chain(unchecked).collect()
+    }
+
+    /// Warns of a run that goes on after a loss and whose result nothing checks.
+    pub(super) fn unchecked(&self, threshold: f64) -> Option<Diagnostic> {
+        let way = match self.method {
+            Some(Guarding::Checksums) => "method abft",
+            _ if self.nonstop == Some(true) => "nonstop",
+            _ => return None,
+        };
+        let what = format!(
+            "threshold is {threshold}, so the result is not checked, also not after a loss that {way} recovers from"
+        );
+        let help = "set --threshold 16.0 (line 13 of HPL.dat)";
+        (threshold <= 0.0).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
     /// What is set and does nothing, unless --checkpoint off says that it is meant so. It computes the same. `checkpoint_since`:
@@ -439,6 +454,23 @@ mod tests {
         }
         let job = Overrides { job: Some("j".to_owned()), ..Overrides::default() };
         assert_eq!(job.idle(false), None);
+    }
+
+    #[test]
+    fn a_run_that_goes_on_after_losses_without_a_check_is_warned_of() {
+        let abft = Overrides { method: Some(Guarding::Checksums), ..Overrides::default() };
+        let checkpoint = Some(Saving::Every(Interval::Iterations(1)));
+        let nonstop = Overrides { nonstop: Some(true), checkpoint, ..Overrides::default() };
+        for (set, way) in [(&abft, "method abft"), (&nonstop, "nonstop")] {
+            for threshold in [0.0, -16.0] {
+                let why = set.unchecked(threshold).unwrap().to_string();
+                assert!(why.contains("the result is not checked") && why.contains(way), "{why}");
+                let set = Overrides { threshold: Some(threshold), ..set.clone() };
+                assert_eq!(set.alone().len(), 1, "{:?}", set.alone());
+            }
+            assert_eq!(set.unchecked(16.0), None);
+        }
+        assert_eq!(Overrides::default().unchecked(0.0), None);
     }
 
     /// All of saves, none of which method abft makes.

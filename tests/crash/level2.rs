@@ -16,10 +16,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use skt_hpl::base::cores;
 use skt_hpl::base::faults::Point;
-use skt_hpl::base::outcome::Level2;
-use skt_hpl::base::topology::{Topology, read_list};
-use skt_hpl::checkpoint::storage::Front;
 use skt_hpl::config::processors::List;
+use skt_hpl::base::outcome::Level2;
+use skt_hpl::checkpoint::storage::Front;
+use skt_hpl::checkpoint::storage::names::{owner, parse_owner};
+use skt_hpl::base::topology::{Topology, read_list};
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};
@@ -916,22 +917,38 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
 fn results_stay_where_dir_becomes_its_own_late() {
     let sweep = ["-n", "301,120", "--nb", "10"];
     let scene = Stored::of(Scene::of(2, 2, &sweep).protect(&["--checkpoint", "1"]), "1h");
-    let in_the_way = scene.folder().join("owner.aside");
-    fs::create_dir_all(&in_the_way).unwrap();
-    fs::set_permissions(scene.folder(), fs::Permissions::from_mode(0o700)).unwrap();
-    let mut running = scene.start_with("iteration:0:3:stop,solve-begin:1:2:kill");
-    assert!(scene.await_strikes(&mut running, "iteration:0:3", Duration::from_secs(60)));
-    assert!(!scene.folder().join("owner").exists());
-    fs::remove_dir(&in_the_way).unwrap();
+    let mut running =
+        scene.start_with("agree-begin:0:1:stop,iteration:0:3:stop,solve-begin:1:2:kill");
+    let stops_at = |running: &mut Running, place: &str| {
+        assert!(scene.await_strikes(running, place, Duration::from_secs(60)), "{place}");
+        let halted = || running.ranks().iter().any(|rank| rank.rank == 0 && rank.halted());
+        while !halted() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // It has seen what lies there, and comes to claim it.
+    stops_at(&mut running, "agree-begin:0:1");
+    let in_the_way = scene.folder().join(owner(u128::MAX));
+    fs::write(&in_the_way, "").unwrap();
+    ask(&running, Signal::SIGCONT);
+    stops_at(&mut running, "iteration:0:3");
+    assert_eq!(owners(&scene), [u128::MAX]);
+    fs::remove_file(&in_the_way).unwrap();
     ask(&running, Signal::SIGCONT);
     let ran = running.end();
     let first = results(&ran);
     assert_eq!(first.len(), 1, "{}", ran.told());
-    assert!(scene.folder().join("owner").exists(), "{}", ran.told());
+    assert_eq!(owners(&scene).len(), 1, "{}", ran.told());
     lose_all(&scene);
     let ran = finish(&scene);
     assert!(results(&ran).contains(&first[0]) && results(&ran).len() == 2, "{}", ran.told());
     assert!(!ran.err.contains("any more"), "{}", ran.told());
+}
+
+/// The starts that have claimed DIR.
+fn owners(scene: &Stored) -> Vec<u128> {
+    let entries = fs::read_dir(scene.folder()).unwrap().flatten();
+    entries.filter_map(|entry| parse_owner(entry.file_name().to_str()?)).collect()
 }
 
 /// All memory is gone between two launches of a supervised run: what it has on storage is its own, too.

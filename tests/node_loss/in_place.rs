@@ -190,6 +190,21 @@ fn a_node_is_lost_while_a_place_is_taken() {
     }
 }
 
+/// Positions 0 and 1 are on n1, 2 and 3 on n2, and two ranks stand by on n3. Positions 2 and 1 are taken there one after the
+/// other, and before either is rebuilt n1 is lost: of the group of 0 and 2 the copy that the first dead rank left on n2 remains.
+#[test]
+#[ignore = "needs root and network namespaces"]
+fn the_copy_of_a_dead_rank_brings_the_run_back_if_its_position_was_not_rebuilt() {
+    let lab = lab(3, 1);
+    let faults = "1.1@iteration:2:20:kill,1.2@settled:1:1:kill,1.3@settled:0:1:stop";
+    let mut run = lab.in_place_by_twos("run").faults(faults).start();
+    run.struck("settled:0:1");
+    lab.vcluster(&["cut-off", "n1"]);
+    let end = run.end();
+    restarted(&lab, &end, &["n4", "n2", "n3"]);
+    assert_eq!(end.rebuilt().last().unwrap(), &[0, 1], "{}", end.told());
+}
+
 /// Nobody stands by any more, inside the job: it is started again where it was, and who died is there again.
 #[test]
 #[ignore = "needs root and network namespaces"]

@@ -401,6 +401,15 @@ impl Lab {
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "1"])
     }
 
+    /// The benchmark with two ranks a node, on the third of which both stand by.
+    pub fn in_place_by_twos(&self, name: &str) -> Plan {
+        assert_eq!(self.working, 3, "a 2 x 2 grid and two spare ranks");
+        let mut plan = self.supervised(name, 2);
+        plan.command.args(HELD);
+        plan.tail = benchmark_flags();
+        plan.benchmark_flags(&["--nonstop", "--spare-ranks", "2"])
+    }
+
     /// The same problem on six nodes, of which the last two keep the checksums of the two pairs.
     pub fn with_dedicated(&self, name: &str) -> Plan {
         assert_eq!(self.working, 6, "a 2 x 2 grid and two ranks for checksums");

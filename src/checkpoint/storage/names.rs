@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/skt-hpl.<uid>.<job>/                  one job's folder
 //!     token                                 what this start wrote, so that all nodes can see that they see one DIR
-//!     owner                                 the number of the start whose folder it is
+//!     owner-<start>                         left by a start that writes here: the greatest number has the folder
 //!     result-<test>                         the result of a finished test
 //!     run-<run>.test-<test>.epoch-<epoch>/  one epoch
 //!         p<position>                       a position's state, digests and matrix; where DIR is the node's own, its parity, too
@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 const ASIDE: &str = ".aside";
 pub const MANIFEST: &str = "manifest";
 pub const TOKEN: &str = "token";
-pub const OWNER: &str = "owner";
 pub const STARTS: &str = "starts";
 
 /// Stands in DIR for the name of the rank's failure domain.
@@ -93,6 +92,15 @@ pub fn parse_result(name: &str) -> Option<u32> {
     (result(test) == name).then_some(test)
 }
 
+pub fn owner(start: u128) -> String {
+    format!("owner-{start:032x}")
+}
+
+pub fn parse_owner(name: &str) -> Option<u128> {
+    let start = u128::from_str_radix(name.strip_prefix("owner-")?, 16).ok()?;
+    (owner(start) == name).then_some(start)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +116,7 @@ mod tests {
             prop_assert_eq!(parse_job_folder(&folder, uid.wrapping_add(1)), None);
             prop_assert_eq!(parse_result(&result(test)), Some(test));
             prop_assert_eq!(parse_position(&position(test)), Some(test));
+            prop_assert_eq!(parse_owner(&owner(run)), Some(run));
         }
 
         #[test]

@@ -3,8 +3,9 @@
 //! Whatever has a name here is whole: files are written aside, synced, and renamed, and an epoch's manifest comes
 //! last and goes first. Errors are sentences that name the file.
 //!
-//! A folder is one start's at a time. Two that run under one name on different nodes meet in no memory, so whoever comes to write
-//! leaves its number here, and the greater one has it: the other one notices before it writes, lists or removes anything.
+//! A folder is one start's at a time. Two that run under one name on different nodes meet in no memory, so each start that is to
+//! write leaves a file here that is named by its number. The greatest number has the folder: the other start looks before it
+//! writes, lists or removes anything.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,7 +17,7 @@ use nix::unistd::{AccessFlags, access};
 
 use super::Sight;
 use super::choice::{Results, Stock};
-use super::names::{self, Key, MANIFEST, OWNER, STARTS, TOKEN};
+use super::names::{self, Key, MANIFEST, STARTS, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped};
@@ -191,18 +192,12 @@ impl Shelf {
         keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
 
-    /// Which start has come last to write here.
+    /// The latest start that has claimed the folder.
     fn owner(&self) -> Result<Option<u128>, String> {
-        let path = self.folder.join(OWNER);
-        match fs::read_to_string(&path) {
-            // What cannot be read as one, a file that was cut off, say, is nobody's.
-            Ok(text) => Ok(u128::from_str_radix(&text, 16).ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(cannot("read", &path, error)),
-        }
+        Ok(names_if_there(&self.folder)?.iter().filter_map(|name| names::parse_owner(name)).max())
     }
 
-    /// Whether no later start than this one has come to write here.
+    /// Fails if a later start than this one has claimed the folder.
     pub fn is_held(&self) -> Result<(), String> {
         let Some(start) = self.start else { return Ok(()) };
         match self.owner()? {
@@ -215,7 +210,8 @@ impl Shelf {
         }
     }
 
-    /// Makes the folder this start's, if it is no later one's; says whether it was already.
+    /// Makes the folder this start's, unless a later one has it; says whether it was already. Each start leaves a file of its
+    /// own, so that of two which claim at one moment neither writes over the other's.
     pub fn claim(&self) -> Result<Claimed, String> {
         self.is_held()?;
         let Some(start) = self.start else { return Ok(Claimed::Before) };
@@ -223,7 +219,15 @@ impl Shelf {
             return Ok(Claimed::Before);
         }
         private_folder(&self.folder)?;
-        write_whole(&self.folder.join(OWNER), format!("{start:032x}").as_bytes(), || {})?;
+        let path = self.folder.join(names::owner(start));
+        write_synced(&path, b"").map_err(|e| cannot("write", &path, e))?;
+        sync_folder(&self.folder)?;
+        self.is_held()?;
+        for earlier in names_if_there(&self.folder)?.iter().filter_map(|n| names::parse_owner(n)) {
+            if earlier < start {
+                let _ = fs::remove_file(self.folder.join(names::owner(earlier)));
+            }
+        }
         Ok(Claimed::Now)
     }
 
@@ -239,7 +243,10 @@ impl Shelf {
         before
     }
 
-    fn must_be_held(&self) -> Result<(), Stopped> {
+    /// Guards each removal: it is still wanted, and no later start has claimed the folder. The start is asked after the step is
+    /// told, so that nothing comes between the answer and the removal.
+    fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
+        flow.went_on(0)?;
         self.is_held().map_err(Stopped::Failed)
     }
 
@@ -262,7 +269,7 @@ impl Shelf {
             return Ok(stock);
         }
         self.is_ours()?;
-        stock.owner = self.owner()?;
+        stock.owner = found.iter().filter_map(|name| names::parse_owner(name)).max();
         found.sort();
         for name in found {
             flow.went_on(0).map_err(|stopped| stopped.to_string())?;
@@ -395,9 +402,6 @@ impl Shelf {
     }
 
     /// Removes all epochs, as far as that can be done.
-    ///
-    /// Whatever removes here asks before each file whether it is still wanted: what others have begun since, when it was given
-    /// up, is not its to remove.
     pub fn prune(&self, flow: &Flow) -> Result<(), Stopped> {
         self.prune_before(None, FIRST, flow)
     }
@@ -415,7 +419,7 @@ impl Shelf {
         let unfinished = |key: Key| {
             !keep.contains(&key) && matches!(self.epoch(key).join(MANIFEST).try_exists(), Ok(false))
         };
-        self.prune_where(unfinished, |_| hit(Point::TidyHalf, who), flow)
+        self.prune_where(unfinished, || hit(Point::TidyHalf, who), flow)
     }
 
     /// Removes what an epoch that has got further outdates, as whoever listed that one would have if it had not been cut off:
@@ -436,7 +440,7 @@ impl Shelf {
             let known = listed.iter().chain(whole).find(|about| about.key() == key);
             known.is_some_and(|known| listed.iter().any(|about| about.outdates(known, run)))
         };
-        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
+        self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
     /// The same where run number `run` goes on `from` an epoch here: every other one of that test goes, also one that has got
@@ -450,46 +454,75 @@ impl Shelf {
     ) -> Result<(), Stopped> {
         // On its own epochs somebody may be at work already.
         let outdated = |key: Key| key.test == from.test && key != from && key.run != run;
-        self.prune_where(outdated, |_| hit(Point::TidyHalf, who), flow)
+        self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
     /// Removes all epochs but these, as far as that can be done.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
-        self.prune_where(|key| !keep.contains(&key), |_| hit(Point::PruneHalf, who), flow)
+        self.prune_where(|key| !keep.contains(&key), || hit(Point::PruneHalf, who), flow)
     }
 
     /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
     fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
         let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
-        self.prune_where(older, |_| hit(Point::PruneHalf, who), flow)
+        self.prune_where(older, || hit(Point::PruneHalf, who), flow)
     }
 
-    /// `disowned` is called for each between its manifest and its files.
+    /// Removes the epochs that go. `halfway` is called for each between its manifest and its files.
     fn prune_where(
         &self,
         goes: impl Fn(Key) -> bool,
-        disowned: impl Fn(Key),
+        halfway: impl Fn(),
         flow: &Flow,
     ) -> Result<(), Stopped> {
-        self.must_be_held()?;
-        // Numbers of starts are greater than any that they have found here.
-        let later = |key: Key| self.start.is_some_and(|start| key.run > start);
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let key = entry.file_name().to_str().and_then(names::parse_epoch_folder);
-            if let Some(key) = key.filter(|&key| !later(key) && goes(key)) {
-                self.remove_epoch(&entry.path(), || disowned(key), flow)?;
-            }
-        }
-        Ok(())
+        let goes = |name: &str| names::parse_epoch_folder(name).is_some_and(&goes);
+        // What cannot be removed is in nobody's way.
+        self.remove_where(goes, halfway, flow).map(|_| ())
     }
 
-    /// The manifest first: without it nobody believes the rest.
-    fn remove_epoch(&self, folder: &Path, disowned: impl Fn(), flow: &Flow) -> Result<(), Stopped> {
-        flow.went_on(0)?;
-        self.disown(folder);
-        disowned();
-        // What cannot be removed is in nobody's way.
-        remove_all(folder, flow).map(|_| ())
+    /// Removes the entries of the job's folder that go, those of later starts excepted, and says what could not be removed.
+    /// Epochs go first, and of each the manifest: without it nobody believes the rest. The claim of this start goes last.
+    /// `halfway` is called for each epoch between its manifest and its files, and before each other entry.
+    fn remove_where(
+        &self,
+        goes: impl Fn(&str) -> bool,
+        halfway: impl Fn(),
+        flow: &Flow,
+    ) -> Result<Removed, Stopped> {
+        // Numbers of starts are greater than any that they have found here.
+        let later = |number: u128| self.start.is_some_and(|start| number > start);
+        let mut removed = Ok(());
+        let mut found = names_in(&self.folder).unwrap_or_default();
+        let order = |name: &String| {
+            (names::parse_epoch_folder(name).is_none(), names::parse_owner(name).is_some())
+        };
+        found.sort();
+        found.sort_by_key(order);
+        for name in found {
+            let path = self.folder.join(&name);
+            let epoch = names::parse_epoch_folder(&name);
+            let number = epoch.map(|key| key.run).or_else(|| names::parse_owner(&name));
+            if number.is_some_and(later) || !goes(&name) {
+                continue;
+            }
+            if epoch.is_none() {
+                halfway();
+            }
+            self.may_remove(flow)?;
+            let gone = match epoch {
+                Some(_) => {
+                    self.disown(&path);
+                    halfway();
+                    remove_all(&path, flow)?
+                }
+                None if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) => {
+                    remove_all(&path, flow)?
+                }
+                None => remove(&path, fs::remove_file(&path)),
+            };
+            removed = removed.and(gone);
+        }
+        Ok(removed)
     }
 
     fn disown(&self, folder: &Path) {
@@ -499,8 +532,11 @@ impl Shelf {
     }
 
     /// Removes one position's part of an epoch that comes to nothing, also one that somebody had no time to remove who wrote it,
-    /// and the folder with the last of them.
+    /// and the folder with the last of them. A later start removes it by itself.
     pub fn withdraw(&self, key: Key, position: u32) {
+        if self.is_held().is_err() {
+            return;
+        }
         let path = self.position(key, position);
         let _ = fs::remove_file(names::aside(&path));
         let _ = fs::remove_file(path);
@@ -520,8 +556,7 @@ impl Shelf {
             let Some(test) = entry.file_name().to_str().and_then(names::parse_result) else {
                 continue;
             };
-            flow.went_on(0)?;
-            self.must_be_held()?;
+            self.may_remove(flow)?;
             // One that cannot be read counts for nobody.
             if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
                 // What cannot be removed is in nobody's way but a later start's.
@@ -547,53 +582,57 @@ impl Shelf {
         Ok(files)
     }
 
-    /// Removes all that this job has here; how many files, and their bytes.
+    /// Removes all that this job has here, but what later starts have; how many files, and their bytes. An error if a later start
+    /// has claimed the folder.
     pub fn clean(&self, flow: &Flow) -> Result<(usize, u64), String> {
         if !self.folder.exists() {
             return Ok((0, 0));
         }
         self.is_ours()?;
-        self.is_held()?;
         let given_up = |stopped: Stopped| stopped.to_string();
         let files = self.all_files(flow).map_err(given_up)?;
-        self.prune(flow).map_err(given_up)?;
-        let removed = remove_all(&self.folder, flow).map_err(given_up)?;
+        let removed =
+            self.remove_where(|_| true, || hit(Point::PruneHalf, FIRST), flow).map_err(given_up)?;
+        // A start that has claimed the folder since keeps it: it has files there.
+        let removed = removed.and_then(|()| remove(&self.folder, fs::remove_dir(&self.folder)));
+        self.is_held()?;
         removed.map_err(|(path, error)| cannot("remove", &path, error))?;
         Ok((files.len(), files.iter().map(|(_, bytes)| bytes).sum()))
     }
 }
 
+/// What could not be removed, and why.
+type Removed = Result<(), (PathBuf, io::Error)>;
+
+/// What came of a removal; somebody else may have been first.
+fn remove(path: &Path, done: io::Result<()>) -> Removed {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err((path.to_owned(), error)),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a folder with all that lies in it, a file at a time as long as that is wanted; what could not be removed and why, if
 /// anything.
-fn remove_all(folder: &Path, flow: &Flow) -> Result<Result<(), (PathBuf, io::Error)>, Stopped> {
-    let mut trouble = None;
-    let mut keep = |path: &Path, done: io::Result<()>| match done {
-        // Somebody else was first.
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            trouble.get_or_insert_with(|| (path.to_owned(), error));
-        }
-        _ => {}
+fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) => return Ok(remove(folder, Err(error))),
+        Ok(entries) => entries,
     };
-    match fs::read_dir(folder) {
-        Err(error) => keep(folder, Err(error)),
-        Ok(entries) => {
-            for entry in entries {
-                flow.went_on(0)?;
-                match entry {
-                    Err(error) => keep(folder, Err(error)),
-                    Ok(entry) if entry.file_type().is_ok_and(|what| what.is_dir()) => {
-                        if let Err((path, error)) = remove_all(&entry.path(), flow)? {
-                            keep(&path, Err(error));
-                        }
-                    }
-                    Ok(entry) => keep(&entry.path(), fs::remove_file(entry.path())),
-                }
+    let mut removed = Ok(());
+    for entry in entries {
+        flow.went_on(0)?;
+        let gone = match entry {
+            Err(error) => remove(folder, Err(error)),
+            Ok(entry) if entry.file_type().is_ok_and(|what| what.is_dir()) => {
+                remove_all(&entry.path(), flow)?
             }
-            flow.went_on(0)?;
-            keep(folder, fs::remove_dir(folder));
-        }
+            Ok(entry) => remove(&entry.path(), fs::remove_file(entry.path())),
+        };
+        removed = removed.and(gone);
     }
-    Ok(trouble.map_or(Ok(()), Err))
+    flow.went_on(0)?;
+    Ok(removed.and(remove(folder, fs::remove_dir(folder))))
 }
 
 /// What lies in a folder. An error amid it is one: what it cuts off may be all there is.
@@ -661,6 +700,8 @@ fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, St
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::super::record::tests::about;
@@ -706,6 +747,7 @@ mod tests {
         assert_eq!(shelf.survey().unwrap().latest(), Some(1));
         two.claim().unwrap();
         store(&shelf, &late);
+        store(&shelf, &about(1, 0, 3, 30));
         // The later one has not concluded anything yet: nothing is gone, and nothing goes on one's account.
         let flow = Flow::default();
         let told = one.is_held().unwrap_err();
@@ -715,11 +757,11 @@ mod tests {
         assert!(one.tidy(&[], 0, &flow).is_err() && one.give_up(early.key(), 0).is_err());
         assert!(one.clean(&flow).is_err() && one.put_result(0, b"").is_err());
         let stock = shelf.survey().unwrap();
-        assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 1));
+        assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 2));
         conclude(&two, &late).unwrap();
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
         // By a clock that is late, or before it looks: what is of a later start is never its to remove.
-        fs::remove_file(shelf.folder.join(OWNER)).unwrap();
+        fs::remove_file(shelf.folder.join(names::owner(2))).unwrap();
         one.prune(&flow).unwrap();
         one.prune_but(&[], 0, &flow).unwrap();
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
@@ -730,6 +772,77 @@ mod tests {
         two.claim().unwrap();
         store(&two, &late);
         conclude(&two, &late).unwrap();
+    }
+
+    thread_local! {
+        /// The steps of [`late_start`] that are left, and the later start's folder.
+        static LATE_START: RefCell<Option<(usize, Shelf)>> = const { RefCell::new(None) };
+    }
+
+    /// Claims the folder for a later start, with an epoch and a result, when no step is left.
+    fn late_start(_: u64) {
+        let due = LATE_START.with_borrow_mut(|start| match start {
+            Some((left @ 1.., _)) => {
+                *left -= 1;
+                None
+            }
+            due => due.take(),
+        });
+        if let Some((_, shelf)) = due {
+            shelf.claim().unwrap();
+            shelf.put_result(1, b"late").unwrap();
+            store(&shelf, &about(2, 0, 1, 10));
+            conclude(&shelf, &about(2, 0, 1, 10)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_start_that_cleans_removes_nothing_of_a_later_one_that_comes_meanwhile() {
+        let mut steps = 0;
+        loop {
+            let (_dir, shelf) = shelf();
+            let (one, two) = (shelf.clone().held_by(1), shelf.clone().held_by(2));
+            one.claim().unwrap();
+            one.put_result(0, b"early").unwrap();
+            store(&shelf, &about(1, 0, 1, 10));
+            conclude(&one, &about(1, 0, 1, 10)).unwrap();
+            LATE_START.set(Some((steps, two.clone())));
+            let cleaned = one.clean(&Flow::told_to(late_start));
+            if LATE_START.take().is_some() {
+                // All steps were tried.
+                assert!(cleaned.is_ok() && !shelf.folder.exists(), "{cleaned:?}");
+                break;
+            }
+            assert!(cleaned.unwrap_err().contains("another start"), "step {steps}");
+            let stock = shelf.survey().unwrap();
+            assert_eq!(stock.whole, [about(2, 0, 1, 10)], "step {steps}");
+            assert!(stock.results.contains(&(1, b"late".to_vec())), "step {steps}");
+            assert_eq!((stock.owner, two.claim()), (Some(2), Ok(Claimed::Before)), "step {steps}");
+            assert_eq!(shelf.positions(about(2, 0, 1, 10).key()), Ok(vec![0, 1]), "step {steps}");
+            steps += 1;
+        }
+        assert!(steps > 8, "{steps}");
+    }
+
+    #[test]
+    fn of_two_starts_that_claim_at_one_moment_the_later_one_has_the_folder() {
+        for round in 0..300 {
+            let (_dir, shelf) = shelf();
+            let both = Barrier::new(2);
+            std::thread::scope(|scope| {
+                let claims = [1, 2].map(|start| {
+                    let (shelf, both) = (shelf.clone().held_by(start), &both);
+                    scope.spawn(move || {
+                        both.wait();
+                        shelf.claim()
+                    })
+                });
+                let [_, late] = claims.map(|claim| claim.join().unwrap());
+                assert_eq!(late, Ok(Claimed::Now), "round {round}");
+            });
+            assert!(shelf.clone().held_by(1).is_held().is_err(), "round {round}");
+            assert_eq!(shelf.survey().unwrap().owner, Some(2), "round {round}");
+        }
     }
 
     #[test]

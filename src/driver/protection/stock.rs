@@ -301,16 +301,19 @@ impl<'a> Guardian<'a> {
             // A DIR that is gone has nothing to remove, it seems.
             let removed = patiently(move |flow| {
                 shelf.check()?;
+                let cleaned = shelf.clean(flow);
                 // What another start has taken over is its own.
                 let theirs = shelf.is_held().err();
                 if theirs.is_none() {
-                    shelf.clean(flow)?;
+                    cleaned?;
                 }
                 Ok(theirs)
             });
             match removed {
                 Ok(None) => {}
-                Ok(Some(theirs)) => say(format_args!("nothing is removed there: {theirs}")),
+                Ok(Some(theirs)) => {
+                    say(format_args!("what lies on storage is left there: {theirs}"))
+                }
                 Err(why) => {
                     let words = format!(
                         "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \

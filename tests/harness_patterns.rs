@@ -44,6 +44,9 @@ impl Run {
             u: some.u,
             equilibrate: some.equilibrate,
             align: some.align,
+            rng: some.rng,
+            seed: some.seed,
+            engine: "avx512-32x6, avx512-12x4, blas",
             threshold: self.threshold,
         };
         let mut out = Vec::new();
@@ -98,12 +101,14 @@ fn params() -> impl Strategy<Value = TestParams> {
         (0usize..20_000_000, 1usize..2000, 1usize..500, 1usize..500),
         (mapping, 0usize..6, bcast, fact(), 2usize..9, fact(), 1usize..64),
         (swap, 0usize..200, form(), form(), any::<bool>(), 1usize..128),
+        (prop_oneof![Just(Rng::Hpl), Just(Rng::Xoshiro)], any::<u64>()),
     )
         .prop_map(
             |(
                 (n, nb, p, q),
                 (mapping, depth, bcast, rfact, ndiv, pfact, nbmin),
                 (swap, swap_threshold, l1, u, equilibrate, align),
+                (rng, seed),
             )| TestParams {
                 n,
                 nb,
@@ -123,8 +128,8 @@ fn params() -> impl Strategy<Value = TestParams> {
                 equilibrate,
                 align,
                 threshold: 16.0,
-                rng: Rng::Hpl,
-                seed: 100,
+                rng,
+                seed,
             },
         )
 }

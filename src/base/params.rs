@@ -65,6 +65,16 @@ pub enum Rng {
     Xoshiro,
 }
 
+impl Rng {
+    /// The only seed of the reference.
+    pub const HPL_SEED: u64 = 100;
+
+    /// Whether this generator and `seed` make the matrix of the reference.
+    pub fn makes_hpl_matrix(self, seed: u64) -> bool {
+        self == Rng::Hpl && seed == Self::HPL_SEED
+    }
+}
+
 /// Whether threads keep to processors of their own.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,

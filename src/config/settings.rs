@@ -37,7 +37,7 @@ use crate::parity::{Code, Spread};
 use crate::shm::Store;
 
 /// The seed of the reference's matrix.
-pub const SEED_DEFAULT: u64 = 100;
+pub const SEED_DEFAULT: u64 = Rng::HPL_SEED;
 
 /// Where HPL.dat is looked for.
 pub const DAT_DEFAULT: &str = "HPL.dat";

@@ -136,6 +136,7 @@ impl Reports {
         };
         let out = Counted { inner: out, bytes: 0, mute: already && is_stream(&dat.output) };
         let text = TextReport::new(dat.threshold, settings.timing);
+        let engine = about.common.engines.told(about.loaded.tests(), |engine| engine.name().into());
         let json = match &settings.json {
             None => None,
             Some(_) if document_lost.is_some() => None,
@@ -149,10 +150,7 @@ impl Reports {
                     blas: Blas {
                         name: format!("{} {}", library.name, library.version),
                         kernel: library.kernel,
-                        engine: about
-                            .common
-                            .engines
-                            .told(about.loaded.tests(), |engine| engine.name().into()),
+                        engine: engine.clone(),
                     },
                     threads: Threads {
                         fewest: about.common.threads.0,
@@ -174,7 +172,7 @@ impl Reports {
         };
         // In one piece: who reads has all of the head or nothing.
         let mut head = Vec::new();
-        text.begin(&mut head, &echo(dat)).expect("memory takes all");
+        text.begin(&mut head, &echo(about.loaded, &engine)).expect("memory takes all");
         let mut this = Self {
             out,
             file,
@@ -451,7 +449,8 @@ fn in_place(times: u32) -> String {
     }
 }
 
-fn echo(dat: &HplDat) -> Echo<'_> {
+fn echo<'a>(loaded: &'a Loaded, engine: &'a str) -> Echo<'a> {
+    let (dat, settings) = (&loaded.dat, &loaded.settings);
     Echo {
         ns: &dat.ns,
         nbs: &dat.nbs,
@@ -469,6 +468,9 @@ fn echo(dat: &HplDat) -> Echo<'_> {
         u: dat.u,
         equilibrate: dat.equilibrate,
         align: dat.align,
+        rng: settings.rng,
+        seed: settings.seed,
+        engine,
         threshold: dat.threshold,
     }
 }

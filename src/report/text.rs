@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use super::Counts;
 use super::cformat::{ctime, exponent, fixed};
 use crate::base::outcome::{Outcome, Residual, Times, Verdict};
-use crate::base::params::{Bcast, Fact, Form, Mapping, Swap, TestParams};
+use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
 const DOUBLE_RULE: &str =
     "================================================================================";
@@ -25,7 +25,7 @@ const HEADER: &str =
 /// The relative machine precision HPL takes: half the distance from 1 to the next double.
 const EPS: f64 = f64::EPSILON / 2.0;
 
-/// The lists of HPL.dat, as the head of the output repeats them.
+/// Settings of the run, as the head of the output repeats them: the lists of HPL.dat, the matrix's generator, the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo<'a> {
     pub ns: &'a [usize],
@@ -45,6 +45,10 @@ pub struct Echo<'a> {
     pub u: Form,
     pub equilibrate: bool,
     pub align: usize,
+    pub rng: Rng,
+    pub seed: u64,
+    /// The name of each engine that multiplies.
+    pub engine: &'a str,
     pub threshold: f64,
 }
 
@@ -208,6 +212,11 @@ fn parameters(out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()
     writeln!(out, "U      : {} form", form_word(echo.u))?;
     writeln!(out, "EQUIL  : {}", if echo.equilibrate { "yes" } else { "no" })?;
     writeln!(out, "ALIGN  : {} double precision words", echo.align)?;
+    writeln!(out, "RNG    : {}", rng_word(echo.rng))?;
+    writeln!(out, "SEED   : {}", echo.seed)?;
+    let not = if echo.rng.makes_hpl_matrix(echo.seed) { "" } else { "NOT " };
+    writeln!(out, "MATRIX : {not}the matrix of HPL 2.3")?;
+    writeln!(out, "ENGINE : {}", echo.engine)?;
     writeln!(out)
 }
 
@@ -268,6 +277,13 @@ fn bcast_word(bcast: Bcast) -> &'static str {
         Bcast::TwoRingM => "2ringM",
         Bcast::Long => "Blong",
         Bcast::LongM => "BlongM",
+    }
+}
+
+fn rng_word(rng: Rng) -> &'static str {
+    match rng {
+        Rng::Hpl => "HPL 2.3",
+        Rng::Xoshiro => "xoshiro256++",
     }
 }
 
@@ -441,6 +457,9 @@ mod tests {
             u: Form::NotTransposed,
             equilibrate: true,
             align: 8,
+            rng: Rng::Hpl,
+            seed: Rng::HPL_SEED,
+            engine: "avx512-12x4",
             threshold: 16.0,
         }
     }
@@ -500,6 +519,10 @@ L1     : transposed form
 U      : no-transposed form
 EQUIL  : yes
 ALIGN  : 8 double precision words
+RNG    : HPL 2.3
+SEED   : 100
+MATRIX : the matrix of HPL 2.3
+ENGINE : avx512-12x4
 
 --------------------------------------------------------------------------------
 
@@ -522,6 +545,7 @@ ALIGN  : 8 double precision words
             l1: Form::NotTransposed,
             u: Form::Transposed,
             equilibrate: false,
+            rng: Rng::Xoshiro,
             threshold: 0.0,
             ..echo()
         };
@@ -530,10 +554,15 @@ ALIGN  : 8 double precision words
         assert!(head.contains("\nPMAP   : Column-major process mapping\n"));
         assert!(head.contains("\nSWAP   : Spread-roll (long)\n"));
         assert!(head.contains("\nL1     : no-transposed form\nU      : transposed form\n"));
-        assert!(head.ends_with("\nEQUIL  : no\nALIGN  : 8 double precision words\n\n"));
-        let binary = Echo { swap: Swap::BinaryExchange, ..other };
+        assert!(head.contains("\nEQUIL  : no\nALIGN  : 8 double precision words\n"));
+        let matrix = "\nMATRIX : NOT the matrix of HPL 2.3\nENGINE : avx512-12x4\n\n";
+        assert!(head.contains("\nRNG    : xoshiro256++\nSEED   : 100\n"));
+        assert!(head.ends_with(matrix));
+        let binary = Echo { swap: Swap::BinaryExchange, rng: Rng::Hpl, seed: 7, ..other };
         let head = text(|out| report.begin(out, &binary));
         assert!(head.contains("\nSWAP   : Binary-exchange\n"));
+        assert!(head.contains("\nRNG    : HPL 2.3\nSEED   : 7\n"));
+        assert!(head.ends_with(matrix));
     }
 
     #[test]

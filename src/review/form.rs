@@ -58,16 +58,33 @@ pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
         "wall time of factorisation and back substitution, failures included",
     );
     line("NB, grid", Some(format!("{}, {} x {}", params.nb, params.p, params.q)), "of that test");
-    let peak = run.machine.peak_gflops().map(|g| g * 1e9);
     let multiplying = best.multiplying();
-    line("Rpeak, stated", stated.rpeak.map(show_flops), "--rpeak");
+    let measured = multiplying.unwrap_or(0.0).max(best.rate());
+    // No machine computes faster than its peak.
+    let credible = |peak: Option<f64>| peak.filter(|peak| *peak >= measured);
+    let below =
+        |peak: f64| format!("{} is below the measured {}", show_flops(peak), show_flops(measured));
+    let derived = run.machine.peak_gflops().map(|g| g * 1e9);
+    line(
+        "Rpeak, stated",
+        credible(stated.rpeak).map(show_flops),
+        &match stated.rpeak {
+            Some(peak) if peak < measured => format!("--rpeak: {}: correct it", below(peak)),
+            _ => "--rpeak".to_owned(),
+        },
+    );
+    let formula =
+        || format!("cores x operations in a cycle x clock: {}", derivation(&run.machine.kinds));
     line(
         "Rpeak, derived",
-        peak.map(show_flops),
-        &match peak {
-            Some(_) => {
-                format!("cores x operations in a cycle x clock: {}", derivation(&run.machine.kinds))
-            }
+        credible(derived).map(show_flops),
+        &match derived {
+            Some(peak) if peak < measured => format!(
+                "{}: {}, so the clock seen is not the clock run: give Rpeak by --rpeak",
+                formula(),
+                below(peak)
+            ),
+            Some(_) => formula(),
             None => "clock or vector units of a kind of nodes are not known".to_owned(),
         },
     );
@@ -84,7 +101,10 @@ pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
             None => "the test was started again: its times are those of the last start",
         },
     );
-    let against = stated.rpeak.map(|peak| (peak, "stated")).or(peak.map(|peak| (peak, "derived")));
+    let against = match stated.rpeak {
+        Some(_) => credible(stated.rpeak).map(|peak| (peak, "stated")),
+        None => credible(derived).map(|peak| (peak, "derived")),
+    };
     line(
         "Efficiency",
         against.map(|(peak, _)| format!("{:.1} %", 100.0 * best.rate() / peak)),
@@ -230,6 +250,28 @@ mod tests {
         let rinf = 214.375 * (12000.0 + nh) / 12000.0;
         let half = nh * 214.375 / 2.0 / (rinf - 214.375 / 2.0);
         assert_eq!(find("N1/2").unwrap(), format!("{half:.0}"));
+    }
+
+    /// Cores that run above the clock that their system shows reach more than that clock's peak.
+    #[test]
+    fn no_peak_below_a_measured_rate_is_stated() {
+        let mut material = material();
+        for kind in &mut material.runs[0].1.machine.kinds {
+            (kind.make.clock_base_mhz, kind.make.clock_max_mhz) = (None, None);
+            kind.clock_seen_mhz_max = Some(100);
+        }
+        let lines = |stated| form(&solved(&material), &Stated { rpeak: stated });
+        let find = |stated, asked| lines(stated).into_iter().find(|l| l.asked == asked).unwrap();
+        let derived = find(None, "Rpeak, derived");
+        assert_eq!(derived.answer, None, "{derived:?}");
+        assert!(derived.source.contains("the clock seen is not the clock run"), "{derived:?}");
+        assert!(derived.source.contains("102.40 Gflop/s"), "{derived:?}");
+        assert_eq!(find(None, "Efficiency").answer, None);
+        assert_eq!(find(Some(2.5e12), "Efficiency").answer.unwrap(), "8.6 %");
+        let stated = find(Some(1e11), "Rpeak, stated");
+        assert_eq!(stated.answer, None);
+        assert!(stated.source.contains("--rpeak"), "{stated:?}");
+        assert_eq!(find(Some(1e11), "Efficiency").answer, None);
     }
 
     #[test]

@@ -86,6 +86,25 @@ fn harnesses_read_a_real_run() {
     }
 }
 
+/// Only HPL's generator with HPL's seed makes HPL's matrix; every other run says so in its text.
+#[test]
+fn the_head_names_generator_seed_and_engine() {
+    let dat = Dat { ns: vec![40], grids: vec![(1, 2)], ..Dat::default() };
+    for (flags, lines) in [
+        (&[][..], "RNG    : HPL 2.3\nSEED   : 100\nMATRIX : the matrix of HPL 2.3\n"),
+        (&["--seed", "7"], "RNG    : HPL 2.3\nSEED   : 7\nMATRIX : NOT the matrix of HPL 2.3\n"),
+        (
+            &["--rng", "xoshiro"],
+            "RNG    : xoshiro256++\nSEED   : 100\nMATRIX : NOT the matrix of HPL 2.3\n",
+        ),
+    ] {
+        let ran = Job::tests(&dat).args(flags).run().expect_code(0);
+        let run = ran.json();
+        let head = format!("\n{lines}ENGINE : {}", run.blas.engine);
+        assert_eq!(ran.out.matches(&head).count(), 1, "{head:?}: {}", ran.told());
+    }
+}
+
 /// A residual above the threshold: six more lines and an exit code of its own.
 #[test]
 fn a_failed_check_tells_its_norms() {

@@ -9,11 +9,13 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::plan::Buffers;
 use crate::base::faults::{Point, hit};
-use crate::shm::header::{Claim, Head};
-use crate::shm::{Depot, Part};
+use crate::checkpoint::storage::names::Key;
+use crate::checkpoint::storage::shelf::Claimed;
+use crate::checkpoint::storage::writing::{Flow, Over, Stopped, write_position};
+use crate::checkpoint::storage::{About, Check, Counting, Front, Shelf, Sight};
 use crate::parity::digest::digest;
 use crate::shm::header::{Claim, Head};
-use crate::shm::{Depot, Part, Region};
+use crate::shm::{Depot, Part};
 
 /// One thing to do, for the rank of a position.
 pub(super) struct Errand {

@@ -16,11 +16,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use skt_hpl::base::cores;
 use skt_hpl::base::faults::Point;
-use skt_hpl::config::processors::List;
 use skt_hpl::base::outcome::Level2;
+use skt_hpl::base::topology::{Topology, read_list};
 use skt_hpl::checkpoint::storage::Front;
 use skt_hpl::checkpoint::storage::names::{owner, parse_owner};
-use skt_hpl::base::topology::{Topology, read_list};
+use skt_hpl::config::processors::List;
 use tempfile::TempDir;
 
 use crate::job::{PROGRAM, Ran, Running};

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::shm::{Depot, Store};
 use skt_hpl::base::outcome::Verdict;
-use skt_hpl::report::json::Test;
 use skt_hpl::checkpoint::storage::names::parse_epoch_folder;
+use skt_hpl::report::json::Test;
+use skt_hpl::shm::{Depot, Store};
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};

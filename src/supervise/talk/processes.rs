@@ -17,8 +17,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::shm::stat::Stat;
 use crate::base::new_thread;
+use crate::shm::stat::Stat;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 

@@ -1,7 +1,7 @@
 //! One fault of one input, told so that a person can correct it.
 //!
 //! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s;
-//! `cli` prints them. They are plain values with all their text inside, so rank 0 can find a fault
+//! `cli` and `driver` print them. They are plain values with all their text inside, so rank 0 can find a fault
 //! and any rank can print it. A file with three faults gives three diagnostics, never only the
 //! first: nobody should have to queue a job three times to learn of three typing errors.
 

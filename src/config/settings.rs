@@ -2,7 +2,7 @@
 //!
 //! [`Overrides`] is the one list: its fields are the flags of the command line, the keys of
 //! `skt.toml` (`swap-threshold`) and the environment variables (`SKT_SWAP_THRESHOLD`), with one
-//! parser and one help text. `cli` puts it among the program's flags, `sources` fills it from the
+//! parser and one help text. `flags` puts it among the program's flags, `sources` fills it from the
 //! file and the environment. A new field here is therefore known everywhere at once.
 //!
 //! Fields that stand for a line of HPL.dat replace that line's values ([`Overrides::apply`]); the

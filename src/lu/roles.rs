@@ -23,14 +23,15 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::matrix::Shape;
-use crate::parity::code::real_weight;
+use crate::parity::code::{LOSSES_MAX, real_weight};
 use crate::parity::field::invert;
 
 /// Columns of sums there may be at a time: with more of them some weights lose too many digits.
 pub const SUMS_MAX: usize = 4;
 
-/// Columns of sums there may have been in a test, those that were made anew counted: each has a number of its own.
-pub const SUMS_EVER: usize = 64;
+/// Columns of sums that a test may have in all, those that were made anew counted. Each has a number of its own, and weights were
+/// drawn for so many numbers. Each loss about doubles the residual, so that many more would cost all digits.
+pub const SUMS_EVER: usize = LOSSES_MAX;
 
 /// With which weight process column `col` is in the sums number `by` that a test begins with.
 ///
@@ -755,6 +756,16 @@ mod tests {
         let of = |a| (0..a).flat_map(move |b| (0..b).map(move |c| [a, b, c]));
         let three = (0..32).flat_map(of).map(|some| cost(&weight, &some)).fold(0.0, f64::max);
         assert_eq!(three.round(), 6443.0);
+    }
+
+    #[test]
+    fn weights_of_all_numbers_differ() {
+        let mut all: Vec<f64> =
+            (1..SUMS_EVER).flat_map(|by| (0..1024).map(move |col| real_weight(by, col))).collect();
+        let count = all.len();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        assert_eq!(all.len(), count);
     }
 
     #[test]

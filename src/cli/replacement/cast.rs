@@ -202,7 +202,9 @@ fn too_many(
             Some(format!("the checksums can take the place of {}{others}", number(left)))
         }
     };
-    let why: Vec<String> = [left, gone].into_iter().flatten().collect();
+    let last = (columns + renewed == SUMS_EVER)
+        .then(|| format!("{SUMS_EVER} columns of checksums are the most that a test makes"));
+    let why: Vec<String> = [left, gone, last].into_iter().flatten().collect();
     format!("{lost}, and {}", why.join("; "))
 }
 
@@ -596,6 +598,27 @@ mod tests {
                 assert!(second.past.exchanges.iter().all(|e| e.boundary == owner_of));
             }
         }
+    }
+
+    #[test]
+    fn no_checksums_are_made_beyond_the_last_number() {
+        let mut players = with_a_spare();
+        let mut made = 1;
+        let refused = loop {
+            let there = players.iter().flatten().find(|s| s.col < Q).map(|s| s.place);
+            let mut left = without(&players, there.unwrap());
+            // As many as a column needs wait.
+            left.extend([None, None]);
+            match cast(&params(1), 1, &left) {
+                Ok(found) => {
+                    made += found.new.len();
+                    players = take_all(&left, &found, 0b11);
+                }
+                Err(why) => break why,
+            }
+        };
+        assert_eq!(made, SUMS_EVER);
+        assert!(refused.contains("16 columns of checksums are the most"), "{refused}");
     }
 
     #[test]

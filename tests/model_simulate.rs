@@ -126,7 +126,7 @@ fn runs_with_new_checksums_take_the_expected_time() {
         (2_000.0, 0.95, 3, 1, 1, 4, 300.0),
         (1_500.0, 1.0, 5, 2, 3, 0, 20.0),
         (2_500.0, 0.9, 15, 2, 8, 3, 600.0),
-        (1_000.0, 1.0, 31, 3, 16, 2, 60.0),
+        (2_500.0, 1.0, 31, 3, 16, 2, 60.0),
     ] {
         let (columns, renewing) = (Columns { q, sums }, Renewing { rows, waiting, each });
         let run = Replacement { columns, work: 10_000.0, replace: 1.0, anew: 60.0, renewing };

@@ -67,7 +67,7 @@ pub use context::{Context, Order, Seat};
 pub use crew::mates;
 pub use in_steps::DEPTH_IN_STEPS;
 pub use observer::{Halt, Milestone, Observer, Silent};
-pub use roles::{Exchange, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
+pub use roles::{Exchange, Exchanges, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;
 pub use standing::{From, Standing};
 pub use test::{Start, solve_test, unix_seconds};

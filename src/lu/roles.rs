@@ -23,14 +23,15 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::matrix::Shape;
-use crate::parity::code::real_weight;
+use crate::parity::code::{LOSSES_MAX, real_weight};
 use crate::parity::field::invert;
 
 /// Columns of sums there may be at a time: with more of them some weights lose too many digits.
 pub const SUMS_MAX: usize = 4;
 
-/// Columns of sums there may have been in a test, those that were made anew counted: each has a number of its own.
-pub const SUMS_EVER: usize = 64;
+/// Columns of sums that a test may have in all, those that were made anew counted. Each has a number of its own, and weights were
+/// drawn for so many numbers. Each loss about doubles the residual, so that many more would cost all digits.
+pub const SUMS_EVER: usize = LOSSES_MAX;
 
 /// With which weight process column `col` is in the sums number `by` that a test begins with.
 ///
@@ -223,6 +224,28 @@ impl<'a> Exchanges<'a> {
                 })
             }
         }
+    }
+
+    /// Chooses which of the sums that are `there` take the place of these `lost` process columns. A lost element is divided by a
+    /// weight, or by a difference of weights, so the choice falls on those with which the largest factor is smallest.
+    pub fn best(&self, there: &[usize], lost: &[usize]) -> Vec<usize> {
+        let at = (0..self.made.len()).map(|j| 1 << j).sum();
+        let made_up: Vec<Vec<f64>> = there
+            .iter()
+            .map(|&by| lost.iter().copied().map(self.made_up(at, by)).collect())
+            .collect();
+        let chosen = |which: usize| (0..there.len()).filter(move |i| which >> i & 1 == 1);
+        let largest_factor = |which: usize| {
+            let mut matrix: Vec<Vec<f64>> = chosen(which).map(|i| made_up[i].clone()).collect();
+            if !invert(&mut matrix) {
+                return f64::INFINITY;
+            }
+            matrix.concat().iter().fold(0.0f64, |most, factor| most.max(factor.abs()))
+        };
+        let choices =
+            (0..1usize << there.len()).filter(|which| chosen(*which).count() == lost.len());
+        let best = choices.min_by(|a, b| largest_factor(*a).total_cmp(&largest_factor(*b)));
+        chosen(best.unwrap_or(0)).map(|i| there[i]).collect()
     }
 
     /// What is lost follows from what lies in its local row and column. `wanted`: all that are lost there; what lies with them
@@ -739,22 +762,117 @@ mod tests {
         }
     }
 
-    /// What docs/NONSTOP.md says that losing the worst columns costs: the largest element of the matrix that solves for them.
+    /// The largest element of the matrix that solves for lost columns by as many sums with these weights.
+    fn cost(weight: impl Fn(usize, usize) -> f64, cols: &[usize]) -> f64 {
+        let solves = inverse(cols.len(), |i, j| weight(i, cols[j]));
+        solves.concat().iter().fold(0.0f64, |most, element| most.max(element.abs()))
+    }
+
+    /// Figures of docs/NONSTOP.md, for every number of process columns up to 1,024. A grid that is one column wider adds the sets
+    /// with that column. A determinant tells first which sets can be the worst.
     #[test]
     fn the_worst_columns_to_lose_cost_so_much() {
-        let cost = |weights: &dyn Fn(usize, usize) -> f64, cols: &[usize]| {
-            let solves = inverse(cols.len(), |i, j| weights(i, cols[j]));
-            solves.concat().iter().fold(0.0f64, |most, element| most.max(element.abs()))
-        };
-        let two = |weights: &dyn Fn(usize, usize) -> f64, q: usize| {
-            let pairs = (0..q).flat_map(|a| (0..a).map(move |b| [a, b]));
-            pairs.map(|pair| cost(weights, &pair)).fold(0.0, f64::max).round()
-        };
-        assert_eq!([16, 256].map(|q| two(&weight, q)), [15.0, 261.0]);
-        assert_eq!([16, 256].map(|q| two(&real_weight, q)), [51.0, 83_595.0]);
-        let of = |a| (0..a).flat_map(move |b| (0..b).map(move |c| [a, b, c]));
-        let three = (0..32).flat_map(of).map(|some| cost(&weight, &some)).fold(0.0, f64::max);
-        assert_eq!(three.round(), 6443.0);
+        const Q: usize = 1024;
+        let golden: Vec<f64> = (0..Q).map(|col| weight(1, col)).collect();
+        let drawn: Vec<f64> = (0..Q).map(|col| weight(2, col)).collect();
+        let (mut one, mut two, mut three) = (0.0f64, 0.0f64, 0.0f64);
+        for c in 0..Q {
+            one = one.max(cost(|_, col| weight(1, col), &[c]));
+            for b in 0..c {
+                // No element of the inverse is more than the largest minor, which is 2 at most, by the determinant.
+                if (golden[c] - golden[b]).abs() * two < 2.0 {
+                    two = two.max(cost(weight, &[b, c]));
+                }
+                let (run, rise) = (golden[c] - golden[b], drawn[c] - drawn[b]);
+                for a in 0..b {
+                    let area = run * (drawn[a] - drawn[b]) - rise * (golden[a] - golden[b]);
+                    if area.abs() * three < 2.0 {
+                        three = three.max(cost(weight, &[a, b, c]));
+                    }
+                }
+            }
+            let q = (c + 1) as f64;
+            assert!(one < 1.12 * (q + 1.0) && two < 1.12 * (q + 1.0), "{q}: {one}, {two}");
+            assert!(three < 3.0 * q.powi(3), "{q}: {three}");
+            let told = match c + 1 {
+                16 => [15.0, 15.0, 433.0],
+                32 => [23.0, 23.0, 6443.0],
+                256 => [261.0, 261.0, 8_471_627.0],
+                1024 => [1103.0, 1103.0, 527_752_629.0],
+                _ => continue,
+            };
+            assert_eq!([one, two, three].map(f64::round), told, "{q}");
+        }
+        // By weights that are drawn two would cost more.
+        let pairs = |q: usize| (0..q).flat_map(|b| (0..b).map(move |a| [a, b]));
+        let of_drawn =
+            |q| pairs(q).map(|pair| cost(real_weight, &pair)).fold(0.0, f64::max).round();
+        assert_eq!([16, 256].map(of_drawn), [51.0, 83_595.0]);
+    }
+
+    /// Sets of four are too many to look at all of them for more process columns than these.
+    #[test]
+    fn the_worst_four_columns_to_lose_cost_so_much() {
+        let mut worst = 0.0f64;
+        for d in 0..96 {
+            for c in 0..d {
+                for b in 0..c {
+                    let weights = [b, c, d].map(|col| [1, 2, 3].map(|by| weight(by, col)));
+                    for a in 0..b {
+                        let less = [1, 2, 3].map(|by| weight(by, a));
+                        let [x, y, z] = weights.map(|of| [0, 1, 2].map(|i| of[i] - less[i]));
+                        let cross =
+                            [1, 2, 0].map(|i| y[i] * z[(i + 1) % 3] - y[(i + 1) % 3] * z[i]);
+                        let volume: f64 = (0..3).map(|i| x[i] * cross[i]).sum();
+                        // No minor of three rows is more than 6.
+                        if volume.abs() * worst < 6.0 {
+                            worst = worst.max(cost(weight, &[a, b, c, d]));
+                        }
+                    }
+                }
+            }
+            let q = f64::from(d as u32 + 1);
+            assert!(worst < 3.0 * q.powi(4), "{q}: {worst}");
+        }
+        assert_eq!(worst.round(), 5_825_476.0);
+    }
+
+    #[test]
+    fn weights_of_all_numbers_differ() {
+        let mut all: Vec<f64> =
+            (1..SUMS_EVER).flat_map(|by| (0..1024).map(move |col| real_weight(by, col))).collect();
+        let count = all.len();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    /// Number 1's weight of process column 232 is 0.004.
+    #[test]
+    fn the_sums_with_the_largest_weights_take_a_lost_place() {
+        let (q, cols) = (256, 0..256);
+        let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
+        let shape = Shape::of(8 * q, 1, grid, (0, 0));
+        let fresh = Past::default();
+        let roles = Exchanges::new(&fresh, &shape);
+        assert_eq!(roles.best(&[0, 1, 2, 3], &[232]), [0]);
+        assert_eq!(roles.best(&[1, 2], &[232]), [2]);
+        assert!(roles.best(&[1, 2], &[]).is_empty());
+        assert_eq!(roles.best(&[0, 3], &[7, 9]), [0, 3]);
+        for col in cols.clone() {
+            let size = |by: &usize| weight(*by, col).abs();
+            let largest = [1, 2, 3].into_iter().max_by(|a, b| size(a).total_cmp(&size(b)));
+            assert_eq!(roles.best(&[1, 2, 3], &[col]), [largest.unwrap()]);
+        }
+        // Once another column is sums, a difference of weights counts.
+        let exchanges = vec![Exchange { col: 0, by: 0, boundary: 4 }];
+        let past = Past { exchanges, renewals: Vec::new() };
+        let roles = Exchanges::new(&past, &shape);
+        for col in cols.skip(1) {
+            let size = |by: &usize| (weight(*by, col) - weight(*by, 0)).abs();
+            let largest = [1, 2, 3].into_iter().max_by(|a, b| size(a).total_cmp(&size(b)));
+            assert_eq!(roles.best(&[1, 2, 3], &[col]), [largest.unwrap()]);
+        }
     }
 
     #[test]

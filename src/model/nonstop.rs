@@ -212,8 +212,8 @@ impl Replacement {
     /// process column lost while there are none, or a node at any time, ends the try. By the time of the work alone d dead become
     /// k > d at a rate that is the sum over all ways through such times.
     ///
-    /// Left out: ranks that are free where there are not enough for a column any more, whose loss costs t. A test has 64 columns
-    /// of checksums at most, new ones included; here a loss after the 64th ends the try.
+    /// Left out: ranks that are free where there are not enough for a column any more, whose loss costs t. A test has 16 columns
+    /// of checksums at most, new ones included; here a loss after the 16th ends the try.
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
         self.columns.check()?;
@@ -549,7 +549,7 @@ mod tests {
     /// With process columns of one rank and new ones made in no time it is all the same who waits and who keeps checksums.
     #[test]
     fn as_many_are_lost_with_ranks_that_wait() {
-        for (q, sums, waiting) in [(1, 1, 3), (8, 2, 2), (31, 1, 5), (127, 4, 40)] {
+        for (q, sums, waiting) in [(1, 1, 3), (8, 2, 2), (31, 1, 5), (127, 4, 12)] {
             for work in [0.01, 1.0, 30.0] {
                 let renewing = Renewing { rows: 1, waiting, each: 0.0 };
                 let run = Replacement { renewing, ..plain(beside(q, sums), work) };

@@ -151,6 +151,7 @@ pub fn byte_weight(parity: usize, member: usize) -> Byte {
 /// once between -1 and 1. Of a matrix drawn at random every square part can be inverted, as good as surely and
 /// without losing many digits; those of a Vandermonde or Cauchy matrix lose more with every row.
 pub fn real_weight(parity: usize, member: usize) -> f64 {
+    debug_assert!(parity < LOSSES_MAX);
     if parity == 0 {
         return 1.0;
     }

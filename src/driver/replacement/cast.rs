@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::params::TestParams;
 use crate::grid::ProcessGrid;
-use crate::lu::{Exchange, From, Past, Progress, Renewal, SUMS_EVER, Seat};
+use crate::lu::{Exchange, Exchanges, From, Past, Progress, Renewal, SUMS_EVER, Seat};
+use crate::matrix::Shape;
 
 /// What a rank has of a test, as it tells the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,8 +86,9 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     // Somebody may have left before it heard of the last exchanges, which others have made.
     let told = || players.iter().flatten().map(|s| &s.past);
     let longest = told().max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
-    let Past { exchanges: before, mut renewals } = longest.cloned().unwrap_or_default();
-    let numbers = columns + renewals.len();
+    let past = longest.cloned().unwrap_or_default();
+    let before = &past.exchanges;
+    let numbers = columns + past.renewals.len();
     let col = |s: &Status| after(s.col, &before[s.past.exchanges.len()..], q);
     let members = |wanted: usize| known().filter(move |s| col(s) == Some(wanted));
     // Each row once: two that tell of one row make no column of two.
@@ -100,7 +102,7 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
             // Nothing is lost that is not soon generated again.
             return begin(params, asked, players.len());
         }
-        return Err(too_many(&lacking, &sums, &before, (columns, renewals.len())));
+        return Err(too_many(&lacking, &sums, before, (columns, past.renewals.len())));
     }
     let there: Vec<usize> = (0..q + numbers).filter(|&col| whole(col)).collect();
     let applied = |col: usize| members(col).map(|s| s.progress.applied);
@@ -118,7 +120,9 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
         }
     }
     let exchange = |(&col, &by): (&usize, &usize)| Exchange { col, by, boundary };
-    let now: Vec<Exchange> = lacking.iter().zip(&sums).map(exchange).collect();
+    let shape = Shape::of(params.n, params.nb, ProcessGrid::of(params), (0, 0));
+    let best = Exchanges::new(&past, &shape).best(&sums, &lacking);
+    let now: Vec<Exchange> = lacking.iter().zip(&best).map(exchange).collect();
     // Who has the panel of the boundary if anybody has.
     let owner = boundary % q;
     let ready = boundary < params.blocks()
@@ -151,8 +155,9 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     let renew: Vec<usize> = (numbers..numbers + count).collect();
     let made = before.len() + exchanged;
     let drawn = |by: usize| left > 0 || by > numbers;
-    renewals.extend(renew.iter().map(|&by| Renewal { by, after: made, drawn: drawn(by) }));
-    let past = Past { exchanges: [before, now].concat(), renewals };
+    let new_ones = renew.iter().map(|&by| Renewal { by, after: made, drawn: drawn(by) });
+    let renewals = past.renewals.iter().copied().chain(new_ones).collect();
+    let past = Past { exchanges: [before, &now[..]].concat(), renewals };
     let idle = idle.len() - count * p;
     let from = Some(From { boundary, ready, past, renew });
     Ok(Cast { seats, sums: left + count, from, exchanged, new, idle })
@@ -202,7 +207,9 @@ fn too_many(
             Some(format!("the checksums can take the place of {}{others}", number(left)))
         }
     };
-    let why: Vec<String> = [left, gone].into_iter().flatten().collect();
+    let last = (columns + renewed == SUMS_EVER)
+        .then(|| format!("{SUMS_EVER} columns of checksums are the most that a test makes"));
+    let why: Vec<String> = [left, gone, last].into_iter().flatten().collect();
     format!("{lost}, and {}", why.join("; "))
 }
 
@@ -596,6 +603,35 @@ mod tests {
                 assert!(second.past.exchanges.iter().all(|e| e.boundary == owner_of));
             }
         }
+    }
+
+    /// The first column of checksums has lost a rank as well: of the others the third has the largest weight of process column 1.
+    #[test]
+    fn the_checksums_with_the_largest_weight_take_the_place() {
+        let players = left(&everybody_with(4, 0, true), 0b110);
+        let from = cast(&params(1), 4, &players).unwrap().from.unwrap();
+        assert_eq!(from.past.exchanges, [Exchange { col: 1, by: 3, boundary: K }]);
+    }
+
+    #[test]
+    fn no_checksums_are_made_beyond_the_last_number() {
+        let mut players = with_a_spare();
+        let mut made = 1;
+        let refused = loop {
+            let there = players.iter().flatten().find(|s| s.col < Q).map(|s| s.place);
+            let mut left = without(&players, there.unwrap());
+            // As many as a column needs wait.
+            left.extend([None, None]);
+            match cast(&params(1), 1, &left) {
+                Ok(found) => {
+                    made += found.new.len();
+                    players = take_all(&left, &found, 0b11);
+                }
+                Err(why) => break why,
+            }
+        };
+        assert_eq!(made, SUMS_EVER);
+        assert!(refused.contains("16 columns of checksums are the most"), "{refused}");
     }
 
     #[test]

@@ -18,7 +18,9 @@ use crate::base::outcome::{Checksums, Outcome, Replaced};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
-use crate::lu::{Context, Exchange, Milestone, Observer, Past, Seat, Standing, unix_seconds};
+use crate::lu::{
+    Context, Exchange, Milestone, Observer, Past, SUMS_EVER, Seat, Standing, unix_seconds,
+};
 use crate::supervise::start::in_place::{self, ANEW, Notice};
 
 pub use cast::{Cast, Status, cast, listed};
@@ -214,6 +216,9 @@ fn words(number: usize, (blocks, rows): (usize, usize), cast: &Cast, columns: us
         0 if from.boundary + usize::from(from.ready) >= blocks => {
             "; new checksums would come too late".to_owned()
         }
+        0 if columns + from.past.renewals.len() == SUMS_EVER => format!(
+            "; no new checksums: {SUMS_EVER} columns of them are the most that a test makes"
+        ),
         0 => format!(
             "; no new checksums, for which {rows} ranks are needed, and {} {free} free",
             cast.idle
@@ -308,5 +313,26 @@ impl<O: Observer> Observer for Steps<'_, O> {
 
     fn solved(&mut self, x: &[f64]) {
         self.watcher.solved(x);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lu::{From, Renewal};
+
+    #[test]
+    fn numbers_that_are_used_up_are_why_no_checksums_are_made() {
+        let renewed = |count: usize| {
+            let renewal = |by| Renewal { by, after: 0, drawn: false };
+            let renewals = (1..count).map(renewal).collect();
+            let past = Past { exchanges: Vec::new(), renewals };
+            let from = From { boundary: 2, ready: false, past, renew: Vec::new() };
+            let cast = Cast { from: Some(from), idle: 4, ..Cast::default() };
+            words(0, (10, 2), &cast, 1)
+        };
+        let told = renewed(SUMS_EVER);
+        assert!(told.contains("no new checksums: 16 columns of them are the most"), "{told}");
+        assert!(!renewed(SUMS_EVER - 1).contains("are the most"));
     }
 }

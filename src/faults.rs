@@ -38,6 +38,11 @@ macro_rules! points {
                 match self { $(Point::$name => $text,)* }
             }
 
+            /// Steps of a job before its first test begins, whatever protects it.
+            pub fn is_of_start(self) -> bool {
+                matches!(self, Point::Started | Point::RollCall)
+            }
+
             /// Steps of a run that begins anew where others have left something.
             pub fn is_of_ground(self) -> bool {
                 matches!(self, Point::GroundSeen | Point::GroundHalf | Point::GroundCleared)
@@ -64,6 +69,10 @@ macro_rules! points {
 }
 
 points! {
+    /// MPI has started, no attempt has begun. By rank, not by position.
+    Started = "started",
+    /// An attempt has begun, its ranks have not met yet: under `--nonstop` and `--method abft`. By rank, not by position.
+    RollCall = "roll-call",
     /// Where a run begins anew: what others have left is seen, nothing of it is removed. By rank, not by position.
     GroundSeen = "ground-seen",
     /// A part of the memory of a position is removed, the next one is still there. By that memory's position.

@@ -293,7 +293,7 @@ fn forward() -> Vec<Point> {
         .filter(|p| !matches!(p, Point::SolveBegin | Point::VerifyBegin))
         // There is no second level here: `tests/crash` has it, with processes.
         .filter(|p| !second_level().contains(p) && !p.is_solvers() && !p.is_helpers())
-        .filter(|p| !p.is_of_ground())
+        .filter(|p| !p.is_of_ground() && !p.is_of_start())
         // After CleanBegin the result is recorded and there is nothing to come back to.
         .filter(|p| !Point::between(Point::CleanBegin, Point::Told).contains(p))
         .collect()

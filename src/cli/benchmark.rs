@@ -72,6 +72,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     if let Some(siblings) = siblings {
         siblings.end();
     }
+    hit(Point::Started, world.comm().rank());
     if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
         say(finding);
     }
@@ -164,12 +165,13 @@ pub fn run(flags: &BenchFlags) -> Exit {
         loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
     drop(node);
     let survives = loaded.settings.goes_on();
+    let story = if survives { begin_story(comm, ground.as_ref()) } else { Story::default() };
     let run = Run { loaded, common, hosts, tests, unfit, ground };
     let mut kept = Kept {
         pool,
         reports: None,
         ended: None,
-        story: Story::default(),
+        story,
         progress_bytes: 0,
         held: None,
         finished: Vec::new(),
@@ -181,6 +183,18 @@ pub fn run(flags: &BenchFlags) -> Exit {
         |kept| &mut kept.story,
         |world, kept| act(world, &run, kept),
     )
+}
+
+/// The story of a job that survives losses. Protection names the host and the failure domain where there is any.
+fn begin_story(comm: &Comm, ground: Option<&Ground>) -> Story {
+    match ground {
+        Some(ground) => Story::begin(comm, &ground.host, &ground.domain),
+        None => {
+            let host = nix::unistd::gethostname().unwrap_or_default();
+            let host = host.to_string_lossy();
+            Story::begin(comm, &host, &host)
+        }
+    }
 }
 
 /// Threads of this rank, by those it would have by itself. One that does not compute has no more than those that do, or the
@@ -505,15 +519,11 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
     let settings = &run.loaded.settings;
     let node = comm.split_by_node();
     if settings.goes_on() {
+        hit(Point::RollCall, world.launched()[comm.rank()]);
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let (host, domain) = match &run.ground {
-            Some(ground) => (&ground.host, &ground.domain),
-            None => (&host, &host),
-        };
         let status = kept.held.as_ref().map(Held::status);
-        kept.story.call_roll(world, (leader[0] as usize, host, domain), status);
+        kept.story.call_roll(world, leader[0] as usize, status);
         kept.finished.truncate(kept.story.finished);
     }
     let guardian = match settings.protection.as_ref().zip(run.ground.clone()) {

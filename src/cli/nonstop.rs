@@ -9,13 +9,14 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::Ended;
 use super::exit::Exit;
 use super::replacement::Status;
 use crate::checkpoint::Player;
-use crate::comm::{Comm, Lost, World};
+use crate::comm::{Comm, Lost, World, die_in_turn};
 use crate::faults;
 use crate::input::Loaded;
 use crate::lu::unix_seconds;
@@ -75,6 +76,8 @@ pub struct Story {
     /// Ranks that were lost since the last roll call, and when this rank noticed.
     gone: Vec<usize>,
     noticed_unix_s: f64,
+    /// The ranks that the launcher started, by number.
+    members: Vec<Member>,
     /// Who was there at the last roll call.
     people: Vec<Answer>,
     /// What is to be said of the last loss.
@@ -86,9 +89,6 @@ pub struct Story {
 struct Answer {
     /// The number the launcher gave it.
     launched: usize,
-    process: Process,
-    host: String,
-    domain: String,
     node: usize,
     cast: Cast,
     begun: bool,
@@ -106,6 +106,14 @@ struct Answer {
     status: Option<Status>,
     /// Not told by those who have just noticed nothing.
     noticed_unix_s: f64,
+}
+
+/// Facts of a rank that stay as they are while its process lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Member {
+    process: Process,
+    host: String,
+    domain: String,
 }
 
 /// A rank's process, and where its number means it.
@@ -181,6 +189,14 @@ fn last_saved<'a>(told: impl Iterator<Item = (&'a Cast, Option<usize>)>) -> Opti
 }
 
 impl Story {
+    /// The story of a job before its first attempt. All ranks tell each other what their peers must know of a rank that is lost
+    /// before the first roll call.
+    pub fn begin(comm: &Comm, host: &str, domain: &str) -> Self {
+        let (host, domain) = (host.to_owned(), domain.to_owned());
+        let mine = Member { process: Process::own(), host, domain };
+        Self { members: tell_all(comm, &mine), ..Self::default() }
+    }
+
     /// The next test begins, or the same is gone on with.
     pub fn comes_to(&mut self, test: usize) {
         self.past_the_first |= *self.first.get_or_insert(test) != test;
@@ -199,18 +215,10 @@ impl Story {
 
     /// All ranks tell each other what they know, and know the same from then on. `node` is the first rank on this one's;
     /// `status`: what this one has of a test that checksums protect.
-    pub fn call_roll(
-        &mut self,
-        world: &World,
-        (node, host, domain): (usize, &str, &str),
-        status: Option<Status>,
-    ) {
+    pub fn call_roll(&mut self, world: &World, node: usize, status: Option<Status>) {
         let comm = world.comm();
         let mine = Answer {
             launched: world.launched()[comm.rank()],
-            process: Process::own(),
-            host: host.to_owned(),
-            domain: domain.to_owned(),
             node,
             cast: self.cast.clone(),
             begun: self.begun,
@@ -226,12 +234,7 @@ impl Story {
             status,
             noticed_unix_s: self.noticed_unix_s,
         };
-        let bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
-        let answers: Vec<Answer> = comm
-            .all_gather_bytes(&bytes)
-            .iter()
-            .map(|told| serde_json::from_slice(told).expect("ranks of one run are one program"))
-            .collect();
+        let answers = tell_all(comm, &mine);
         self.begun = answers.iter().any(|a| a.begun);
         self.first = answers.iter().find_map(|a| a.first);
         self.past_the_first = answers.iter().any(|a| a.past_the_first);
@@ -244,8 +247,8 @@ impl Story {
         if !self.gone.is_empty() {
             let noticed = answers.iter().map(|a| a.noticed_unix_s).fold(f64::INFINITY, f64::min);
             let gone = std::mem::take(&mut self.gone);
-            for person in self.people.iter().filter(|a| gone.contains(&a.launched)) {
-                person.process.end();
+            for &rank in &gone {
+                self.members[rank].process.end();
             }
             let told: Vec<_> = answers.iter().map(|a| (&a.untold[..], &a.gone[..])).collect();
             let untold = untold(&told);
@@ -269,7 +272,7 @@ impl Story {
         let known = self.people.iter().find(|a| a.launched == launched);
         Gone {
             rank: launched,
-            node: known.map_or_else(|| "a node".to_owned(), |a| a.host.clone()),
+            node: self.members[launched].host.clone(),
             position: known.and_then(|a| a.cast.position),
         }
     }
@@ -295,7 +298,7 @@ impl Story {
             let cast = Some(&a.cast).filter(|cast| cast.test == test);
             Player {
                 node: a.node,
-                domain: a.domain.clone(),
+                domain: self.members[a.launched].domain.clone(),
                 kept: cast.and_then(|cast| cast.position),
                 members: cast.map(|cast| cast.members.clone()).unwrap_or_default(),
             }
@@ -328,7 +331,8 @@ impl Story {
         }
         let words = self.people.iter().zip(taken).filter_map(|(a, &taken)| {
             let position = taken.filter(|_| of_this(a) != taken)?;
-            Some(format!("; rank {} on {} takes position {position}", a.launched, a.host))
+            let host = &self.members[a.launched].host;
+            Some(format!("; rank {} on {host} takes position {position}", a.launched))
         });
         words.collect::<Vec<_>>().concat()
     }
@@ -358,6 +362,19 @@ impl Story {
             ),
         )
     }
+}
+
+/// What all ranks say, by rank. Before the first attempt the library may call it a success where a rank was lost meanwhile, and
+/// leave that rank's part empty (Open MPI 5.0.11).
+fn tell_all<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T> {
+    let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
+    let parse = |(rank, told): (usize, &Vec<u8>)| {
+        serde_json::from_slice(told).unwrap_or_else(|_| {
+            let why = format!("rank {rank} was lost before the run had begun: start it again");
+            die_in_turn(Exit::Environment.code().into(), &why)
+        })
+    };
+    comm.all_gather_bytes(&bytes).iter().enumerate().map(parse).collect()
 }
 
 /// Of whose loss nobody has told, by what each has as untold and as gone since its last roll call: a loss before the last one

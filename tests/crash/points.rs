@@ -22,7 +22,7 @@ fn forward() -> Vec<Point> {
         .copied()
         .filter(|p| !backward().contains(p) && !finishing().contains(p))
         .filter(|p| !of_level2().contains(p) && !p.is_solvers() && !p.is_helpers())
-        .filter(|p| !p.is_of_ground())
+        .filter(|p| !p.is_of_ground() && !p.is_of_start())
         .filter(|p| !matches!(p, Point::CleanHalf | Point::Verdict))
         .collect()
 }
@@ -58,6 +58,8 @@ fn every_point_is_on_one_list() {
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_solvers()));
     // `jobs` and `level2` have them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_of_ground()));
+    // `nonstop` has them.
+    all.extend(Point::ALL.iter().copied().filter(|p| p.is_of_start()));
     // `aside` has them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_helpers()));
     all.extend([Point::CleanHalf, Point::Verdict]);

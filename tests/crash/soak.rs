@@ -33,7 +33,7 @@ fn points(again: bool, lost: bool, stored: bool) -> Vec<Point> {
     let of_storage = crate::points::of_level2();
     let of = |point: &Point| match point.name() {
         _ if of_storage.contains(point) => stored,
-        _ if point.is_solvers() || point.is_helpers() => false,
+        _ if point.is_solvers() || point.is_helpers() || point.is_of_start() => false,
         name if name.starts_with("rebuil") => lost,
         "agree-begin" | "agreed" => true,
         name if name.starts_with("generate") => !again,

@@ -12,10 +12,11 @@ pub fn in_place(ran: &Ran) -> u32 {
 }
 
 /// Of a second level and of the solver, which are struck in `level2` and `checksums`; and of a beginning where others have left
-/// something.
+/// something; and of a job's start, which `starting` strikes.
 fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
         || point.is_of_ground()
+        || point.is_of_start()
         || point.is_helpers()
         || Point::between(Point::StreamBegin, Point::Pruned).contains(point)
         || Point::between(Point::FetchBegin, Point::Tidied).contains(point)

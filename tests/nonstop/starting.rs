@@ -1,4 +1,4 @@
-//! A rank dies while MPI starts: nobody can go on without it yet, and nobody waits for it for ever.
+//! A rank dies or is stopped while the job starts: no other rank waits for it for ever.
 
 use std::time::{Duration, Instant};
 
@@ -93,4 +93,27 @@ fn a_slow_start_is_waited_for() {
     assert!(!running.over(), "{}", running.told());
     kill(slow, Signal::SIGCONT).unwrap();
     scene.expect_finished(running.end());
+}
+
+/// Ranks that are stopped between MPI's start and the first roll call. Before the first attempt that ends the job, in an attempt
+/// the others replace the rank; in both cases they end its process.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_rank_that_is_stopped_before_the_first_roll_call_is_ended() {
+    for rank in [0, 2, 4] {
+        let ran = Scene::new(2, 2).nonstop(1).strike(&format!("started:{rank}:1:stop"));
+        assert!(ran.ended_with(6), "{}", ran.told());
+        let ran = Scene::new(2, 2).nonstop(1).survive(&format!("1@roll-call:{rank}:1:stop"));
+        assert!(ran.err.contains(&format!("rank {rank} on ")), "{}", ran.told());
+    }
+}
+
+/// The same where checksums replace the rank, and where each rank of a started attempt is killed.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_rank_that_is_lost_before_the_first_roll_call_is_replaced() {
+    Scene::of(2, 2, &["-n", "301", "--nb", "10"]).checksums(2).endure("1@roll-call:1:1:stop");
+    for rank in 0..5 {
+        Scene::new(2, 2).nonstop(1).survive(&format!("1@roll-call:{rank}:1:kill"));
+    }
 }

@@ -59,6 +59,11 @@ pub fn run(flags: &BenchFlags) -> Exit {
     }
     // As the user has set them, before any library is loaded or started.
     let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
+    if settings.goes_on()
+        && let Some(why) = World::refusal()
+    {
+        return refuse_to_start(&why);
+    }
     let siblings = if settings.goes_on() { Siblings::watch() } else { None };
     let armed = faults::arm_from_environment();
     let chosen = settings.blas.as_deref().map_or(Ok(()), blas::load);
@@ -263,6 +268,20 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
         world.comm().barrier();
     }
     exit
+}
+
+/// Ends this rank before MPI has started: the node's first rank says why, and the others let it speak, since launchers end a job
+/// at the first rank that fails.
+fn refuse_to_start(why: &str) -> Exit {
+    if launcher_rank::speaks_for_node() {
+        say(why);
+        if own_run_id().is_some() {
+            say(Refused { status: Exit::Environment.code() });
+        }
+    } else {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    Exit::Environment
 }
 
 /// How many ranks compute in the test with the most of them; they are the first ones when a run begins. Where memory of an

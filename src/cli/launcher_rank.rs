@@ -15,6 +15,14 @@ pub fn speaks_for_all() -> bool {
     launcher_rank().is_none_or(|rank| rank == 0)
 }
 
+/// Whether this process should speak for its node: the first rank there, or a process without a launcher.
+pub fn speaks_for_node() -> bool {
+    std::env::var(LOCAL_RANK).map_or_else(|_| speaks_for_all(), |rank| rank.trim() == "0")
+}
+
+/// Open MPI's, which alone has ranks that can refuse to start before MPI does.
+const LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
+
 fn rank_from(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let set = RANK_VARS.iter().filter_map(|name| variable(name));
     set.filter_map(|value| value.trim().parse().ok()).next()

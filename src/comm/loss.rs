@@ -112,14 +112,64 @@ const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_propagator_with_rbcast", "true"),
 ];
 
+/// The library's own thread for heartbeats. With it a start crashed now and then, and no end came to its end (5.0.11).
+const THREAD: &CStr = c"mpi_ft_detector_thread";
+
+/// Switches the library's own thread off, whatever the user or a file of the site's says: this process's variable wins over both,
+/// but not over the site's `openmpi-mca-params-override.conf`. To be called before MPI is started.
+pub(super) fn without_the_librarys_thread() {
+    // SAFETY: MPI has not been started, and no thread of this program asks the C library for variables.
+    unsafe { std::env::set_var(format!("OMPI_MCA_{}", THREAD.to_string_lossy()), "false") };
+}
+
 /// Has ranks watch each other, as far as the launcher was not told otherwise. To be called before MPI is started.
 pub(super) fn watch_each_other() {
+    without_the_librarys_thread();
     for (name, value) in NOTICE {
         if std::env::var_os(name).is_none() {
             // SAFETY: MPI has not been started, and no thread of this program asks the C library for variables.
             unsafe { std::env::set_var(name, value) };
         }
     }
+}
+
+/// Why MPI cannot be started here so that a loss is survived: the library would use its own thread in spite of this process's
+/// variable. To be asked before MPI is started.
+pub(super) fn refusal() -> Option<String> {
+    if !is_enabled() {
+        return None;
+    }
+    watch_each_other();
+    has_thread().then(|| {
+        format!(
+            "the MPI library's file openmpi-mca-params-override.conf sets {}, with which ranks crash while MPI starts: remove it \
+             there, or run without --nonstop and --method abft",
+            THREAD.to_string_lossy()
+        )
+    })
+}
+
+/// Whether the library will use its own thread, by its own word.
+fn has_thread() -> bool {
+    let (mut provided, mut index, mut count) = (0, 0, 0);
+    // The library writes as much as the variable is wide.
+    let mut value = [0u8; 64];
+    // SAFETY: the interface for tools may be used before MPI is started; the index is of a variable that is bound to no object.
+    unsafe {
+        if ffi::MPI_T_init_thread(ffi::RSMPI_THREAD_FUNNELED, &mut provided) != 0 {
+            return false;
+        }
+        let mut handle = std::mem::zeroed();
+        if ffi::MPI_T_cvar_get_index(THREAD.as_ptr(), &mut index) == 0
+            && ffi::MPI_T_cvar_handle_alloc(index, std::ptr::null_mut(), &mut handle, &mut count)
+                == 0
+        {
+            ffi::MPI_T_cvar_read(handle, value.as_mut_ptr().cast());
+            ffi::MPI_T_cvar_handle_free(&mut handle);
+        }
+        // The interface stays open: once it is closed, MPI_Init may crash (5.0.11, opal_common_ucx_support_level).
+    }
+    value.iter().any(|&byte| byte != 0)
 }
 
 /// Why this job cannot go on without a lost process; None if it can. `threads`: whether the library lets any thread call it.
@@ -136,10 +186,14 @@ pub(super) fn obstacle(threads: bool) -> Option<String> {
             "this MPI library does not let several threads call it ({library}), which signs of life need"
         ));
     }
-    let told = std::env::var(ENABLED_VAR).is_ok_and(|v| v == "1" || v == "true");
-    (!told).then(|| {
+    (!is_enabled()).then(|| {
         "mpirun was not told to let the job go on without a lost rank: start it with `mpirun --with-ft ulfm`".to_owned()
     })
+}
+
+/// Whether the launcher was told to let the job go on without a lost process.
+fn is_enabled() -> bool {
+    std::env::var(ENABLED_VAR).is_ok_and(|v| v == "1" || v == "true")
 }
 
 /// Whether a library that describes itself so goes on without a lost process. MPICH has calls of the same names, but its

@@ -43,10 +43,18 @@ impl World {
         Self::start(false, true)
     }
 
+    /// Why a start of MPI that survives losses would crash here. To be asked before it.
+    pub fn refusal() -> Option<String> {
+        if loss::library_goes_on() { loss::refusal() } else { None }
+    }
+
     fn start(survives: bool, helpers: bool) -> Self {
-        let survives = survives && loss::library_goes_on();
+        let library_goes_on = loss::library_goes_on();
+        let survives = survives && library_goes_on;
         if survives {
             loss::watch_each_other();
+        } else if library_goes_on {
+            loss::without_the_librarys_thread();
         }
         // SAFETY: constants of the library.
         let (one, several) = unsafe { (ffi::RSMPI_THREAD_FUNNELED, ffi::RSMPI_THREAD_MULTIPLE) };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use skt_hpl::report::json::Run;
 use tempfile::TempDir;
 
-use crate::job::{PROGRAM, for_a_launcher, mpirun};
+use crate::job::{PROGRAM, alive, for_a_launcher, mpirun};
 use crate::stopped::stopped;
 
 /// Stands in for a remote shell: the only node is this machine.
@@ -40,8 +40,16 @@ impl Drop for Supervised {
 
 impl Supervised {
     fn start(ranks: usize, faults: &str, benchmark: &[&str]) -> Self {
+        Self::start_by("exec LAUNCH \"$@\"", ranks, faults, benchmark)
+    }
+
+    /// By a launcher that is a script, in which LAUNCH is the real one.
+    fn start_by(script: &str, ranks: usize, faults: &str, benchmark: &[&str]) -> Self {
         let dir = TempDir::new().unwrap();
         let path = |name: &str| dir.path().join(name);
+        let script = format!("#!/bin/sh\n{script}\n").replace("LAUNCH", &mpirun());
+        fs::write(path("mpirun"), script).unwrap();
+        fs::set_permissions(path("mpirun"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(path("hosts"), format!("localhost slots={ranks}\n")).unwrap();
         fs::write(path("shell"), SHELL).unwrap();
         fs::set_permissions(path("shell"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -49,8 +57,9 @@ impl Supervised {
         let mut command = Command::new(PROGRAM);
         for_a_launcher(&mut command);
         command.current_dir(&dir).args(["run", "--no-trial", "--hang-min", "60s"]);
+        command.args(["--start-patience", "20s"]);
         command.args(["--hosts", "hosts", "--state", "state", "--rsh"]).arg(path("shell"));
-        command.args(["--launcher-program", &mpirun()]);
+        command.arg("--launcher-program").arg(path("mpirun"));
         command.args(["--threads", "1", "--no-preflight", "--json", "run.json"]).args(benchmark);
         command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", path("faults"));
         // Who is stopped is not to be taken for dead while the test looks round.
@@ -179,4 +188,23 @@ fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
     assert_eq!((columns, first.renewed_at.len()), (vec![1, 0], 2), "{told}");
     assert_eq!((second.losses, second.columns), (0, 1), "{told}");
     assert!(second.replaced.is_empty() && second.checksum_bytes > 0, "{told}");
+}
+
+/// Open MPI's mpirun was seen to stay for ever where its ranks had died while MPI started. The supervisor ends it and starts the
+/// run again, whether or not a rank had shown progress.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_launcher_that_stays_without_its_ranks_is_ended() {
+    let stays =
+        "LAUNCH \"$@\"; status=$?; [ \"$SKT_INCARNATION\" != 1 ] || exec sleep 3600; exit $status";
+    for point in ["started", "iteration"] {
+        let words = "-n 301 --nb 10 -p 2 -q 2";
+        let words: Vec<&str> = words.split(' ').collect();
+        let run = Supervised::start_by(stays, 4, &format!("1@{point}:1:1:kill"), &words);
+        let (events, _, told) = run.end();
+        let of = |name: &str| events.iter().filter(|e| e["event"] == name).collect::<Vec<_>>();
+        assert_eq!((of("launched").len(), of("fault").len()), (2, 1), "{told}");
+        let pid = of("launched")[0]["launcher"]["pid"].as_i64().unwrap();
+        assert!(!alive(Pid::from_raw(pid as i32)), "{point}: {told}");
+    }
 }

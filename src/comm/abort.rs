@@ -75,10 +75,15 @@ pub(super) fn disarm() {
 /// Ends the job unless `rc` says that the call `what` succeeded; within an attempt a lost peer ends only that.
 pub(super) fn check(rc: i32, what: &str) {
     if rc != ffi::MPI_SUCCESS as i32 {
-        if loss::unwinds() && loss::is_loss(rc) {
-            loss::leave();
+        let why = || format!("{what} failed: {}", error_text(rc));
+        if loss::is_loss(rc) {
+            if loss::unwinds() {
+                loss::leave();
+            }
+            // The detector tells all ranks at the same moment.
+            die_in_turn(6, &why());
         }
-        die(6, &format!("{what} failed: {}", error_text(rc)));
+        die(6, &why());
     }
 }
 

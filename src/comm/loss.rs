@@ -136,6 +136,9 @@ pub(super) fn watch_each_other() {
 /// Why MPI cannot be started here so that a loss is survived: the library would use its own thread in spite of this process's
 /// variable. To be asked before MPI is started.
 pub(super) fn refusal() -> Option<String> {
+    if !is_enabled() {
+        return None;
+    }
     watch_each_other();
     has_thread().then(|| {
         format!(
@@ -151,8 +154,7 @@ fn has_thread() -> bool {
     let (mut provided, mut index, mut count) = (0, 0, 0);
     // The library writes as much as the variable is wide.
     let mut value = [0u8; 64];
-    // SAFETY: the interface for tools may be used before MPI is started, and is left again here; the index is of a variable that
-    // is bound to no object.
+    // SAFETY: the interface for tools may be used before MPI is started; the index is of a variable that is bound to no object.
     unsafe {
         if ffi::MPI_T_init_thread(ffi::RSMPI_THREAD_FUNNELED, &mut provided) != 0 {
             return false;
@@ -165,7 +167,7 @@ fn has_thread() -> bool {
             ffi::MPI_T_cvar_read(handle, value.as_mut_ptr().cast());
             ffi::MPI_T_cvar_handle_free(&mut handle);
         }
-        ffi::MPI_T_finalize();
+        // The interface stays open: once it is closed, MPI_Init may crash (5.0.11, opal_common_ucx_support_level).
     }
     value.iter().any(|&byte| byte != 0)
 }
@@ -184,10 +186,14 @@ pub(super) fn obstacle(threads: bool) -> Option<String> {
             "this MPI library does not let several threads call it ({library}), which signs of life need"
         ));
     }
-    let told = std::env::var(ENABLED_VAR).is_ok_and(|v| v == "1" || v == "true");
-    (!told).then(|| {
+    (!is_enabled()).then(|| {
         "mpirun was not told to let the job go on without a lost rank: start it with `mpirun --with-ft ulfm`".to_owned()
     })
+}
+
+/// Whether the launcher was told to let the job go on without a lost process.
+fn is_enabled() -> bool {
+    std::env::var(ENABLED_VAR).is_ok_and(|v| v == "1" || v == "true")
 }
 
 /// Whether a library that describes itself so goes on without a lost process. MPICH has calls of the same names, but its

@@ -17,7 +17,7 @@ mod subset;
 mod turn;
 mod world;
 
-pub use abort::{die, phase, set_phase};
+pub use abort::{die, die_in_turn, phase, set_phase};
 pub use broadcast::Broadcast;
 pub use communicator::{Comm, Elsewhere, Pending, Reduce, Wire};
 pub use loss::Lost;

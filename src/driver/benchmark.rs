@@ -268,8 +268,8 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     exit
 }
 
-/// Ends this rank before MPI has started: the node's first rank says why, the others let it, since launchers end a job at the first
-/// rank that fails.
+/// Ends this rank before MPI has started: the node's first rank says why, and the others let it speak, since launchers end a job
+/// at the first rank that fails.
 fn refuse_to_start(why: &str) -> Exit {
     if launcher_rank::speaks_for_node() {
         say(why);

@@ -17,7 +17,8 @@ use super::replacement::Status;
 use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::checkpoint::Player;
-use crate::comm::{Comm, Lost, World};
+use crate::comm::{Comm, Lost, World, die_in_turn};
+use crate::base::faults;
 use crate::config::Loaded;
 use crate::lu::unix_seconds;
 use crate::supervise::remember::events::ProcessId;
@@ -364,12 +365,17 @@ impl Story {
     }
 }
 
-/// What all ranks say, by rank.
+/// What all ranks say, by rank. Before the first attempt the library may call it a success where a rank was lost meanwhile, and
+/// leave that rank's part empty (Open MPI 5.0.11).
 fn tell_all<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T> {
     let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
-    let told = comm.all_gather_bytes(&bytes);
-    let parse = |told: &Vec<u8>| serde_json::from_slice(told).expect("ranks run one program");
-    told.iter().map(parse).collect()
+    let parse = |(rank, told): (usize, &Vec<u8>)| {
+        serde_json::from_slice(told).unwrap_or_else(|_| {
+            let why = format!("rank {rank} was lost before the run had begun: start it again");
+            die_in_turn(Exit::Environment.code().into(), &why)
+        })
+    };
+    comm.all_gather_bytes(&bytes).iter().enumerate().map(parse).collect()
 }
 
 /// Of whose loss nobody has told, by what each has as untold and as gone since its last roll call: a loss before the last one

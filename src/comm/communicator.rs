@@ -153,6 +153,8 @@ pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
     /// What they were begun on, all of them.
     on: Option<On>,
+    /// One of them has failed, within a step that is not left for its sake: they never complete.
+    failed: bool,
 }
 
 /// Whether MPI was started so that any thread may call it.
@@ -462,9 +464,8 @@ impl Comm {
                         &mut request,
                     )
                 });
-                if check_on(self.on, rc, "beginning to send a message") {
-                    pending.push(request, self.on);
-                }
+                let begun = check_on(self.on, rc, "beginning to send a message");
+                pending.push(begun.then_some(request), self.on);
             }
             done += part;
             if done == len {
@@ -502,9 +503,8 @@ impl Comm {
                         &mut request,
                     )
                 });
-                if check_on(self.on, rc, "beginning to receive a message") {
-                    pending.push(request, self.on);
-                }
+                let begun = check_on(self.on, rc, "beginning to receive a message");
+                pending.push(begun.then_some(request), self.on);
             }
             done += part;
             if done == len {
@@ -714,15 +714,15 @@ impl Statuses {
         }
     }
 
-    /// As [`check`], for a call on all of them; `on`: what they are on, where a lost peer is survived.
-    fn check(&self, on: Option<On>, rc: i32, what: &str) {
+    /// As [`check_on`], for a call on all of them; `on`: what they are on, where a lost peer is survived.
+    fn check(&self, on: Option<On>, rc: i32, what: &str) -> bool {
         let lost = || self.0.iter().map(|s| s.MPI_ERROR).find(|&rc| loss::is_loss(rc));
         match (rc == ffi::MPI_SUCCESS as i32, on) {
-            (true, _) => {}
-            (false, Some(on)) => {
-                check_on(on, lost().unwrap_or(rc), what);
+            (false, Some(on)) => check_on(on, lost().unwrap_or(rc), what),
+            (_, _) => {
+                check(rc, what);
+                true
             }
-            (false, None) => check(rc, what),
         }
     }
 }
@@ -741,40 +741,44 @@ impl Pending {
         self.on.filter(|_| loss::unwinds())
     }
 
-    fn push(&mut self, request: ffi::MPI_Request, on: On) {
+    /// Adds a message that was begun; None: the library has refused it.
+    fn push(&mut self, request: Option<ffi::MPI_Request>, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
-        self.requests.push(request);
+        self.requests.extend(request);
+        self.failed |= request.is_none();
         self.on = Some(on);
     }
 
-    /// Returns when all messages have completed.
+    /// Returns when all messages have completed. If one has failed it leaves the attempt as soon as no step is under way.
     pub fn wait(&mut self) {
-        if self.requests.is_empty() {
-            return;
-        }
         if let Some(on) = self.survives() {
             loss::wait_through(on, &self.requests);
         }
-        let mut statuses = Statuses::new(self.requests.len());
-        // SAFETY: the requests are ours and distinct.
-        let rc = turn::with(|| unsafe {
-            ffi::MPI_Waitall(
-                self.requests.len() as i32,
-                self.requests.as_mut_ptr(),
-                statuses.pointer(),
-            )
-        });
-        statuses.check(self.survives(), rc, "waiting for messages");
-        self.requests.clear();
+        if !self.requests.is_empty() {
+            let mut statuses = Statuses::new(self.requests.len());
+            // SAFETY: the requests are ours and distinct.
+            let rc = turn::with(|| unsafe {
+                ffi::MPI_Waitall(
+                    self.requests.len() as i32,
+                    self.requests.as_mut_ptr(),
+                    statuses.pointer(),
+                )
+            });
+            self.failed |= !statuses.check(self.survives(), rc, "waiting for messages");
+            self.requests.clear();
+        }
+        if let Some(on) = self.on.filter(|_| self.failed) {
+            loss::look_until_left(on);
+        }
     }
 
-    /// Whether all messages have completed; lets MPI make progress.
+    /// Whether all messages have completed, none of which has failed; lets MPI make progress.
     pub fn test(&mut self) -> bool {
-        if self.requests.is_empty() {
+        if self.requests.is_empty() && !self.failed {
             return true;
         }
         if let Some(on) = self.survives()
-            && !self.requests.iter().all(|&request| loss::is_through(request))
+            && (self.failed || !self.requests.iter().all(|&request| loss::is_through(request)))
         {
             loss::look(on);
             return false;
@@ -790,11 +794,11 @@ impl Pending {
                 statuses.pointer(),
             )
         });
-        statuses.check(self.survives(), rc, "looking after messages");
+        self.failed |= !statuses.check(self.survives(), rc, "looking after messages");
         if flag != 0 {
             self.requests.clear();
         }
-        flag != 0
+        flag != 0 && !self.failed
     }
 }
 

@@ -360,6 +360,13 @@ pub(super) fn look(on: On) {
     }
 }
 
+/// Waits for what never comes, until this rank leaves.
+pub(super) fn look_until_left(on: On) -> ! {
+    loop {
+        look(on);
+    }
+}
+
 fn somebody_has_left() -> bool {
     NOW.with_borrow(|now| {
         let (calls, line) = now.as_ref().expect("asked within an attempt only");

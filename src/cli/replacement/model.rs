@@ -20,6 +20,8 @@ const MOST_RANKS: usize = 6;
 const MOST_BLOCKS: usize = 3;
 const MOST_SUMS: usize = 2;
 const NOBODY: u8 = u8::MAX;
+/// In the place of the act in which a panel was factored: its message was refused, and the slot holds something else.
+const REFUSED: u8 = NOBODY - 1;
 
 /// What a rank does next, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +122,8 @@ enum Bad {
     OfUnlike,
     /// Checksums are used that are not finished.
     Unfinished,
+    /// A panel is applied whose message never came.
+    NeverCame,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +149,8 @@ enum Broken {
     TrustsUnfinished,
     /// Nobody tells of new checksums.
     ForgetsRenewals,
+    /// A message that is refused within a step counts as one that came; the loss is a no in the next vote.
+    TakesRefused,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -152,6 +158,8 @@ enum Act {
     Go(usize),
     /// Learns of a loss and acts on it.
     Notice(usize),
+    /// The message of the next panel is refused, and taken for one that came.
+    Refuse(usize),
     Crash(usize),
     Recover,
 }
@@ -337,7 +345,14 @@ impl Steps {
                     _ => Pc::Stepping,
                 };
             }
-            Pc::CatchUp | Pc::Caught | Pc::Alone | Pc::Step | Pc::End => self.vote(s, rank, true),
+            Pc::CatchUp | Pc::Caught | Pc::Alone | Pc::End => self.vote(s, rank, true),
+            Pc::Step => {
+                let noted = s.ranks[rank].has[k] == REFUSED;
+                self.vote(s, rank, !noted);
+            }
+            Pc::Catching | Pc::Stepping if s.ranks[rank].has[k] == REFUSED => {
+                s.bad = Some(Bad::NeverCame);
+            }
             Pc::Catching | Pc::Stepping | Pc::Factoring if !s.ranks[rank].half => {
                 s.ranks[rank].half = true;
             }
@@ -442,6 +457,20 @@ impl Steps {
             }
             _ => true,
         }
+    }
+
+    /// Whether the message of the next panel may be refused within the step that a rank is in.
+    fn can_be_refused(&self, s: &Job, rank: usize) -> bool {
+        let r = &s.ranks[rank];
+        let next = r.applied as usize + 1;
+        self.broken == Broken::TakesRefused
+            && self.depth > 0
+            && !r.dead
+            && r.pc == Pc::Stepping
+            && next < self.blocks
+            && r.has[next] == NOBODY
+            && !self.owns(r, next)
+            && s.ranks.iter().any(|o| o.row == r.row && o.dead)
     }
 
     fn notice(&self, s: &mut Job, rank: usize) {
@@ -657,6 +686,9 @@ impl Model for Steps {
             if self.can_notice(s, rank) {
                 actions.push(Act::Notice(rank));
             }
+            if self.can_be_refused(s, rank) {
+                actions.push(Act::Refuse(rank));
+            }
             if s.crashes > 0 && !s.ranks[rank].dead {
                 actions.push(Act::Crash(rank));
             }
@@ -673,6 +705,10 @@ impl Model for Steps {
         match action {
             Act::Go(rank) => self.go(&mut s, rank),
             Act::Notice(rank) => self.notice(&mut s, rank),
+            Act::Refuse(rank) => {
+                let r = &mut s.ranks[rank];
+                r.has[r.applied as usize + 1] = REFUSED;
+            }
             Act::Crash(rank) => {
                 s.crashes -= 1;
                 s.ranks[rank].dead = true;
@@ -770,6 +806,7 @@ fn without_a_safeguard_something_is_torn_apart() {
         explore(Steps { p: 1, q: 2, sums, spares: 0, blocks: 3, depth: 1, crashes, again, broken })
     };
     assert!(without(Broken::NoBarrier, 1, 1).is_some());
+    assert_eq!(without(Broken::TakesRefused, 1, 1), Some(Bad::NeverCame));
     for broken in [
         Broken::NoBarrier,
         Broken::SumsStayBehind,

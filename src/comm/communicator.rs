@@ -189,23 +189,17 @@ impl Comm {
     ///
     /// # Safety
     /// As for [`Self::borrowed`].
-    pub(super) unsafe fn of_members(raw: ffi::MPI_Comm, members: Vec<i32>) -> Self {
+    pub(super) unsafe fn of_members(raw: ffi::MPI_Comm, members: Arc<[i32]>) -> Self {
         let whole = unsafe { Self::wrap(raw, false) };
         whole.among(members, 0).expect("asked for by one of them")
     }
 
     /// These ranks of the library's communicator that this one's messages are on, if this rank is one of them.
-    fn among(&self, members: Vec<i32>, series: u64) -> Option<Self> {
+    fn among(&self, members: Arc<[i32]>, series: u64) -> Option<Self> {
         let me = self.peer(self.rank);
         let rank = members.iter().position(|&member| member == me)?;
         let on = On { raw: self.on.raw, series };
-        Some(Self {
-            on,
-            rank,
-            size: members.len(),
-            owned: series > 0,
-            members: Some(members.into()),
-        })
+        Some(Self { on, rank, size: members.len(), owned: series > 0, members: Some(members) })
     }
 
     /// The same communicator for another thread; None where the library was not asked for that, or does not let any thread

@@ -151,6 +151,8 @@ impl Elsewhere {
 #[must_use = "a message under way has to be waited for"]
 pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
+    /// Of each the rank at its other end, by its number in the library's communicator.
+    peers: Vec<i32>,
     /// What they were begun on, all of them.
     on: Option<On>,
     /// One of them has failed, within a step that is not left for its sake: they never complete.
@@ -459,7 +461,7 @@ impl Comm {
                     )
                 });
                 let begun = check_on(self.on, rc, "beginning to send a message");
-                pending.push(begun.then_some(request), self.on);
+                pending.push(begun.then_some(request), self.peer(to), self.on);
             }
             done += part;
             if done == len {
@@ -498,7 +500,7 @@ impl Comm {
                     )
                 });
                 let begun = check_on(self.on, rc, "beginning to receive a message");
-                pending.push(begun.then_some(request), self.on);
+                pending.push(begun.then_some(request), self.peer(from), self.on);
             }
             done += part;
             if done == len {
@@ -723,8 +725,8 @@ impl Statuses {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.survives().is_some() && !self.requests.is_empty() {
-            loss::abandon(&mut self.requests);
+        if let Some(on) = self.survives().filter(|_| !self.requests.is_empty()) {
+            loss::abandon(on.raw, &mut self.requests, &self.peers);
         }
     }
 }
@@ -736,10 +738,14 @@ impl Pending {
     }
 
     /// Adds a message that was begun; None: the library has refused it.
-    fn push(&mut self, request: Option<ffi::MPI_Request>, on: On) {
+    fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
-        self.requests.extend(request);
+        self.peers.truncate(self.requests.len());
         self.failed |= request.is_none();
+        if let Some(request) = request {
+            self.requests.push(request);
+            self.peers.push(peer);
+        }
         self.on = Some(on);
     }
 

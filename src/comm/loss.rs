@@ -471,11 +471,9 @@ pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     }
 }
 
-/// Ends messages under way, which everybody has left, so that their buffers may go: none is of use any more.
-pub(super) fn abandon(requests: &mut Vec<ffi::MPI_Request>) {
-    /// Of those that live the library ends all messages soon. What should come from a lost one never does, nor goes
-    /// anywhere.
-    const PATIENCE: Duration = Duration::from_secs(2);
+/// Ends messages under way on `raw`, which all ranks have left; `peers`: of each the rank at its other end. Returns when their
+/// buffers may be freed or used again.
+pub(super) fn abandon(raw: ffi::MPI_Comm, requests: &mut Vec<ffi::MPI_Request>, peers: &[c_int]) {
     for request in requests.iter_mut() {
         if !is_through(*request) {
             // Ends what nobody has begun to send; what is to be sent stays.
@@ -483,22 +481,71 @@ pub(super) fn abandon(requests: &mut Vec<ffi::MPI_Request>) {
             turn::with(|| unsafe { ffi::MPI_Cancel(request) });
         }
     }
+    let calls = calls().expect("asked for only where there is no obstacle");
     let began = Instant::now();
-    for request in requests.drain(..) {
-        let mut request = request;
-        while !is_through(request) && began.elapsed() < PATIENCE {
-            std::hint::spin_loop();
-        }
-        if is_through(request) {
-            // SAFETY: gives it back; how it ended is of no account.
-            turn::with(|| unsafe { ffi::MPI_Wait(&mut request, ffi::RSMPI_STATUS_IGNORE) });
-        }
+    let through = |message: usize| is_through(requests[message]);
+    let through = settle(peers, through, || failed(calls, raw), || began.elapsed());
+    for (mut request, _) in requests.drain(..).zip(through).filter(|&(_, through)| through) {
+        // SAFETY: gives it back; how it ended is of no account.
+        turn::with(|| unsafe { ffi::MPI_Wait(&mut request, ffi::RSMPI_STATUS_IGNORE) });
     }
+}
+
+/// Waits for messages that nobody wants any more, however long they take: parts of one that has begun to come go to its buffer
+/// until it is through. The library ends all of them between ranks that live. One with a lost rank it may leave open for ever;
+/// nothing comes of that after a while. Whether each is through.
+fn settle(
+    peers: &[c_int],
+    through: impl Fn(usize) -> bool,
+    gone: impl Fn() -> Vec<c_int>,
+    clock: impl Fn() -> Duration,
+) -> Vec<bool> {
+    /// From when this rank knows that the peer is lost.
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let mut known: Vec<(c_int, Duration)> = Vec::new();
+    let mut settle = |message: usize, peer: c_int| {
+        loop {
+            if through(message) {
+                return true;
+            }
+            pulse::wait();
+            let now = clock();
+            match known.iter().find(|(lost, _)| *lost == peer) {
+                Some((_, since)) if now - *since > PATIENCE => return false,
+                Some(_) => std::hint::spin_loop(),
+                None => {
+                    let new = |lost: &c_int| !known.iter().any(|(other, _)| other == lost);
+                    let new: Vec<c_int> = gone().into_iter().filter(new).collect();
+                    known.extend(new.into_iter().map(|lost| (lost, now)));
+                }
+            }
+        }
+    };
+    peers.iter().enumerate().map(|(message, &peer)| settle(message, peer)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Buffers of messages between ranks that live are kept until these are through, which a slow network may take minutes for.
+    #[test]
+    fn messages_are_given_up_with_lost_ranks_only() {
+        let now = Cell::new(Duration::ZERO);
+        let clock = || {
+            now.set(now.get() + Duration::from_millis(100));
+            now.get()
+        };
+        let seconds = Duration::from_secs;
+        // Rank 1 lives, rank 2 was lost before, rank 3 is lost after half a minute, rank 4 then, too, but its message comes.
+        let gone = || if now.get() < seconds(30) { vec![2] } else { vec![4, 2, 3] };
+        let through = |message: usize| message == 1 && now.get() >= seconds(20);
+        assert_eq!(settle(&[2, 1], through, gone, clock), [false, true]);
+        assert!((seconds(20)..seconds(21)).contains(&now.get()), "{:?}", now.get());
+        let through = |message: usize| message == 3 && now.get() >= seconds(31);
+        assert_eq!(settle(&[3, 2, 3, 4], through, gone, clock), [false, false, false, true]);
+        assert!((seconds(32)..seconds(33)).contains(&now.get()), "{:?}", now.get());
+    }
 
     /// Ranks that know different losses, answered by the bits that all set: what they agree on, and by how many calls. `known`: what
     /// each of those that differ knows.

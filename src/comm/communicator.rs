@@ -151,6 +151,8 @@ impl Elsewhere {
 #[must_use = "a message under way has to be waited for"]
 pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
+    /// Of each the rank at its other end, by its number in the library's communicator.
+    peers: Vec<i32>,
     /// What they were begun on, all of them.
     on: Option<On>,
     /// One of them has failed, within a step that is not left for its sake: they never complete.
@@ -189,23 +191,17 @@ impl Comm {
     ///
     /// # Safety
     /// As for [`Self::borrowed`].
-    pub(super) unsafe fn of_members(raw: ffi::MPI_Comm, members: Vec<i32>) -> Self {
+    pub(super) unsafe fn of_members(raw: ffi::MPI_Comm, members: Arc<[i32]>) -> Self {
         let whole = unsafe { Self::wrap(raw, false) };
         whole.among(members, 0).expect("asked for by one of them")
     }
 
     /// These ranks of the library's communicator that this one's messages are on, if this rank is one of them.
-    fn among(&self, members: Vec<i32>, series: u64) -> Option<Self> {
+    fn among(&self, members: Arc<[i32]>, series: u64) -> Option<Self> {
         let me = self.peer(self.rank);
         let rank = members.iter().position(|&member| member == me)?;
         let on = On { raw: self.on.raw, series };
-        Some(Self {
-            on,
-            rank,
-            size: members.len(),
-            owned: series > 0,
-            members: Some(members.into()),
-        })
+        Some(Self { on, rank, size: members.len(), owned: series > 0, members: Some(members) })
     }
 
     /// The same communicator for another thread; None where the library was not asked for that, or does not let any thread
@@ -465,7 +461,7 @@ impl Comm {
                     )
                 });
                 let begun = check_on(self.on, rc, "beginning to send a message");
-                pending.push(begun.then_some(request), self.on);
+                pending.push(begun.then_some(request), self.peer(to), self.on);
             }
             done += part;
             if done == len {
@@ -504,7 +500,7 @@ impl Comm {
                     )
                 });
                 let begun = check_on(self.on, rc, "beginning to receive a message");
-                pending.push(begun.then_some(request), self.on);
+                pending.push(begun.then_some(request), self.peer(from), self.on);
             }
             done += part;
             if done == len {
@@ -729,8 +725,8 @@ impl Statuses {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.survives().is_some() && !self.requests.is_empty() {
-            loss::abandon(&mut self.requests);
+        if let Some(on) = self.survives().filter(|_| !self.requests.is_empty()) {
+            loss::abandon(on.raw, &mut self.requests, &self.peers);
         }
     }
 }
@@ -742,10 +738,14 @@ impl Pending {
     }
 
     /// Adds a message that was begun; None: the library has refused it.
-    fn push(&mut self, request: Option<ffi::MPI_Request>, on: On) {
+    fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
-        self.requests.extend(request);
+        self.peers.truncate(self.requests.len());
         self.failed |= request.is_none();
+        if let Some(request) = request {
+            self.requests.push(request);
+            self.peers.push(peer);
+        }
         self.on = Some(on);
     }
 
@@ -767,10 +767,8 @@ impl Pending {
             self.failed |= !statuses.check(self.survives(), rc, "waiting for messages");
             self.requests.clear();
         }
-        if let Some(on) = self.on {
-            while self.failed {
-                loss::look(on);
-            }
+        if let Some(on) = self.on.filter(|_| self.failed) {
+            loss::look_until_left(on);
         }
     }
 

@@ -135,7 +135,7 @@ impl World {
         let (next, were) = match ready.pop() {
             Some(next) => {
                 let left = loss::left(line);
-                (Line { members: left.clone(), ..next }, left)
+                (Line { members: left.as_slice().into(), ..next }, left)
             }
             None => {
                 let next = loss::shrunk(line);
@@ -143,12 +143,11 @@ impl World {
                 (next, were)
             }
         };
-        let number = |were: &c_int| {
-            let place = line.members.iter().position(|member| member == were);
-            self.launched[place.expect("nobody joins")]
-        };
+        let number =
+            |were: &c_int| self.launched[line.members.binary_search(were).expect("nobody joins")];
         let launched: Vec<usize> = were.iter().map(number).collect();
-        let gone = self.launched.iter().copied().filter(|n| !launched.contains(n)).collect();
+        let is_gone = |number: &usize| launched.binary_search(number).is_err();
+        let gone = self.launched.iter().copied().filter(is_gone).collect();
         // SAFETY: there for as long as the job. What there was is never freed: what was lost cannot take part in that.
         self.comm = unsafe {
             for raw in [next.talk, next.alarm] {
@@ -157,7 +156,7 @@ impl World {
                     "setting the error handler",
                 );
             }
-            Comm::of_members(next.talk, next.members.clone())
+            Comm::of_members(next.talk, Arc::clone(&next.members))
         };
         *line = next;
         self.launched = launched;
@@ -246,7 +245,7 @@ fn lines(all: &Comm) -> (Line, Vec<Line>) {
     let first =
         Line { talk: all.on().raw, alarm: copy(), members: (0..all.size() as c_int).collect() };
     let losses = READY.min(all.size() - 1);
-    let ready = (0..losses).map(|_| Line { talk: copy(), alarm: copy(), members: Vec::new() });
+    let ready = (0..losses).map(|_| Line { talk: copy(), alarm: copy(), members: Arc::new([]) });
     (first, ready.collect())
 }
 

@@ -18,7 +18,6 @@ use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::checkpoint::Player;
 use crate::comm::{Comm, Lost, World, die_in_turn};
-use crate::base::faults;
 use crate::config::Loaded;
 use crate::lu::unix_seconds;
 use crate::supervise::remember::events::ProcessId;

@@ -356,9 +356,9 @@ pub(super) fn left(line: &Line) -> Vec<c_int> {
     agreed(&line.members, &gone, |mine| agree_bits(calls, line, mine))
 }
 
-/// The members that nobody knows to be gone. All ranks make the same calls of `agree`, whatever each of them knows: they ask about
-/// ranges of members, and then about parts of those ranges in which somebody misses a member. So the calls go with the losses,
-/// and hardly with the members: one loss takes 4 calls among 100,000.
+/// The members that nobody knows to be gone. All ranks make the same calls of `agree`, whatever each of them knows: they ask
+/// about ranges of members, and then about parts of those ranges in which somebody misses a member. So the calls go with the
+/// losses, and hardly with the members: one loss takes 4 calls among 100,000.
 fn agreed(members: &[c_int], gone: &[c_int], mut agree: impl FnMut(c_int) -> c_int) -> Vec<c_int> {
     let mut gone: Vec<usize> = gone.iter().filter_map(|g| members.binary_search(g).ok()).collect();
     gone.sort_unstable();
@@ -601,8 +601,8 @@ mod tests {
         assert!((seconds(32)..seconds(33)).contains(&now.get()), "{:?}", now.get());
     }
 
-    /// Ranks that know different losses, answered by the bits that all set: what they agree on, and by how many calls. `known`: what
-    /// each of those that differ knows.
+    /// Ranks that know different losses, answered by the bits that all set: what they agree on, and by how many calls. `known`:
+    /// what each of those that differ knows.
     fn agreement(members: &[c_int], known: &[Vec<c_int>]) -> (Vec<c_int>, usize) {
         // Each rank by itself would make the calls that the answers ask for; all answers are found by going through them again.
         let mut answers: Vec<c_int> = Vec::new();

@@ -5,30 +5,30 @@ use std::process::ExitCode;
 use super::closed;
 use super::exit::Exit;
 
-/// A line on the standard error, on which nothing depends: where it cannot be written (a full disk, a reader that went away)
-/// what the program is at goes on, which `eprintln!` would end with a panic.
+/// Writes a line to the standard error. If the line cannot be written (a full disk, a reader that went away) the program
+/// continues, where `eprintln!` would panic.
 macro_rules! tell {
     ($($words:tt)*) => {
         $crate::base::terminal::write_to(&mut std::io::stderr(), format_args!($($words)*))
     };
 }
 
-/// The same on the standard output, for what is told as it comes. The last word goes by [`print`], which says if it cannot.
+/// Writes a line to the standard output, as `tell!` does. The product of a subcommand goes by [`print`], which reports a
+/// failure.
 macro_rules! show {
     ($($words:tt)*) => {
         $crate::base::terminal::write_to(&mut std::io::stdout(), format_args!($($words)*))
     };
 }
 
-/// Tells a person something, on the standard error: in one piece, since other ranks and the launcher
-/// write there too.
+/// Writes a message to the standard error in one piece, since other ranks and the launcher write there too.
 pub fn say(text: impl std::fmt::Display) {
     tell!("skt-hpl: {text}");
 }
 
-/// One line in one piece.
+/// Writes a line in one piece.
 pub fn write_to(stream: &mut impl std::io::Write, words: std::fmt::Arguments) {
-    // Nobody can be told that nothing can be told.
+    // A failure cannot be reported: the stream for reports has failed.
     let _ = stream.write_all(format!("{words}\n").as_bytes());
 }
 

@@ -196,7 +196,8 @@ fn several_at_once() {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_lost_before_anything_is_computed_cost_the_checksums_alone() {
-    let ran = scene().endure("1@generate-end:0:1:kill,1@generate-end:1:1:kill");
+    let faults = "1@generate-end:0:1:stop,1@generate-end:1:1:stop";
+    let ran = scene().amid(faults, &[0, 1], &[0, 1]).expect_code(0);
     let outcome = outcome(&ran);
     assert_eq!(outcome.checksums.unwrap().checksum_bytes, 0, "{}", ran.told());
     assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed(), "{}", ran.told());

@@ -23,6 +23,8 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use super::simulated::simulator;
+
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// A step at which a fault can be made to strike.
@@ -406,6 +408,11 @@ pub fn arm_thread(faults: Vec<Fault>) {
     ARMED.store(true, Ordering::Release);
 }
 
+/// Has a simulation look at every crash point that this process comes to.
+pub fn arm_simulation() {
+    ARMED.store(true, Ordering::Release);
+}
+
 /// Says how a byte of (position, part) at an offset is flipped, for this thread's faults.
 pub fn set_corruptor(corruptor: impl Fn(usize, &str, usize) + 'static) {
     CORRUPTOR.with(|c| *c.borrow_mut() = Some(Box::new(corruptor)));
@@ -431,6 +438,9 @@ pub fn hit(point: Point, position: usize) {
 
 #[cold]
 fn strike_if_due(point: Point, position: usize) {
+    if let Some(simulator) = simulator() {
+        simulator.passes(point, position);
+    }
     let (launch, gone_on) = (LAUNCH.load(Ordering::Relaxed), GONE_ON.load(Ordering::Relaxed));
     let now = [When::Incarnation(launch + gone_on), When::Act { launch, act: gone_on + 1 }];
     let due = |fault: &Fault| -> Option<Action> {

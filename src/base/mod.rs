@@ -5,6 +5,7 @@ pub mod terminal;
 
 pub mod bell;
 pub mod bisection;
+pub mod clock;
 pub mod closed;
 pub mod cores;
 pub mod course;
@@ -16,6 +17,7 @@ pub mod params;
 pub mod place;
 pub mod pulse;
 pub mod question;
+pub mod simulated;
 pub mod statistics;
 pub mod threads;
 pub mod topology;

@@ -9,13 +9,13 @@
 //! first; what is cut off is neither.
 
 use std::ops::Range;
-use std::time::Instant;
 
 use super::level2::{Alone, Awaited, Place};
 use super::protocol::Transitions;
 use super::save::{Checkpointer, SaveReport, words};
 use super::saved::Since;
 use super::world::World;
+use crate::base::clock::Instant;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::Pool;
 use crate::checkpoint::storage::About;

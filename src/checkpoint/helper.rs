@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::base::clock::{self, Instant};
 use crate::base::cores;
 use crate::base::new_thread::{self, NoThread};
+use crate::base::simulated::simulator;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 
 /// A helper that has moved nothing for so long is stuck.
@@ -24,6 +26,8 @@ pub(super) struct Task<T> {
     /// How long it may move nothing.
     patience: Duration,
     pub(super) began: Instant,
+    /// When it is over in a simulation, which does its work at once.
+    over_at: Option<Instant>,
 }
 
 /// How a helper does, the worst first.
@@ -52,15 +56,30 @@ pub(super) fn start<T: Send + 'static>(
 
 impl<T: Send + 'static> Task<T> {
     pub(super) fn start(work: impl FnOnce(&Flow) -> Result<T, Stopped> + Send + 'static) -> Self {
-        let (flow, thread) = start("level-two", work);
         let now = Instant::now();
+        if let Some(simulator) = simulator() {
+            let flow = Arc::new(Flow::default());
+            let result = Some(work(&flow));
+            let over_at = Some(now + simulator.task_takes());
+            let seen = (0, now);
+            return Self {
+                flow,
+                thread: None,
+                result,
+                seen,
+                patience: PATIENCE,
+                began: now,
+                over_at,
+            };
+        }
+        let (flow, thread) = start("level-two", work);
         let (thread, result) = match thread {
             Ok(thread) => (Some(thread), None),
             Err(NoThread(error)) => {
                 (None, Some(Err(Stopped::Failed(format!("no helper starts: {error}")))))
             }
         };
-        Self { flow, thread, result, seen: (0, now), patience: PATIENCE, began: now }
+        Self { flow, thread, result, seen: (0, now), patience: PATIENCE, began: now, over_at: None }
     }
 
     /// One that is stuck after so long.
@@ -74,7 +93,15 @@ impl<T: Send + 'static> Task<T> {
         let now = Instant::now();
         let result = Some(Err(Stopped::Failed(why.into())));
         let flow = Arc::default();
-        Self { flow, thread: None, result, seen: (0, now), patience: PATIENCE, began: now }
+        Self {
+            flow,
+            thread: None,
+            result,
+            seen: (0, now),
+            patience: PATIENCE,
+            began: now,
+            over_at: None,
+        }
     }
 
     /// Looks how it does.
@@ -89,6 +116,8 @@ impl<T: Send + 'static> Task<T> {
             self.seen = (steps, Instant::now());
         }
         match &self.result {
+            _ if self.goes_on() && self.seen.1.elapsed() >= self.patience => State::Lost,
+            _ if self.goes_on() => State::AtWork,
             Some(Ok(_)) => State::Done,
             Some(Err(_)) => State::Lost,
             None if self.seen.1.elapsed() >= self.patience => State::Lost,
@@ -97,7 +126,12 @@ impl<T: Send + 'static> Task<T> {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(|thread| thread.is_finished())
+        self.thread.as_ref().is_none_or(|thread| thread.is_finished()) && !self.goes_on()
+    }
+
+    /// Whether its time is not over in a simulation.
+    fn goes_on(&self) -> bool {
+        self.over_at.is_some_and(|at| Instant::now() < at)
     }
 
     pub(super) fn give_up(&self) {
@@ -108,7 +142,7 @@ impl<T: Send + 'static> Task<T> {
     pub(super) fn settle(&self, patience: Duration) {
         let until = Instant::now() + patience;
         while !self.is_over() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
+            clock::sleep(LOOK_EVERY);
         }
     }
 
@@ -126,7 +160,7 @@ impl<T: Send + 'static> Task<T> {
             match self.state() {
                 State::AtWork => {
                     attend();
-                    std::thread::sleep(LOOK_EVERY);
+                    clock::sleep(LOOK_EVERY);
                 }
                 state => return state,
             }
@@ -136,7 +170,11 @@ impl<T: Send + 'static> Task<T> {
     /// What came of it; if it is stuck, that, and it is left to itself.
     pub(super) fn end(mut self) -> Result<T, Stopped> {
         self.state();
-        self.result.take().unwrap_or_else(|| Err(Stopped::Failed(self.stands_still())))
+        let over = self.is_over();
+        self.result
+            .take()
+            .filter(|_| over)
+            .unwrap_or_else(|| Err(Stopped::Failed(self.stands_still())))
     }
 
     /// That it is stuck, in words.

@@ -24,7 +24,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::errand::{Errand, List, Settle, What, Write};
 pub use super::helper::PATIENCE;
@@ -33,6 +33,7 @@ use super::plan::{Buffers, Committed, Helpers};
 use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
+use crate::base::clock::Instant;
 use crate::base::outcome;
 use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Over, Stopped};

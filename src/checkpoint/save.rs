@@ -4,7 +4,6 @@
 //! a failure could separate.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use super::aside::Unfinished;
 use super::holding::{Holding, Renamed};
@@ -15,6 +14,7 @@ use super::protocol::{Method, Transitions};
 use super::saved::{Coding, Reach, Since};
 use super::when::Scheduler;
 use super::world::World;
+use crate::base::clock::Instant;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::pulse;
 use crate::base::threads::Pool;

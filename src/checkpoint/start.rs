@@ -3,8 +3,6 @@
 //! Every rank calls [`Checkpointer::start`]; every decision is made from the same gathered facts, so
 //! all ranks come to the same end: all go on, or all get an error, and none is left waiting.
 
-use std::time::Instant;
-
 use super::fetching::{Fetched, Way, look};
 use super::groups;
 use super::holding::{Holding, OpenHead, open_head};
@@ -19,6 +17,7 @@ use super::taking::{Early, Memory, make_way};
 use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test, now};
 use super::when::Scheduler;
 use super::world::{NOTHING, World};
+use crate::base::clock::Instant;
 use crate::base::faults::{self, Point, hit};
 use crate::base::threads::Pool;
 use crate::checkpoint::storage::{About, Sight};

@@ -2,7 +2,7 @@
 //!
 //! `driver` fills them in; `identity` says which of them memory must agree with.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -12,6 +12,7 @@ use super::plan::{Buffers, Encoding, Layout, Scheme, SchemeError};
 use super::protocol::Refusal;
 use super::save::Checkpointer;
 use super::when::Interval;
+use crate::base::clock;
 use crate::base::params::Rng;
 use crate::shm::{Depot, Region};
 
@@ -74,7 +75,7 @@ impl Config {
 
 /// The moment, by this node's clock.
 pub(super) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    clock::since_1970()
 }
 
 /// A number for a new run: the moment in its upper half, so that later runs compare greater.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use mpi::ffi;
 
 use super::communicator::On;
-use super::loss;
+use super::{library, loss};
+use crate::base::clock;
 
 /// What this rank is doing, in words for a person; read only when something goes wrong.
 static PHASE: Mutex<&'static str> = Mutex::new("starting");
@@ -20,6 +21,9 @@ static RANK: AtomicI32 = AtomicI32::new(-1);
 /// Says what this rank is doing from here on.
 pub fn set_phase(phase: &'static str) {
     *PHASE.lock().unwrap_or_else(|e| e.into_inner()) = phase;
+    if let Some(transport) = library::simulated() {
+        transport.enters(phase);
+    }
 }
 
 /// What this rank last said it was doing.
@@ -36,6 +40,9 @@ pub fn die(code: i32, why: &str) -> ! {
     // In one piece: other ranks may be dying at the same moment.
     let text = format!("skt-hpl: {who}while {}: {why}\n", phase());
     let _ = std::io::stderr().write_all(text.as_bytes());
+    if let Some(transport) = library::simulated() {
+        transport.abort(code);
+    }
     if MPI_UP.load(Ordering::Acquire) {
         // Launchers drop what they have not read yet of an aborted job's output: let them read.
         std::thread::sleep(Duration::from_millis(150));
@@ -52,13 +59,18 @@ pub fn die(code: i32, why: &str) -> ! {
 /// mpirun may hang for minutes where all of them call it at once.
 pub fn die_in_turn(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed).clamp(0, 10);
-    std::thread::sleep(rank as u32 * Duration::from_millis(300));
+    clock::sleep(rank as u32 * Duration::from_millis(300));
     die(code, why)
+}
+
+/// Names this rank in messages.
+pub(super) fn rank_is(rank: i32) {
+    RANK.store(rank, Ordering::Relaxed);
 }
 
 /// From here on a panic or an MPI error ends the job as rank `rank`.
 pub(super) fn arm(rank: i32) {
-    RANK.store(rank, Ordering::Relaxed);
+    rank_is(rank);
     MPI_UP.store(true, Ordering::Release);
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -76,7 +88,7 @@ pub(super) fn disarm() {
 pub(super) fn check(rc: i32, what: &str) {
     if rc != ffi::MPI_SUCCESS as i32 {
         let why = || format!("{what} failed: {}", error_text(rc));
-        if loss::is_loss(rc) {
+        if library::is_loss(rc) {
             if loss::unwinds() {
                 loss::leave();
             }
@@ -89,7 +101,7 @@ pub(super) fn check(rc: i32, what: &str) {
 
 /// As [`check`] for a call for messages `on`; false if it met a loss that does not end what this rank is doing.
 pub(super) fn check_on(on: On, rc: i32, what: &str) -> bool {
-    if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && loss::is_loss(rc) {
+    if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && library::is_loss(rc) {
         loss::met(on);
         return false;
     }

@@ -1,12 +1,14 @@
 //! A communicator, its messages and its collectives, for the three element types we send.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mpi::ffi;
 
 use super::abort::{check, check_on, die};
+use super::library::{self, Address, Transport};
 use super::{by_messages, loss, subset, turn};
+use crate::base::clock::{self, Instant};
 use crate::base::pulse;
 
 /// Messages longer than this many elements are cut: MPI counts them with a C int.
@@ -139,7 +141,7 @@ impl Elsewhere {
     ) {
         self.0.exchange_with(out, into, tag, work, |pending| {
             while !pending.test() {
-                std::thread::sleep(ASIDE);
+                clock::sleep(ASIDE);
             }
         });
     }
@@ -161,6 +163,9 @@ pub struct Pending {
 
 /// Whether MPI was started so that any thread may call it.
 pub(super) fn any_thread_may_call() -> bool {
+    if library::simulated().is_some() {
+        return false;
+    }
     let mut provided = 0;
     // SAFETY: MPI is up, or there would be no communicator; a constant of the library.
     unsafe {
@@ -230,13 +235,26 @@ impl Comm {
         subset::tag(self.on.series, tag)
     }
 
-    /// Whether the library's collectives are not for these ranks: it does not know that they belong together, or a lost one is
-    /// survived.
+    /// Where messages to or from a rank go.
+    fn address(&self, rank: usize, tag: i32) -> Address {
+        Address { raw: self.on.raw, peer: self.peer(rank), tag: self.tag(tag) }
+    }
+
+    /// Whether single messages end only when they are through, whatever becomes of their communicator.
+    fn one_by_one() -> bool {
+        loss::unwinds() || library::simulated().is_some()
+    }
+
+    /// Whether the library's collectives are not for these ranks: it does not know that they belong together, a lost one is
+    /// survived, or there is no library.
     fn by_messages(&self) -> bool {
-        self.members.is_some() || loss::unwinds()
+        self.members.is_some() || loss::unwinds() || library::simulated().is_some()
     }
 
     unsafe fn wrap(raw: ffi::MPI_Comm, owned: bool) -> Self {
+        if let Some(transport) = library::simulated() {
+            return Self::simulated(transport, raw);
+        }
         let (mut rank, mut size) = (0, 0);
         // SAFETY: the caller vouches for `raw`.
         unsafe {
@@ -245,6 +263,16 @@ impl Comm {
         }
         let on = On { raw, series: 0 };
         Self { on, rank: rank as usize, size: size as usize, owned, members: None }
+    }
+
+    /// All ranks of a communicator of the transport's, in the order of their first numbers.
+    fn simulated(transport: &dyn Transport, raw: ffi::MPI_Comm) -> Self {
+        let size = transport.size(library::number(raw));
+        let launched = transport.places(library::ALL, library::number(raw));
+        let me = transport.rank() as i32;
+        let rank = launched.iter().position(|&number| number == me);
+        let rank = rank.expect("this rank is one of them");
+        Self { on: On { raw, series: 0 }, rank, size, owned: false, members: None }
     }
 
     pub fn rank(&self) -> usize {
@@ -310,7 +338,7 @@ impl Comm {
 
     /// Sends `data` to `to` and returns when it may be reused.
     pub fn send<T: Wire>(&self, data: &[T], to: usize, tag: i32) {
-        if loss::unwinds() {
+        if Self::one_by_one() {
             return self.exchange::<T>(Some((data, to)), None, tag);
         }
         for part in chunks(data) {
@@ -331,7 +359,7 @@ impl Comm {
 
     /// Fills `data` with what `from` sends.
     pub fn recv<T: Wire>(&self, data: &mut [T], from: usize, tag: i32) {
-        if loss::unwinds() {
+        if Self::one_by_one() {
             return self.exchange::<T>(None, Some((data, from)), tag);
         }
         for part in chunks_mut(data) {
@@ -362,7 +390,7 @@ impl Comm {
             self.attend();
             // Whoever watches is to see that it lives.
             pulse::wait();
-            std::thread::sleep((began.elapsed() / 16).clamp(Self::PAUSE, most));
+            clock::sleep((began.elapsed() / 16).clamp(Self::PAUSE, most));
         }
     }
 
@@ -376,14 +404,9 @@ impl Comm {
 
     /// Whether `from` has sent something with that tag, which is still to be received.
     pub fn has_word(&self, from: usize, tag: i32) -> bool {
-        let mut there = 0;
-        // SAFETY: a valid communicator; the status is not asked for.
-        let rc = turn::with(|| unsafe {
-            let (from, tag) = (self.peer(from), self.tag(tag));
-            ffi::MPI_Iprobe(from, tag, self.on.raw, &mut there, ffi::RSMPI_STATUS_IGNORE)
-        });
-        check(rc, "waiting for a word");
-        there != 0
+        let mut there = false;
+        check(library::has_word(self.address(from, tag), &mut there), "waiting for a word");
+        there
     }
 
     /// Sends to one rank while receiving from another.
@@ -446,23 +469,13 @@ impl Comm {
         let mut done = 0;
         loop {
             let part = (len - done).min(CHUNK);
+            let mut request = library::handle(0);
             // SAFETY: within the range the caller vouches for.
-            unsafe {
-                let mut request = ffi::RSMPI_REQUEST_NULL;
-                let rc = turn::with(|| {
-                    ffi::MPI_Isend(
-                        data.add(done).cast(),
-                        part as i32,
-                        T::datatype(),
-                        self.peer(to),
-                        self.tag(tag),
-                        self.on.raw,
-                        &mut request,
-                    )
-                });
-                let begun = check_on(self.on, rc, "beginning to send a message");
-                pending.push(begun.then_some(request), self.peer(to), self.on);
-            }
+            let rc = unsafe {
+                library::start_send(data.add(done), part, self.address(to, tag), &mut request)
+            };
+            let begun = check_on(self.on, rc, "beginning to send a message");
+            pending.push(begun.then_some(request), self.peer(to), self.on);
             done += part;
             if done == len {
                 return;
@@ -485,23 +498,13 @@ impl Comm {
         let mut done = 0;
         loop {
             let part = (len - done).min(CHUNK);
+            let mut request = library::handle(0);
             // SAFETY: within the range the caller vouches for.
-            unsafe {
-                let mut request = ffi::RSMPI_REQUEST_NULL;
-                let rc = turn::with(|| {
-                    ffi::MPI_Irecv(
-                        data.add(done).cast(),
-                        part as i32,
-                        T::datatype(),
-                        self.peer(from),
-                        self.tag(tag),
-                        self.on.raw,
-                        &mut request,
-                    )
-                });
-                let begun = check_on(self.on, rc, "beginning to receive a message");
-                pending.push(begun.then_some(request), self.peer(from), self.on);
-            }
+            let rc = unsafe {
+                library::start_recv(data.add(done), part, self.address(from, tag), &mut request)
+            };
+            let begun = check_on(self.on, rc, "beginning to receive a message");
+            pending.push(begun.then_some(request), self.peer(from), self.on);
             done += part;
             if done == len {
                 return;
@@ -691,38 +694,6 @@ impl Drop for Comm {
     }
 }
 
-/// What became of several messages, where a lost peer is survived: an error of one of them is told in its status alone.
-struct Statuses(Vec<ffi::MPI_Status>);
-
-impl Statuses {
-    fn new(messages: usize) -> Self {
-        // SAFETY: plain numbers, which the library fills in.
-        let none = || unsafe { std::mem::zeroed::<ffi::MPI_Status>() };
-        let wanted = if loss::unwinds() { messages } else { 0 };
-        Self((0..wanted).map(|_| none()).collect())
-    }
-
-    fn pointer(&mut self) -> *mut ffi::MPI_Status {
-        match self.0.is_empty() {
-            // SAFETY: a constant of the library.
-            true => unsafe { ffi::RSMPI_STATUSES_IGNORE },
-            false => self.0.as_mut_ptr(),
-        }
-    }
-
-    /// As [`check_on`], for a call on all of them; `on`: what they are on, where a lost peer is survived.
-    fn check(&self, on: Option<On>, rc: i32, what: &str) -> bool {
-        let lost = || self.0.iter().map(|s| s.MPI_ERROR).find(|&rc| loss::is_loss(rc));
-        match (rc == ffi::MPI_SUCCESS as i32, on) {
-            (false, Some(on)) => check_on(on, lost().unwrap_or(rc), what),
-            (_, _) => {
-                check(rc, what);
-                true
-            }
-        }
-    }
-}
-
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(on) = self.survives().filter(|_| !self.requests.is_empty()) {
@@ -755,16 +726,9 @@ impl Pending {
             loss::wait_through(on, &self.requests);
         }
         if !self.requests.is_empty() {
-            let mut statuses = Statuses::new(self.requests.len());
-            // SAFETY: the requests are ours and distinct.
-            let rc = turn::with(|| unsafe {
-                ffi::MPI_Waitall(
-                    self.requests.len() as i32,
-                    self.requests.as_mut_ptr(),
-                    statuses.pointer(),
-                )
-            });
-            self.failed |= !statuses.check(self.survives(), rc, "waiting for messages");
+            let survives = self.survives().is_some();
+            let rc = library::wait_all(&mut self.requests, survives);
+            self.failed |= !self.check(rc, "waiting for messages");
             self.requests.clear();
         }
         if let Some(on) = self.on.filter(|_| self.failed) {
@@ -778,27 +742,29 @@ impl Pending {
             return true;
         }
         if let Some(on) = self.survives()
-            && (self.failed || !self.requests.iter().all(|&request| loss::is_through(request)))
+            && (self.failed || !self.requests.iter().all(|&request| library::is_through(request)))
         {
             loss::look(on);
             return false;
         }
-        let mut flag = 0;
-        let mut statuses = Statuses::new(self.requests.len());
-        // SAFETY: as above.
-        let rc = turn::with(|| unsafe {
-            ffi::MPI_Testall(
-                self.requests.len() as i32,
-                self.requests.as_mut_ptr(),
-                &mut flag,
-                statuses.pointer(),
-            )
-        });
-        self.failed |= !statuses.check(self.survives(), rc, "looking after messages");
-        if flag != 0 {
+        let (survives, mut over) = (self.survives().is_some(), false);
+        let rc = library::test_all(&mut self.requests, survives, &mut over);
+        self.failed |= !self.check(rc, "looking after messages");
+        if over {
             self.requests.clear();
         }
-        flag != 0 && !self.failed
+        over && !self.failed
+    }
+
+    /// As [`check_on`] where a lost peer is survived, else as [`check`].
+    fn check(&self, rc: i32, what: &str) -> bool {
+        match self.survives() {
+            Some(on) => check_on(on, rc, what),
+            None => {
+                check(rc, what);
+                true
+            }
+        }
     }
 }
 

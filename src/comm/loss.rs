@@ -22,15 +22,16 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use mpi::ffi;
 
 use super::abort::die_in_turn;
 use super::communicator::On;
+use super::library::{self, Address};
 use super::steps::{self, Stance};
-use super::turn;
 use super::world::World;
+use crate::base::clock::{self, Instant};
 use crate::base::pulse;
 
 /// A process of the job is gone, and every rank has left what it was doing.
@@ -42,25 +43,15 @@ pub struct Lost {
 
 impl Lost {
     fn now() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self { noticed_unix_s: now.map_or(0.0, |d| d.as_secs_f64()) }
+        Self { noticed_unix_s: clock::since_1970().as_secs_f64() }
     }
 }
-
-/// Open MPI's classes of errors that speak of a lost process: failed, failed with messages pending, revoked.
-const CLASSES: std::ops::RangeInclusive<c_int> = 75..=77;
 
 /// The first version of Open MPI that has all this.
 const LEAST_MAJOR: u32 = 5;
 
 /// Whether `mpirun` was told to let the job go on; it tells its processes.
 const ENABLED_VAR: &str = "OMPI_MCA_mpi_ft_enable";
-
-type OnComm = unsafe extern "C" fn(ffi::MPI_Comm) -> c_int;
-type MakeComm = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int;
-type OnFlag = unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int;
-
-type MakeGroup = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int;
 
 /// What the ranks of an attempt have.
 #[derive(Clone, Debug)]
@@ -77,19 +68,9 @@ pub(super) struct Line {
 /// a loss at the wrong moment may crash.
 pub(super) const READY: usize = 8;
 
-/// The calls that other libraries lack.
-#[derive(Clone, Copy)]
-struct Calls {
-    revoke: OnComm,
-    is_revoked: OnFlag,
-    failed: MakeGroup,
-    shrink: MakeComm,
-    agree: OnFlag,
-}
-
 thread_local! {
     /// There within an attempt.
-    static NOW: RefCell<Option<(Calls, Line)>> = const { RefCell::new(None) };
+    static NOW: RefCell<Option<Line>> = const { RefCell::new(None) };
     /// Where this rank runs: a number that the ranks of one node share. There before the first attempt.
     static NODE: Cell<Option<usize>> = const { Cell::new(None) };
     /// When this rank first noticed the loss that it is leaving for.
@@ -101,7 +82,10 @@ static ATTEMPT: AtomicBool = AtomicBool::new(false);
 
 /// Whether the MPI library that is loaded can go on without a lost process. May be asked before MPI is started.
 pub(super) fn library_goes_on() -> bool {
-    knows_how(&World::library()) && calls().is_some()
+    match library::simulated() {
+        Some(transport) => transport.survives(),
+        None => knows_how(&World::library()) && library::has_ulfm(),
+    }
 }
 
 /// What the library reads when it is started: whether, how often and for how long ranks watch each other, and that who notices a
@@ -176,6 +160,9 @@ fn has_thread() -> bool {
 
 /// Why this job cannot go on without a lost process; None if it can. `threads`: whether the library lets any thread call it.
 pub(super) fn obstacle(threads: bool) -> Option<String> {
+    if library::simulated().is_some_and(|transport| transport.survives()) {
+        return None;
+    }
     let library = World::library();
     if !library_goes_on() {
         return Some(format!(
@@ -206,39 +193,10 @@ fn knows_how(library: &str) -> bool {
     major.is_some_and(|major| major >= LEAST_MAJOR)
 }
 
-fn calls() -> Option<Calls> {
-    // SAFETY: looks names up among the libraries that are loaded; each has the signature that ULFM gives it.
-    unsafe {
-        let find = |name: &CStr| {
-            let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-            (!found.is_null()).then_some(found)
-        };
-        Some(Calls {
-            revoke: std::mem::transmute::<*mut libc::c_void, OnComm>(find(c"MPIX_Comm_revoke")?),
-            is_revoked: std::mem::transmute::<*mut libc::c_void, OnFlag>(find(
-                c"MPIX_Comm_is_revoked",
-            )?),
-            failed: std::mem::transmute::<*mut libc::c_void, MakeGroup>(find(
-                c"MPIX_Comm_get_failed",
-            )?),
-            shrink: std::mem::transmute::<*mut libc::c_void, MakeComm>(find(c"MPIX_Comm_shrink")?),
-            agree: std::mem::transmute::<*mut libc::c_void, OnFlag>(find(c"MPIX_Comm_agree")?),
-        })
-    }
-}
-
 /// Whether a lost peer unwinds here instead of ending the job.
 #[inline]
 pub(super) fn unwinds() -> bool {
     ATTEMPT.load(Ordering::Relaxed)
-}
-
-/// Whether that error speaks of a lost process.
-pub(super) fn is_loss(rc: c_int) -> bool {
-    let mut class = 0;
-    // SAFETY: a return code of the library.
-    unsafe { ffi::MPI_Error_class(rc, &mut class) };
-    CLASSES.contains(&class)
 }
 
 /// The ranks of this one's node share that number.
@@ -256,13 +214,11 @@ pub(super) fn leave() -> ! {
     let lost = NOTICED.get().unwrap_or_else(Lost::now);
     NOTICED.set(Some(lost));
     steps::tell();
-    let (calls, line) = within();
-    // SAFETY: in use for as long as the job. Whether somebody has revoked it before is of no account.
-    turn::with(|| unsafe { (calls.revoke)(line.alarm) });
-    agree(calls, &line, false);
+    let line = within();
+    library::revoke(line.alarm);
+    agree(&line, false);
     // Everybody has left: what is under way need not come any more.
-    // SAFETY: as above.
-    turn::with(|| unsafe { (calls.revoke)(line.talk) });
+    library::revoke(line.talk);
     resume_unwind(Box::new(lost))
 }
 
@@ -272,50 +228,43 @@ const LEFT: c_int = 32_001;
 /// Says to these that this rank has left. Not to those that are gone: Open MPI waits for ever for what it needs to connect to one
 /// that it has never talked to.
 pub(super) fn say_left(members: &[c_int]) {
-    let (calls, line) = within();
-    let gone = failed(calls, line.alarm);
+    let line = within();
+    let gone = library::failed(line.alarm);
     for &member in members.iter().filter(|member| !gone.contains(member)) {
+        let to = Address { raw: line.talk, peer: member, tag: LEFT };
+        let mut request = library::handle(0);
         // SAFETY: an empty message, which the library has no part of ours for. It is neither waited for nor given back: that it
         // cannot come to one that is gone would be an error of nobody's then, which ends this process.
-        turn::with(|| unsafe {
-            let mut request = ffi::RSMPI_REQUEST_NULL;
-            let nothing = std::ptr::null();
-            let bytes = ffi::RSMPI_UINT8_T;
-            ffi::MPI_Isend(nothing, 0, bytes, member, LEFT, line.talk, &mut request);
-        });
+        unsafe { library::start_send::<u8>(std::ptr::null(), 0, to, &mut request) };
     }
 }
 
 /// Whether one of them has said that it has left.
 fn has_left(line: &Line, members: &[c_int]) -> bool {
     members.iter().any(|&member| {
-        let mut there = 0;
-        // SAFETY: a communicator in use; the status is not asked for.
-        turn::with(|| unsafe {
-            ffi::MPI_Iprobe(member, LEFT, line.talk, &mut there, ffi::RSMPI_STATUS_IGNORE)
-        });
-        there != 0
+        let mut there = false;
+        library::has_word(Address { raw: line.talk, peer: member, tag: LEFT }, &mut there);
+        there
     })
 }
 
-fn within() -> (Calls, Line) {
+fn within() -> Line {
     NOW.with_borrow(|now| now.clone().expect("asked within an attempt only"))
 }
 
 /// Whether all ranks that are left say yes; the same answer to all, also if one is lost meanwhile.
-fn agree(calls: Calls, line: &Line, mine: bool) -> bool {
-    agree_bits(calls, line, c_int::from(mine)) != 0
+fn agree(line: &Line, mine: bool) -> bool {
+    agree_bits(line, c_int::from(mine)) != 0
 }
 
 /// Whether all ranks that are left have set each of these bits, [`BITS`] of them, as above.
-fn agree_bits(calls: Calls, line: &Line, mine: c_int) -> c_int {
+fn agree_bits(line: &Line, mine: c_int) -> c_int {
     /// Every rank sets this one beside them. An address in the place of what a rank says ([`turn`]) does not have it.
     const SAID: c_int = 1;
     let mut bits = mine << 1 | SAID;
-    // SAFETY: every rank that is left comes here with all others.
-    let rc = turn::with(|| unsafe { (calls.agree)(line.alarm, &mut bits) });
+    let rc = library::agree(line.alarm, &mut bits);
     // That somebody is gone is no news here; the answer holds all the same.
-    if rc != ffi::MPI_SUCCESS as c_int && !is_loss(rc) {
+    if rc != ffi::MPI_SUCCESS as c_int && !library::is_loss(rc) {
         die_in_turn(6, "the ranks that are left could not agree after a loss");
     }
     if bits & SAID == 0 {
@@ -329,13 +278,12 @@ const BITS: usize = 30;
 
 /// As [`World::attempt`](super::World::attempt), over that line.
 pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Lost> {
-    let calls = calls().expect("asked for only where there is no obstacle");
-    NOW.set(Some((calls, line.clone())));
+    NOW.set(Some(line.clone()));
     ATTEMPT.store(true, Ordering::Relaxed);
     // What unwinds is dropped, or left for good by those who see `Lost`.
     let ended = catch_unwind(AssertUnwindSafe(work));
     let ended = match ended {
-        Ok(done) if agree(calls, line, true) => Ok(done),
+        Ok(done) if agree(line, true) => Ok(done),
         Ok(_) => Err(Lost::now()),
         Err(payload) => match payload.downcast::<Lost>() {
             Ok(lost) => Err(*lost),
@@ -351,9 +299,8 @@ pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Los
 /// The members of a line on which an attempt was lost that are left, which all of those know alike. Who is lost amid this may be
 /// among them: then the next attempt is lost at once.
 pub(super) fn left(line: &Line) -> Vec<c_int> {
-    let calls = calls().expect("asked for only where there is no obstacle");
-    let gone = failed(calls, line.alarm);
-    agreed(&line.members, &gone, |mine| agree_bits(calls, line, mine))
+    let gone = library::failed(line.alarm);
+    agreed(&line.members, &gone, |mine| agree_bits(line, mine))
 }
 
 /// The members that nobody knows to be gone. All ranks make the same calls of `agree`, whatever each of them knows: they ask
@@ -395,21 +342,8 @@ fn cut(range: Range<usize>, parts: usize) -> impl Iterator<Item = Range<usize>> 
 
 /// A line for the processes of this one that are left; all of them call this together.
 pub(super) fn shrunk(line: &Line) -> Line {
-    let calls = calls().expect("asked for only where there is no obstacle");
-    let shrink = || {
-        // SAFETY: every rank of it that is left comes here after an attempt that was lost.
-        let (rc, new) = unsafe {
-            let mut new = ffi::RSMPI_COMM_NULL;
-            (turn::with(|| (calls.shrink)(line.alarm, &mut new)), new)
-        };
-        if rc != ffi::MPI_SUCCESS as c_int {
-            die_in_turn(6, "the ranks that are left could not find together after a loss");
-        }
-        let mut size = 0;
-        // SAFETY: just made.
-        unsafe { ffi::MPI_Comm_size(new, &mut size) };
-        (new, size)
-    };
+    let lost = "the ranks that are left could not find together after a loss";
+    let shrink = || library::shrink(line.alarm).unwrap_or_else(|_| die_in_turn(6, lost));
     // Of the same ranks, whoever is lost meanwhile. What is too many stays as it is: there is no loss at every turn.
     let (mut talk, mut size) = shrink();
     loop {
@@ -437,7 +371,7 @@ pub(super) fn look(on: On) {
         Stance::Shielded => false,
         // Who has left them did so for one of them, and that is known here, too, sooner or later.
         Stance::With { members, first } => {
-            due && (any_gone(&members) || first && has_left(&within().1, &members))
+            due && (any_gone(&members) || first && has_left(&within(), &members))
         }
         Stance::Free => somebody_has_left() || (due && somebody_is_gone()),
     };
@@ -454,25 +388,19 @@ pub(super) fn look_until_left(on: On) -> ! {
 }
 
 fn somebody_has_left() -> bool {
-    NOW.with_borrow(|now| {
-        let (calls, line) = now.as_ref().expect("asked within an attempt only");
-        let mut revoked = 0;
-        // SAFETY: a communicator in use.
-        unsafe { (calls.is_revoked)(line.alarm, &mut revoked) };
-        revoked != 0
-    })
+    let alarm = NOW.with_borrow(|now| now.as_ref().map(|line| line.alarm));
+    library::is_revoked(alarm.expect("asked within an attempt only"))
 }
 
 /// Whether any rank of the attempt is known to be gone, or to have left.
 pub(super) fn somebody_is_gone() -> bool {
-    let (calls, line) = within();
+    let line = within();
     let of_it = |gone: &c_int| line.members.binary_search(gone).is_ok();
-    somebody_has_left() || failed(calls, line.alarm).iter().any(of_it)
+    somebody_has_left() || library::failed(line.alarm).iter().any(of_it)
 }
 
 fn any_gone(members: &[c_int]) -> bool {
-    let (calls, line) = within();
-    failed(calls, line.alarm).iter().any(|gone| members.contains(gone))
+    library::failed(within().alarm).iter().any(|gone| members.contains(gone))
 }
 
 /// A call for messages `on` has met a lost process.
@@ -483,43 +411,10 @@ pub(super) fn met(on: On) {
     }
 }
 
-/// The ranks of `raw` that this one knows to be gone.
-fn failed(calls: Calls, raw: ffi::MPI_Comm) -> Vec<c_int> {
-    let mut size = 0;
-    // SAFETY: a communicator in use, groups that are ours, and arrays of the length given.
-    unsafe {
-        let mut gone = ffi::RSMPI_GROUP_NULL;
-        if (calls.failed)(raw, &mut gone) != ffi::MPI_SUCCESS as c_int {
-            return Vec::new();
-        }
-        ffi::MPI_Group_size(gone, &mut size);
-        let (own, mut ranks) = ((0..size).collect::<Vec<_>>(), vec![0; size as usize]);
-        if size > 0 {
-            let mut all = ffi::RSMPI_GROUP_NULL;
-            ffi::MPI_Comm_group(raw, &mut all);
-            ffi::MPI_Group_translate_ranks(gone, size, own.as_ptr(), all, ranks.as_mut_ptr());
-            ffi::MPI_Group_free(&mut all);
-        }
-        ffi::MPI_Group_free(&mut gone);
-        ranks
-    }
-}
-
-/// Whether a message is through, well or not; lets MPI make progress. The library's own waiting gives a message up as
-/// soon as its communicator is revoked, with its buffer still in use.
-pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
-    let mut flag = 0;
-    // SAFETY: a request of ours.
-    turn::with(|| unsafe {
-        ffi::MPI_Request_get_status(request, &mut flag, ffi::RSMPI_STATUS_IGNORE)
-    });
-    flag != 0
-}
-
 /// Waits until all of these messages are through.
 pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     for &request in requests {
-        while !is_through(request) {
+        while !library::is_through(request) {
             look(on);
         }
     }
@@ -529,19 +424,15 @@ pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
 /// buffers may be freed or used again.
 pub(super) fn abandon(raw: ffi::MPI_Comm, requests: &mut Vec<ffi::MPI_Request>, peers: &[c_int]) {
     for request in requests.iter_mut() {
-        if !is_through(*request) {
-            // Ends what nobody has begun to send; what is to be sent stays.
-            // SAFETY: a request of ours.
-            turn::with(|| unsafe { ffi::MPI_Cancel(request) });
+        if !library::is_through(*request) {
+            library::cancel(request);
         }
     }
-    let calls = calls().expect("asked for only where there is no obstacle");
     let began = Instant::now();
-    let through = |message: usize| is_through(requests[message]);
-    let through = settle(peers, through, || failed(calls, raw), || began.elapsed());
-    for (mut request, _) in requests.drain(..).zip(through).filter(|&(_, through)| through) {
-        // SAFETY: gives it back; how it ended is of no account.
-        turn::with(|| unsafe { ffi::MPI_Wait(&mut request, ffi::RSMPI_STATUS_IGNORE) });
+    let through = |message: usize| library::is_through(requests[message]);
+    let through = settle(peers, through, || library::failed(raw), || began.elapsed());
+    for (request, _) in requests.drain(..).zip(through).filter(|&(_, through)| through) {
+        library::give_back(request);
     }
 }
 

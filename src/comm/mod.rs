@@ -10,6 +10,7 @@ mod abort;
 mod broadcast;
 mod by_messages;
 mod communicator;
+pub mod library;
 mod loss;
 pub mod schedule;
 mod steps;

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use mpi::ffi;
 
-use super::abort::{arm, check, disarm};
+use super::abort::{arm, check, disarm, rank_is};
 use super::communicator::{Comm, Reduce, any_thread_may_call};
+use super::library::{self, Transport};
 use super::loss::{self, Line, Lost, READY};
 use super::turn;
+use crate::base::clock;
 use crate::base::new_thread;
 
 /// All ranks of the job that are left. Made once; dropping it finalises MPI.
@@ -49,6 +51,9 @@ impl World {
     }
 
     fn start(survives: bool, helpers: bool) -> Self {
+        if let Some(transport) = library::simulated() {
+            return Self::simulated(transport, survives);
+        }
         let library_goes_on = loss::library_goes_on();
         let survives = survives && library_goes_on;
         if survives {
@@ -82,16 +87,31 @@ impl World {
         if provided < one {
             super::die(6, "this MPI library does not allow threads beside the one that calls it");
         }
-        let launched = (0..comm.size()).collect();
         // Each knows by its own settings and its own library. What depends on it all do together, or none.
         let mut alike = [u64::from(survives && provided >= several); 2];
         alike[1] = 1 - alike[0];
         comm.all_reduce(&mut alike, Reduce::Min);
         let survives = alike[0] == 1;
-        let unlike = alike == [0, 0];
-        let lines = survives.then(|| lines(&comm));
         let alive = survives.then(Alive::begin);
-        Self { comm, launched, alive, lines, unlike, attempted: Cell::new(false) }
+        let unlike = alike == [0, 0];
+        let mut world = Self::of(comm, survives);
+        (world.unlike, world.alive) = (unlike, alive);
+        world
+    }
+
+    fn of(comm: Comm, survives: bool) -> Self {
+        let launched = (0..comm.size()).collect();
+        let lines = survives.then(|| lines(&comm));
+        let attempted = Cell::new(false);
+        Self { comm, launched, alive: None, lines, unlike: false, attempted }
+    }
+
+    fn simulated(transport: &dyn Transport, survives: bool) -> Self {
+        loss::set_own_node(transport.node());
+        // SAFETY: there for as long as the process.
+        let comm = unsafe { Comm::borrowed(library::handle(library::ALL)) };
+        rank_is(comm.rank() as i32);
+        Self::of(comm, survives && transport.survives())
     }
 
     pub fn comm(&self) -> &Comm {
@@ -150,7 +170,9 @@ impl World {
         let gone = self.launched.iter().copied().filter(is_gone).collect();
         // SAFETY: there for as long as the job. What there was is never freed: what was lost cannot take part in that.
         self.comm = unsafe {
-            for raw in [next.talk, next.alarm] {
+            for raw in
+                [next.talk, next.alarm].into_iter().filter(|_| library::simulated().is_none())
+            {
                 check(
                     ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN),
                     "setting the error handler",
@@ -165,6 +187,9 @@ impl World {
 
     /// The MPI library's own description of itself, first line only.
     pub fn library() -> String {
+        if library::simulated().is_some() {
+            return "simulated".to_owned();
+        }
         let mut text = vec![0u8; ffi::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
         let mut length = 0;
         // SAFETY: the buffer has the size that MPI prescribes.
@@ -177,6 +202,9 @@ impl World {
 
     /// Seconds on MPI's clock, which only differences have a meaning on.
     pub fn seconds() -> f64 {
+        if library::simulated().is_some() {
+            return clock::since_1970().as_secs_f64();
+        }
         // SAFETY: no arguments, MPI is up.
         unsafe { ffi::RSMPI_Wtime() }
     }
@@ -234,6 +262,9 @@ fn lines(all: &Comm) -> (Line, Vec<Line>) {
     node.all_reduce(&mut number, Reduce::Min);
     loss::set_own_node(number[0] as usize);
     let copy = || {
+        if let Some(transport) = library::simulated() {
+            return library::handle(transport.duplicate(library::ALL));
+        }
         // SAFETY: all ranks come here together.
         let (rc, new) = unsafe {
             let mut new = ffi::RSMPI_COMM_NULL;
@@ -251,6 +282,9 @@ fn lines(all: &Comm) -> (Line, Vec<Line>) {
 
 /// The rank in `before` of each member of `now`.
 fn places(before: ffi::MPI_Comm, now: &Line) -> Vec<c_int> {
+    if let Some(transport) = library::simulated() {
+        return transport.places(library::number(before), library::number(now.alarm));
+    }
     let mut places = vec![0; now.members.len()];
     // SAFETY: two communicators that exist, and arrays of the length given. Nothing here needs other ranks.
     unsafe {
@@ -274,7 +308,7 @@ fn places(before: ffi::MPI_Comm, now: &Line) -> Vec<c_int> {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() || library::simulated().is_some() {
             return;
         }
         disarm();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,7 @@ use super::replacement::{self, Cast, Held};
 use super::results::{About, Counted, Reports};
 use super::siblings::Siblings;
 use super::signs::Signs;
+use crate::base::clock::{self, Instant};
 use crate::base::cores;
 use crate::base::course::Recorder;
 use crate::base::exit::Exit;
@@ -277,7 +278,7 @@ fn refuse_to_start(why: &str) -> Exit {
             say(Refused { status: Exit::Environment.code() });
         }
     } else {
-        std::thread::sleep(Duration::from_secs(1));
+        clock::sleep(Duration::from_secs(1));
     }
     Exit::Environment
 }

@@ -6,7 +6,7 @@
 //! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/NONSTOP.md tells the
 //! whole protocol.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::Ended;
 use super::replacement::Status;
+use crate::base::clock::{self, Instant};
 use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::checkpoint::Player;
@@ -143,7 +144,7 @@ impl Process {
             processes::send(self.id.pid, Signal::SIGKILL, |_| processes::is_alive(self.id));
             let until = Instant::now() + ENDS_WITHIN;
             while processes::is_alive(self.id) && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(2));
+                clock::sleep(Duration::from_millis(2));
             }
         }
     }

@@ -1,7 +1,6 @@
 //! One test from the matrix to the verdict.
 
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::arrays::work_arrays;
 use super::clock::{Clock, Part};
@@ -11,6 +10,7 @@ use super::pipeline::factorise;
 use super::residual;
 use super::solve::{back_substitute, room};
 use super::work::Work;
+use crate::base::clock;
 use crate::base::course::Course;
 use crate::base::outcome::{Halves, Outcome, Times, Verdict};
 use crate::base::threads::Pool;
@@ -153,7 +153,7 @@ pub(super) fn conclude<O: Observer>(
 
 /// Seconds since the Unix epoch, by this node's clock.
 pub fn unix_seconds() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+    clock::since_1970().as_secs_f64()
 }
 
 fn combine<T: Wire, const LEN: usize>(

@@ -10,7 +10,6 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -19,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::bus::Watched;
 use super::names::Named;
 use super::region::{LastingPage, Region};
+use crate::base::clock;
 use crate::base::params::{Mapping, Rng};
 use crate::base::pulse;
 
@@ -576,7 +576,7 @@ impl Head {
         self.word(PROGRESS_AT + 8).store(iteration, Ordering::Relaxed);
         self.word(PROGRESS_AT + 16).store(doing as u64, Ordering::Relaxed);
         self.word(PROGRESS_AT + 24).store(std::process::id() as u64, Ordering::Relaxed);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = clock::since_1970();
         self.word(PROGRESS_AT + 32).store(since.as_millis() as u64, Ordering::Relaxed);
         if !matches!(doing, Doing::Starting | Doing::Recovering) {
             self.word(WORKED_AT).store(since.as_millis() as u64, Ordering::Relaxed);

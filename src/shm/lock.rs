@@ -13,11 +13,12 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::header;
 use super::region::MemoryError;
 use super::stat::Stat;
+use crate::base::clock::{self, Instant};
 
 /// How long a process that is ending may take: as long as it will, where it gets on.
 pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
@@ -81,7 +82,7 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
             // Nothing depends on its being heard.
             let _ = writeln!(std::io::stderr(), "skt-hpl: {name}: waiting for {whom} to let go");
         }
-        std::thread::sleep(Duration::from_millis(5));
+        clock::sleep(Duration::from_millis(5));
     };
     let mut first_beat = None;
     let who = || match holder(file) {

@@ -8,5 +8,6 @@ mod forest;
 pub mod player;
 #[cfg(test)]
 mod replacement;
+pub mod simulation;
 #[cfg(test)]
 pub mod small_tmpfs;

@@ -11,7 +11,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
 
@@ -21,6 +21,7 @@ use super::names::{self, Key, MANIFEST, STARTS, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped};
+use crate::base::clock::{self, Instant};
 use crate::base::faults::{Point, hit};
 
 /// Whoever writes manifests, results and the token: faults on purpose know it by this number.
@@ -141,7 +142,7 @@ impl Shelf {
         let began = Instant::now();
         let mut seen = look();
         while seen.is_err() && began.elapsed() < FOR {
-            std::thread::sleep(FOR / 30);
+            clock::sleep(FOR / 30);
             seen = look();
         }
         seen.map_err(|why| {
@@ -393,8 +394,7 @@ impl Shelf {
             flow.went_on(0)?;
         }
         flow.went_on(0)?;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let written_unix_s = since.as_secs();
+        let written_unix_s = clock::since_1970().as_secs();
         let manifest = Manifest { about: about.clone(), sight, written_unix_s, files };
         let path = self.epoch(key).join(MANIFEST);
         write_whole(&path, manifest.to_text().as_bytes(), synced).map_err(Stopped::Failed)?;

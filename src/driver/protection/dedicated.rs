@@ -4,11 +4,10 @@
 //! To the checkpoint it is a position as any other, with an empty matrix and nothing to say. It has no place in the grid: what
 //! the solver tells its observer on the other ranks, boundary by boundary, is told here by counting.
 
-use std::time::Instant;
-
 use super::Guardian;
 use super::account::Account;
 use super::guard::{Guard, Whose};
+use crate::base::clock::Instant;
 use crate::base::exit::Exit;
 use crate::base::params::TestParams;
 use crate::base::threads::Pool;

@@ -2,10 +2,11 @@
 //!
 //! The solver tells it how far it is, `dedicated` by counting. What it is told it passes on to whoever watches.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::account::Account;
 use super::{dedicated, signals};
+use crate::base::clock::Instant;
 use crate::base::course::What;
 use crate::base::faults::{Point, hit};
 use crate::base::outcome;

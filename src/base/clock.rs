@@ -1,0 +1,82 @@
+//! Time as a rank sees it: the machine's, or a simulation's.
+//!
+//! Whatever a rank decides by time, it decides by this clock: a simulation that repeats a run from its seed repeats its time, too.
+
+use std::ops::{Add, Sub};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::simulated::simulator;
+
+/// A moment, as `std::time::Instant`, on this clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(std::time::Instant);
+
+impl Instant {
+    #[inline]
+    pub fn now() -> Self {
+        match simulator() {
+            None => Self(std::time::Instant::now()),
+            Some(simulator) => Self(beginning() + simulator.now()),
+        }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        Self::now().duration_since(*self)
+    }
+
+    pub fn duration_since(&self, earlier: Self) -> Duration {
+        self.0.duration_since(earlier.0)
+    }
+
+    pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+}
+
+/// The moment at which virtual time is 0.
+fn beginning() -> std::time::Instant {
+    static BEGINNING: OnceLock<std::time::Instant> = OnceLock::new();
+    *BEGINNING.get_or_init(std::time::Instant::now)
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, later: Duration) -> Self {
+        Self(self.0 + later)
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, earlier: Duration) -> Self {
+        Self(self.0 - earlier)
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        self.duration_since(earlier)
+    }
+}
+
+/// Time since 1970. A simulation begins at a fixed date.
+pub fn since_1970() -> Duration {
+    const SIMULATION_BEGINS: Duration = Duration::from_secs(1_800_000_000);
+    match simulator() {
+        None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+        Some(simulator) => SIMULATION_BEGINS + simulator.now(),
+    }
+}
+
+/// Gives the processor to others for so long.
+pub fn sleep(how_long: Duration) {
+    match simulator() {
+        None => std::thread::sleep(how_long),
+        Some(simulator) => simulator.sleep(how_long),
+    }
+}

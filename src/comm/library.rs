@@ -1,0 +1,432 @@
+//! The calls that messages take: those of the MPI library, or of a transport that a simulation gives in its place.
+//!
+//! Every rank of a simulated job is a process, too, so which of the two it is holds for a whole process. A handle of the
+//! transport's is a number where the library has an address or a number.
+
+use std::ffi::{CStr, c_int};
+use std::sync::OnceLock;
+
+use mpi::ffi;
+
+use super::communicator::Wire;
+use super::turn;
+
+/// What carries the messages of a simulated job, with ULFM's calls for lost ranks. Failures are numbers of error classes.
+pub trait Transport: Sync {
+    /// This rank, all ranks, and the node that this one is on.
+    fn rank(&self) -> usize;
+    fn ranks(&self) -> usize;
+    fn node(&self) -> usize;
+    /// Whether the job goes on without a lost rank, as under `mpirun --with-ft ulfm`.
+    fn survives(&self) -> bool;
+
+    /// Begins to send `bytes` at `data`.
+    ///
+    /// # Safety
+    /// They must stay valid and unchanged until the message is through.
+    unsafe fn start_send(
+        &self,
+        on: usize,
+        data: *const u8,
+        bytes: usize,
+        to: c_int,
+        tag: c_int,
+    ) -> Result<usize, c_int>;
+
+    /// Begins to receive `bytes` at `data`.
+    ///
+    /// # Safety
+    /// They must stay valid and untouched until the message is through.
+    unsafe fn start_recv(
+        &self,
+        on: usize,
+        data: *mut u8,
+        bytes: usize,
+        from: c_int,
+        tag: c_int,
+    ) -> Result<usize, c_int>;
+
+    fn has_word(&self, on: usize, from: c_int, tag: c_int) -> Result<bool, c_int>;
+    /// Whether a message is through, well or not.
+    fn is_through(&self, request: usize) -> bool;
+    /// Gives back a message that is through: how it ended.
+    fn end(&self, request: usize) -> c_int;
+    fn cancel(&self, request: usize);
+
+    /// A communicator of the same ranks; all of them together.
+    fn duplicate(&self, on: usize) -> usize;
+    fn revoke(&self, on: usize);
+    fn is_revoked(&self, on: usize) -> bool;
+    /// The ranks of a communicator that this rank knows to be gone.
+    fn failed(&self, on: usize) -> Vec<c_int>;
+    /// The bits that all living ranks have set, and how that ended.
+    fn agree(&self, on: usize, bits: c_int) -> (c_int, c_int);
+    /// A communicator of the ranks that are left; all of them together.
+    fn shrink(&self, on: usize) -> usize;
+    fn size(&self, on: usize) -> usize;
+    /// Of each rank of `now` its rank in `before`.
+    fn places(&self, before: usize, now: usize) -> Vec<c_int>;
+
+    /// What this rank is doing from here on.
+    fn enters(&self, phase: &'static str);
+    /// Ends the whole job.
+    fn abort(&self, code: i32) -> !;
+}
+
+/// All ranks of a simulated job.
+pub const ALL: usize = 1;
+
+static SIMULATED: OnceLock<&'static dyn Transport> = OnceLock::new();
+
+/// The messages of this process travel so. To be called before the first of them.
+pub fn simulate(transport: &'static dyn Transport) {
+    assert!(SIMULATED.set(transport).is_ok(), "a process has one transport");
+}
+
+#[inline]
+pub(super) fn simulated() -> Option<&'static dyn Transport> {
+    SIMULATED.get().copied()
+}
+
+/// The number that a handle of the transport's is.
+pub(super) fn number<H: Copy>(handle: H) -> usize {
+    const { assert!(size_of::<H>() <= size_of::<usize>()) };
+    let mut number = 0;
+    // SAFETY: as many bytes as a handle has, which is a number or an address.
+    unsafe {
+        let from = std::ptr::from_ref(&handle).cast::<u8>();
+        from.copy_to_nonoverlapping(std::ptr::from_mut(&mut number).cast(), size_of::<H>());
+    }
+    number
+}
+
+/// The handle that a number of the transport's is.
+pub(super) fn handle<H: Copy>(number: usize) -> H {
+    const { assert!(size_of::<H>() <= size_of::<usize>()) };
+    // SAFETY: as above; any bytes are a handle.
+    unsafe { std::ptr::from_ref(&number).cast::<H>().read_unaligned() }
+}
+
+fn code<T>(result: Result<T, c_int>, into: impl FnOnce(T)) -> c_int {
+    match result {
+        Ok(value) => {
+            into(value);
+            ffi::MPI_SUCCESS as c_int
+        }
+        Err(code) => code,
+    }
+}
+
+/// Who is at the other end of a message, and what tells it from others.
+#[derive(Clone, Copy)]
+pub(super) struct Address {
+    pub raw: ffi::MPI_Comm,
+    pub peer: c_int,
+    pub tag: c_int,
+}
+
+/// # Safety
+/// As [`Transport::start_send`].
+pub(super) unsafe fn start_send<T: Wire>(
+    data: *const T,
+    len: usize,
+    to: Address,
+    request: &mut ffi::MPI_Request,
+) -> c_int {
+    if let Some(transport) = simulated() {
+        let bytes = len * size_of::<T>();
+        // SAFETY: the caller's.
+        let begun =
+            unsafe { transport.start_send(number(to.raw), data.cast(), bytes, to.peer, to.tag) };
+        return code(begun, |begun| *request = handle(begun));
+    }
+    // SAFETY: the caller's.
+    turn::with(|| unsafe {
+        let data = data.cast();
+        ffi::MPI_Isend(data, len as c_int, T::datatype(), to.peer, to.tag, to.raw, request)
+    })
+}
+
+/// # Safety
+/// As [`Transport::start_recv`].
+pub(super) unsafe fn start_recv<T: Wire>(
+    data: *mut T,
+    len: usize,
+    from: Address,
+    request: &mut ffi::MPI_Request,
+) -> c_int {
+    if let Some(transport) = simulated() {
+        let bytes = len * size_of::<T>();
+        // SAFETY: the caller's.
+        let begun = unsafe {
+            transport.start_recv(number(from.raw), data.cast(), bytes, from.peer, from.tag)
+        };
+        return code(begun, |begun| *request = handle(begun));
+    }
+    // SAFETY: the caller's.
+    turn::with(|| unsafe {
+        let data = data.cast();
+        ffi::MPI_Irecv(data, len as c_int, T::datatype(), from.peer, from.tag, from.raw, request)
+    })
+}
+
+/// Whether a message is there that is still to be received.
+pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
+    if let Some(transport) = simulated() {
+        let found = transport.has_word(number(from.raw), from.peer, from.tag);
+        return code(found, |found| *there = found);
+    }
+    let mut flag = 0;
+    // SAFETY: a valid communicator; the status is not asked for.
+    let rc = turn::with(|| unsafe {
+        ffi::MPI_Iprobe(from.peer, from.tag, from.raw, &mut flag, ffi::RSMPI_STATUS_IGNORE)
+    });
+    *there = flag != 0;
+    rc
+}
+
+/// Whether a message is through, well or not; lets MPI make progress. The library's own waiting gives a message up as
+/// soon as its communicator is revoked, with its buffer still in use.
+pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
+    if let Some(transport) = simulated() {
+        return transport.is_through(number(request));
+    }
+    let mut flag = 0;
+    // SAFETY: a request of ours.
+    turn::with(|| unsafe {
+        ffi::MPI_Request_get_status(request, &mut flag, ffi::RSMPI_STATUS_IGNORE)
+    });
+    flag != 0
+}
+
+/// Waits until all messages have completed. Where a lost peer is survived the code names the loss, if one of them met one.
+pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_int {
+    if let Some(transport) = simulated() {
+        let through = |request: &ffi::MPI_Request| transport.is_through(number(*request));
+        while !requests.iter().all(through) {}
+        return first_failure(requests.iter().map(|&request| transport.end(number(request))));
+    }
+    let mut statuses = Statuses::new(requests, survives);
+    // SAFETY: the requests are the caller's and distinct.
+    let rc = turn::with(|| unsafe {
+        ffi::MPI_Waitall(requests.len() as c_int, requests.as_mut_ptr(), statuses.pointer())
+    });
+    statuses.code(rc)
+}
+
+/// Whether all messages have completed, as `over` says then; the code as above.
+pub(super) fn test_all(
+    requests: &mut [ffi::MPI_Request],
+    survives: bool,
+    over: &mut bool,
+) -> c_int {
+    if let Some(transport) = simulated() {
+        *over = requests.iter().all(|&request| transport.is_through(number(request)));
+        let ended = requests.iter().filter(|_| *over);
+        return first_failure(ended.map(|&request| transport.end(number(request))));
+    }
+    let mut flag = 0;
+    let mut statuses = Statuses::new(requests, survives);
+    let (count, first) = (requests.len() as c_int, requests.as_mut_ptr());
+    // SAFETY: as above.
+    let rc =
+        turn::with(|| unsafe { ffi::MPI_Testall(count, first, &mut flag, statuses.pointer()) });
+    *over = flag != 0;
+    statuses.code(rc)
+}
+
+fn first_failure(codes: impl Iterator<Item = c_int>) -> c_int {
+    codes.fold(ffi::MPI_SUCCESS as c_int, |first, code| if first == 0 { code } else { first })
+}
+
+/// Ends what nobody has begun to send; what is to be sent stays.
+pub(super) fn cancel(request: &mut ffi::MPI_Request) {
+    match simulated() {
+        Some(transport) => transport.cancel(number(*request)),
+        // SAFETY: a request of ours.
+        None => turn::with(|| unsafe {
+            ffi::MPI_Cancel(request);
+        }),
+    }
+}
+
+/// Gives back a message that is through; how it ended is of no account.
+pub(super) fn give_back(mut request: ffi::MPI_Request) {
+    match simulated() {
+        Some(transport) => drop(transport.end(number(request))),
+        // SAFETY: a request of ours.
+        None => turn::with(|| unsafe {
+            ffi::MPI_Wait(&mut request, ffi::RSMPI_STATUS_IGNORE);
+        }),
+    }
+}
+
+/// What became of several messages, where a lost peer is survived: an error of one of them is told in its status alone.
+struct Statuses(Vec<ffi::MPI_Status>);
+
+impl Statuses {
+    fn new(requests: &[ffi::MPI_Request], survives: bool) -> Self {
+        // SAFETY: plain numbers, which the library fills in.
+        let none = || unsafe { std::mem::zeroed::<ffi::MPI_Status>() };
+        let wanted = if survives { requests.len() } else { 0 };
+        Self((0..wanted).map(|_| none()).collect())
+    }
+
+    fn pointer(&mut self) -> *mut ffi::MPI_Status {
+        if self.0.is_empty() {
+            // SAFETY: a constant of the library.
+            unsafe { ffi::RSMPI_STATUSES_IGNORE }
+        } else {
+            self.0.as_mut_ptr()
+        }
+    }
+
+    /// The code of a call on all of them, or that of the loss that one has met.
+    fn code(&self, rc: c_int) -> c_int {
+        let failed = rc != ffi::MPI_SUCCESS as c_int;
+        let lost = || self.0.iter().map(|status| status.MPI_ERROR).find(|&rc| is_loss(rc));
+        failed.then(lost).flatten().unwrap_or(rc)
+    }
+}
+
+/// Open MPI's classes of errors that speak of a lost process: failed, failed with messages pending, revoked.
+const LOSSES: std::ops::RangeInclusive<c_int> = 75..=77;
+
+/// Classes of errors that a [`Transport`] gives.
+pub const FAILED: c_int = 75;
+pub const REVOKED: c_int = 77;
+
+/// Whether that error speaks of a lost process.
+pub(super) fn is_loss(rc: c_int) -> bool {
+    let mut class = rc;
+    if simulated().is_none() {
+        // SAFETY: a return code of the library.
+        unsafe { ffi::MPI_Error_class(rc, &mut class) };
+    }
+    LOSSES.contains(&class)
+}
+
+type OnComm = unsafe extern "C" fn(ffi::MPI_Comm) -> c_int;
+type MakeComm = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int;
+type OnFlag = unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int;
+type MakeGroup = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int;
+
+/// The calls that other libraries lack.
+#[derive(Clone, Copy)]
+struct Ulfm {
+    revoke: OnComm,
+    is_revoked: OnFlag,
+    failed: MakeGroup,
+    shrink: MakeComm,
+    agree: OnFlag,
+}
+
+/// Whether the library has all calls for lost ranks.
+pub(super) fn has_ulfm() -> bool {
+    ulfm().is_some()
+}
+
+fn ulfm() -> Option<Ulfm> {
+    static FOUND: OnceLock<Option<Ulfm>> = OnceLock::new();
+    *FOUND.get_or_init(find_ulfm)
+}
+
+fn find_ulfm() -> Option<Ulfm> {
+    // SAFETY: looks names up among the libraries that are loaded; each has the signature that ULFM gives it.
+    unsafe {
+        let find = |name: &CStr| {
+            let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+            (!found.is_null()).then_some(found)
+        };
+        Some(Ulfm {
+            revoke: std::mem::transmute::<*mut libc::c_void, OnComm>(find(c"MPIX_Comm_revoke")?),
+            is_revoked: std::mem::transmute::<*mut libc::c_void, OnFlag>(find(
+                c"MPIX_Comm_is_revoked",
+            )?),
+            failed: std::mem::transmute::<*mut libc::c_void, MakeGroup>(find(
+                c"MPIX_Comm_get_failed",
+            )?),
+            shrink: std::mem::transmute::<*mut libc::c_void, MakeComm>(find(c"MPIX_Comm_shrink")?),
+            agree: std::mem::transmute::<*mut libc::c_void, OnFlag>(find(c"MPIX_Comm_agree")?),
+        })
+    }
+}
+
+fn needed() -> Ulfm {
+    ulfm().expect("asked for only where there is no obstacle")
+}
+
+pub(super) fn revoke(raw: ffi::MPI_Comm) {
+    match simulated() {
+        Some(transport) => transport.revoke(number(raw)),
+        // SAFETY: a communicator in use. Whether somebody has revoked it before is of no account.
+        None => turn::with(|| unsafe {
+            (needed().revoke)(raw);
+        }),
+    }
+}
+
+pub(super) fn is_revoked(raw: ffi::MPI_Comm) -> bool {
+    if let Some(transport) = simulated() {
+        return transport.is_revoked(number(raw));
+    }
+    let mut revoked = 0;
+    // SAFETY: a communicator in use.
+    unsafe { (needed().is_revoked)(raw, &mut revoked) };
+    revoked != 0
+}
+
+/// The bits that all ranks that are left have set; `bits`: this one's. All of them come here together.
+pub(super) fn agree(raw: ffi::MPI_Comm, bits: &mut c_int) -> c_int {
+    if let Some(transport) = simulated() {
+        let (agreed, rc) = transport.agree(number(raw), *bits);
+        *bits = agreed;
+        return rc;
+    }
+    // SAFETY: a communicator in use.
+    turn::with(|| unsafe { (needed().agree)(raw, bits) })
+}
+
+/// A communicator of the ranks that are left, and its size; all of them come here together.
+pub(super) fn shrink(raw: ffi::MPI_Comm) -> Result<(ffi::MPI_Comm, c_int), c_int> {
+    if let Some(transport) = simulated() {
+        let made = transport.shrink(number(raw));
+        return Ok((handle(made), transport.size(made) as c_int));
+    }
+    // SAFETY: a communicator in use, and one that was just made.
+    unsafe {
+        let mut made = ffi::RSMPI_COMM_NULL;
+        let rc = turn::with(|| (needed().shrink)(raw, &mut made));
+        if rc != ffi::MPI_SUCCESS as c_int {
+            return Err(rc);
+        }
+        let mut size = 0;
+        ffi::MPI_Comm_size(made, &mut size);
+        Ok((made, size))
+    }
+}
+
+/// The ranks of `raw` that this one knows to be gone.
+pub(super) fn failed(raw: ffi::MPI_Comm) -> Vec<c_int> {
+    if let Some(transport) = simulated() {
+        return transport.failed(number(raw));
+    }
+    let mut size = 0;
+    // SAFETY: a communicator in use, groups that are ours, and arrays of the length given.
+    unsafe {
+        let mut gone = ffi::RSMPI_GROUP_NULL;
+        if (needed().failed)(raw, &mut gone) != ffi::MPI_SUCCESS as c_int {
+            return Vec::new();
+        }
+        ffi::MPI_Group_size(gone, &mut size);
+        let (own, mut ranks) = ((0..size).collect::<Vec<_>>(), vec![0; size as usize]);
+        if size > 0 {
+            let mut all = ffi::RSMPI_GROUP_NULL;
+            ffi::MPI_Comm_group(raw, &mut all);
+            ffi::MPI_Group_translate_ranks(gone, size, own.as_ptr(), all, ranks.as_mut_ptr());
+            ffi::MPI_Group_free(&mut all);
+        }
+        ffi::MPI_Group_free(&mut gone);
+        ranks
+    }
+}

@@ -1,0 +1,606 @@
+//! The memory that all processes of a simulated job share: who is there, whose turn it is, and the messages under way.
+//!
+//! One process at a time has the turn, and only that one reads or writes here. So nothing is locked, and each choice that is drawn
+//! here is the same whenever the seed is.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::base::faults::Point;
+
+/// Ranks of a job at most.
+pub const MOST: usize = 24;
+const COMMUNICATORS: usize = 64;
+const MESSAGES: usize = 8192;
+const HEAP_BYTES: usize = 256 << 20;
+const FAULTS: usize = 16;
+
+/// Nobody, in a list.
+pub const NONE: u32 = u32::MAX;
+/// A moment that never comes.
+pub const NEVER: u64 = u64::MAX;
+
+pub const MICROSECOND: u64 = 1_000;
+pub const MILLISECOND: u64 = 1_000_000;
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Nothing has changed for so long although all wait: nothing will.
+const HANGS_AFTER: u64 = 400 * SECOND;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Life {
+    Absent,
+    Running,
+    Stopped,
+    Dead,
+    Exited,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct RankState {
+    pub life: Life,
+    pub pid: i32,
+    pub exit: i32,
+    /// The text of its phase: all processes have the same program at the same addresses.
+    pub phase: Option<&'static str>,
+    /// Calls of the transport so far.
+    pub calls: u64,
+    pub wakes_at: u64,
+    /// Whether it has looked in vain since something last changed.
+    pub stalled: bool,
+    /// When it learns of the loss of each rank.
+    pub notice_at: [u64; MOST],
+    pub duplicates: u32,
+    /// The first message to it.
+    inbox: u32,
+}
+
+/// An agreement of all living ranks of a communicator, or a new communicator of them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Round {
+    number: u32,
+    shrinks: bool,
+    said: [bool; MOST],
+    bits: c_int,
+    decided: bool,
+    with_loss: bool,
+    made: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Communicator {
+    size: u32,
+    members: [u32; MOST],
+    revoked_at: [u64; MOST],
+    /// Agreements that each rank has begun.
+    begun: [u32; MOST],
+    rounds: [Round; 4],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Stage {
+    Free,
+    /// Its content is with the sender until somebody receives it.
+    Announced,
+    Wanted,
+    /// Its content is here.
+    Data,
+    /// Its content is here, or was never there; nobody receives it any more.
+    Void,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Message {
+    pub stage: Stage,
+    pub on: u32,
+    pub from: u32,
+    pub to: u32,
+    pub tag: c_int,
+    pub bytes: u64,
+    /// Where its content is in the heap.
+    at: u64,
+    /// Whether a receive has it.
+    pub matched: bool,
+    /// Counts uses of this place.
+    pub turn: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Strike {
+    Kill,
+    /// The process stands still and is taken for dead.
+    Stop,
+}
+
+/// Where a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Place {
+    /// A call of the transport by a rank, counted from 1.
+    Call { rank: u32, number: u64 },
+    /// A crash point that a position comes to for the so many-th time.
+    Point { point: Point, position: u32, hit: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Fault {
+    pub place: Place,
+    pub strike: Strike,
+    pub seen: u64,
+    pub struck: bool,
+}
+
+/// Who has the turn next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Rank(usize),
+    /// Nobody can run, and nothing will come.
+    Hang,
+    /// Nobody is running any more.
+    Over,
+}
+
+/// How a job is simulated.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Manner {
+    /// Whether the job goes on without a lost rank.
+    pub survives: bool,
+    /// Messages up to so many bytes are sent before anybody receives them.
+    pub eager_bytes: u64,
+    /// The turn passes on at one call in so many.
+    pub turn_every: u64,
+    /// Other ranks learn of a loss within so many nanoseconds.
+    pub notice_within: u64,
+}
+
+#[repr(C)]
+pub struct Arena {
+    turn: [AtomicU32; MOST + 1],
+    pub random: u64,
+    pub now: u64,
+    changed_at: u64,
+    quantum: u64,
+    pub steps: u64,
+    pub ranks: [RankState; MOST],
+    pub count: usize,
+    pub manner: Manner,
+    /// The launcher ends the job, with that status.
+    pub ends: bool,
+    pub status: i32,
+    pub hangs: bool,
+    /// What the transport was used for as MPI forbids it.
+    pub misuse: Option<&'static str>,
+    pub trace: c_int,
+    pub faults: [Option<Fault>; FAULTS],
+    communicators: [Communicator; COMMUNICATORS],
+    made: u32,
+    messages: [Message; MESSAGES],
+    free: u32,
+    unused: u32,
+    used: u64,
+    /// Free pieces of the heap, by the binary digits of their size.
+    pieces: [u64; 32],
+    heap: [u8; HEAP_BYTES],
+}
+
+/// What is at the place of the parent among those who take turns.
+pub const PARENT: usize = MOST;
+
+impl Arena {
+    /// Memory that this process and all that it forks share.
+    pub fn new() -> &'static mut Self {
+        // SAFETY: new pages that nobody else has; zeros are a value of each of its fields.
+        unsafe {
+            let memory = libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Self>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            );
+            assert_ne!(memory, libc::MAP_FAILED, "no memory for a simulation");
+            &mut *memory.cast::<Self>()
+        }
+    }
+
+    /// A job of so many ranks, none of which has begun.
+    pub fn begin(&mut self, count: usize, seed: u64, manner: Manner, trace: c_int) {
+        assert!(count <= MOST);
+        self.turn.iter().for_each(|turn| turn.store(0, Ordering::Relaxed));
+        self.random = seed;
+        (self.now, self.changed_at, self.quantum, self.steps) = (0, 0, MILLISECOND, 0);
+        let absent = RankState {
+            life: Life::Absent,
+            pid: 0,
+            exit: 0,
+            phase: None,
+            calls: 0,
+            wakes_at: 0,
+            stalled: false,
+            notice_at: [NEVER; MOST],
+            duplicates: 0,
+            inbox: NONE,
+        };
+        self.ranks = [absent; MOST];
+        (self.count, self.manner) = (count, manner);
+        (self.ends, self.status, self.hangs, self.misuse) = (false, 0, false, None);
+        (self.trace, self.faults) = (trace, [None; FAULTS]);
+        (self.made, self.free, self.unused, self.used) = (0, NONE, 0, 64);
+        self.pieces = [0; 32];
+        // The first communicator has number 1.
+        self.communicator(&[]);
+        let all: Vec<u32> = (0..count as u32).collect();
+        self.communicator(&all);
+    }
+
+    // Turns.
+
+    /// Gives the turn to somebody.
+    pub fn give_turn(&self, to: usize) {
+        self.turn[to].store(1, Ordering::Release);
+        futex(&self.turn[to], libc::FUTEX_WAKE, 1, None);
+    }
+
+    /// Waits for the turn, for so many milliseconds if that is said: whether it came.
+    pub fn await_turn(&self, me: usize, most_ms: Option<i64>) -> bool {
+        let turn = &self.turn[me];
+        while turn.load(Ordering::Acquire) == 0 {
+            futex(turn, libc::FUTEX_WAIT, 0, most_ms);
+            if most_ms.is_some() && turn.load(Ordering::Acquire) == 0 {
+                return false;
+            }
+        }
+        turn.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        // splitmix64.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n.max(1)
+    }
+
+    /// Something has happened that a rank that waits may wait for.
+    pub fn change(&mut self) {
+        (self.changed_at, self.quantum) = (self.now, MILLISECOND);
+        self.ranks[..self.count].iter_mut().for_each(|rank| rank.stalled = false);
+    }
+
+    pub fn choose(&mut self) -> Next {
+        loop {
+            let can = |rank: &RankState| {
+                rank.life == Life::Running && !rank.stalled && rank.wakes_at <= self.now
+            };
+            let able: Vec<usize> = (0..self.count).filter(|&r| can(&self.ranks[r])).collect();
+            if !able.is_empty() {
+                return Next::Rank(able[self.below(able.len() as u64) as usize]);
+            }
+            let running = |rank: &&RankState| rank.life == Life::Running;
+            if !self.ranks[..self.count].iter().any(|rank| running(&rank)) {
+                return Next::Over;
+            }
+            if self.now - self.changed_at > HANGS_AFTER {
+                return Next::Hang;
+            }
+            self.pass_time();
+        }
+    }
+
+    /// To the next moment at which somebody wakes, or learns of something.
+    fn pass_time(&mut self) {
+        let mut next = self.now + self.quantum;
+        let mut news = NEVER;
+        for rank in self.ranks[..self.count].iter().filter(|rank| rank.life == Life::Running) {
+            if rank.wakes_at > self.now {
+                next = next.min(rank.wakes_at);
+            }
+            let later = rank.notice_at.iter().filter(|&&at| at > self.now);
+            news = later.fold(news, |first, &at| first.min(at));
+        }
+        for made in &self.communicators[..self.made as usize] {
+            let later = made.revoked_at.iter().filter(|&&at| at > self.now);
+            news = later.fold(news, |first, &at| first.min(at));
+        }
+        self.now = next.min(news);
+        self.quantum = (self.quantum * 2).min(SECOND);
+        if news == self.now {
+            self.change();
+        }
+        self.ranks[..self.count].iter_mut().for_each(|rank| rank.stalled = false);
+    }
+
+    // Losses.
+
+    /// A rank is gone, or stands still: when the others learn of it.
+    pub fn lose(&mut self, gone: usize) {
+        let stopped = self.ranks[gone].life == Life::Stopped;
+        // A connection breaks; one that stands still is missed by its heartbeats.
+        let least = if stopped { 6 * SECOND } else { 0 };
+        for rank in 0..self.count {
+            let within = self.below(self.manner.notice_within);
+            self.ranks[rank].notice_at[gone] = self.now + least + within;
+        }
+        // What nobody has begun to receive of it never comes; of what is on the way, some does.
+        let drops_from = self.below(8);
+        let mut sent = 0;
+        for place in 0..self.unused as usize {
+            let message = &mut self.messages[place];
+            if message.from as usize != gone {
+                continue;
+            }
+            let waits = matches!(message.stage, Stage::Announced | Stage::Wanted);
+            let data = message.stage == Stage::Data && !message.matched;
+            sent += u64::from(data);
+            if waits || data && sent > drops_from {
+                message.stage = Stage::Void;
+            }
+        }
+        self.change();
+    }
+
+    /// Whether a rank knows that another is gone.
+    pub fn knows(&self, rank: usize, gone: usize) -> bool {
+        self.ranks[rank].notice_at[gone] <= self.now
+    }
+
+    // Communicators.
+
+    fn communicator(&mut self, members: &[u32]) -> u32 {
+        let none = Round {
+            number: NONE,
+            shrinks: false,
+            said: [false; MOST],
+            bits: 0,
+            decided: false,
+            with_loss: false,
+            made: 0,
+        };
+        let mut list = [NONE; MOST];
+        list[..members.len()].copy_from_slice(members);
+        let (begun, revoked_at) = ([0; MOST], [NEVER; MOST]);
+        let size = members.len() as u32;
+        let made = Communicator { size, members: list, revoked_at, begun, rounds: [none; 4] };
+        self.communicators[self.made as usize] = made;
+        self.made += 1;
+        self.made - 1
+    }
+
+    /// The copy of a communicator that a rank makes: the same for all that have made as many.
+    pub fn duplicate(&mut self, on: usize, rank: usize) -> usize {
+        self.ranks[rank].duplicates += 1;
+        let number = 1 + self.ranks[rank].duplicates;
+        while self.made <= number {
+            let members = self.members(on);
+            self.communicator(&members);
+        }
+        number as usize
+    }
+
+    /// The ranks of a communicator, by the numbers that they were launched with.
+    pub fn members(&self, on: usize) -> Vec<u32> {
+        let of = &self.communicators[on];
+        of.members[..of.size as usize].to_vec()
+    }
+
+    pub fn member(&self, on: usize, peer: c_int) -> usize {
+        self.communicators[on].members[peer as usize] as usize
+    }
+
+    pub fn revoke(&mut self, on: usize, by: usize) {
+        if self.is_revoked(on, by) {
+            return;
+        }
+        for rank in 0..self.count {
+            let later = if rank == by { 0 } else { self.below(self.manner.notice_within) };
+            let at = &mut self.communicators[on].revoked_at[rank];
+            *at = (*at).min(self.now + later);
+        }
+        self.change();
+    }
+
+    pub fn is_revoked(&self, on: usize, rank: usize) -> bool {
+        self.communicators[on].revoked_at[rank] <= self.now
+    }
+
+    /// A rank comes to an agreement, or a shrinking: its number.
+    pub fn join(&mut self, on: usize, rank: usize, bits: c_int, shrinks: bool) -> u32 {
+        let of = &mut self.communicators[on];
+        let number = of.begun[rank];
+        of.begun[rank] += 1;
+        let round = &mut of.rounds[number as usize % 4];
+        if round.number != number {
+            let said = [false; MOST];
+            let (decided, with_loss, made) = (false, false, 0);
+            *round = Round { number, shrinks, said, bits: -1, decided, with_loss, made };
+        }
+        if round.shrinks != shrinks {
+            self.misuse = Some("some ranks agree while others shrink");
+        }
+        round.said[rank] = true;
+        round.bits &= bits;
+        self.change();
+        number
+    }
+
+    /// What came of a round, as far as a rank can know: its bits, whether a member was lost, and the communicator made.
+    pub fn decided(&mut self, on: usize, rank: usize, number: u32) -> Option<(c_int, bool, u32)> {
+        let members = self.members(on);
+        let round = self.communicators[on].rounds[number as usize % 4];
+        assert_eq!(round.number, number, "nobody is two rounds ahead");
+        if !round.decided {
+            let here = |&&member: &&u32| round.said[member as usize];
+            let lost = |&&member: &&u32| self.knows(rank, member as usize);
+            let missing = members.iter().filter(|member| !here(member) && !lost(member)).count();
+            if missing > 0 {
+                return None;
+            }
+            let with_loss = members.iter().any(|member| lost(&member));
+            let left: Vec<u32> = members.iter().filter(|m| !lost(m)).copied().collect();
+            let made = if round.shrinks { self.communicator(&left) } else { 0 };
+            let round = &mut self.communicators[on].rounds[number as usize % 4];
+            (round.decided, round.with_loss, round.made) = (true, with_loss, made);
+            self.change();
+        }
+        let round = self.communicators[on].rounds[number as usize % 4];
+        Some((round.bits, round.with_loss, round.made))
+    }
+
+    // Messages.
+
+    pub fn message(&self, place: u32) -> &Message {
+        &self.messages[place as usize]
+    }
+
+    pub fn message_mut(&mut self, place: u32) -> &mut Message {
+        &mut self.messages[place as usize]
+    }
+
+    /// Announces a message at the end of its receiver's inbox.
+    pub fn announce(&mut self, on: usize, from: usize, to: usize, tag: c_int, bytes: u64) -> u32 {
+        let place = if self.free == NONE {
+            self.unused += 1;
+            assert!((self.unused as usize) < MESSAGES, "too many messages under way");
+            self.unused - 1
+        } else {
+            let place = self.free;
+            self.free = self.messages[place as usize].next;
+            place
+        };
+        let turn = self.messages[place as usize].turn + 1;
+        let (on, from, to) = (on as u32, from as u32, to as u32);
+        let (stage, matched) = (Stage::Announced, false);
+        self.messages[place as usize] =
+            Message { stage, on, from, to, tag, bytes, at: 0, matched, turn, next: NONE };
+        let mut last = self.ranks[to as usize].inbox;
+        if last == NONE {
+            self.ranks[to as usize].inbox = place;
+        } else {
+            while self.messages[last as usize].next != NONE {
+                last = self.messages[last as usize].next;
+            }
+            self.messages[last as usize].next = place;
+        }
+        self.change();
+        place
+    }
+
+    /// Copies a message's content from its sender.
+    ///
+    /// # Safety
+    /// So many bytes as it has lie at `data`.
+    pub unsafe fn put(&mut self, place: u32, data: *const u8) {
+        let bytes = self.messages[place as usize].bytes as usize;
+        let at = self.piece(bytes);
+        // SAFETY: the piece has room for it.
+        unsafe { data.copy_to_nonoverlapping(self.heap[at..at + bytes].as_mut_ptr(), bytes) };
+        let message = &mut self.messages[place as usize];
+        (message.at, message.stage) = (at as u64, Stage::Data);
+        self.change();
+    }
+
+    /// Copies a message's content to its receiver, and forgets it.
+    ///
+    /// # Safety
+    /// There is room for so many bytes as it has at `data`.
+    pub unsafe fn take(&mut self, place: u32, data: *mut u8) {
+        let message = self.messages[place as usize];
+        let (at, bytes) = (message.at as usize, message.bytes as usize);
+        // SAFETY: a piece of so many bytes.
+        unsafe { data.copy_from_nonoverlapping(self.heap[at..at + bytes].as_ptr(), bytes) };
+        self.forget(place);
+        self.change();
+    }
+
+    /// Takes a message from its receiver's inbox.
+    pub fn forget(&mut self, place: u32) {
+        let message = self.messages[place as usize];
+        let to = message.to as usize;
+        if self.ranks[to].inbox == place {
+            self.ranks[to].inbox = message.next;
+        } else {
+            let mut before = self.ranks[to].inbox;
+            while self.messages[before as usize].next != place {
+                before = self.messages[before as usize].next;
+            }
+            self.messages[before as usize].next = message.next;
+        }
+        if message.at > 0 {
+            let class = class(message.bytes as usize);
+            let word = self.pieces[class];
+            self.heap[message.at as usize..][..8].copy_from_slice(&word.to_ne_bytes());
+            self.pieces[class] = message.at;
+        }
+        let place_ = &mut self.messages[place as usize];
+        (place_.stage, place_.next) = (Stage::Free, self.free);
+        self.free = place;
+    }
+
+    /// The first message to a rank that no receive has and that is such a one.
+    pub fn find(&self, to: usize, on: usize, from: usize, tag: c_int) -> Option<u32> {
+        let mut place = self.ranks[to].inbox;
+        while place != NONE {
+            let message = &self.messages[place as usize];
+            let fits = (message.on, message.from, message.tag) == (on as u32, from as u32, tag);
+            if fits && !message.matched && message.stage != Stage::Void {
+                return Some(place);
+            }
+            place = message.next;
+        }
+        None
+    }
+
+    /// Where in the heap so many bytes may lie.
+    fn piece(&mut self, bytes: usize) -> usize {
+        let class = class(bytes);
+        let first = self.pieces[class] as usize;
+        if first > 0 {
+            let next = self.heap[first..first + 8].try_into().expect("eight bytes");
+            self.pieces[class] = u64::from_ne_bytes(next);
+            return first;
+        }
+        let at = self.used as usize;
+        self.used += 1 << class;
+        assert!(self.used as usize <= HEAP_BYTES, "too much under way");
+        at
+    }
+
+    // What happened, for people.
+
+    /// Writes an event, where somebody reads them.
+    pub fn event(&self, rank: usize, what: impl FnOnce() -> String) {
+        if self.trace >= 0 {
+            let (ms, us) = (self.now / MILLISECOND, self.now / MICROSECOND % 1000);
+            let line = format!("{ms:>7}.{us:03} ms  rank {rank}: {}\n", what());
+            // SAFETY: a file that is open; a line that cannot be written is missed by nobody.
+            unsafe { libc::write(self.trace, line.as_ptr().cast(), line.len()) };
+        }
+    }
+}
+
+/// Pieces of one class have the same size.
+fn class(bytes: usize) -> usize {
+    bytes.max(64).next_power_of_two().trailing_zeros() as usize
+}
+
+fn futex(word: &AtomicU32, what: i32, value: u32, most_ms: Option<i64>) {
+    let time =
+        most_ms.map(|ms| libc::timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the kernel reads the word, which lives as long as the call. It is shared with other processes.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), what, value, time) };
+}

@@ -1,0 +1,205 @@
+//! One launch of a simulated job: its processes, from the first turn to the last.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::{Args, Command, FromArgMatches};
+
+use super::arena::{Arena, Fault, Life, Manner, Next, PARENT};
+use super::rank::Rank;
+use crate::base::{faults, simulated};
+use crate::comm::library;
+use crate::config::flags::BenchFlags;
+use crate::driver::benchmark;
+
+/// How a launch ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With the status that a launcher would pass on.
+    Status(i32),
+    /// Nobody could run any more: what each rank was doing.
+    Hang(Vec<String>),
+    /// A rank ended as no rank may, or did not come back from its turn.
+    Broken(String),
+}
+
+pub struct Launch {
+    pub ended: Ended,
+    /// Faults that struck, as they were planned.
+    pub struck: Vec<Fault>,
+    /// Calls of each rank.
+    pub calls: Vec<u64>,
+    pub steps: u64,
+}
+
+/// What is launched.
+pub struct Job<'a> {
+    pub ranks: usize,
+    pub words: &'a [String],
+    pub folder: &'a Path,
+    pub seed: u64,
+    pub manner: Manner,
+    pub faults: &'a [Fault],
+    pub trace: Option<&'a File>,
+}
+
+/// A turn takes no longer than this on any machine.
+const STUCK_AFTER: Duration = Duration::from_secs(20);
+const LOOK_EVERY_MS: i64 = 100;
+
+/// Runs it to its end, its ranks as processes that take turns.
+pub fn launch(arena: &'static mut Arena, job: &Job) -> Launch {
+    let trace = job.trace.map_or(-1, AsRawFd::as_raw_fd);
+    arena.begin(job.ranks, job.seed, job.manner, trace);
+    job.faults.iter().zip(&mut arena.faults).for_each(|(fault, place)| *place = Some(*fault));
+    for rank in 0..job.ranks {
+        // SAFETY: this process has one thread, so its child may do whatever it can.
+        match unsafe { libc::fork() } {
+            0 => run(arena, rank, job),
+            -1 => panic!("no process for a rank: {}", std::io::Error::last_os_error()),
+            pid => (arena.ranks[rank].pid, arena.ranks[rank].life) = (pid, Life::Running),
+        }
+    }
+    let broken = attend(arena);
+    end_all(arena);
+    let phase = |rank: usize| {
+        let state = &arena.ranks[rank];
+        format!("rank {rank} ({:?}): {}", state.life, state.phase.unwrap_or("starting"))
+    };
+    let ended = match (broken, arena.misuse) {
+        (Some(how), _) => Ended::Broken(how),
+        (None, Some(how)) => Ended::Broken(how.to_owned()),
+        (None, None) if arena.hangs => Ended::Hang((0..job.ranks).map(phase).collect()),
+        (None, None) => Ended::Status(status(arena)),
+    };
+    Launch {
+        ended,
+        struck: arena.faults.iter().flatten().filter(|fault| fault.struck).copied().collect(),
+        calls: arena.ranks[..job.ranks].iter().map(|rank| rank.calls).collect(),
+        steps: arena.steps,
+    }
+}
+
+/// What a launcher would pass on.
+fn status(arena: &Arena) -> i32 {
+    let ranks = &arena.ranks[..arena.count];
+    let survived = arena.manner.survives
+        && ranks.iter().any(|rank| (rank.life, rank.exit) == (Life::Exited, 0));
+    if arena.status != 0 {
+        arena.status
+    } else if survived || ranks.iter().all(|rank| rank.life == Life::Exited) {
+        0
+    } else {
+        137
+    }
+}
+
+/// Gives turns until all have ended: how one has ended as no rank may.
+fn attend(arena: &mut Arena) -> Option<String> {
+    loop {
+        match arena.choose() {
+            Next::Over => return None,
+            Next::Hang if arena.ends => return None,
+            Next::Hang => {
+                arena.hangs = true;
+                return None;
+            }
+            Next::Rank(next) => arena.give_turn(next),
+        }
+        let mut waited = 0;
+        let mut calls = 0;
+        while !arena.await_turn(PARENT, Some(LOOK_EVERY_MS)) {
+            let now = arena.ranks.iter().map(|rank| rank.calls).sum();
+            waited = if calls == now { waited + LOOK_EVERY_MS } else { 0 };
+            calls = now;
+            if let Some(how) = unexpected(arena) {
+                return Some(how);
+            }
+            if waited > STUCK_AFTER.as_millis() as i64 {
+                return Some("a rank does not come back from its turn".to_owned());
+            }
+        }
+        reap(arena);
+    }
+}
+
+/// Takes leave of processes that have ended, and of what they held.
+fn reap(arena: &mut Arena) {
+    for rank in 0..arena.count {
+        let state = arena.ranks[rank];
+        if state.pid > 0 && matches!(state.life, Life::Dead | Life::Exited) {
+            wait(state.pid, 0);
+            arena.ranks[rank].pid = 0;
+            // Without ULFM the launcher ends a job that has lost a rank.
+            if state.life == Life::Dead && !arena.manner.survives {
+                arena.ends = true;
+            }
+        }
+        // Others have ended one that stood still.
+        if state.pid > 0 && state.life == Life::Stopped && wait(state.pid, libc::WNOHANG).is_some()
+        {
+            (arena.ranks[rank].pid, arena.ranks[rank].life) = (0, Life::Dead);
+        }
+    }
+}
+
+/// A process that has ended without a word.
+fn unexpected(arena: &mut Arena) -> Option<String> {
+    for rank in 0..arena.count {
+        let state = arena.ranks[rank];
+        if state.pid > 0 && state.life == Life::Running {
+            let ended = wait(state.pid, libc::WNOHANG);
+            if let Some(status) = ended {
+                arena.ranks[rank].pid = 0;
+                return Some(format!(
+                    "rank {rank}, while {}, ended with wait status {status:#x}",
+                    state.phase.unwrap_or("starting")
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn wait(pid: i32, how: i32) -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: a child of this process.
+    (unsafe { libc::waitpid(pid, &mut status, how) } == pid).then_some(status)
+}
+
+fn end_all(arena: &mut Arena) {
+    for rank in 0..arena.count {
+        let pid = arena.ranks[rank].pid;
+        if pid > 0 {
+            // SAFETY: a child that has not been waited for.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            wait(pid, 0);
+            arena.ranks[rank].pid = 0;
+        }
+    }
+}
+
+/// The program as a rank of the job runs it.
+fn run(arena: &'static mut Arena, me: usize, job: &Job) -> ! {
+    for (name, descriptor) in [("out", 1), ("err", 2)] {
+        let file = OpenOptions::new().create(true).append(true).open(job.folder.join(name));
+        let file = file.expect("a folder of our own");
+        // SAFETY: descriptors of this process.
+        unsafe { libc::dup2(file.as_raw_fd(), descriptor) };
+    }
+    std::env::set_current_dir(job.folder).expect("a folder of our own");
+    let rank = Rank::begin(arena, me);
+    simulated::begin(rank);
+    library::simulate(rank);
+    faults::arm_simulation();
+    let command = BenchFlags::augment_args(Command::new("skt-hpl").no_binary_name(true));
+    let matches = command.try_get_matches_from(job.words).unwrap_or_else(|why| {
+        eprintln!("{why}");
+        rank.exit(2)
+    });
+    let flags = BenchFlags::from_arg_matches(&matches).expect("flags that clap has read");
+    let exit = std::panic::catch_unwind(|| benchmark::run(&flags));
+    rank.exit(exit.map_or(101, |exit| i32::from(exit.code())))
+}

@@ -320,7 +320,7 @@ fn a_plan_that_measures_nothing_takes_no_words_about_how() {
     }
 }
 
-/// 31 of 32 and 127 of 128 parts; the rates are those of docs/NONSTOP.md.
+/// 31 of 32 and 127 of 128 parts; the rates are those of docs/PROTECTION.md.
 #[test]
 fn ways_to_go_on_beside_each_other() {
     let text = stdout(&["model", "nonstop", "--mtbf", "10h", "--process-share", "1"]);

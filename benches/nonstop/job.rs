@@ -23,7 +23,7 @@ pub struct Job {
     pub goes_on: bool,
     /// Words for the benchmark.
     pub words: Vec<String>,
-    /// What is to strike; see docs/CHECKPOINT.md.
+    /// What is to strike; see docs/dev/protocol.md.
     pub fault: Option<String>,
 }
 

@@ -604,10 +604,10 @@ mod tests {
 
     #[test]
     fn the_documentation_names_every_point_in_order() {
-        let text = include_str!("../../docs/CHECKPOINT.md");
+        let text = include_str!("../../docs/dev/protocol.md");
         let names: Vec<&str> = Point::ALL.iter().map(|p| p.name()).collect();
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flat.contains(&format!("`{}`", names.join(" "))));
+        assert!(flat.contains(&format!("``` {} ```", names.join(" "))));
         assert!(flat.contains(&format!("The {} points, in order", names.len())));
     }
 

@@ -8,7 +8,7 @@
 //! which does each `errand`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. `storage`
 //! names, writes and reads the files that outlive the job. The solver's side is [`Arrival`] once a launch, then
 //! [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end. Nothing here knows what the
-//! matrix is for. `docs/CHECKPOINT.md` tells the whole story.
+//! matrix is for. `docs/dev/protocol.md` tells the whole story.
 
 pub mod arrival;
 mod aside;

@@ -3,8 +3,8 @@
 //! The job is played in acts. An act is what a job without `--nonstop` is as a whole, from looking at the nodes' memory to the
 //! last test's report; a loss ends it on every rank (`comm::World::attempt`), and the next begins with those who are left: one
 //! who stands by takes the position that is vacant, and what a restart would do is done without one. What a rank must know of
-//! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/NONSTOP.md tells the
-//! whole protocol.
+//! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/dev/nonstop.md tells
+//! the whole protocol.
 
 use std::time::Duration;
 

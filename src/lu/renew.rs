@@ -27,7 +27,7 @@ const REFRESH: (usize, usize) = (2, 5);
 ///
 /// Sums round differently from what they are made of. What is regained of U fits the rows above its diagonal all the same, but L
 /// below it was made with the U that is lost, and there what differs is multiplied with what L solves for: the later the column,
-/// the larger (docs/NONSTOP.md, What a loss costs of the residual). In sums made again what is done has no such rounding.
+/// the larger (docs/dev/nonstop.md, Weights). In sums made again what is done has no such rounding.
 pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
     let less = |left: usize| left * REFRESH.0 / REFRESH.1;
     let mut left = less(blocks);

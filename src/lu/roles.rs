@@ -768,8 +768,8 @@ mod tests {
         solves.concat().iter().fold(0.0f64, |most, element| most.max(element.abs()))
     }
 
-    /// Figures of docs/NONSTOP.md, for every number of process columns up to 1,024. A grid that is one column wider adds the sets
-    /// with that column. A determinant tells first which sets can be the worst.
+    /// Figures of docs/dev/nonstop.md, for every number of process columns up to 1,024. A grid that is one column wider adds the
+    /// sets with that column. A determinant tells first which sets can be the worst.
     #[test]
     fn the_worst_columns_to_lose_cost_so_much() {
         const Q: usize = 1024;

@@ -2,7 +2,7 @@
 //! and by hot replacement, where columns of checksums take the places of lost process columns (*hot-replacement*,
 //! sections III and V; there it is one column).
 //!
-//! Both are there for the loss of a process; a node that goes takes the whole job with it (docs/NONSTOP.md). So every
+//! Both are there for the loss of a process; a node that goes takes the whole job with it (docs/PROTECTION.md). So every
 //! answer here needs the share of failures that end a process and leave its node. The closed forms are exact for
 //! exponential failures; the simulation is held against them.
 

@@ -304,7 +304,7 @@ pub(crate) mod tests {
         assert_eq!(rebuild(code, stripes, &(0..=losses).collect::<Vec<_>>()), None);
     }
 
-    /// What docs/CHECKPOINT.md says of digits: an error of the survivors' rows comes back so many times larger at most.
+    /// Digits of docs/dev/protocol.md: an error of the survivors' rows comes back so many times larger at most.
     #[test]
     fn weights_lose_four_digits_at_most_in_groups_of_up_to_16() {
         for size in 2..=16 {

@@ -10,7 +10,7 @@
 //! - [`signals`]: those that ask to stop.
 //! - [`tell`]: status, lines, the account at the end.
 //!
-//! docs/SUPERVISION.md is the user's side of this.
+//! docs/PROTECTION.md is the user's side of this; docs/dev/supervision.md gives the reasons.
 
 pub mod judge;
 pub mod remember;

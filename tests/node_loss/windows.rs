@@ -1,6 +1,6 @@
 //! The benchmark loses a node in a certain window of its life, or at random, and finds the same x.
 //!
-//! A rank stops at a named point (docs/CHECKPOINT.md has them all), so that the loss strikes there and nowhere
+//! A rank stops at a named point (docs/dev/protocol.md has them all), so that the loss strikes there and nowhere
 //! else: the others cannot have gone on without it.
 
 use std::time::Duration;

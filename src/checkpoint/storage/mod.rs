@@ -5,7 +5,7 @@
 //!
 //! `names`, `record` and `choice` are pure: what lies where, what it says, which of it counts. `shelf` is one job's
 //! folder, `writing` and `reading` stream a position's file. Nothing here talks to other ranks: when to write and
-//! what to believe is `checkpoint`'s affair, which agrees on it. docs/CHECKPOINT.md tells the whole story.
+//! what to believe is `checkpoint`'s affair, which agrees on it. docs/dev/protocol.md tells the whole story.
 
 pub mod choice;
 pub mod names;

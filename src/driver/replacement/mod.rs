@@ -2,7 +2,7 @@
 //!
 //! The acts are those of [`nonstop`](super::nonstop). What differs is what an act begins with: nothing is restored. By the last
 //! roll call each rank knows how far every process column has come; [`cast`], a pure function of that, gives everybody its role
-//! and the boundary that all go on from, or says why it cannot. docs/NONSTOP.md tells the whole protocol.
+//! and the boundary that all go on from, or says why it cannot. docs/dev/nonstop.md tells the whole protocol.
 
 pub mod cast;
 

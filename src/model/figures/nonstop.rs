@@ -133,9 +133,9 @@ pub(super) fn replacement_figure() -> Result<Figure> {
 mod tests {
     use super::super::preset;
 
-    /// What docs/NONSTOP.md tells, from a calculation of its own (the sums of `model/nonstop.rs` and of `interval` in another
-    /// language, the former held there against runs by dice): MTBF, panel (share of processes), self by restarts, in place,
-    /// checksums with Q = 31 and 127.
+    /// Figures of docs/PROTECTION.md, calculated apart (the sums of `model/nonstop.rs` and of `interval` in another language, the
+    /// former held there against runs by dice): MTBF, panel (share of processes), self by restarts, in place, checksums with
+    /// Q = 31 and 127.
     #[test]
     fn which_is_better_where() {
         let figure = preset("nonstop").unwrap();

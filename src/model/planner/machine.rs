@@ -13,7 +13,7 @@ use crate::base::units::{YEAR_S, show_bytes};
 const RESERVE_SHARE: f64 = 0.05;
 const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 
-/// A node that is silent for 4 s is lost; with the beats in between, and a look at what it was (docs/SUPERVISION.md).
+/// A node that is silent for 4 s is lost; with the beats in between, and a look at what it was (docs/PROTECTION.md).
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
 

@@ -2,7 +2,7 @@
 //!
 //! The restart loop writes a [`Record`] for every step it must not forget. The same file serves the
 //! supervisor that has to take over after a crash (`journal`), the report of what each fault cost
-//! (`timeline`) and any tool of the user's: the schema is documented in docs/SUPERVISION.md, and a field
+//! (`timeline`) and any tool of the user's: the schema is documented in docs/dev/supervision.md, and a field
 //! named there keeps its name and meaning.
 
 use std::sync::OnceLock;

@@ -47,7 +47,7 @@ pub trait Transport: Sync {
     ) -> Result<usize, c_int>;
 
     fn has_word(&self, on: usize, from: c_int, tag: c_int) -> Result<bool, c_int>;
-    /// Whether a message is through, well or not.
+    /// Whether a message is through, well or not. Number 0 is none, and through.
     fn is_through(&self, request: usize) -> bool;
     /// Gives back a message that is through: how it ended.
     fn end(&self, request: usize) -> c_int;
@@ -204,7 +204,7 @@ pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_i
     if let Some(transport) = simulated() {
         let through = |request: &ffi::MPI_Request| transport.is_through(number(*request));
         while !requests.iter().all(through) {}
-        return first_failure(requests.iter().map(|&request| transport.end(number(request))));
+        return end_all(transport, requests);
     }
     let mut statuses = Statuses::new(requests, survives);
     // SAFETY: the requests are the caller's and distinct.
@@ -222,8 +222,7 @@ pub(super) fn test_all(
 ) -> c_int {
     if let Some(transport) = simulated() {
         *over = requests.iter().all(|&request| transport.is_through(number(request)));
-        let ended = requests.iter().filter(|_| *over);
-        return first_failure(ended.map(|&request| transport.end(number(request))));
+        return if *over { end_all(transport, requests) } else { ffi::MPI_SUCCESS as c_int };
     }
     let mut flag = 0;
     let mut statuses = Statuses::new(requests, survives);
@@ -235,8 +234,13 @@ pub(super) fn test_all(
     statuses.code(rc)
 }
 
-fn first_failure(codes: impl Iterator<Item = c_int>) -> c_int {
-    codes.fold(ffi::MPI_SUCCESS as c_int, |first, code| if first == 0 { code } else { first })
+/// Gives messages back that are through, in whose place there is none then: the first failure among them.
+fn end_all(transport: &dyn Transport, requests: &mut [ffi::MPI_Request]) -> c_int {
+    let codes: Vec<c_int> = requests
+        .iter_mut()
+        .map(|request| transport.end(number(std::mem::replace(request, handle(0)))))
+        .collect();
+    codes.into_iter().find(|&code| code != 0).unwrap_or(ffi::MPI_SUCCESS as c_int)
 }
 
 /// Ends what nobody has begun to send; what is to be sent stays.

@@ -331,7 +331,9 @@ impl Arena {
         let stopped = self.ranks[gone].life == Life::Stopped;
         // A connection breaks; one that stands still is missed by its heartbeats.
         let least = if stopped { 6 * SECOND } else { 0 };
-        for rank in 0..self.count {
+        // Without ULFM nobody learns of it but the launcher.
+        let learn = if self.manner.survives { self.count } else { 0 };
+        for rank in 0..learn {
             let within = self.below(self.manner.notice_within);
             self.ranks[rank].notice_at[gone] = self.now + least + within;
         }

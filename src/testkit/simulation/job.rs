@@ -29,8 +29,6 @@ pub struct Launch {
     pub ended: Ended,
     /// Faults that struck, as they were planned.
     pub struck: Vec<Fault>,
-    /// Calls of each rank.
-    pub calls: Vec<u64>,
     pub steps: u64,
 }
 
@@ -50,19 +48,22 @@ const STUCK_AFTER: Duration = Duration::from_secs(20);
 const LOOK_EVERY_MS: i64 = 100;
 
 /// Runs it to its end, its ranks as processes that take turns.
-pub fn launch(arena: &'static mut Arena, job: &Job) -> Launch {
+pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
     let trace = job.trace.map_or(-1, AsRawFd::as_raw_fd);
     arena.begin(job.ranks, job.seed, job.manner, trace);
     job.faults.iter().zip(&mut arena.faults).for_each(|(fault, place)| *place = Some(*fault));
     for rank in 0..job.ranks {
         // SAFETY: this process has one thread, so its child may do whatever it can.
         match unsafe { libc::fork() } {
-            0 => run(arena, rank, job),
+            0 => run(std::ptr::from_mut(arena), rank, job),
             -1 => panic!("no process for a rank: {}", std::io::Error::last_os_error()),
             pid => (arena.ranks[rank].pid, arena.ranks[rank].life) = (pid, Life::Running),
         }
     }
     let broken = attend(arena);
+    if arena.hangs && std::env::var_os("SKT_SIMULATION_STACKS").is_some() {
+        print_stacks(arena);
+    }
     end_all(arena);
     let phase = |rank: usize| {
         let state = &arena.ranks[rank];
@@ -77,7 +78,6 @@ pub fn launch(arena: &'static mut Arena, job: &Job) -> Launch {
     Launch {
         ended,
         struck: arena.faults.iter().flatten().filter(|fault| fault.struck).copied().collect(),
-        calls: arena.ranks[..job.ranks].iter().map(|rank| rank.calls).collect(),
         steps: arena.steps,
     }
 }
@@ -169,6 +169,15 @@ fn wait(pid: i32, how: i32) -> Option<i32> {
     (unsafe { libc::waitpid(pid, &mut status, how) } == pid).then_some(status)
 }
 
+/// Shows where each rank of a job that hangs stands, for whoever looks for the reason.
+fn print_stacks(arena: &Arena) {
+    for rank in arena.ranks[..arena.count].iter().filter(|rank| rank.pid > 0) {
+        let pid = rank.pid.to_string();
+        let words = ["-batch", "-p", &pid, "-ex", "backtrace"];
+        let _ = std::process::Command::new("gdb").args(words).status();
+    }
+}
+
 fn end_all(arena: &mut Arena) {
     for rank in 0..arena.count {
         let pid = arena.ranks[rank].pid;
@@ -182,7 +191,7 @@ fn end_all(arena: &mut Arena) {
 }
 
 /// The program as a rank of the job runs it.
-fn run(arena: &'static mut Arena, me: usize, job: &Job) -> ! {
+fn run(arena: *mut Arena, me: usize, job: &Job) -> ! {
     for (name, descriptor) in [("out", 1), ("err", 2)] {
         let file = OpenOptions::new().create(true).append(true).open(job.folder.join(name));
         let file = file.expect("a folder of our own");
@@ -190,7 +199,8 @@ fn run(arena: &'static mut Arena, me: usize, job: &Job) -> ! {
         unsafe { libc::dup2(file.as_raw_fd(), descriptor) };
     }
     std::env::set_current_dir(job.folder).expect("a folder of our own");
-    let rank = Rank::begin(arena, me);
+    // SAFETY: the memory stays until this process has ended, and its parent's reference is not this process's.
+    let rank = Rank::begin(unsafe { &mut *arena }, me);
     simulated::begin(rank);
     library::simulate(rank);
     faults::arm_simulation();

@@ -1,0 +1,208 @@
+//! What a seed stands for: a problem, its protection, and the faults of each launch.
+
+use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
+use crate::base::faults::Point;
+
+/// Seeds that share a problem, whose undisturbed run is made once for all of them.
+const FAMILY: u64 = 64;
+
+/// Numbers drawn from a seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// How a run is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Every loss ends the launch; the next one resumes.
+    Restart,
+    /// Spare ranks take the positions of lost ones (`--nonstop`).
+    InPlace,
+    /// Checksum columns take the place of a column that loses a rank.
+    Abft,
+}
+
+/// What becomes of the memory of positions between two launches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outage {
+    pub lost: Vec<usize>,
+    pub all: bool,
+}
+
+/// One launch of a run.
+#[derive(Clone, Debug)]
+pub struct Act {
+    pub faults: Vec<Fault>,
+    /// After it, if it was ended.
+    pub outage: Outage,
+    pub seed: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub seed: u64,
+    pub kind: Kind,
+    pub grid: (usize, usize),
+    /// Ranks beside the grid.
+    pub beside: usize,
+    pub solver: Vec<String>,
+    pub protection: Vec<String>,
+    pub domains: usize,
+    pub manner: Manner,
+    pub acts: Vec<Act>,
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The problem of a family of seeds: words, grid.
+fn problem(seed: u64) -> (Vec<String>, (usize, usize)) {
+    let mut dice = Dice::new(seed / FAMILY);
+    let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3), (3, 2), (1, 4), (4, 1), (2, 4), (1, 3)]);
+    let nb = dice.one_of(&[2, 3, 4, 8]);
+    let n = nb * (4 + dice.below(10)) + dice.below(nb);
+    let bcast = dice.one_of(&["1ring", "1ringM", "2ring", "2ringM", "blong", "blongM"]);
+    let fact = dice.one_of(&["left", "crout", "right"]);
+    let swap = dice.one_of(&["binary-exchange", "long", "mix"]);
+    let form = dice.one_of(&["transposed", "not-transposed"]);
+    let halves = dice.one_of(&["auto", "always", "never"]);
+    let depth = dice.below(3);
+    let text = format!(
+        "-n {n} --nb {nb} -p {p} -q {q} --depth {depth} --bcast {bcast} --pfact {fact} --rfact {fact} --swap {swap} --u {form} \
+         --halves {halves}"
+    );
+    (words(&text), (p as usize, q as usize))
+}
+
+impl Scenario {
+    pub fn of(seed: u64) -> Self {
+        let (solver, (p, q)) = problem(seed);
+        let mut dice = Dice::new(seed ^ 0xa5a5_0000_0000_0000);
+        let kind = dice.one_of(&[Kind::Restart, Kind::Restart, Kind::InPlace, Kind::Abft]);
+        let positions = p * q;
+        let losses = if positions > 4 && dice.one_in(3) { 2 } else { 1 };
+        let stored = kind != Kind::Abft && dice.one_in(3);
+        let method = if kind == Kind::InPlace { &["self", "double"][..] } else { METHODS };
+        let spares = 1 + dice.below(2) as usize;
+        let (beside, mut text) = match kind {
+            Kind::Restart => (dice.below(2) as usize * dice.below(2) as usize, String::new()),
+            Kind::InPlace => (spares, format!("--nonstop --spare-ranks {spares}")),
+            Kind::Abft => (p, "--method abft".to_owned()),
+        };
+        if kind != Kind::Abft {
+            text += &protection(&mut dice, method, losses, positions);
+        }
+        if stored && !text.contains("--level2") {
+            let every = 1 + dice.below(2);
+            let helpers = dice.one_of(&["threads", "off"]);
+            text += &format!(
+                " --level2 stored --level2-scope shared --level2-every {every} --helpers {helpers}"
+            );
+        }
+        let victims: Vec<usize> =
+            (0..losses).map(|_| dice.below(positions as u64) as usize).collect();
+        let count = 1 + dice.below(4);
+        let ranks = positions + beside;
+        let acts = (0..count).map(|_| act(&mut dice, kind, ranks, &victims, stored)).collect();
+        let manner = Manner {
+            survives: kind != Kind::Restart,
+            eager_bytes: dice.one_of(&[0, 64, 512, 1 << 30]),
+            turn_every: dice.one_of(&[2, 8, 32]),
+            notice_within: dice.one_of(&[MILLISECOND, 50 * MILLISECOND, SECOND]),
+        };
+        let domains = if kind == Kind::Abft { 0 } else { ranks };
+        let protection = words(&text);
+        let grid = (p, q);
+        Self { seed, kind, grid, beside, solver, protection, domains, manner, acts }
+    }
+
+    pub fn ranks(&self) -> usize {
+        self.grid.0 * self.grid.1 + self.beside
+    }
+
+    /// The faults of all launches, in order.
+    pub fn faults(&self) -> impl Iterator<Item = &Fault> {
+        self.acts.iter().flat_map(|act| &act.faults)
+    }
+
+    /// The same with those faults only.
+    pub fn with_faults(&self, kept: &[usize]) -> Self {
+        let mut made = self.clone();
+        let mut number = 0;
+        for act in &mut made.acts {
+            act.faults.retain(|_| {
+                number += 1;
+                kept.contains(&(number - 1))
+            });
+        }
+        made
+    }
+}
+
+const METHODS: &[&str] = &["self", "self", "double", "disk"];
+
+fn protection(dice: &mut Dice, methods: &[&str], losses: usize, positions: usize) -> String {
+    let every = dice.one_of(&["1", "1", "2", "5"]);
+    let method = dice.one_of(methods);
+    let mut text = format!(" --checkpoint {every} --method {method}");
+    if method == "disk" {
+        return text.replace("--method disk", "--method disk --level2 stored");
+    }
+    if dice.one_in(4) {
+        text += " --scope side";
+    }
+    match losses {
+        2 => text += " --losses 2 --code reed-solomon",
+        _ if dice.one_in(3) => text += " --code reed-solomon",
+        _ if dice.one_in(3) => text += " --encode reduce",
+        _ => {}
+    }
+    if losses == 1 && positions >= 4 && dice.one_in(3) {
+        text += " --group 2";
+    }
+    text
+}
+
+fn act(dice: &mut Dice, kind: Kind, ranks: usize, victims: &[usize], stored: bool) -> Act {
+    let mut faults = Vec::new();
+    for _ in 0..1 + dice.below(2) {
+        let strike = match kind {
+            Kind::Restart => Strike::Kill,
+            _ => dice.one_of(&[Strike::Kill, Strike::Kill, Strike::Stop]),
+        };
+        let place = if dice.one_in(2) {
+            // Most runs make a thousand calls a rank.
+            let most = 1 << (4 + dice.below(9));
+            Place::Call { rank: dice.below(ranks as u64) as u32, number: 1 + dice.below(most) }
+        } else {
+            let point = dice.one_of(Point::ALL);
+            let position = dice.below(ranks as u64) as u32;
+            Place::Point { point, position, hit: 1 + dice.below(4) * dice.below(4) }
+        };
+        faults.push(Fault { place, strike, seen: 0, struck: false });
+    }
+    let all = stored && dice.one_in(4);
+    let lost = victims.iter().copied().filter(|_| dice.one_in(3)).collect();
+    Act { faults, outage: Outage { lost, all }, seed: dice.below(u64::MAX) }
+}

@@ -189,7 +189,7 @@ Next:
     --help-all                           every option
 END
 else
-    say "no result; what went wrong stands above (exit code $status, docs/EXIT-CODES.md)"
+    say "no result; what went wrong stands above (exit code $status, docs/TROUBLESHOOTING.md)"
     if [[ $left == saved ]]; then
         say "what it has saved is kept: scripts/run.sh goes on from there; scripts/run.sh --new gives it up"
     fi

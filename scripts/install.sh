@@ -96,7 +96,7 @@ for file in "$root_dir"/hpl-configs/*; do
     put "$mode" "$file" "share/skt-hpl/hpl-configs/$(basename "$file")"
 done
 # In the folders they have here, since they link to each other.
-for file in README.md CHANGELOG.md CONTRIBUTING.md LICENSE-APACHE LICENSE-MIT docs/*.md docs/dev/*.md docs/figures/*; do
+for file in README.md CHANGELOG.md CONTRIBUTING.md LICENSE-APACHE LICENSE-MIT docs/*.md docs/dev/*.md docs/figures/* benches/NOTEBOOK.md; do
     for found in "$root_dir"/$file; do
         put 644 "$found" "share/doc/skt-hpl/${found#"$root_dir/"}"
     done

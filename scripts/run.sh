@@ -11,7 +11,7 @@ usage: scripts/run.sh [--full | -n N] [--new]
 
   (nothing)   a problem that takes about a minute
   --full      the largest problem that fits into the free memory beside its protection, which takes a bit more than
-              half of it; may take hours. For a figure to publish, tune first: docs/TUTORIAL.md
+              half of it; may take hours. For a figure to publish, tune first: docs/GUIDE.md
   -n N        a problem of this size
   --new       give up a run that was interrupted; without this, the script goes on with it
 END
@@ -189,7 +189,7 @@ Next:
     --help-all                           every option
 END
 else
-    say "no result; what went wrong stands above (exit code $status, docs/EXIT-CODES.md)"
+    say "no result; what went wrong stands above (exit code $status, docs/TROUBLESHOOTING.md)"
     if [[ $left == saved ]]; then
         say "what it has saved is kept: scripts/run.sh goes on from there; scripts/run.sh --new gives it up"
     fi

@@ -1,5 +1,5 @@
 //! `cargo bench --bench checkpoint -- --help`: what protection costs, in memory and in time.
-//! docs/PERFORMANCE.md says what each number is and which of them have a target.
+//! benches/NOTEBOOK.md says what each number is and which of them have a target.
 //!
 //! Started without a launcher it is the conductor: it starts itself again under the launcher as a
 //! small MPI program (`probe`), and whole runs of skt-hpl, and relates what they tell.

@@ -1,5 +1,5 @@
 //! `cargo bench --bench nonstop -- --help`: how soon a run goes on without a rank that died, and what it costs to be able to.
-//! docs/dev/nonstop.md says what each number is and which of them have a target.
+//! benches/NOTEBOOK.md says what each number is and which of them have a target.
 //!
 //! When something happened is read from what the program itself tells: the supervisor's event log, the JSON document.
 

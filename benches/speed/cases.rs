@@ -41,7 +41,7 @@ pub struct Flags {
     #[arg(short, long, value_name = "T", value_delimiter = ',', default_value = "0")]
     pub threads: Vec<usize>,
 
-    /// The cases of docs/PERFORMANCE.md instead of -n, -p, -q and --threads
+    /// The cases of benches/NOTEBOOK.md instead of -n, -p, -q and --threads
     #[arg(long, conflicts_with_all = ["n", "p", "q", "threads"])]
     pub standard: bool,
 

@@ -1,5 +1,5 @@
 //! `cargo bench --bench supervision -- --help`: how soon a loss is noticed and made good, and what
-//! watching costs. docs/dev/supervision.md says what each number is and which of them have a target.
+//! watching costs. benches/NOTEBOOK.md says what each number is and which of them have a target.
 //!
 //! Faults are struck at a moment this program notes; when they were noticed and when the ranks computed
 //! again is read from the run's own event log. A fault that changes the solution by a bit fails the benchmark.

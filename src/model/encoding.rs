@@ -425,7 +425,7 @@ mod tests {
         );
     }
 
-    /// The table of docs/MODELS.md, from the formulas evaluated apart from this program: 25 MB a process over processes and
+    /// The table in docs/dev/models.md, from the formulas evaluated apart from this program: 25 MB a process over processes and
     /// losses. Tree and chain over all, tree and chain in groups of 16, localised tree and chain; ours: stripes of 16 by trees
     /// and round the ring, localised by trees and round the ring.
     #[test]

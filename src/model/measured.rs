@@ -1,7 +1,7 @@
 //! What the authors of *self-checkpoint* measured and print as numbers: Table 3, sections 7.3 and 7.4, Table 2's machines.
 //!
 //! Figures start from these and tests hold formulas against them, so each number stands here once, as it is printed. What one
-//! printed number says of another is a function beside it; `docs/MODELS.md` tells which of them agree.
+//! printed number says of another is a function beside it; `docs/dev/models.md` tells which of them agree.
 
 use super::efficiency::{coefficient, with_fraction};
 use super::encoding::Link;

@@ -3,7 +3,7 @@
 //!
 //! It is a pure library: numbers in, numbers or a diagnostic out. It opens no file, starts no process
 //! and knows nothing of MPI, so that every formula can be tested against the figures of the paper it comes from. Each function
-//! names its equation and its units; `docs/MODELS.md` tells which printed figures follow from
+//! names its equation and its units; `docs/dev/models.md` tells which printed figures follow from
 //! which inputs and which do not.
 //!
 //! Papers are cited by short names:

@@ -4,7 +4,7 @@
 //! Not all printed inputs lead to the printed outputs. Each machine therefore comes in two
 //! editions: [`Edition::Printed`], Table 1 and "one core does 1 Gflop/s" to the letter, and
 //! [`Edition::Recovered`], the inputs that do give Tables 2 and 3. The tests below are the list of which
-//! number follows from which; `docs/MODELS.md` tells it in words.
+//! number follows from which; `docs/dev/models.md` tells it in words.
 
 use serde::{Deserialize, Serialize};
 

@@ -154,7 +154,9 @@ impl Stage {
             _ if status == KILLED => Ok(false),
             // More than checksums or spare ranks make up for.
             Kind::Abft if is(Exit::Unrecoverable) => Ok(false),
-            Kind::InPlace if is(Exit::Stopped) || is(Exit::Environment) => Ok(false),
+            Kind::InPlace if is(Exit::Stopped) => Ok(false),
+            // A loss before the first attempt ends the job.
+            Kind::Abft | Kind::InPlace if is(Exit::Environment) => Ok(false),
             _ => Err(format!("it ended with {status}")),
         }
     }

@@ -1,48 +1,78 @@
-//! Simulates protected runs from seeds, as many as there is time for.
+//! Whole runs from seeds, with faults: as many as there is time for, or one again.
 
-use std::time::Instant;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
+use clap::Parser;
 use skt_hpl::testkit::simulation::Stage;
+use skt_hpl::testkit::simulation::campaign::Campaign;
 
-fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let number = |name: &str| -> Option<u64> {
-        let at = words.iter().position(|word| word == name)?;
-        words.get(at + 1)?.parse().ok()
+/// Simulates protected runs: their ranks take turns in an order drawn from a seed, and faults strike them
+#[derive(Parser)]
+#[command(name = "simulation")]
+struct Flags {
+    /// How long seeds are run
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    seconds: u64,
+    /// The first seed, when many are run
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// Runs this seed alone
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Of that seed's faults only these, by number; or none
+    #[arg(long, value_name = "LIST", requires = "seed")]
+    faults: Option<String>,
+    /// Writes that run to FILE, event by event
+    #[arg(long, value_name = "FILE", requires = "seed")]
+    trace: Option<PathBuf>,
+    /// What `cargo bench` passes on
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    let failed = match flags.seed {
+        Some(seed) => !again(&flags, seed),
+        None => many(&flags) > 0,
     };
-    let trace = words.iter().position(|word| word == "--trace");
-    let trace = trace.map(|at| std::fs::File::create(&words[at + 1]).unwrap());
+    ExitCode::from(u8::from(failed))
+}
+
+/// Whether a seed's run ends as it must.
+fn again(flags: &Flags, seed: u64) -> bool {
+    let trace = flags.trace.as_ref().map(|path| File::create(path).expect("the trace"));
     let mut stage = Stage::new(trace);
-    let began = Instant::now();
-    let (mut runs, mut launches, mut struck, mut failures) = (0, 0, 0, 0);
-    let (first, last) = match number("--seed") {
-        Some(seed) => (seed, seed),
-        None => (number("--from").unwrap_or(0), u64::MAX),
+    let numbers: Option<Vec<usize>> =
+        flags.faults.as_ref().map(|list| list.split(',').flat_map(str::parse).collect());
+    let ran = match numbers {
+        Some(faults) => stage.run_with(seed, &faults),
+        None => stage.run(seed),
     };
-    let seconds = number("--seconds").unwrap_or(10);
-    for seed in first..=last {
-        if began.elapsed().as_secs() >= seconds {
-            break;
+    match &ran {
+        Ok(report) => {
+            println!("{} launches, {} faults struck", report.launches, report.struck.len())
         }
-        runs += 1;
-        match stage.run(seed) {
-            Ok(report) => {
-                launches += report.launches;
-                struck += report.struck.len();
-            }
-            Err(failure) => {
-                failures += 1;
-                println!("---- {failure}");
-                println!("smallest: {:?}", stage.smallest(seed));
-                if failures >= number("--most").unwrap_or(3) {
-                    break;
-                }
-            }
-        }
+        Err(failure) => println!("FAILED: {failure}"),
     }
+    ran.is_ok()
+}
+
+fn many(flags: &Flags) -> usize {
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let time = Duration::from_secs(flags.seconds);
+    let began = Instant::now();
+    let tally = Campaign { first: flags.from, seeds: None, time, workers }.run();
+    let seconds = began.elapsed().as_secs_f64();
+    print!("{tally}");
     println!(
-        "{runs} runs, {launches} launches, {struck} struck, {failures} failures in {:?}",
-        began.elapsed()
+        "seeds from {}, {workers} at a time: {:.1} runs a second, {:.0} steps a second",
+        flags.from,
+        tally.runs as f64 / seconds,
+        tally.steps as f64 / seconds
     );
-    std::process::exit(i32::from(failures > 0));
+    tally.failed.len()
 }

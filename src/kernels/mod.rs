@@ -5,7 +5,7 @@
 //! operands packed once per panel; `Blas` calls the library's DGEMM and DTRSM.
 
 pub mod arithmetic;
-mod cache;
+pub(crate) mod cache;
 pub mod choice;
 mod engine;
 mod ffi;

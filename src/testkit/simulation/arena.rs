@@ -137,6 +137,8 @@ pub struct Fault {
     pub strike: Strike,
     pub seen: u64,
     pub struck: bool,
+    /// What the rank was doing then.
+    pub phase: Option<&'static str>,
 }
 
 /// Who has the turn next.
@@ -279,6 +281,12 @@ impl Arena {
     pub fn change(&mut self) {
         (self.changed_at, self.quantum) = (self.now, MILLISECOND);
         self.ranks[..self.count].iter_mut().for_each(|rank| rank.stalled = false);
+    }
+
+    /// The same, which only that rank can wait for.
+    pub fn change_for(&mut self, rank: usize) {
+        (self.changed_at, self.quantum) = (self.now, MILLISECOND);
+        self.ranks[rank].stalled = false;
     }
 
     pub fn choose(&mut self) -> Next {
@@ -497,7 +505,7 @@ impl Arena {
             }
             self.messages[last as usize].next = place;
         }
-        self.change();
+        self.change_for(to as usize);
         place
     }
 
@@ -512,7 +520,8 @@ impl Arena {
         unsafe { data.copy_to_nonoverlapping(self.heap[at..at + bytes].as_mut_ptr(), bytes) };
         let message = &mut self.messages[place as usize];
         (message.at, message.stage) = (at as u64, Stage::Data);
-        self.change();
+        let to = message.to as usize;
+        self.change_for(to);
     }
 
     /// Copies a message's content to its receiver, and forgets it.
@@ -525,7 +534,7 @@ impl Arena {
         // SAFETY: a piece of so many bytes.
         unsafe { data.copy_from_nonoverlapping(self.heap[at..at + bytes].as_ptr(), bytes) };
         self.forget(place);
-        self.change();
+        self.change_for(message.from as usize);
     }
 
     /// Takes a message from its receiver's inbox.

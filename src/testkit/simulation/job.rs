@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Command, FromArgMatches};
 
-use super::arena::{Arena, Fault, Life, Manner, Next, PARENT};
+use super::arena::{Arena, Fault, Life, Manner, Next, PARENT, RankState};
 use super::rank::Rank;
 use crate::base::{faults, simulated};
 use crate::comm::library;
@@ -125,17 +125,15 @@ fn attend(arena: &mut Arena) -> Option<String> {
     }
 }
 
-/// Takes leave of processes that have ended, and of what they held.
+/// Waits for processes that were killed, until the kernel has let go of what they held. Others end in their own time.
 fn reap(arena: &mut Arena) {
     for rank in 0..arena.count {
         let state = arena.ranks[rank];
-        if state.pid > 0 && matches!(state.life, Life::Dead | Life::Exited) {
+        if state.pid > 0 && state.life == Life::Dead {
             wait(state.pid, 0);
             arena.ranks[rank].pid = 0;
             // Without ULFM the launcher ends a job that has lost a rank.
-            if state.life == Life::Dead && !arena.manner.survives {
-                arena.ends = true;
-            }
+            arena.ends |= !arena.manner.survives;
         }
         // Others have ended one that stood still.
         if state.pid > 0 && state.life == Life::Stopped && wait(state.pid, libc::WNOHANG).is_some()
@@ -179,14 +177,15 @@ fn print_stacks(arena: &Arena) {
 }
 
 fn end_all(arena: &mut Arena) {
-    for rank in 0..arena.count {
-        let pid = arena.ranks[rank].pid;
-        if pid > 0 {
-            // SAFETY: a child that has not been waited for.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-            wait(pid, 0);
-            arena.ranks[rank].pid = 0;
-        }
+    let left = arena.ranks[..arena.count].iter_mut().filter(|rank| rank.pid > 0);
+    let left: Vec<&mut RankState> = left.collect();
+    for rank in &left {
+        // SAFETY: a child that has not been waited for.
+        unsafe { libc::kill(rank.pid, libc::SIGKILL) };
+    }
+    for rank in left {
+        wait(rank.pid, 0);
+        rank.pid = 0;
     }
 }
 

@@ -4,6 +4,7 @@
 //! and leave nothing behind.
 
 mod arena;
+pub mod campaign;
 mod job;
 mod rank;
 mod scenario;
@@ -17,8 +18,11 @@ use arena::{Arena, Fault, Manner, Place, SECOND};
 use job::{Ended, Job, Launch};
 use scenario::{Kind, Scenario};
 
+use crate::base::cores;
 use crate::base::exit::Exit;
 use crate::base::outcome::Verdict;
+use crate::base::topology::Topology;
+use crate::kernels::cache;
 use crate::report::json::Run;
 use crate::shm::{Depot, Store};
 
@@ -37,9 +41,8 @@ pub struct Stage {
 pub struct Report {
     pub launches: usize,
     pub steps: u64,
-    pub struck: Vec<Fault>,
-    /// Of each launch how it ended.
-    pub ended: Vec<i32>,
+    /// Faults that struck, each with what its launch came to.
+    pub struck: Vec<(Fault, &'static str)>,
 }
 
 /// What must not happen.
@@ -60,6 +63,8 @@ impl fmt::Display for Failure {
 impl Stage {
     /// The trace of every event goes to a file, if one is given.
     pub fn new(trace: Option<File>) -> Self {
+        // Read once here and not by every rank.
+        (Topology::here(), cores::count(), cache::second_level());
         let job = format!("sim-{}", std::process::id());
         let folder = PathBuf::from("/dev/shm").join(format!("skt-{job}"));
         Self { arena: Arena::new(), folder, job, undisturbed: HashMap::new(), trace }
@@ -183,12 +188,15 @@ impl Stage {
         let Launch { ended, struck, steps } = job::launch(self.arena, &job);
         report.launches += 1;
         report.steps += steps;
-        report.struck.extend(struck);
+        let came_to = match ended {
+            Ended::Status(0) => "the launch solved it",
+            Ended::Status(137) => "the job was ended",
+            Ended::Status(_) => "the job ended itself",
+            Ended::Hang(_) | Ended::Broken(_) => "failed",
+        };
+        report.struck.extend(struck.into_iter().map(|fault| (fault, came_to)));
         match ended {
-            Ended::Status(status) => {
-                report.ended.push(status);
-                Ok(status)
-            }
+            Ended::Status(status) => Ok(status),
             Ended::Hang(phases) => Err(format!("it hangs:\n  {}", phases.join("\n  "))),
             Ended::Broken(how) => Err(how),
         }

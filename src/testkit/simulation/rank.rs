@@ -89,9 +89,10 @@ impl Rank {
 
     fn strike(&self, is_due: impl Fn(&mut Fault) -> bool, place: impl FnOnce() -> String) {
         let arena = self.arena();
+        let phase = arena.ranks[self.me].phase;
         let mut faults = arena.faults.iter_mut().flatten().filter(|fault| !fault.struck);
         let Some(fault) = faults.find_map(|fault| is_due(fault).then_some(fault)) else { return };
-        fault.struck = true;
+        (fault.struck, fault.phase) = (true, phase);
         let strike = fault.strike;
         let place = place();
         self.die(strike, || format!("{strike:?} at {place}"));
@@ -177,7 +178,7 @@ impl Rank {
                                 arena.misuse =
                                     Some("a message has another length than its receiver expects");
                             }
-                            arena.change();
+                            arena.change_for(from);
                         }
                     }
                     let ended = match *place {

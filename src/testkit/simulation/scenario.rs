@@ -4,7 +4,7 @@ use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
 use crate::base::faults::Point;
 
 /// Seeds that share a problem, whose undisturbed run is made once for all of them.
-const FAMILY: u64 = 64;
+pub const FAMILY: u64 = 64;
 
 /// Numbers drawn from a seed.
 pub struct Dice(u64);
@@ -195,15 +195,15 @@ fn act(dice: &mut Dice, kind: Kind, ranks: usize, victims: &[usize], stored: boo
             _ => dice.one_of(&[Strike::Kill, Strike::Kill, Strike::Stop]),
         };
         let place = if dice.one_in(2) {
-            // Most runs make a thousand calls a rank.
-            let most = 1 << (4 + dice.below(9));
+            // Most ranks make some thousand calls, the first hundreds of them before the run has begun.
+            let most = dice.one_of(&[100, 1000, 4000, 4000, 4000]);
             Place::Call { rank: dice.below(ranks as u64) as u32, number: 1 + dice.below(most) }
         } else {
             let point = dice.one_of(Point::ALL);
             let position = dice.below(ranks as u64) as u32;
             Place::Point { point, position, hit: 1 + dice.below(4) * dice.below(4) }
         };
-        faults.push(Fault { place, strike, seen: 0, struck: false });
+        faults.push(Fault { place, strike, seen: 0, struck: false, phase: None });
     }
     let all = stored && dice.one_in(4);
     let lost = victims.iter().copied().filter(|_| dice.one_in(3)).collect();

@@ -514,14 +514,49 @@ fn strike(point: Point, position: usize, action: Action) {
     }
 }
 
-/// A safeguard left out on purpose, to see that the tests notice. Only builds with debug assertions, which are those
-/// that tests are made with, can leave any out; in a release build this is constant and costs nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+macro_rules! sabotages {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// A safeguard left out on purpose, to see that the tests notice. Only builds with debug assertions, which are those
+        /// that tests are made with, can leave any out; in a release build `sabotaged` is constant and costs nothing.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Sabotage { $($(#[$doc])* $name,)* }
+
+        impl Sabotage {
+            /// Every one of them.
+            pub const ALL: &[Sabotage] = &[$(Sabotage::$name,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Sabotage::$name => $text,)* }
+            }
+        }
+    };
+}
+
+sabotages! {
     /// The barrier between sealing and overwriting.
-    NoBarrier,
+    NoBarrier = "no-barrier",
     /// The check of digests before memory is trusted.
-    NoDigest,
+    NoDigest = "no-digest",
+    /// The order of encoding and sealing: sealed before the parity is there.
+    SealsEarly = "seals-early",
+    /// The bytes of the copy that only the save before the last has changed (method double).
+    OldCopy = "old-copy",
+    /// The copy that a save which was sealed everywhere had begun, and a recovery is to finish.
+    NoFinish = "no-finish",
+    /// The withdrawal of a seal that a recovery does not go back to.
+    KeepsSeal = "keeps-seal",
+    /// The vote before a step.
+    NoVote = "no-vote",
+    /// The note that a message was refused.
+    TakesRefused = "takes-refused",
+    /// The agreement that all ranks have left, before their buffers go.
+    LeavesAlone = "leaves-alone",
+    /// The barrier of a recovery before the workspace is overwritten.
+    NoRecoveryBarrier = "no-recovery-barrier",
+    /// The order of the manifest and the removal of older checkpoints.
+    PrunesFirst = "prunes-first",
+    /// The recomputation of U after a loss under checksum columns.
+    NoRegain = "no-regain",
 }
 
 #[cfg(not(debug_assertions))]
@@ -538,13 +573,9 @@ mod sabotage {
         static MINE: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
     }
 
-    /// By this thread, or by SKT_SABOTAGE=no-barrier|no-digest for the whole process.
+    /// By this thread, or by SKT_SABOTAGE=NAME for the whole process.
     pub fn sabotaged(what: Sabotage) -> bool {
-        let name = match what {
-            Sabotage::NoBarrier => "no-barrier",
-            Sabotage::NoDigest => "no-digest",
-        };
-        MINE.get() == Some(what) || std::env::var("SKT_SABOTAGE").is_ok_and(|v| v == name)
+        MINE.get() == Some(what) || std::env::var("SKT_SABOTAGE").is_ok_and(|v| v == what.name())
     }
 
     /// Leaves a safeguard out in the calling thread.

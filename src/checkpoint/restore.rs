@@ -13,7 +13,7 @@ use super::save::Checkpointer;
 use super::saved::{Rows, Since};
 use super::terms::{Restored, StartError};
 use super::world::{NOTHING, World};
-use crate::base::faults::{Point, hit};
+use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::pulse;
 use crate::base::threads::{Pool, Shareable};
 use crate::parity::stripes::Role;
@@ -91,7 +91,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // From here on memory changes on the strength of the pins.
         let words = self.holding.buffers.data_words();
         if recovery.finish.contains(&me) {
-            if self.scheme.method == Method::SelfCheckpoint {
+            if self.scheme.method == Method::SelfCheckpoint && !sabotaged(Sabotage::NoFinish) {
                 let whole = Corner { row: 0, col: 0 };
                 let half = || hit(Point::FinishHalf, me);
                 let a = &a.words()[..words];
@@ -100,12 +100,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.header.base = self.header.seal;
             hit(Point::FinishEnd, me);
         }
-        if !lost {
+        if !lost && !sabotaged(Sabotage::KeepsSeal) {
             self.header.claim = self.header.claim.settled(target);
             self.holding.head.write(&self.header);
         }
         hit(Point::Settled, me);
-        self.world.barrier();
+        if !sabotaged(Sabotage::NoRecoveryBarrier) {
+            self.world.barrier();
+        }
 
         // The workspace is void from here on, whatever it held: rows that the group reads or writes of the
         // committed copy go into it while they are in the cache.

@@ -212,7 +212,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let base_boundary = base.map(|_| self.header.base.boundary as usize);
         // What this epoch's copy lacks: method double builds on the epoch before the last.
         let copy_boundary = match self.scheme.method {
-            Method::Double => self.copies[(epoch % 2) as usize],
+            Method::Double if !sabotaged(Sabotage::OldCopy) => self.copies[(epoch % 2) as usize],
             _ => base_boundary,
         };
         let (corner, window) = self.reach(copy_boundary);
@@ -257,6 +257,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return report;
         }
 
+        if sabotaged(Sabotage::SealsEarly) {
+            self.header.claim = self.header.claim.sealed(self.scheme.method, next);
+            self.publish();
+        }
         let encoding = Instant::now();
         self.encode((epoch, since), a, window, pool);
         report.encode_s = encoding.elapsed().as_secs_f64();
@@ -265,7 +269,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report.digest_s = digesting.elapsed().as_secs_f64();
         hit(Point::EncodeEnd, position);
 
-        self.header.claim = self.header.claim.sealed(self.scheme.method, next);
+        if !sabotaged(Sabotage::SealsEarly) {
+            self.header.claim = self.header.claim.sealed(self.scheme.method, next);
+        }
         self.header.seal = Mark { boundary: boundary as u64, root };
         self.publish();
         hit(Point::Sealed, position);

@@ -9,6 +9,7 @@ use super::abort::{check, check_on, die};
 use super::library::{self, Address, Transport};
 use super::{by_messages, loss, subset, turn};
 use crate::base::clock::{self, Instant};
+use crate::base::faults::{Sabotage, sabotaged};
 use crate::base::pulse;
 
 /// Messages longer than this many elements are cut: MPI counts them with a C int.
@@ -712,7 +713,7 @@ impl Pending {
     fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
         self.peers.truncate(self.requests.len());
-        self.failed |= request.is_none();
+        self.failed |= request.is_none() && !sabotaged(Sabotage::TakesRefused);
         if let Some(request) = request {
             self.requests.push(request);
             self.peers.push(peer);

@@ -32,6 +32,7 @@ use super::library::{self, Address};
 use super::steps::{self, Stance};
 use super::world::World;
 use crate::base::clock::{self, Instant};
+use crate::base::faults::{Sabotage, sabotaged};
 use crate::base::pulse;
 
 /// A process of the job is gone, and every rank has left what it was doing.
@@ -216,7 +217,9 @@ pub(super) fn leave() -> ! {
     steps::tell();
     let line = within();
     library::revoke(line.alarm);
-    agree(&line, false);
+    if !sabotaged(Sabotage::LeavesAlone) {
+        agree(&line, false);
+    }
     // Everybody has left: what is under way need not come any more.
     library::revoke(line.talk);
     resume_unwind(Box::new(lost))

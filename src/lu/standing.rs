@@ -15,7 +15,7 @@ use super::roles::{Exchanges, Past, Progress, weight};
 use super::solve::back_substitute;
 use super::test::{Timer, conclude, forget_resident_peak, generator};
 use super::work::Work;
-use crate::base::faults::{Point, hit};
+use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::outcome::Outcome;
 use crate::base::threads::Pool;
 use crate::comm::set_phase;
@@ -119,7 +119,7 @@ impl Standing {
         let mut regain_s = 0.0;
         if !shape.is_sums() {
             let began = std::time::Instant::now();
-            if !exchanges.there.is_empty() {
+            if !exchanges.there.is_empty() && !sabotaged(Sabotage::NoRegain) {
                 regain(context, self.local.view_mut(), exchanges, &mut progress.regained);
                 regain_s = began.elapsed().as_secs_f64();
             }

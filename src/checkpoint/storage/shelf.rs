@@ -22,7 +22,7 @@ use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped};
 use crate::base::clock::{self, Instant};
-use crate::base::faults::{Point, hit};
+use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 
 /// Whoever writes manifests, results and the token: faults on purpose know it by this number.
 const FIRST: usize = 0;
@@ -338,6 +338,9 @@ impl Shelf {
         self.claim().map_err(Stopped::Failed)?;
         let key = about.key();
         let first = positions.first().map_or(FIRST, |&first| first as usize);
+        if sabotaged(Sabotage::PrunesFirst) {
+            self.prune_before(Some(key), first, flow)?;
+        }
         let bytes =
             self.list(about, sight, positions, || hit(Point::ManifestSynced, first), flow)?;
         hit(Point::ManifestWhole, first);

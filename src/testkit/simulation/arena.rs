@@ -345,19 +345,22 @@ impl Arena {
             let within = self.below(self.manner.notice_within);
             self.ranks[rank].notice_at[gone] = self.now + least + within;
         }
-        // What nobody has begun to receive of it never comes; of what is on the way, some does.
-        let drops_from = self.below(8);
-        let mut sent = 0;
-        for place in 0..self.unused as usize {
-            let message = &mut self.messages[place];
-            if message.from as usize != gone {
-                continue;
-            }
-            let waits = matches!(message.stage, Stage::Announced | Stage::Wanted);
-            let data = message.stage == Stage::Data && !message.matched;
-            sent += u64::from(data);
-            if waits || data && sent > drops_from {
-                message.stage = Stage::Void;
+        // What it was to hand over never comes. Of what is on its way to a rank the first comes, and the last may not.
+        for rank in 0..self.count {
+            let come = self.below(8);
+            let (mut place, mut sent) = (self.ranks[rank].inbox, 0);
+            while place != NONE {
+                let message = &mut self.messages[place as usize];
+                if message.from as usize == gone {
+                    let data = message.stage == Stage::Data && !message.matched;
+                    sent += u64::from(data);
+                    if matches!(message.stage, Stage::Announced | Stage::Wanted)
+                        || data && sent > come
+                    {
+                        message.stage = Stage::Void;
+                    }
+                }
+                place = message.next;
             }
         }
         self.change();

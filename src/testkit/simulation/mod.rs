@@ -20,6 +20,8 @@ use scenario::{Kind, Scenario};
 
 use crate::base::cores;
 use crate::base::exit::Exit;
+#[cfg(debug_assertions)]
+use crate::base::faults::Sabotage;
 use crate::base::outcome::Verdict;
 use crate::base::topology::Topology;
 use crate::kernels::cache;
@@ -34,6 +36,9 @@ pub struct Stage {
     /// Digests of x of undisturbed runs, by their words.
     undisturbed: HashMap<Vec<String>, String>,
     trace: Option<File>,
+    /// A safeguard that protected runs leave out.
+    #[cfg(debug_assertions)]
+    pub sabotage: Option<Sabotage>,
 }
 
 /// What a run came to.
@@ -67,7 +72,15 @@ impl Stage {
         (Topology::here(), cores::count(), cache::second_level());
         let job = format!("sim-{}", std::process::id());
         let folder = PathBuf::from("/dev/shm").join(format!("skt-{job}"));
-        Self { arena: Arena::new(), folder, job, undisturbed: HashMap::new(), trace }
+        Self {
+            arena: Arena::new(),
+            folder,
+            job,
+            undisturbed: HashMap::new(),
+            trace,
+            #[cfg(debug_assertions)]
+            sabotage: None,
+        }
     }
 
     /// Runs what a seed stands for.
@@ -184,7 +197,17 @@ impl Stage {
     ) -> Result<i32, String> {
         let (ranks, manner) = (scenario.ranks(), scenario.manner);
         let trace = self.trace.as_ref();
-        let job = Job { ranks, words, folder: &self.folder, seed, manner, faults, trace };
+        let job = Job {
+            ranks,
+            words,
+            folder: &self.folder,
+            seed,
+            manner,
+            faults,
+            trace,
+            #[cfg(debug_assertions)]
+            sabotage: self.sabotage,
+        };
         let Launch { ended, struck, steps } = job::launch(self.arena, &job);
         report.launches += 1;
         report.steps += steps;
@@ -219,7 +242,17 @@ impl Stage {
         };
         let ranks = number("-p") * number("-q");
         let (folder, faults) = (&self.folder, &[]);
-        let job = Job { ranks, words: &words, folder, seed: 1, manner, faults, trace: None };
+        let job = Job {
+            ranks,
+            words: &words,
+            folder,
+            seed: 1,
+            manner,
+            faults,
+            trace: None,
+            #[cfg(debug_assertions)]
+            sabotage: None,
+        };
         let ended = job::launch(self.arena, &job).ended;
         if ended != Ended::Status(0) {
             return Err(format!("undisturbed it ended so: {ended:?}"));

@@ -1,10 +1,10 @@
-//! What a launch finds on its nodes: which run is in progress, which tests are finished, whose
-//! memory lies where.
+//! Memory that a launch finds on its nodes: the run in progress, its finished tests, and the positions on each node.
 //!
-//! Called once by every rank when it starts, before it knows its grid position; all ranks get the
-//! same answer. A sweep that was interrupted in its third test learns here that two are done. One rank
-//! speaks for each node, what is searched for is found by reductions, and a result travels once, whoever
-//! else has it too: where nothing is found, a launch of a million ranks has exchanged one number.
+//! Every rank calls this once at its start, before it knows its grid position; all ranks get the same answer. A sweep that was
+//! interrupted in its third test finds here that two are finished.
+//!
+//! One rank acts for each node. Searches are reductions, and a result is sent once, however many ranks have it. So if nothing is
+//! found, a launch of a million ranks has exchanged a single number.
 
 use std::collections::BTreeMap;
 
@@ -15,26 +15,26 @@ use super::world::{NOTHING, World};
 use crate::shm::ledger::{Entry, Ledger};
 use crate::shm::{Depot, Part};
 
-/// The same on every rank.
+/// Findings of a launch; the same on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// The run in progress, None if there is none.
+    /// Run in progress, if there is one.
     pub run: Option<u128>,
-    /// The greatest number of any run of this job that left something: a new one's must be greater.
+    /// Greatest id of any run of this job that left something: the id of a new run must be greater.
     pub latest: Option<u128>,
-    /// The test whose memory was found.
+    /// Test whose memory was found.
     pub test: Option<u32>,
-    /// What that memory says of its test's choices (`Test::params_digest`).
+    /// Digest of that test's settings, from its memory (`Test::params_digest`).
     pub params_digest: Option<u64>,
     /// Results of that run's finished tests, by number, as they were recorded.
     pub finished: BTreeMap<u32, Vec<u8>>,
     ranks: usize,
-    /// Each rank's node, as the number of the first rank there; only where memory was found.
+    /// Node of each rank, as the number of the first rank there; empty if no memory was found.
     nodes: Vec<usize>,
     found: Vec<Vec<Found>>,
 }
 
-/// Results of finished tests that lie on this node.
+/// Results of finished tests in this node's memory.
 pub fn results(depot: &Depot) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
     for entry in ledgers(depot).into_iter().flat_map(|(_, entries)| entries) {
@@ -45,14 +45,14 @@ pub fn results(depot: &Depot) -> Vec<Entry> {
     all
 }
 
-/// The largest value any rank has.
+/// Largest value of any rank.
 fn largest(world: &impl World, mine: Option<u64>) -> Option<u64> {
     let flipped = mine.map_or(NOTHING, |value| NOTHING - 1 - value.min(NOTHING - 1));
     let least = world.least(&[flipped])[0];
     (least < NOTHING).then(|| NOTHING - 1 - least)
 }
 
-/// The run with the greatest number that any rank knows of.
+/// Greatest run id that any rank knows.
 fn newest(world: &impl World, runs: impl Iterator<Item = u128> + Clone) -> Option<u128> {
     let upper = |run: u128| (run >> 64) as u64;
     let high = largest(world, runs.clone().map(upper).max())?;
@@ -61,7 +61,7 @@ fn newest(world: &impl World, runs: impl Iterator<Item = u128> + Clone) -> Optio
     Some((high as u128) << 64 | low as u128)
 }
 
-/// Each position's list of results on this node.
+/// List of results of each position on this node.
 fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
     let lists = depot.list().into_iter().filter(|held| held.part == Part::Done);
     lists
@@ -72,14 +72,14 @@ fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
         .collect()
 }
 
-/// The run in progress of those that left `traces`, of which `latest` has the greatest number. Only where
-/// there are several do ranks exchange more than that number.
+/// Determines the run in progress among those that left `traces`; `latest` is the greatest id. Ranks exchange more than this
+/// number only if there are several runs.
 fn in_progress(world: &impl World, traces: &[Told], latest: u128) -> u128 {
     let other = traces.iter().any(|told| told.run != latest);
     if world.least(&[if other { 0 } else { NOTHING }]) == [NOTHING] {
         return latest;
     }
-    // A header has no mark; of a result's one bit is the price of telling it from none.
+    // A header has no result. One bit of a result's mark is used to distinguish it from none.
     let mut mine = Vec::new();
     for told in traces {
         mine.extend(told.run.to_le_bytes());
@@ -99,8 +99,8 @@ fn in_progress(world: &impl World, traces: &[Told], latest: u128) -> u128 {
 }
 
 impl Arrival {
-    /// `world` has all launched ranks in launch order; `node` is the first of them on this rank's node,
-    /// which speaks for it.
+    /// Gathers the findings. `world` has all launched ranks in launch order; `node` is the first of them on this rank's node,
+    /// which acts for it.
     pub fn gather(world: &impl World, depot: &Depot, node: usize) -> Self {
         let (me, ranks) = (world.rank(), world.size());
         let speaks = me == node;
@@ -128,7 +128,7 @@ impl Arrival {
         };
         let run = in_progress(world, &traces, latest);
         this.run = Some(run);
-        // Memory of other tests and runs draws nobody anywhere.
+        // Memory of other tests and runs does not influence positions.
         held.retain(|(found, _)| found.run == run);
         results.retain(|entry| entry.run == run);
         let test = largest(world, held.iter().map(|(_, header)| header.id.test.into()).max());
@@ -136,7 +136,7 @@ impl Arrival {
         held.retain(|(_, header)| Some(header.id.test) == this.test);
         let last = largest(world, results.iter().map(|entry| entry.test.into()).max());
 
-        // Of each thing that is to be told, the first rank that has it.
+        // First rank that has each item to be sent.
         let mut tellers = vec![NOTHING; 1 + last.map_or(0, |last| last as usize + 1)];
         if !held.is_empty() {
             tellers[0] = me as u64;
@@ -169,12 +169,12 @@ impl Arrival {
         this
     }
 
-    /// As if nothing were here to go on from. A new run's number must be greater than the latest one's all the same.
+    /// Returns the findings without anything to resume from. The id of a new run must still be greater than the latest.
     pub fn anew(self) -> Self {
         Self { ranks: self.ranks, latest: self.latest, ..Self::default() }
     }
 
-    /// Whose memory lies where: a few bytes for each rank and for each position.
+    /// Gathers the positions with memory on each node: a few bytes for each rank and for each position.
     fn gather_places(
         &mut self,
         world: &impl World,
@@ -205,8 +205,8 @@ impl Arrival {
         }
     }
 
-    /// The position of each rank for a test: by its memory if it is the test that was found, then by its files on
-    /// storage of nodes' own, by rank otherwise. None for ranks that are left over.
+    /// Assigns a position in a test to each rank: by its memory if it belongs to this test, then by its files on the node's own
+    /// storage, otherwise by rank. None for ranks that are left over.
     pub fn place(&self, test: u32, positions: usize, files: Option<Lying>) -> Vec<Option<usize>> {
         let memory = Lying { nodes: &self.nodes, found: &self.found };
         let memory = (self.test == Some(test)).then_some(memory);
@@ -216,7 +216,8 @@ impl Arrival {
 }
 
 impl Arrival {
-    /// As [`Self::place`], amid a run that has lost ranks: who has a position keeps it. None if too few stand by.
+    /// Assigns positions like [`Self::place`], but within a run that has lost ranks: each rank with a position keeps it. None if
+    /// there are too few spare ranks.
     pub fn place_again(
         &self,
         test: u32,
@@ -244,10 +245,10 @@ mod tests {
     const RUN: u128 = 7 << 64 | 9;
     const TEST: u32 = 2;
 
-    /// A million ranks, seen from the first: what the others say is known beforehand. Node 0 comes last in
-    /// the new launch, so every rank has to move; node 17 was lost, and its positions with it.
+    /// A million ranks, seen from the first; the messages of the others are known beforehand. Node 0 comes last in the new
+    /// launch, so every rank has to move. Node 17 was lost with its positions.
     struct Million {
-        /// What reductions come to, in order.
+        /// Results of the reductions, in order.
         least: RefCell<Vec<Vec<u64>>>,
         reduced_words: Cell<usize>,
         gathered_bytes: Cell<usize>,
@@ -318,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Every position is somebody's, and somebody's on the node that has its memory.
+    /// Checks that every position has one rank, on the node that has its memory.
     fn follows_memory(taken: &[Option<usize>]) {
         let mut seen = vec![false; POSITIONS];
         for (rank, position) in taken.iter().enumerate() {
@@ -329,8 +330,8 @@ mod tests {
         }
     }
 
-    /// No step of a launch, from what its nodes hold to who recovers what, takes work or messages by the
-    /// square of the ranks: a million of them would not come to an end.
+    /// No step of a launch takes work or messages that grow with the square of the ranks, from the findings on the nodes to the
+    /// recovery. With a million ranks that would never end.
     #[test]
     fn a_million_positions_are_placed_grouped_and_judged() {
         let dir = tempfile::tempdir().unwrap();
@@ -339,7 +340,7 @@ mod tests {
         let world = Million::expecting(&[
             &[inverted(7)],
             &[inverted(9)],
-            // Nobody has seen another run.
+            // No rank has seen another run.
             &[NOTHING],
             &[inverted(TEST.into())],
             &[NOTHING],
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!((arrival.params_digest, arrival.finished.len()), (Some(77), 0));
         assert_eq!(world.reduced_words.get(), 6);
         assert_eq!(world.told_bytes.get(), 8);
-        // Its node from each rank, and for each position that is still held the number of it and of the incarnation.
+        // Each rank sends its node, and for each position with memory the position's number and attempt.
         let bytes = 4 * POSITIONS + 12 * (POSITIONS - PER_NODE);
         assert_eq!(world.gathered_bytes.get(), bytes);
 
@@ -367,7 +368,8 @@ mod tests {
         assert_eq!(groups.len(), POSITIONS / 16);
         assert_eq!(worst_sharing(&groups, &domains), 1);
 
-        // The same amid a run: nobody has a position yet, but for what was heard of groups; then all but one node do.
+        // Assigns positions within a run: first no rank has a position, except for those known from groups; then all but one node
+        // have.
         let mut players: Vec<Player> = (0..POSITIONS)
             .map(|rank| Player {
                 node: rank / PER_NODE * PER_NODE,
@@ -392,7 +394,7 @@ mod tests {
             (player.kept, player.members) = (kept, Vec::new());
         }
         for members in &groups {
-            // One of each group knows it.
+            // One member of each group knows the group.
             players[members[0]].members = members.clone();
         }
         let again = cast(&players, TEST + 1);

@@ -1,19 +1,20 @@
-//! A save whose checksum helpers make, so that the ranks stop for the copy alone (`--encode helper`).
+//! Saves whose parity helpers compute, so that ranks stop for the copy only (`--encode helper`).
 //!
-//! Method double has what that takes. Its save copies the matrix into the older of two copies, and from there on nobody needs the
-//! matrix: the ranks go on. Each has a helper, a thread beside it, and the helpers of a group encode the copies into the older
-//! checksums, and take the digests. Until that epoch is committed the last one lies untouched in the other copy, with its
-//! checksum and its place in S; a loss at any moment goes back to it, or to the new one where all that are left have it whole.
-//! Headers claim what they claim of any save with two copies, so recovery is the same.
+//! This works with method double. A save copies the matrix into the older of two copies; then the ranks resume the computation.
+//! Each rank has a helper thread. The helpers of a group encode the copies into the older parity and compute the digests. Until
+//! the new checkpoint is committed, the last one stays untouched in the other copy, with its parity and its place in S. After a
+//! loss at any moment, recovery uses the last checkpoint, or the new one if all remaining positions contain it completely.
+//! Headers state the same as in any save with two copies, so recovery is the same.
 //!
-//! What belongs to the new epoch is lent to the helper, all of it, so that nobody else can touch it. At a boundary where rank 0's
-//! helper is done everybody looks, and those whose helpers are done write `sealed`. One reduction says whether all have: it is
-//! the barrier of other saves, and past it all commit. *If the next save is due before that it is put off*, from boundary to
-//! boundary; one for a stop waits instead. At a test's end helpers are waited for, since others need them.
+//! All memory of the new checkpoint is lent to the helper, so that no other thread can touch it. At a boundary where rank 0's
+//! helper is done, all ranks check, and each rank whose helper is done publishes `sealed`. A reduction determines whether all are
+//! done. It serves as the barrier of other saves; after it, all commit. *If the next save is due earlier, it is postponed*, from
+//! boundary to boundary; a save for a stop waits instead. At the end of a test, ranks wait for their helpers, because other
+//! helpers need them.
 //!
-//! Helpers talk over their group's communicator, which the ranks leave to them; for that MPI is started so that any thread may
-//! call it (MPI_THREAD_MULTIPLE), in runs that ask for it alone. Each waits by looking and sleeping, so that it takes no core
-//! from the ranks for nothing.
+//! Helpers use the communicator of their group, which the ranks leave to them. For this, MPI is started so that any thread may
+//! call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core from
+//! the ranks.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,29 +32,30 @@ use crate::comm::die;
 use crate::parity::{GroupComm, Window};
 use crate::shm::header::{Doing, EpochId, Mark};
 
-/// What rank 0 says at a boundary, beside what level two has it say: everybody looks how the helpers do.
+/// Bit in rank 0's word at a boundary, next to those of level two: all ranks check their helpers.
 pub(super) const ENCODED: u64 = 16;
 
-/// What a helper brings back: what it was lent, and the digest over it.
+/// Result of a helper: the memory that was lent to it, and the digest over it.
 struct Encoded {
     saved: Saved,
     root: u64,
 }
 
-/// An epoch whose copy is made, and whose checksum is on its way or made: on all ranks or on none.
+/// Checkpoint whose copy is complete, and whose parity is being computed or complete: on all ranks or on none.
 pub(super) struct Unfinished {
     epoch: EpochId,
     boundary: usize,
-    /// Goes to storage once it is committed.
+    /// True if the checkpoint goes to storage once it is committed.
     pub(super) stores: bool,
     helper: Helper,
 }
 
-/// A helper at work; None once it has brought back what it had.
+/// Running helper; None once its result was fetched.
 struct Helper(Option<(Arc<Flow>, JoinHandle<Encoded>)>);
 
 impl Helper {
-    /// Ends the job where the system gives no more threads: the others' helpers would wait for this one's rows for ever.
+    /// Starts a helper. Ends the job if the system gives no more threads: the other ranks' helpers would wait for this one's rows
+    /// for ever.
     fn start(work: impl FnOnce(&Flow) -> Encoded + Send + 'static) -> Self {
         let (flow, thread) = helper::start("encoding", work);
         let thread = thread.unwrap_or_else(|why| die(6, &why.to_string()));
@@ -64,19 +66,19 @@ impl Helper {
         self.0.as_ref().is_none_or(|(_, thread)| thread.is_finished())
     }
 
-    /// Waits for what it brings; meanwhile its progress counts as the rank's. None if that was fetched before.
+    /// Waits for the result; meanwhile the helper's progress counts as the rank's. None if the result was fetched before.
     fn end(&mut self) -> Option<Encoded> {
         let (flow, thread) = self.0.take()?;
         flow.is_awaited();
         match thread.join() {
             Ok(encoded) => Some(encoded),
-            // It ended as its rank would have: because a peer is gone.
+            // The helper ended as its rank would have, because a peer is gone.
             Err(why) => std::panic::resume_unwind(why),
         }
     }
 }
 
-/// Whoever leaves waits: the memory that the helper writes, and the communicator it talks over, must last as long as it does.
+/// A rank that leaves waits for its helper: the helper needs the memory that it writes, and its communicator.
 impl Drop for Helper {
     fn drop(&mut self) {
         if let Some((_, thread)) = self.0.take() {
@@ -86,13 +88,13 @@ impl Drop for Helper {
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Whether saves leave the encoding to helpers.
+    /// Returns true if helpers encode the saves.
     pub(super) fn has_helpers(&self) -> bool {
         self.encode == Encoding::Helper
     }
 
-    /// The copy of `epoch` is made: the rest of the save is a helper's. `window`: what is new of the copy that it was written
-    /// over; `since`: of the epoch before.
+    /// Leaves the rest of a save to a helper, once the copy of `epoch` is made. `window` is the part that changed in the copy
+    /// since its last use; `since` describes the previous checkpoint.
     pub(super) fn leave_to_helper(
         &mut self,
         epoch: EpochId,
@@ -113,7 +115,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             // One thread: the others compute.
             let crew = &mut Crew::alone();
             saved.encode(&*group, coding, (epoch.epoch, since), None, crew, || {
-                // Nobody gives it up: the others' helpers need this one's rows.
+                // This helper is never cancelled, because the others need its rows.
                 let _ = flow.went_on(1);
                 hit(Point::EncodeBatch, position);
             });
@@ -124,7 +126,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.unfinished = Some(Unfinished { epoch, boundary, stores, helper });
     }
 
-    /// What rank 0 wishes at a boundary; `now`: whatever is on its way is to be finished.
+    /// Rank 0's request at a boundary; `now` means that running helpers must finish.
     pub(super) fn wishes_of_helpers(&self, now: bool) -> u64 {
         match &self.unfinished {
             Some(unfinished) if now || unfinished.helper.is_over() => ENCODED,
@@ -132,8 +134,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// All ranks, at a boundary where rank 0 said so: whose helper is done seals its epoch, or, to `wait`, everybody once it is.
-    /// Where all are sealed it is committed.
+    /// Checks the helpers on all ranks, at a boundary where rank 0 requested it. A rank whose helper is done publishes the seal;
+    /// with `wait`, all ranks wait for their helpers first. If all are sealed, commits.
     fn look_after_helpers(&mut self, wait: bool) {
         let position = self.position();
         let Some(unfinished) = &mut self.unfinished else { return };
@@ -161,7 +163,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// All ranks, at a boundary where rank 0 said `told`: whether a save can be made as far as helpers go.
+    /// Handles rank 0's word `told` at a boundary, on all ranks. Returns true if a save is possible as far as helpers go.
     pub(super) fn attend_helpers(&mut self, told: u64, now: bool) -> bool {
         if told & ENCODED != 0 {
             self.look_after_helpers(now);
@@ -169,14 +171,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.unfinished.is_none()
     }
 
-    /// The test is over: what its helper still does is of no use any more, but others' need it.
+    /// Waits for the helper at the end of a test. Its result is no longer needed here, but other helpers need it.
     pub(super) fn await_helper(&mut self) {
         if let Some(mut unfinished) = self.unfinished.take() {
             unfinished.helper.end();
         }
     }
 
-    /// Waits until what the last save left to helpers is done and committed. All ranks together.
+    /// Waits until the helpers have finished the last save, and commits it. Collective call.
     pub fn finish_save(&mut self) {
         if let Some(unfinished) = &self.unfinished {
             self.tick(Doing::Saving, unfinished.boundary);

@@ -1,12 +1,12 @@
-//! Method disk: the matrix alone lies in memory, and a save brings it to storage while all ranks wait.
+//! Method disk: memory contains the matrix only, and a save writes it to storage while all ranks wait.
 //!
-//! It is the second level without a first: the same files, manifests, digests and parity, written straight from A at a
-//! drained boundary. So memory never vouches for the matrix, which has moved on since: after a fault of any rank everybody
-//! goes back to the last epoch that was whole there (`fetching`). The solver's side is `save` and `start`, as with any method.
+//! This is level two without level one: the same files, manifests, digests and parity, written from A at a boundary without
+//! pending work. Memory never counts as a checkpoint, because the matrix changes afterwards. After a failure of any rank, all
+//! ranks resume from the last complete checkpoint on storage (`fetching`). The solver uses `save` and `start` as with any method.
 //!
-//! Two epochs have room in DIR and take turns: the one to fall back on, and the one before it, over which the next is written. It
-//! differs from the matrix only where something has changed since it was taken, so no more than that is written. It is given up
-//! first; what is cut off is neither.
+//! DIR has room for two checkpoints, which take turns: the last one, to resume from, and the one before it, which the next save
+//! overwrites. A save writes only the parts that have changed since that checkpoint. It invalidates that checkpoint first, so
+//! that an interrupted save leaves the last one intact.
 
 use std::ops::Range;
 
@@ -24,8 +24,8 @@ use crate::parity::GroupComm;
 use crate::shm::header::{Doing, EpochId, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Brings the frozen matrix to storage. Where that comes to nothing, which is told, the run goes on and the epoch before
-    /// stays what a fault leads back to.
+    /// Writes the frozen matrix to storage. If that fails, a warning is printed, the run continues, and the previous checkpoint
+    /// stays the one to resume from.
     pub(super) fn save_on_disk(
         &mut self,
         boundary: usize,
@@ -48,12 +48,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::EncodeEnd, position);
 
         let writing = Instant::now();
-        // Whatever becomes of this save, the epoch that it is written over is gone.
+        // Whatever the result of this save, the checkpoint that it overwrites is gone.
         let (last, spare) = (self.alone().last, self.alone().spare.take());
         let spare = spare.filter(|spare| spare.boundary.is_some());
         let level2 = self.level2.as_mut().expect("method disk has storage");
         level2.make_room(last.map(|last| last.key), spare.map(|spare| spare.key));
-        // Nobody writes before there is room.
+        // No rank writes before there is room.
         self.world.barrier();
         hit(Point::BarrierPassed, position);
         let level2 = self.level2.as_mut().expect("as above");
@@ -64,8 +64,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let over = spare.map(|spare| self.over(spare));
         self.begin(about, over);
         let Awaited { files, listed } = self.await_flight();
-        // One manifest, anywhere, says of all files that they are whole. But it may be gone with its node, and the next save
-        // gives an older epoch up for this one: so it counts when all have theirs.
+        // A single manifest shows that all files are complete. But it may be lost with its node, and the next save overwrites an
+        // older checkpoint. So a checkpoint counts only if all manifests are written.
         let whole = files && listed != Some(false);
         let arrived = self.world.least(&[u64::from(whole)]) == [1];
         self.alone().arrived = arrived;
@@ -88,7 +88,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report
     }
 
-    /// What differs from an epoch of this process's, in this position's file.
+    /// Parts of this position's file that differ from an older checkpoint of this process.
     fn over(&self, spare: Place) -> Over {
         let position = self.position();
         let (corner, window) = self.reach(spare.boundary);
@@ -108,7 +108,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Up to which boundary the next save need not write.
+    /// Boundary before which the next save need not write.
     pub(super) fn stored_before(&self) -> usize {
         let alone = self.level2.as_ref().and_then(|level2| level2.alone);
         alone.and_then(|alone| alone.spare).and_then(|spare| spare.boundary).unwrap_or(0)
@@ -119,7 +119,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         level2.expect("method disk has storage")
     }
 
-    /// Brings small state, checksum and digests up to the frozen matrix; the digest over all of it.
+    /// Updates small state, parity and digests for the frozen matrix. Returns the digest over everything.
     fn describe(
         &mut self,
         (epoch, boundary): (u64, usize),
@@ -134,7 +134,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let encoding = Instant::now();
         let known = self.copies[0].take();
         let (corner, window) = self.reach(known);
-        // There is one place for digests: what is there is of the epoch before.
+        // There is one place for digests, which has those of the previous checkpoint.
         let parity = self.parity_of(window);
         let since = Since { before: known.map(|_| epoch), corner, parity };
         match self.scheme.losses {
@@ -149,15 +149,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         root
     }
 
-    /// The matrix has been read from this epoch, which stays what a fault leads back to until the next save.
+    /// Records that the matrix was read from this checkpoint, which stays the one to resume from until the next save.
     pub(super) fn adopt(&mut self, about: &About) {
         let level2 = self.level2.as_ref().expect("method disk has storage");
-        // On storage of their own nodes may hold other positions' files now, and groups have been divided anew.
+        // On the nodes' own storage, nodes may now have files of other positions, and the groups are new.
         let boundary = level2.is_shared().then_some(about.boundary as usize);
         let last = Some(Place { key: about.key(), boundary });
         *self.alone() = Alone { last, spare: None, tried: about.epoch, arrived: true };
         let epoch = EpochId { epoch: about.epoch, made: self.header.claim.joined };
-        // Nobody checks memory against it: it only tells agents and `status` where the run is.
+        // Memory is never checked against this; it only shows agents and `status` the progress of the run.
         self.header.base = Mark { boundary: about.boundary, root: 0 };
         self.header.claim = self.header.claim.stored(epoch);
         self.publish();

@@ -1,8 +1,8 @@
-//! What a helper is to do on storage.
+//! I/O requests to a helper.
 //!
-//! A helper looks at its position's memory by name, as whoever looks from outside, so the rank's own mappings are its own affair.
-//! Before a file gets its name the header is read again: had the rank gone on to change what the file was made from, or had the
-//! position begun anew, it would not say any more what it said when the errand was given.
+//! A helper opens its position's memory by name, like an outside reader, so it does not use the rank's mappings. Before a file
+//! gets its name, the helper reads the header again. The header must be the same as at the time of the request. Otherwise the
+//! rank has changed the source of the file, or the position has started from scratch.
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
@@ -17,7 +17,7 @@ use crate::parity::digest::digest;
 use crate::shm::header::{Claim, Head};
 use crate::shm::{Depot, Part};
 
-/// One thing to do, for the rank of a position.
+/// I/O request of the rank of a position.
 pub(super) struct Errand {
     pub(super) shelf: Shelf,
     pub(super) depot: Depot,
@@ -26,49 +26,51 @@ pub(super) struct Errand {
 }
 
 pub(super) enum What {
-    /// To bring what memory holds to storage.
+    /// Write the checkpoint from memory to storage.
     Write(Box<Write>),
-    /// To say that an epoch is whole, and remove what is older.
+    /// Write the manifest of a complete checkpoint, and remove older checkpoints.
     List(List),
-    /// To give up the epoch that is to be written over, and remove all but that and those to keep.
+    /// Invalidate the checkpoint that will be overwritten, and remove all but that one and those to keep.
     MakeRoom {
         over: Option<Key>,
         keep: Vec<Key>,
     },
     Settle(Box<Settle>),
-    /// To leave word that a start goes on from this epoch, and to tell how many did before it.
+    /// Record that a start resumes from this checkpoint, and return the number of starts that did so before.
     SetOut(Key),
-    /// To remove this position's part of an epoch that comes to nothing.
+    /// Remove this position's part of a failed checkpoint.
     Withdraw(Key),
 }
 
-/// To make DIR this start's, and remove what lies there of epochs that were never completed, but those that are whole elsewhere
-/// and the next one, and results that do not count; where DIR is the node's own, to list what lies there of the epoch that the
-/// run goes on from, or that has got furthest. At last, unless two are wanted, to remove what is whole and outdated.
+/// Request to take over DIR for this start and to clean it.
+///
+/// Removes incomplete checkpoints, except those that are complete elsewhere and the next one, and results that do not count. On a
+/// node's own DIR, writes a manifest of the files of the checkpoint from which the run resumes, or of the latest one. At the end,
+/// unless two are kept, removes complete but outdated checkpoints.
 pub(super) struct Settle {
-    /// The run that begins or goes on, and its test.
+    /// Run that begins or resumes, and its test.
     pub(super) run: u128,
     pub(super) test: u32,
-    /// The epoch that it goes on from, if it is one on storage.
+    /// Checkpoint from which the run resumes, if that is on storage.
     pub(super) from: Option<About>,
-    /// All that are known to be whole, by a manifest on whatever node.
+    /// All checkpoints known to be complete, by a manifest on any node.
     pub(super) whole: Vec<About>,
-    /// One that others may have begun already.
+    /// Checkpoint that other ranks may have begun already.
     pub(super) next: Option<Key>,
-    /// DIR is the node's own.
+    /// True if DIR is the node's own.
     pub(super) own: bool,
     pub(super) two: bool,
     pub(super) results: Option<Counting>,
 }
 
 impl Settle {
-    /// By the helper of position `who`.
+    /// Carries the request out, by the helper of position `who`.
     fn run_at(&self, shelf: &Shelf, who: usize, flow: &Flow) -> Result<(), Stopped> {
-        // First the room, which the claim may lack.
+        // Files are removed first, because the claim needs room.
         let keep: Vec<Key> = self.whole.iter().map(About::key).chain(self.next).collect();
         shelf.tidy(&keep, who, flow)?;
         let claimed = shelf.claim().map_err(failed)?;
-        // What this launch itself has left there counts.
+        // Results that this launch itself has written count.
         if let Some(counting) = &self.results
             && (counting.first || claimed == Claimed::Now)
         {
@@ -89,28 +91,28 @@ impl Settle {
     }
 }
 
-/// What it takes to write one position's file.
+/// Data for writing one position's file.
 pub(super) struct Write {
     pub(super) about: About,
-    /// What the position's header says from beginning to end.
+    /// State in the position's header, which must not change during the request.
     pub(super) claim: Claim,
     pub(super) buffers: Buffers,
     pub(super) data: Part,
     pub(super) vouch: Range<usize>,
-    /// The checksum, where it goes along.
+    /// Parity, if it is part of the file.
     pub(super) check: Option<(Part, Check)>,
-    /// What it is written over.
+    /// File to overwrite.
     pub(super) over: Option<Over>,
 }
 
-/// What it takes to write a manifest.
+/// Data for writing a manifest.
 pub(super) struct List {
     pub(super) about: About,
     pub(super) sight: Sight,
-    /// The positions whose files it lists.
+    /// Positions whose files the manifest lists.
     pub(super) positions: Vec<u32>,
     pub(super) stays: Option<Key>,
-    /// Bytes of all files everywhere, where this manifest does not tell them.
+    /// Bytes of all files everywhere, if this manifest does not list all of them.
     pub(super) all: Option<u64>,
 }
 
@@ -119,13 +121,13 @@ fn failed(why: impl std::fmt::Display) -> Stopped {
 }
 
 impl Errand {
-    /// Bytes that were written.
+    /// Carries the request out. Returns the number of bytes written.
     pub(super) fn run(&self, flow: &Flow) -> Result<u64, Stopped> {
         let Self { shelf, position, .. } = self;
         match &self.what {
             What::Write(file) => {
                 let written = self.write(file, flow);
-                // Who is given up this late has nobody else who would withdraw it.
+                // If the request is cancelled only now, no other code withdraws the file.
                 let late = written.is_ok() && flow.is_given_up();
                 if late || written.is_err() {
                     shelf.withdraw(file.about.key(), *position);
@@ -165,7 +167,7 @@ impl Errand {
             return Err(failed("the position's memory is not as long as it was made"));
         }
         let parity = match &file.check {
-            // Where others keep it there is no such part.
+            // If other ranks keep the parity, there is no such part.
             Some((part, check)) if check.words > 0 => Some(peek(*part)?),
             _ => None,
         };
@@ -186,7 +188,7 @@ impl Errand {
             check,
         };
         let same = || {
-            // What was read is read.
+            // Orders all earlier reads before the reading of the header.
             fence(Ordering::SeqCst);
             let now = head.read().map_err(failed)?;
             let of = (now.id.run, now.id.test, now.claim);

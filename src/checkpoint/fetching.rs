@@ -1,11 +1,11 @@
-//! Going on from storage: where memory is gone, or holds less, each position's file becomes its matrix, and an ordinary
-//! save makes the first epoch of it.
+//! Resuming from storage: if memory is gone or has less, each position's matrix is read from its file, and an ordinary save makes
+//! the first checkpoint in memory.
 //!
-//! So there is nothing new in memory: until that save is committed its headers claim nothing, and a failure anywhere
-//! leads back to the same files. Groups are divided anew, over whatever nodes there are.
+//! Until that save is committed, headers in memory state nothing, and a failure leads back to the same files. Groups are formed
+//! again for the available nodes.
 //!
-//! Where each node has a DIR of its own, files are sent from where they lie to where their positions are now, and what is gone
-//! with its node is rebuilt by the group that made it. `recall` says who does what.
+//! If each node has a DIR of its own, files are sent from their nodes to the nodes of their positions. Files that were lost with
+//! their nodes are rebuilt by the group that made them. `recall` assigns the work to ranks.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,14 +32,14 @@ use crate::parity::{GroupComm, Hands, Share, Stripes, Window, hands};
 use crate::shm::Region;
 use crate::shm::header::Doing;
 
-/// What a position's file must hold.
+/// Expected contents of a position's file.
 #[derive(Clone, Copy)]
 struct Shape {
     rows: usize,
     cols: usize,
     ld: usize,
     state_words: usize,
-    /// Rows of parity and their words, where it lies in the file as well.
+    /// Number of parity rows and their width in words, if the file contains parity.
     parity: Option<(usize, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl Shape {
         self.state_words + self.rows * self.cols.div_ceil(TILE_WORDS) + parity
     }
 
-    /// Of a position whose parity lies in its file.
+    /// Shape of a file with parity.
     fn with_parity(buffers: &Buffers) -> Self {
         Shape {
             rows: buffers.rows,
@@ -61,7 +61,7 @@ impl Shape {
     }
 }
 
-/// A position's file of an epoch, with what vouches for its rows.
+/// Open file of a position, with the digests of its rows.
 struct Opened<'a> {
     source: Source<'a>,
     vouch: Region,
@@ -69,7 +69,7 @@ struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Opens it; an error names the file and what is wrong with it.
+    /// Opens a file; an error names the file and the problem.
     fn new(storage: &Storage, about: &About, shape: Shape, me: usize) -> Result<Self, String> {
         let path = storage.shelf.position(about.key(), me as u32);
         let source = Source::open(&path, about, me as u32)?;
@@ -114,14 +114,14 @@ impl<'a> Opened<'a> {
         let tiles = pitch.div_ceil(TILE_WORDS);
         let sound = |row: usize, line: &[u64]| match row < count {
             true => row_is_sound(line, &table[row * tiles..][..tiles]),
-            // That of the small state.
+            // Parity of the small state.
             false => table[count * tiles] == digest(line),
         };
         self.source.check(into, (count, pitch), sound)
     }
 }
 
-/// The buffers of a position in the group that made its parity.
+/// Buffers of a position in the group that made its parity.
 fn buffers_then(
     layout: &Layout,
     scheme: &Scheme,
@@ -142,34 +142,34 @@ fn buffers_then(
     }
 }
 
-/// What all ranks know of an epoch's files, when it is chosen.
+/// Knowledge of all ranks about the files of the chosen checkpoint.
 pub(super) enum Way {
-    /// All see all of them.
+    /// All ranks see all files.
     Shared,
     Apart(Apart),
 }
 
-/// Files that lie on nodes of their own.
+/// Files on nodes of their own.
 pub(super) struct Apart {
     told: Vec<Told>,
-    /// Those that are not what was written, by DIR and position, and what is wrong with them.
+    /// Damaged files, by DIR and position, and the problems.
     bad: BTreeSet<(usize, usize)>,
     wrong: Vec<(usize, String)>,
 }
 
-/// A file that its reader found damaged: DIR, position, why.
+/// File that its reader found damaged: DIR, position, reason.
 #[derive(Serialize, Deserialize)]
 struct Damage(usize, usize, String);
 
 impl Apart {
-    /// What lies in each DIR, by what the fronts say.
+    /// Collects the files in each DIR, according to their headers.
     fn gather(world: &impl World, storage: &Storage, about: &About, seats: &[usize]) -> Self {
         let me = world.rank();
         let (shelf, key) = (&storage.shelf, about.key());
         let mut mine = Told { seat: seats[me], seen: Vec::new() };
         let mut wrong: Vec<(usize, String)> = Vec::new();
         let files = if mine.seat == me { shelf.positions(key) } else { Ok(Vec::new()) };
-        // One by one it would be told of them as well.
+        // Opening the files one by one would show their problems as well.
         let files = files.unwrap_or_else(|why| {
             wrong.push((me, why));
             Vec::new()
@@ -195,7 +195,7 @@ impl Apart {
         this
     }
 
-    /// Who reads what; if not enough is left, why, and what is wrong with what is there.
+    /// Assigns readers. If too much is lost, the error gives the reason and the problems of the files.
     fn verdict(&self, about: &About) -> Result<Recall, String> {
         recall(about.positions(), &self.told, &self.bad).map_err(|why| {
             let wrong: String = self.wrong.iter().map(|(_, why)| format!("\n  {why}")).collect();
@@ -203,7 +203,7 @@ impl Apart {
         })
     }
 
-    /// Takes note of what ranks found damaged; false if nobody has found anything.
+    /// Exchanges the damage that ranks have found. Returns false if none has found any.
     fn learn(&mut self, world: &impl World, mine: &[Damage]) -> bool {
         if world.least(&[u64::from(mine.is_empty())]) == [1] {
             return false;
@@ -220,7 +220,7 @@ impl Apart {
         true
     }
 
-    /// Reads all that would be read, where it lies, until all of it is sound.
+    /// Reads all files that would be needed, on their nodes, until all of them are sound.
     fn look(
         &mut self,
         world: &impl World,
@@ -252,8 +252,8 @@ impl Apart {
     }
 }
 
-/// Looks whether an epoch's files can be used; `whole`, all of them, where something would be given up for
-/// it. Changes nothing. An error is everybody's.
+/// Checks whether a checkpoint's files can be used; `whole` reads them completely, which is needed if something would be given up
+/// for them. Changes nothing. An error is the same on all ranks.
 pub(super) fn look(
     world: &impl World,
     (config, test): (&Config, &Test),
@@ -280,7 +280,7 @@ pub(super) fn look(
             false => Ok(()),
         })
     };
-    // Who keeps checksums alone has no file there.
+    // A dedicated checksum rank has no file on shared storage.
     let seen = if me < test.layout.working() { seen() } else { Ok(()) };
     match trouble_of_all(world, &seen) {
         None => Ok(Way::Shared),
@@ -288,7 +288,7 @@ pub(super) fn look(
     }
 }
 
-/// All ranks' trouble with storage, None if nobody has any.
+/// Combines the storage problems of all ranks; None if there are none.
 fn trouble_of_all(world: &impl World, mine: &Result<(), String>) -> Option<String> {
     if world.least(&[u64::from(mine.is_ok())]) == [1] {
         return None;
@@ -297,21 +297,21 @@ fn trouble_of_all(world: &impl World, mine: &Result<(), String>) -> Option<Strin
     Some(troubles(&world.allgather(text.as_bytes())))
 }
 
-/// What came from storage, beside the matrix.
+/// Data from storage, except the matrix.
 #[derive(Default)]
 pub(super) struct Fetched {
-    /// The small state.
+    /// Small state.
     pub state: Vec<u8>,
-    /// Positions that were rebuilt from parity there.
+    /// Positions that were rebuilt from parity on storage.
     pub rebuilt: Vec<usize>,
-    /// What was wrong with files, by position.
+    /// Problems of files, by position.
     pub wrong: Vec<(usize, String)>,
-    /// Starts before this one that went on from the same epoch there.
+    /// Number of earlier starts that resumed from the same checkpoint.
     pub starts: u32,
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Fills the matrix from storage and saves it in memory, if the method does. An error is everybody's.
+    /// Fills the matrix from storage, and saves it in memory unless the method is disk. An error is the same on all ranks.
     pub(super) fn fetch(
         &mut self,
         (storage, about): (&Storage, &About),
@@ -337,7 +337,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         hit(Point::Tidied, me);
         match self.scheme.method {
-            // Where it came from is whole.
+            // The checkpoint on storage is complete.
             Method::Disk => self.adopt(about),
             _ => {
                 let boundary = about.boundary as usize;
@@ -347,7 +347,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(fetched)
     }
 
-    /// How many starts went on from an epoch on storage before this one, as it does: as any DIR tells.
+    /// Number of starts before this one that resumed from the same checkpoint, according to any DIR.
     fn set_out(&mut self, about: &About) -> u32 {
         let Self { level2, world, .. } = self;
         let mine = level2.as_mut().map_or(0, |l| l.set_out(about.key(), || world.attend()));
@@ -377,7 +377,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Files go to where their positions are, and what is gone is rebuilt. What turns out to be damaged counts as gone.
+    /// Sends files to the nodes of their positions and rebuilds lost ones. A file that turns out to be damaged counts as lost.
     fn bring_together(
         &mut self,
         (storage, about): (&Storage, &About),
@@ -394,7 +394,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let (group, place) = plan.group_of(me);
             let then = buffers_then(&self.layout, &self.scheme, group, (me, ld, state_bytes));
             let then = then.and_then(|buffers| {
-                // Parity is needed only now; what the first save will write lies idle until then.
+                // Parity is needed only now, so it uses memory that is idle until the first save.
                 let words = buffers.checksum_words();
                 if self.holding.saved().spare(words).is_none() && room.is_none() {
                     room = Some(Region::anonymous(words * 8).map_err(|e| e.to_string())?);
@@ -469,7 +469,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let done = coder.rebuild(&comm, &mut small, window, &group.lost, hands, || {});
                 assert!(done, "{counted}");
             }
-            // Between the rows of what the first save writes there may be words that it does not write.
+            // The first save may leave gaps between rows, which must be zero.
             parity.fill(0);
             let (state, wrong) = (state_of(&state), apart.wrong);
             return Ok(Fetched { state, rebuilt, wrong, starts: 0 });
@@ -477,8 +477,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 }
 
-/// Each position's file is read by `take` at its position; who has it elsewhere sends it. In the order of positions
-/// everywhere, so nobody waits in a circle. An error is of this position's file alone.
+/// Passes each position's file to `take` at the position's rank; if another rank has the file, it sends it. All ranks proceed in
+/// the order of positions, so there is no deadlock. An error concerns this position's file only.
 fn exchange_files<W: World>(
     world: &W,
     (storage, about): (&Storage, &About),

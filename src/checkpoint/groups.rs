@@ -1,8 +1,8 @@
-//! Which positions protect each other.
+//! Groups of positions that protect each other.
 //!
-//! Members of a group sit on different failure domains, so that losing a node (or a rack, where the
-//! user names racks) costs each group as few members as can be; neighbours come first, for speed;
-//! sizes are as even as possible. What the nodes cannot give is refused in words, with what they could.
+//! Members of a group are on different failure domains. So the loss of a node, or of a rack if the user names racks, costs each
+//! group as few members as possible. Neighbours come first, for speed, and sizes are as even as possible. Impossible requests are
+//! refused, and the error names a possible alternative.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,13 +12,14 @@ use thiserror::Error;
 use crate::parity::Spread;
 use crate::shm::header::GROUP_MAX;
 
-/// Chosen where the nodes allow it: larger groups gain little memory and are hit more often.
+/// Default size if the nodes allow it: larger groups save little memory and are hit more often.
 pub const GROUP_DEFAULT: usize = 16;
 
-/// So many numbers of runs of neighbours are tried; where none of them comes out even, groups are not of neighbours.
+/// Maximum number of divisions into runs of neighbours that are tried. If none is even, groups are formed without regard to
+/// neighbours.
 const CUTS_MAX: usize = 64;
 
-/// Why groups as asked for cannot be formed.
+/// Reason why the requested groups are impossible.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GroupError {
     #[error(
@@ -74,7 +75,7 @@ pub enum GroupError {
     NoRoomApart { position: usize, name: String, here: usize, count: usize },
 }
 
-/// What to do where groups are too large for the nodes there are.
+/// Advice if groups are too large for the available nodes.
 fn smaller(most: usize) -> String {
     match most {
         0 | 1 => "take fewer ranks a node, or more nodes".into(),
@@ -110,11 +111,11 @@ fn count(domains: usize) -> String {
     }
 }
 
-/// Groups as member lists; every position is in exactly one.
+/// Groups as lists of members; every position is in exactly one.
 pub type Groups = Vec<Vec<usize>>;
 
-/// Divides positions into groups. `domains[i]` names the failure domain of position i; `size` is
-/// the wanted group size, or None for the default. Every group survives `losses` lost domains with parity spread so.
+/// Divides positions into groups. `domains[i]` names the failure domain of position i; `size` is the requested group size, or
+/// None for the default. With this parity layout, every group survives `losses` lost domains.
 pub fn divide(
     domains: &[String],
     size: Option<usize>,
@@ -123,7 +124,7 @@ pub fn divide(
 ) -> Result<Groups, GroupError> {
     let positions = domains.len();
     let least = spread.members_least(losses).max(1);
-    // Domains in the order of their first position; positions of each in order.
+    // Domains in the order of their first position; positions of each domain in order.
     let mut order: Vec<&str> = Vec::new();
     let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (position, domain) in domains.iter().enumerate() {
@@ -148,8 +149,8 @@ pub fn divide(
         .map(|(name, members)| (*name, members.len()))
         .max_by_key(|(_, n)| *n)
         .unwrap_or(("", 0));
-    // Every position of the busiest domain needs a group of its own, and no group may have two
-    // from one domain: so there are at least `busiest` groups, and the rest has to fill them.
+    // Every position of the busiest domain needs a group of its own, because a group must not have two from one domain. So there
+    // are at least `busiest` groups, and the other positions must fill them.
     let least_groups = busiest.max(1);
     let most = positions / least_groups;
     if most < least {
@@ -179,14 +180,14 @@ pub fn divide(
         }
         None => match spread {
             Spread::Rotated | Spread::Apart => GROUP_DEFAULT,
-            // More members take no less memory.
+            // More members would not save memory.
             Spread::Copied => least,
         },
     };
     let groups = count_of_even(positions, wanted, least, least_groups);
 
-    // Cut the domains into runs of neighbours, and deal positions, domain by domain, to the groups of each. Dealing in turn
-    // never gives one group two of a domain as long as no domain has more positions than there are groups.
+    // Divides the domains into runs of neighbours, and deals positions, domain by domain, to the groups of each run. Dealing in
+    // turn gives no group two positions of a domain, as long as no domain has more positions than there are groups.
     let mut result: Groups = Vec::new();
     for (run, share) in neighbours(&order, &of, groups, (spread, least)) {
         let mut dealt: Groups = vec![Vec::new(); share];
@@ -201,20 +202,20 @@ pub fn divide(
     }
 }
 
-/// How many groups leave none larger than `wanted`, but none too small to be of use: with sizes as even as possible the smallest
-/// must have `least` members. Never less than `fewest`.
+/// Number of groups such that none is larger than `wanted`, and none smaller than `least` with sizes as even as possible. Never
+/// less than `fewest`.
 pub fn count_of_even(members: usize, wanted: usize, least: usize, fewest: usize) -> usize {
     members.div_ceil(wanted.max(1)).min(members / least).max(fewest)
 }
 
-/// So many groups or more, equally many for each of the members that a node has, where that leaves each `least`. Smaller groups
-/// with copied parity take no more memory, and lose two members more seldom.
+/// Increases the number of groups to a multiple of the positions per node, if each group then still has `least` members. With
+/// copied parity, smaller groups take no more memory, and lose two members less often.
 pub fn alike(groups: usize, (nodes, each): (usize, usize), least: usize) -> usize {
     let more = groups.div_ceil(each);
     if nodes / more >= least { more.saturating_mul(each) } else { groups }
 }
 
-/// So many groups, neighbours or not: positions, domain by domain, dealt in turn.
+/// Divides positions into `count` groups, domain by domain in turn, without regard to neighbours.
 pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
     let mut of: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (position, domain) in domains.iter().enumerate() {
@@ -235,9 +236,9 @@ pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
     Ok(groups)
 }
 
-/// Runs of neighbouring domains that can be divided by themselves, so that groups stay close, and the number of groups of
-/// each. Cuts happen only where all domains hold equally many positions, and only so that all groups are as even as they
-/// would be without: none is larger than what was asked for because of a cut. Anything irregular is one run.
+/// Divides the domains into runs of neighbours, so that groups stay close, and gives the number of groups of each run. Cuts are
+/// made only if all domains have equally many positions, and only if all groups stay as even as without cuts: no group gets
+/// larger because of a cut. Otherwise there is a single run.
 fn neighbours<'a, 'o>(
     order: &'o [&'a str],
     of: &BTreeMap<&str, Vec<usize>>,
@@ -273,13 +274,13 @@ fn neighbours<'a, 'o>(
         };
         (0..runs).map(run).collect()
     };
-    // Each domain has a position in as many groups as it has positions, so a run has that many groups at least.
+    // Each domain has one position in each of as many groups as it has positions, so a run has at least that many groups.
     let most = groups / each;
     let found = (1..=most).rev().take(CUTS_MAX).find_map(cut);
     found.unwrap_or_else(|| vec![(order, groups)])
 }
 
-/// So many runs of neighbours, as even as possible: the first ones take one more.
+/// Cuts a line into runs of neighbours, as even as possible; the first runs have one more.
 pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
     let (short, longer) = (line.len() / runs, line.len() % runs);
     let mut rest = line;
@@ -292,7 +293,7 @@ pub(super) fn even_runs<T: Clone>(line: &[T], runs: usize) -> Vec<Vec<T>> {
         .collect()
 }
 
-/// Whether groups can have the size that was asked for, if one was, and survive losses that take `least` members.
+/// Checks a requested group size: it must allow the losses, which take `least` members.
 pub(super) fn check_size(
     size: Option<usize>,
     losses: usize,
@@ -305,7 +306,7 @@ pub(super) fn check_size(
     }
 }
 
-/// What could be had instead, in words.
+/// Describes the best alternative.
 fn best(of: &BTreeMap<&str, Vec<usize>>, domains: usize, spread: Spread) -> String {
     let positions: usize = of.values().map(Vec::len).sum();
     let busiest = of.values().map(Vec::len).max().unwrap_or(1).max(1);
@@ -321,7 +322,7 @@ fn best(of: &BTreeMap<&str, Vec<usize>>, domains: usize, spread: Spread) -> Stri
     }
 }
 
-/// Positions of one domain per group: 1 everywhere, unless a restart had to share nodes.
+/// Largest number of members of one group in a domain: 1, unless a restart had to share nodes.
 pub fn worst_sharing(groups: &Groups, domains: &[String]) -> usize {
     groups
         .iter()
@@ -336,10 +337,10 @@ pub fn worst_sharing(groups: &Groups, domains: &[String]) -> usize {
         .unwrap_or(0)
 }
 
-/// Domains that hold more members of one group than it survives losses, and how many.
+/// Domains with more members of one group than the losses that it survives, and their number.
 pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(String, usize)> {
     let mut worst: BTreeMap<&str, usize> = BTreeMap::new();
-    // Who is alone protects nobody: nothing is lost with it that others would have made good.
+    // A single member protects no other, so with it nothing is lost that others could rebuild.
     for group in groups.iter().filter(|group| group.len() > 1) {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for &position in group {
@@ -353,7 +354,7 @@ pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(Strin
     worst.into_iter().map(|(domain, count)| (domain.to_owned(), count)).collect()
 }
 
-/// What a domain file says: `host domain` a line, or `rank:3 domain`; `#` begins a comment.
+/// Contents of a domain file: `host domain` or `rank:3 domain` in each line; `#` begins a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainFile {
     hosts: BTreeMap<String, String>,
@@ -390,12 +391,12 @@ impl DomainFile {
         Ok(file)
     }
 
-    /// The domain of a rank on a host; a host nobody named is a domain of its own.
+    /// Returns the domain of a rank on a host; an unlisted host is a domain by itself.
     pub fn domain(&self, rank: usize, host: &str) -> String {
         self.told(rank, host).unwrap_or(host).to_owned()
     }
 
-    /// Whether the file names hosts, but neither this one nor the rank.
+    /// Returns true if the file names hosts, but neither this one nor the rank.
     pub fn leaves_out(&self, rank: usize, host: &str) -> bool {
         !self.hosts.is_empty() && self.told(rank, host).is_none()
     }
@@ -405,8 +406,8 @@ impl DomainFile {
         named.map(String::as_str).or_else(|| self.alike(host))
     }
 
-    /// The domain of the names that mean this host in other words: with capital letters, with its domain name or without. None
-    /// where such names have different domains.
+    /// Domain of names that may mean this host: with capital letters, with or without its network domain. None if such names have
+    /// different failure domains.
     fn alike(&self, host: &str) -> Option<&str> {
         let listed = self.hosts.iter().filter(|(name, _)| are_alike(name, host));
         let mut found: Vec<&str> = listed.map(|(_, domain)| domain.as_str()).collect();
@@ -415,7 +416,7 @@ impl DomainFile {
     }
 }
 
-/// Whether these may be names of one host. Two whole names with different domain names are not, nor is anything like an address.
+/// Returns true if these may be names of one host. Two full names with different network domains are not, nor are addresses.
 fn are_alike(one: &str, other: &str) -> bool {
     let bare = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let whole = [one, other].map(str::to_ascii_lowercase);
@@ -441,7 +442,7 @@ mod tests {
         divide(domains, size, losses, Spread::Rotated)
     }
 
-    /// The refusal on one machine says how to try protection there.
+    /// The refusal on a single machine explains how to try protection there.
     #[test]
     fn one_machine_is_told_how_to_try_it() {
         let domains = vec!["host".to_owned(); 4];
@@ -455,7 +456,7 @@ mod tests {
 
     #[test]
     fn groups_of_sixteen_neighbours_where_there_are_enough_nodes() {
-        // 64 nodes, two ranks each, dealt node by node.
+        // 64 nodes with two ranks each, numbered node by node.
         let domains: Vec<String> = (0..128).map(|r| format!("n{}", r / 2)).collect();
         let groups = rotated(&domains, None, 1).unwrap();
         assert_eq!(groups.len(), 8);
@@ -468,7 +469,7 @@ mod tests {
     fn a_node_that_holds_more_of_a_group_than_it_survives_is_named() {
         let groups = vec![vec![0, 2, 4], vec![1, 3, 5]];
         assert_eq!(crowded(&groups, &names(&[0, 0, 1, 1, 2, 2]), 1), []);
-        // Node 1 has taken the place of node 0.
+        // Node 1 has replaced node 0.
         let doubled = names(&[1, 1, 1, 1, 2, 2]);
         assert_eq!(crowded(&groups, &doubled, 1), [("n1".to_owned(), 2)]);
         assert_eq!(crowded(&groups, &doubled, 2), []);
@@ -502,7 +503,7 @@ mod tests {
         ));
     }
 
-    /// Whatever comes out, no group is larger than was asked for where more groups could have been made.
+    /// Checks that no group is larger than requested, unless more groups were impossible.
     fn as_small_as_asked(groups: &Groups, positions: usize, wanted: usize, least: usize) -> bool {
         let largest = groups.iter().map(Vec::len).max().unwrap_or(0);
         largest <= wanted || (groups.len() + 1) * least > positions
@@ -516,7 +517,7 @@ mod tests {
         };
         assert_eq!(sizes(7, 2, Some(3)), [3, 3, 2, 3, 3]);
         assert_eq!(sizes(33, 2, None), [14, 13, 13, 13, 13]);
-        // Every cluster of that many nodes, and every size that can be asked for.
+        // Every cluster of that many nodes, and every size that can be requested.
         for (nodes, each, size) in
             (2..26).flat_map(|n| (1..6).flat_map(move |e| (2..=n).map(move |s| (n, e, s))))
         {
@@ -549,7 +550,7 @@ mod tests {
             }
         }
 
-        /// With equally many ranks on each node, whatever can work does.
+        /// With equally many ranks on each node, every possible request succeeds.
         #[test]
         fn regular_clusters_are_refused_only_for_want_of_nodes(
             nodes in 1usize..40, each in 1usize..5, losses in 1usize..4, cyclic: bool, copied: bool,
@@ -587,7 +588,7 @@ mod tests {
         }
     }
 
-    /// The file was written from the host file or from an inventory, and a node calls itself something else.
+    /// The file was written from the host file or from an inventory, and a node uses another form of its name.
     #[test]
     fn a_host_is_found_in_a_domain_file_by_other_words_for_it() {
         let file = DomainFile::parse(
@@ -599,7 +600,7 @@ mod tests {
         assert_eq!(["n2", "n2.site", "N2"].map(of), ["b"; 3]);
         assert_eq!(["n3.east", "n3.west"].map(of), ["c", "d"]);
         assert_eq!(["n4", "N4"].map(of), ["e"; 2], "whichever it is");
-        // Another host, or nobody knows which.
+        // Another host, or an ambiguous name.
         for host in ["n1.elsewhere", "n3", "n3.north", "10.0.0.6", "10", "10.site"] {
             assert_eq!(of(host), host);
             assert!(file.leaves_out(0, host));

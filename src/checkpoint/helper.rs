@@ -1,5 +1,5 @@
-//! A thread that does one thing while its rank computes. A rank never waits for a thread on storage longer than that moves: a
-//! file system that hangs must not take the run with it.
+//! Helper: a thread for a single task while its rank computes. A rank waits for a helper on storage only as long as that makes
+//! progress, because storage that hangs must not block the run.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,35 +11,35 @@ use crate::base::new_thread::{self, NoThread};
 use crate::base::simulated::simulator;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 
-/// A helper that has moved nothing for so long is stuck.
+/// Time without progress after which a helper counts as stuck.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at a helper that is waited for.
+/// Interval between two checks while waiting for a helper.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What a helper does, and how it is getting on.
+/// Task of a helper, and its progress.
 pub(super) struct Task<T> {
     flow: Arc<Flow>,
     thread: Option<JoinHandle<Result<T, Stopped>>>,
     result: Option<Result<T, Stopped>>,
-    /// How many steps it had done when it was last seen to move.
+    /// Number of steps at the last progress, and its time.
     seen: (u64, Instant),
-    /// How long it may move nothing.
+    /// Allowed time without progress.
     patience: Duration,
     pub(super) began: Instant,
-    /// When it is over in a simulation, which does its work at once.
+    /// End of the task in a simulation, which does the work at once.
     over_at: Option<Instant>,
 }
 
-/// How a helper does, the worst first.
+/// State of a helper, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
-    /// It failed, or is stuck.
+    /// The helper has failed or is stuck.
     Lost,
     AtWork,
     Done,
 }
 
-/// Starts a helper of that name: what it shows of its progress, and itself.
+/// Starts a helper thread of that name. Returns its progress and its handle.
 pub(super) fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce(&Flow) -> T + Send + 'static,
@@ -47,7 +47,7 @@ pub(super) fn start<T: Send + 'static>(
     let flow = Arc::new(Flow::default());
     let its = flow.clone();
     let thread = new_thread::start(name, move || {
-        // It begins on the core of whoever starts it, which has work of its own there.
+        // A new thread begins on the core of its creator, which has other work there.
         cores::go_aside();
         work(&its)
     });
@@ -82,13 +82,13 @@ impl<T: Send + 'static> Task<T> {
         Self { flow, thread, result, seen: (0, now), patience: PATIENCE, began: now, over_at: None }
     }
 
-    /// One that is stuck after so long.
+    /// Sets the time without progress after which the helper counts as stuck.
     pub(super) fn within(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// One that has failed before it began.
+    /// Returns a task that failed before it began.
     pub(super) fn failed(why: &str) -> Self {
         let now = Instant::now();
         let result = Some(Err(Stopped::Failed(why.into())));
@@ -104,7 +104,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Looks how it does.
+    /// Checks the state.
     pub(super) fn state(&mut self) -> State {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             let ended = thread.join();
@@ -129,7 +129,7 @@ impl<T: Send + 'static> Task<T> {
         self.thread.as_ref().is_none_or(|thread| thread.is_finished()) && !self.goes_on()
     }
 
-    /// Whether its time is not over in a simulation.
+    /// Returns true if the task is not over in the simulation.
     fn goes_on(&self) -> bool {
         self.over_at.is_some_and(|at| Instant::now() < at)
     }
@@ -138,7 +138,7 @@ impl<T: Send + 'static> Task<T> {
         self.flow.give_up();
     }
 
-    /// Waits until it is over, but not for long: it was told to give up.
+    /// Waits for a cancelled task to end, for at most `patience`.
     pub(super) fn settle(&self, patience: Duration) {
         let until = Instant::now() + patience;
         while !self.is_over() && Instant::now() < until {
@@ -146,15 +146,15 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Waits until it is over or stuck; meanwhile its progress counts as the rank's.
+    /// Waits until the task is over or stuck; meanwhile its progress counts as the rank's.
     pub(super) fn wait(&mut self) -> State {
         self.wait_and(|| {})
     }
 
-    /// The same, looking after something else now and then.
+    /// Waits until the task is over or stuck, and calls `attend` now and then.
     pub(super) fn wait_and(&mut self, attend: impl Fn()) -> State {
         self.flow.is_awaited();
-        // That it did not move before anybody was waiting does not make it late.
+        // Lack of progress before the wait does not count.
         self.seen.1 = Instant::now();
         loop {
             match self.state() {
@@ -167,7 +167,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// What came of it; if it is stuck, that, and it is left to itself.
+    /// Returns the result. A stuck task fails, and its thread is abandoned.
     pub(super) fn end(mut self) -> Result<T, Stopped> {
         self.state();
         let over = self.is_over();
@@ -177,13 +177,13 @@ impl<T: Send + 'static> Task<T> {
             .unwrap_or_else(|| Err(Stopped::Failed(self.stands_still())))
     }
 
-    /// That it is stuck, in words.
+    /// Error text of a stuck task.
     pub(super) fn stands_still(&self) -> String {
         format!("it has not moved for {} s", self.patience.as_secs())
     }
 }
 
-/// Nobody wants any more what it would still do.
+/// No one needs the remaining work of a dropped task.
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.flow.give_up();
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(task.end(), Err(Stopped::GivenUp));
     }
 
-    /// A file that is listed or removed is a step, though it moves no bytes.
+    /// Listing or removing a file is a step, although it moves no bytes.
     #[test]
     fn a_step_without_bytes_is_a_sign_of_life() {
         let (step, steps) = std::sync::mpsc::channel();

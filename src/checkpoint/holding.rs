@@ -1,4 +1,5 @@
-//! One position's memory: its parts, how they are had, and that they keep their names. What lies in them is `saved`.
+//! Position memory: the parts of one position, their creation and opening, and the care for their names. `saved` handles the
+//! contents.
 
 use super::placement::Found;
 use super::plan::Buffers;
@@ -9,7 +10,7 @@ use crate::shm::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault, Stage};
 use crate::shm::ledger::Ledger;
 use crate::shm::{Depot, Hold, MemoryError, Named, Part, Region};
 
-/// What this node holds of a job, with headers that can be believed.
+/// Lists the positions of a job on this node that have a valid header.
 pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
     depot
         .positions()
@@ -27,13 +28,13 @@ pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
         .collect()
 }
 
-/// The head of a position that is ours, and what it says.
+/// Header of a position that this process has locked, and its contents.
 pub struct OpenHead {
     pub head: Head,
     pub header: Result<Header, HeaderFault>,
 }
 
-/// Looks into the head of a position that was taken, if there is one.
+/// Opens the header of a locked position, if there is one.
 pub fn open_head(hold: &Hold, position: usize) -> Result<Option<OpenHead>, MemoryError> {
     if hold.is_vacant() {
         return Ok(None);
@@ -47,7 +48,7 @@ pub fn open_head(hold: &Hold, position: usize) -> Result<Option<OpenHead>, Memor
     }))
 }
 
-/// All parts of a position, A apart: that is the solver's between saves.
+/// All parts of a position except A, which belongs to the solver between saves.
 #[derive(Debug)]
 pub struct Holding {
     pub head: Head,
@@ -55,28 +56,28 @@ pub struct Holding {
     /// None while a helper has it.
     saved: Option<Saved>,
     pub buffers: Buffers,
-    /// Every part but the head, with A.
+    /// All parts except the header, including A.
     named: Vec<Named>,
-    /// A fault in any of them is told by name.
+    /// Registration for memory faults, which are reported with the part's name.
     watched: Watched,
 }
 
-/// What was found when names were looked after.
+/// Result of a check of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Renamed {
-    /// Parts whose names were gone.
+    /// Parts whose names were missing.
     pub missing: Vec<Part>,
-    /// Those of them that wait: the workspace for the next save, others for a helper that reads them.
+    /// Missing parts that must wait: the workspace for the next save, others for a helper that reads them.
     pub later: Vec<Part>,
-    /// Why the memory could not be put under its names again.
+    /// Reason why the names could not be restored.
     pub trouble: Option<String>,
 }
 
-/// Room for results of finished tests to begin with: those of some sixty to a hundred. More is made when they need it.
+/// Initial room for results of finished tests, enough for some sixty to a hundred. It grows on demand.
 pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 
 impl Holding {
-    /// Opens memory that a header vouches for; an error means it is not what the header says.
+    /// Opens memory described by a valid header. An error means that the memory does not match the header.
     pub fn open(
         depot: &Depot,
         position: usize,
@@ -88,7 +89,7 @@ impl Holding {
         })
     }
 
-    /// Makes all parts anew, in place of whatever has these names; results of finished tests stay.
+    /// Creates all parts, replacing existing ones of these names. Results of finished tests stay.
     pub fn create(
         depot: &Depot,
         position: usize,
@@ -96,34 +97,33 @@ impl Holding {
         hold: &mut Hold,
     ) -> Result<(Self, Region), MemoryError> {
         let number = position as u32;
-        // Whatever the head says is void before what it speaks of goes.
+        // The header is invalidated before the memory that it describes is removed.
         let head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
         for part in Part::ALL {
             if !matches!(part, Part::Head | Part::Done) {
                 depot.unlink(number, part);
             }
         }
-        // Others have these results, too; what cannot be read is taken out of use.
+        // Other positions have these results, too, so an unreadable part is removed.
         if let Err(MemoryError::Damaged { .. } | MemoryError::NotOurs { .. }) =
             depot.open(number, Part::Done)
         {
             depot.unlink(number, Part::Done);
         }
-        // What follows may take long.
+        // The rest may take long.
         head.tick(Doing::Starting, 0);
         head.take_pulse();
         let made = Self::gather(depot, position, head, buffers, |part, bytes| {
             depot.create(number, part, bytes)
         });
         if made.is_err() {
-            // What was had is of no use without the rest, and others may need the room.
+            // An incomplete set of parts is useless, and others may need the room.
             Self::discard(depot, position, hold);
         }
         made
     }
 
-    /// Removes memory just made that cannot be used, and a place for results that holds none. The head goes with
-    /// its lock.
+    /// Removes memory just created that cannot be used, and an empty part for results. The header is removed with its lock.
     pub fn discard(depot: &Depot, position: usize, hold: &mut Hold) {
         let number = position as u32;
         let results = depot.peek(number, Part::Done).map(|region| Ledger::new(region).entries());
@@ -145,7 +145,7 @@ impl Holding {
     ) -> Result<(Self, Region), MemoryError> {
         let number = position as u32;
         let done = match depot.open(number, Part::Done) {
-            // Whoever made the name died before it had made the room, or somebody cut it off.
+            // The creator of the name died before it allocated the memory, or the file was cut short.
             Ok(region) if region.bytes().len() < LEDGER_BYTES => {
                 drop(region);
                 depot.unlink(number, Part::Done);
@@ -158,7 +158,7 @@ impl Holding {
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
             let mut region = get(part, bytes)?;
-            // The first save would otherwise take a fault for each page, as part of its time.
+            // Otherwise the first save would pay a page fault for each page.
             region.populate(&depot.name(position as u32, part))?;
             had.push((part, region));
         }
@@ -197,7 +197,7 @@ impl Holding {
         ))
     }
 
-    /// Makes room for more results, so many bytes at least; those that are there stay.
+    /// Extends the room for results by at least `more` bytes; existing results stay.
     pub fn extend_results(
         &mut self,
         depot: &Depot,
@@ -208,7 +208,7 @@ impl Holding {
         let done = self.named.iter_mut().find(|named| named.part == Part::Done);
         let done = done.expect("results are one of the parts");
         let name = || depot.name(number, Part::Done);
-        // What lies under the name may be somebody else's by now.
+        // The name may lead to another owner's file by now.
         if !depot.has_name(number, done) {
             return Err(MemoryError::Missing(name()));
         }
@@ -225,12 +225,12 @@ impl Holding {
         Ok(())
     }
 
-    /// What was saved.
+    /// Memory of the checkpoints.
     pub fn saved(&mut self) -> &mut Saved {
         self.saved.as_mut().expect("no helper has it")
     }
 
-    /// All of it, for a helper. Nobody else reads or writes it until it is given back.
+    /// Lends all memory of the checkpoints to a helper. No other thread reads or writes it until it is returned.
     pub fn lend(&mut self) -> Saved {
         self.saved.take().expect("one helper at a time")
     }
@@ -239,9 +239,9 @@ impl Holding {
         self.saved = Some(saved);
     }
 
-    /// Looks whether all parts can still be found by their names, and puts those that cannot under them again; A
-    /// only where it is `frozen`, and none that a helper is `reading`: it looks at the file whose room the new one takes. What
-    /// was found and what could not be put right, None if all is well.
+    /// Checks that all parts can be found by their names, and restores missing names. A is restored only if it is `frozen`. A
+    /// part that a helper is `reading` must wait, because the helper reads the old file, which is emptied. Returns the findings
+    /// and problems, or None if all is well.
     pub fn look_after_names(
         &mut self,
         depot: &Depot,
@@ -250,7 +250,8 @@ impl Holding {
         frozen: bool,
         reading: &[Part],
     ) -> Option<Renamed> {
-        // Where a helper writes nothing can be moved: the next look, after it or before the next save, mends all.
+        // While a helper writes, nothing can be moved. The next check, after the helper or before the next save, restores all
+        // names.
         self.saved.as_ref()?;
         let mut told = Renamed::default();
         if !hold.is_named() {
@@ -274,8 +275,8 @@ impl Holding {
                 told.later.push(named.part);
                 continue;
             }
-            // SAFETY: the parts are mapped as long as this is, and so is A while the test runs; only saves write
-            // into them, A is frozen, and no helper is amid any of them.
+            // SAFETY: the parts are mapped as long as this value lives, and so is A while the test runs; only saves write into
+            // them, A is frozen, and no helper uses any of them.
             if let Err(error) = unsafe { depot.name_again(position as u32, named) } {
                 told.trouble = Some(error.to_string());
             }

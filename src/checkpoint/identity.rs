@@ -1,12 +1,12 @@
-//! Which memory is of this test: what a header says of it when it is made, and what one that is found must say. Pure.
+//! Identity of a test's memory: the header fields that are written, and those that memory found at a start must match. Pure.
 //!
-//! The two stand side by side, so that what is written is what is asked for: a choice that one of them left out would let a
-//! run go on from memory of another.
+//! Both functions stand next to each other, so that the same fields are written and checked. A field missing in one of them would
+//! let a run resume from the memory of another.
 
 use super::terms::{Config, Test};
 use crate::shm::header::{Header, Identity};
 
-/// What the headers of this position say from now on, in run `run`, as a member of group `number`.
+/// Header fields of this position in run `run`, as a member of group `number`.
 pub(super) fn identity(
     test: &Test,
     config: &Config,
@@ -42,8 +42,8 @@ pub(super) fn identity(
     }
 }
 
-/// What a header must say to belong to this test, apart from its run. Of what else an identity has, the group stays as it was
-/// saved, and the length of rows is looked at where memory is opened.
+/// Returns true if a header belongs to this test, whatever its run. Of the other fields, the group stays as it was saved, and the
+/// row length is checked when the memory is opened.
 pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
     let id = &header.id;
     let (l, s) = (&test.layout, &config.scheme);
@@ -76,7 +76,7 @@ pub(super) mod tests {
     use crate::shm::header::{Claim, Mark};
     use crate::shm::{Depot, Store};
 
-    /// A test on a grid of 2 x 2 and what protects it, without storage.
+    /// Test on a grid of 2 x 2 with its protection, without storage.
     pub(in crate::checkpoint) fn asked() -> (Test, Config) {
         let layout = Layout { n: 100, nb: 10, p: 2, q: 2, mapping: Mapping::Row, dedicated: 0 };
         let test = Test { index: 3, layout, rng: Rng::Hpl, seed: 5, params_digest: 7 };
@@ -106,7 +106,7 @@ pub(super) mod tests {
         (test, config)
     }
 
-    /// A header of that test, of memory that holds nothing yet.
+    /// Header of that test, for memory without a checkpoint.
     pub(in crate::checkpoint) fn header(
         run: u128,
         position: usize,
@@ -134,7 +134,7 @@ pub(super) mod tests {
         assert!(belongs(&header(1, 0, (0, &[0, 1])), &test, &config), "told by who opens it");
     }
 
-    /// Every choice that makes a test another one makes its memory a stranger's, in both directions.
+    /// Every setting that makes a different test makes the memory foreign, in both directions.
     #[test]
     fn memory_of_any_other_test_does_not_belong() {
         type Change = fn(&mut Test, &mut Config);

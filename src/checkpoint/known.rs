@@ -1,7 +1,7 @@
-//! What all positions' memory says at a start, as every rank has heard it, and what follows from that alone. Pure.
+//! Headers of all positions at a start, as every rank knows them, and the conclusions from them. Pure.
 //!
-//! `start` gathers a [`Fact`] of each rank and asks here whose memory it is, which groups it tells of and what is to be done;
-//! as all ranks have heard the same, all get the same answer. What turns out to be damaged is struck out, and it asks again.
+//! `start` gathers a [`Fact`] from each rank. From all facts follow the run, its groups, and the action to take; all ranks get
+//! the same answers. If memory turns out to be damaged, `start` strikes it out and asks again.
 
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
 use crate::shm::header::{Claim, EpochId, Header, Mark, next_incarnation};
 
-/// What each rank tells the others at the start.
+/// Facts that each rank sends to the others at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fact {
     pub run: u128,
-    /// The moment by its clock.
+    /// Current time by the rank's clock.
     pub unix_ms: u64,
     pub domain: String,
     pub node: String,
-    /// The first rank on it, which tells apart nodes of one name.
+    /// First rank on the node; it distinguishes nodes with the same name.
     pub leader: u64,
     pub trouble: String,
-    /// There is a header that may once have been right: of another version, damaged, or beside a bad page.
+    /// True if a header exists that may once have been valid: of another version, damaged, or with a bad page in the memory.
     pub unread: bool,
     pub header: Option<Header>,
 }
@@ -65,18 +65,18 @@ impl Fact {
     }
 }
 
-/// What is known of every position.
+/// Knowledge about every position.
 #[derive(Debug)]
 pub(super) struct Known {
     facts: Vec<Fact>,
-    /// Of memory of this run and this test that can be believed.
+    /// Valid headers of this run and this test.
     headers: Vec<Option<Header>>,
-    /// Nobody has a header that can be read, nor one that says that nothing was written.
+    /// True if no rank has a readable header, nor one that was never written.
     mute: bool,
 }
 
 impl Known {
-    /// Which run is in progress was decided when it was looked for; memory of any other is a stranger's.
+    /// Collects the facts. The run in progress was determined before; memory of any other run is foreign.
     pub(super) fn new(
         mut facts: Vec<Fact>,
         test: &Test,
@@ -85,15 +85,15 @@ impl Known {
         let run = facts[0].run;
         let says_nothing = |f: &Fact| f.header.is_none() && (f.unread || f.trouble.is_empty());
         let mute = facts.iter().all(says_nothing);
-        // Of another test of this run is what its clean-up has left, or what a node has that was away while the sweep went on.
-        // It says nothing of this one, nor does its digest, though it may name an epoch of the same number.
+        // Memory of another test of this run is left over from its clean-up, or comes from a node that was away during the sweep.
+        // Neither its header nor its digest says anything about this test, although it may name a checkpoint of the same number.
         let other_test = |h: &Header| h.id.run == run && h.id.test != test.index;
         for fact in &mut facts {
             fact.header.take_if(|header| other_test(header));
         }
         let headers: Vec<Option<Header>> =
             facts.iter().map(|f| f.header.clone().filter(|h| h.id.run == run)).collect();
-        // Any other difference means that something else was started under this name.
+        // Any other difference means that a different run was started under this name.
         match headers.iter().flatten().find(|h| !belongs(h, test, config)) {
             Some(other) => Err(another(other, config)),
             None => Ok(Self { facts, headers, mute }),
@@ -104,12 +104,12 @@ impl Known {
         self.facts[0].run
     }
 
-    /// Whether any memory tells of this test.
+    /// Returns true if any memory belongs to this test.
     pub(super) fn tells(&self) -> bool {
         self.headers.iter().any(Option::is_some)
     }
 
-    /// What a position's memory says, if that can be believed.
+    /// Header of a position, if it is valid.
     pub(super) fn header(&self, position: usize) -> Option<&Header> {
         self.headers[position].as_ref()
     }
@@ -118,30 +118,30 @@ impl Known {
         self.facts.iter().map(|fact| fact.domain.clone()).collect()
     }
 
-    /// The positions whose ranks are on this one's node, itself among them, in order.
+    /// Positions whose ranks are on the same node as this one, including it, in order.
     pub(super) fn neighbours(&self, position: usize) -> Vec<usize> {
         let node = |at: usize| self.facts[at].leader;
         (0..self.facts.len()).filter(|&at| node(at) == node(position)).collect()
     }
 
-    /// The last incarnation that any memory took part in; 0 if there is none.
+    /// Last attempt in which any memory took part; 0 if there is none.
     pub(super) fn joined(&self) -> u64 {
         self.headers.iter().flatten().map(|h| h.claim.joined).max().unwrap_or(0)
     }
 
-    /// The incarnation that memory goes on from.
+    /// Attempt whose memory is used to resume.
     pub(super) fn leading(&self) -> Option<u64> {
         leading(self.headers.iter().flatten().map(|h| Trace::of(&h.claim)))
     }
 
-    /// The number of this incarnation, the same on all ranks: by the clock that is furthest.
+    /// Number of this attempt, the same on all ranks: by the clock that is furthest ahead.
     pub(super) fn joins(&self) -> u64 {
         let now = self.facts.iter().map(|fact| fact.unix_ms).max();
         next_incarnation(self.joined(), now.unwrap_or(0))
     }
 
-    /// The groups into which a fresh start divides the positions. A run that has gone on does so on fewer failure domains than
-    /// the groups want, as it does from memory: in hour nine it is not refused for it, nor at its next test.
+    /// Groups of a fresh start. A run that has resumed accepts fewer failure domains than its groups need, as it does with
+    /// memory: it must not be refused for that in hour nine, nor at its next test.
     pub(super) fn groups_anew(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         let Scheme { layout, losses, .. } = config.scheme;
         let divide = match config.goes_on {
@@ -151,15 +151,15 @@ impl Known {
         Ok(divide(layout, &test.layout, &self.domains(), config.group, losses)?)
     }
 
-    /// The groups in which memory was saved; where it tells of none, as they would be anew.
+    /// Groups in which memory was saved; without such memory, the groups of a fresh start.
     pub(super) fn groups(&mut self, test: &Test, config: &Config) -> Result<Groups, StartError> {
-        // Memory that holds no checkpoint says nothing of groups that anybody needs.
+        // Groups of memory without checkpoints do not matter.
         if !self.tells() || config.scheme.method == Method::Disk {
             return self.groups_anew(test, config);
         }
         self.strike_out_divided_otherwise();
         match told_groups(&self.headers, test.layout.positions()) {
-            // Nobody tells of them: the run had fewer.
+            // No header names this group: the run had fewer groups.
             Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
                 Err(StartError::Other {
                     job: config.depot.job().into(),
@@ -168,7 +168,7 @@ impl Known {
             }
             Some(groups) => Ok(groups),
             None if config.storage.as_ref().is_some_and(|s| !s.stored.is_empty()) => {
-                // Memory that contradicts itself is not needed.
+                // Contradictory memory is not needed if storage has a checkpoint.
                 self.headers.iter_mut().for_each(|h| *h = None);
                 self.groups_anew(test, config)
             }
@@ -179,7 +179,7 @@ impl Known {
         }
     }
 
-    /// Strikes out memory of earlier incarnations that tells of other groups than the last one's: nobody has needed it since.
+    /// Strikes out memory of earlier attempts with other groups than the last attempt's. It has not been needed since.
     fn strike_out_divided_otherwise(&mut self) {
         let last = self.leading();
         let of_last = self.headers.iter().flatten().filter(|h| Some(h.claim.joined) == last);
@@ -198,13 +198,13 @@ impl Known {
         for (header, fact) in self.headers.iter_mut().zip(&mut self.facts) {
             if header.take_if(|h| Some(h.claim.joined) != last && !agrees(h)).is_some() {
                 fact.trouble = "is of an earlier start, which had other groups".into();
-                // It is no checkpoint that anybody would miss.
+                // The memory has no checkpoint that could be missed.
                 fact.header = None;
             }
         }
     }
 
-    /// The number that the headers of a position's group have.
+    /// Group number in the headers of a position's group.
     pub(super) fn number_of_group(&self, position: usize) -> Option<usize> {
         let mut headers = self.headers.iter().flatten();
         headers
@@ -212,7 +212,7 @@ impl Known {
             .map(|header| header.id.group as usize)
     }
 
-    /// What to do, where the best epoch on storage is of this run and was taken at this boundary.
+    /// Decides what to do; `stored` is the run and the boundary of the best checkpoint on storage.
     pub(super) fn decide(
         &self,
         setup: &Setup,
@@ -227,8 +227,8 @@ impl Known {
             false => decide_with(setup, &claims, boundary, stored),
         };
         let decision = match (with(stored.map(|(_, boundary)| boundary)), stored) {
-            // What memory tells of began with whatever earlier runs had, or anew: an epoch of one of those that has got further
-            // was brought by a node that was away.
+            // The run in memory began with the checkpoints of earlier runs, or from scratch. A later checkpoint of an earlier run
+            // comes from a node that was away.
             (Decision::Fetch, Some((run, _))) if run < self.run() => match with(None) {
                 restored @ (Decision::Restore(_) | Decision::FinishAndRestore(_)) => restored,
                 _ => Decision::Fetch,
@@ -236,7 +236,7 @@ impl Known {
             (decision, _) => decision,
         };
         match decision {
-            // Where nothing that was worth keeping can be used, to begin anew is not for a program to decide.
+            // If a checkpoint exists but cannot be used, the program must not decide to start from scratch.
             Decision::Fresh if self.has_struck_out_a_checkpoint() || self.may_have_one(setup) => {
                 Decision::Refuse(Refusal::NoneUsable)
             }
@@ -252,8 +252,8 @@ impl Known {
         })
     }
 
-    /// Whether there may be a checkpoint although no header can be read, as after the program was replaced by one that lays
-    /// memory out otherwise: so many headers are there that their positions would be enough.
+    /// Returns true if there may be a checkpoint although no header can be read, for example after an upgrade that changed the
+    /// layout. That is so if the positions with unreadable headers would be enough to rebuild.
     fn may_have_one(&self, setup: &Setup) -> bool {
         let unread =
             |members: &Vec<usize>| members.iter().filter(|p| self.facts[**p].unread).count();
@@ -261,7 +261,7 @@ impl Known {
             && setup.groups.iter().all(|g| unread(g) > 0 && unread(g) + setup.losses >= g.len())
     }
 
-    /// Strikes out memory of which its position says what is wrong; nothing is wrong where that is empty.
+    /// Strikes out memory of positions that report trouble; an empty text means none.
     pub(super) fn strike_out(&mut self, troubles: Vec<Vec<u8>>) {
         for ((header, fact), trouble) in self.headers.iter_mut().zip(&mut self.facts).zip(troubles)
         {
@@ -272,14 +272,14 @@ impl Known {
         }
     }
 
-    /// Where an epoch was taken, by any header that has it.
+    /// Boundary of a checkpoint, from any header that names it.
     fn boundary_of(&self, target: EpochId) -> Option<u64> {
         let recovery = Recovery { target, finish: Vec::new(), lost: Vec::new() };
         let mut headers = self.headers.iter().flatten();
         headers.find_map(|header| mark_of(header, &recovery)).map(|mark| mark.boundary)
     }
 
-    /// The recovery's epoch, as any accepted header has it: all name the same boundary.
+    /// Boundary and digest of the recovery's checkpoint, from any accepted header: all name the same boundary.
     pub(super) fn mark(&self, recovery: &Recovery) -> Mark {
         let headers = self.headers.iter().enumerate();
         headers
@@ -288,13 +288,13 @@ impl Known {
             .expect("a target has a supplier")
     }
 
-    /// The root of what a position says it held of the recovery's epoch, even if that could not be used.
+    /// Root digest that a position's header gave for the recovery's checkpoint, even if its memory could not be used.
     pub(super) fn root_once_held(&self, position: usize, recovery: &Recovery) -> Option<u64> {
         let said = self.facts[position].header.as_ref().filter(|h| h.id.run == self.run());
         said.and_then(|header| mark_of(header, recovery)).map(|mark| mark.root)
     }
 
-    /// What was wrong with memory that was there but could not be used, by position.
+    /// Problems of memory that exists but could not be used, by position.
     pub(super) fn unusable(&self) -> Vec<(usize, String)> {
         let troubled = self.facts.iter().enumerate().filter(|(_, fact)| !fact.trouble.is_empty());
         troubled.map(|(position, fact)| (position, fact.trouble.clone())).collect()
@@ -304,7 +304,7 @@ impl Known {
         StartError::Refused { refusal, survey: self.survey(), job: config.depot.job().into() }
     }
 
-    /// Who has what, for a refusal.
+    /// Lists the memory of each position, for a refusal.
     pub(super) fn survey(&self) -> String {
         let mut text = String::new();
         for (position, (fact, header)) in self.facts.iter().zip(&self.headers).enumerate() {
@@ -324,7 +324,7 @@ impl Known {
     }
 }
 
-/// Memory of this run, but not of this test.
+/// Error for memory of this run, but of another test.
 fn another(other: &Header, config: &Config) -> StartError {
     let id = &other.id;
     let settings = match ChecksumLayout::from_byte(id.layout) {
@@ -348,8 +348,8 @@ fn another(other: &Header, config: &Config) -> StartError {
     }
 }
 
-/// Groups as the surviving headers tell them; positions nobody tells of form one more group, which
-/// then has lost all its members. None if headers contradict each other.
+/// Groups according to the surviving headers. Positions without a header form one more group, which has lost all its members.
+/// None if headers contradict each other.
 fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
     let mut told: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for header in headers.iter().flatten() {
@@ -372,7 +372,7 @@ fn told_groups(headers: &[Option<Header>], positions: usize) -> Option<Groups> {
     Some(groups)
 }
 
-/// Whether nobody of a group has a part of the matrix.
+/// Returns true if no member of a group has a part of the matrix.
 fn keep_nothing(group: &[usize], layout: &Layout) -> bool {
     group.iter().all(|&member| member >= layout.working())
 }
@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Of four positions in groups of two, with memory where `there` is.
+    /// Facts of four positions in groups of two, with memory where `there` is set.
     fn facts(there: [bool; 4]) -> Vec<Fact> {
         let of = |position: usize| {
             let first = position / 2 * 2;
@@ -413,7 +413,7 @@ mod tests {
         Known::new(facts, &test, &config).unwrap()
     }
 
-    /// All four hold epoch 1 of boundary 30 in their checkpoint.
+    /// All four positions contain checkpoint 1, taken at boundary 30.
     fn saved() -> Vec<Fact> {
         let mut facts = facts([true; 4]);
         for (position, fact) in facts.iter_mut().enumerate() {
@@ -436,7 +436,7 @@ mod tests {
         let known = known(all);
         assert_eq!((known.run(), known.tells(), known.joined()), (RUN, true, 1));
         assert!(known.header(1).is_some() && known.header(2).is_none());
-        // Rank 0's word counts, whatever the others thought was in progress.
+        // Rank 0's run counts, whatever the others have found.
         let mut all = facts([true; 4]);
         all[0].run = RUN + 1;
         let known = self::known(all);
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(known.joined(), 0);
     }
 
-    /// A node that was away when the run began anew within itself, with groups divided otherwise.
+    /// A node that was away when the run restarted with other groups.
     #[test]
     fn memory_of_an_earlier_start_with_other_groups_is_as_good_as_lost() {
         let (test, config) = asked();
@@ -466,7 +466,7 @@ mod tests {
             );
             assert!(known.unusable()[0].1.contains("other groups"), "{:?}", known.unusable());
         }
-        // Of one incarnation, none is the later one.
+        // Contradicting headers of one attempt: neither is the later one.
         let mut all = saved();
         all[3].header.as_mut().unwrap().id.members = vec![1, 3];
         let mut known = Known::new(all, &test, &config).unwrap();
@@ -486,7 +486,7 @@ mod tests {
                 panic!("one of each group is lost at most");
             };
             assert_eq!(recovery.lost, [1]);
-            // It has an epoch of that number, too, but that is not what was lost.
+            // The memory has a checkpoint of that number, too, but not the lost one.
             assert_eq!(known.root_once_held(1, &recovery), None);
             let mut all = saved();
             all.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test = index);
@@ -518,16 +518,16 @@ mod tests {
         assert_eq!(all.decide(&pairs(), true, None), Decision::Refuse(Refusal::NoneUsable));
         let error = all.refused(Refusal::NoneUsable, &config).to_string();
         assert_eq!(error.matches("it is damaged").count(), 4, "{error}");
-        // What lies on storage is as good.
+        // A checkpoint on storage replaces it.
         assert_eq!(all.decide(&pairs(), false, Some((RUN, 7))), Decision::Fetch);
-        // One that is left over when all others are lost.
+        // One header remains after all others are lost.
         let mut one = saved();
         one.iter_mut().skip(1).for_each(|fact| fact.header = None);
         let mut one = known(one);
         assert!(matches!(one.decide(&pairs(), false, None), Decision::Refuse(_)));
         one.strike_out(damaged());
         assert_eq!(one.decide(&pairs(), false, None), Decision::Refuse(Refusal::NoneUsable));
-        // Before the first commit, or with nothing at all, generating again is as good.
+        // Before the first commit, or without memory, generating again is just as good.
         let mut sealed = facts([true; 4]);
         for header in sealed.iter_mut().flat_map(|fact| &mut fact.header) {
             let epoch = header.claim.next_epoch();
@@ -536,14 +536,14 @@ mod tests {
         let mut sealed = known(sealed);
         sealed.strike_out(damaged());
         assert_eq!(sealed.decide(&pairs(), false, None), Decision::Fresh);
-        // Of another test it was no longer of use.
+        // Memory of another test was no longer needed.
         let mut other = saved();
         other.iter_mut().flat_map(|fact| &mut fact.header).for_each(|h| h.id.test += 1);
         let other = Known::new(other, &test, &config).unwrap();
         assert_eq!(other.decide(&pairs(), false, None), Decision::Fresh);
     }
 
-    /// After another version of the program, or as many bad headers: what lies there stays.
+    /// After an upgrade of the program, or with as many bad headers, the memory must be kept.
     #[test]
     fn headers_that_nobody_can_read_are_not_taken_for_nothing() {
         let pairs = setup(vec![vec![0, 1], vec![2, 3]]);
@@ -560,15 +560,15 @@ mod tests {
             positions.iter().for_each(|p| some[*p] = fact(*p, None));
             some
         };
-        // As many are gone as each group bears, and one more.
+        // As many are lost as each group survives, and one more.
         assert_eq!(decided(without(&[1, 2])), refused);
         assert_eq!(decided(without(&[0, 1])), Decision::Fresh);
         assert_eq!(decided(facts([false; 4])), Decision::Fresh);
-        // One that was never written says that nobody has committed anything.
+        // A header that was never written proves that nothing was committed.
         let mut blank = all.clone();
         (blank[3].unread, blank[3].trouble) = (false, "a header, but it was never written".into());
         assert_eq!(decided(blank), Decision::Fresh);
-        // What storage has is taken, and a header that can be read is believed.
+        // A checkpoint on storage is used, and a readable header is trusted.
         assert_eq!(known(all).decide(&pairs, false, Some((RUN, 7))), Decision::Fetch);
         let mut one = facts([true; 4]);
         one[2] = unread(one[2].clone());
@@ -580,7 +580,7 @@ mod tests {
         let (test, config) = asked();
         let pairs = vec![vec![0, 1], vec![2, 3]];
         assert_eq!(known(facts([false; 4])).groups(&test, &config).unwrap(), pairs, "anew");
-        // Crossed, unlike how they would be anew; a group without any survivor is the rest.
+        // Groups that differ from those of a fresh start; a group without survivors is the rest.
         let crossed = |position: usize| match position % 2 {
             0 => header(RUN, position, (7, &[0, 2])),
             _ => header(RUN, position, (5, &[3, 1])),
@@ -631,18 +631,18 @@ mod tests {
         assert_eq!(recovery.lost, [1]);
         assert_eq!(known.unusable(), [(1, "flipped".to_owned())]);
         assert!(known.survey().contains("  position 1 on node1: flipped\n"));
-        // What it says it held is remembered, for what is rebuilt must be that.
+        // Its root digest is remembered, because the rebuilt data must match it.
         assert_eq!(known.root_once_held(1, &recovery), Some(1));
         assert_eq!(known.mark(&recovery), Mark { boundary: 30, root: 0 });
         known.strike_out(vec![b"too".to_vec(), vec![], vec![], vec![]]);
         let decision = known.decide(&setup, false, None);
         assert!(matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })));
-        // Storage stands in for memory, but not in a launch that goes on in place.
+        // Storage replaces memory, but not during recovery in place.
         assert_eq!(known.decide(&setup, false, Some((RUN, 10))), Decision::Fetch);
         assert_eq!(known.decide(&setup, true, Some((RUN, 10))), decision);
     }
 
-    /// An epoch on storage is gone to where it is further than the one in memory.
+    /// A checkpoint on storage is used if it is later than the one in memory.
     #[test]
     fn the_further_epoch_is_taken() {
         let (known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
@@ -652,7 +652,7 @@ mod tests {
         }
     }
 
-    /// Of an earlier run it may be further: it is gone to only where memory is of no use.
+    /// A later checkpoint of an earlier run is used only if memory cannot be.
     #[test]
     fn an_epoch_of_an_earlier_run_does_not_outrank_memory() {
         let (mut known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
@@ -667,7 +667,7 @@ mod tests {
         assert_eq!(decided(&known, RUN - 1, false), Decision::Fetch);
     }
 
-    /// All nodes call themselves `localhost`.
+    /// All nodes have the name `localhost`.
     #[test]
     fn nodes_of_one_name_are_not_one_node() {
         let mut known = known(saved());
@@ -699,8 +699,8 @@ mod tests {
             }
         }
 
-        /// Whichever headers are left of whichever groups: everybody is in one group, those of survivors are as they were, and
-        /// the rest are those nobody tells of.
+        /// For any surviving headers of any groups: every position is in one group, groups with a survivor are unchanged, and the
+        /// rest form another one.
         #[test]
         fn groups_are_told_by_any_of_their_members(
             deal in proptest::collection::vec(0usize..4, 1..12),

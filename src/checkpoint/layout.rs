@@ -1,7 +1,7 @@
-//! Where checksums lie: which positions make a group, and what of its parity each of them holds.
+//! Parity layouts: the division of positions into groups, and the distribution of parity within each group.
 //!
-//! The layouts of the encoding paper (sections 4.1 to 4.3) beside our own. Each is one way to divide
-//! positions into groups and one [`Spread`] of the parity within a group; all else is the same for all.
+//! The layouts of the encoding paper (sections 4.1 to 4.3) and our own. Each is a method to divide positions into groups, and one
+//! [`Spread`] of the parity within a group; all else is common.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use super::plan::Layout;
 use crate::parity::Spread;
 use crate::shm::header::GROUP_MAX;
 
-/// The user's choice.
+/// Layout chosen by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChecksumLayout {
-    /// Groups over any failure domains, the parity in turn with each member.
+    /// Groups over any failure domains; parity rotates over the members.
     #[default]
     Striped,
-    /// The same within groups that are rows or columns of the process grid.
+    /// Groups that are rows or columns of the process grid; parity rotates over the members.
     Grid,
-    /// Groups of m(m+1), in which each member holds one of the m parities whole.
+    /// Groups of m(m+1) members, each of which holds one of the m parities completely.
     Localised,
-    /// Groups over any failure domains, each with m positions more that have no part of the matrix and hold a parity each.
+    /// Groups over any failure domains, each with m further positions that have no part of the matrix and hold one parity each.
     Dedicated,
 }
 
@@ -46,7 +46,7 @@ impl ChecksumLayout {
         }
     }
 
-    /// Of checksums: that they lie so.
+    /// Layout in words, for a sentence about checksums.
     pub fn words(self) -> &'static str {
         match self {
             ChecksumLayout::Striped => "striped",
@@ -77,8 +77,8 @@ impl ChecksumLayout {
         }
     }
 
-    /// Positions beside those of a grid that hold nothing but checksums: in all groups of at most `size` of its positions, or
-    /// None for the usual size. It follows from what the user says alone, so that whoever starts the ranks knows their number.
+    /// Number of dedicated positions outside of the grid, with groups of at most `size` grid positions, or of the default size.
+    /// It depends on the user's settings only, so that the launching program knows the number of ranks.
     pub fn dedicated(self, positions: usize, size: Option<usize>, losses: usize) -> usize {
         match self {
             ChecksumLayout::Dedicated => {
@@ -88,14 +88,14 @@ impl ChecksumLayout {
         }
     }
 
-    /// Losses that a group, which cannot have any number of members, can be made to survive.
+    /// Maximum number of losses that a group can survive, given that its size is limited.
     pub fn losses_max(self) -> usize {
         let fits = |losses: &usize| self.spread().members_least(*losses) <= GROUP_MAX;
         (1..GROUP_MAX).take_while(fits).last().unwrap_or(0)
     }
 
     /// Divides the positions of a problem into groups. `domains[i]` names the failure domain of position i; `size` is the
-    /// wanted size of a group, or None for what the layout has by itself. Every group survives `losses` lost domains.
+    /// requested group size, or None for the layout's default. Every group survives `losses` lost domains.
     pub fn groups(
         self,
         layout: &Layout,
@@ -110,9 +110,9 @@ impl ChecksumLayout {
         }
     }
 
-    /// The same for a run that goes on: on fewer failure domains than its groups want, in others that these allow, else in those
-    /// that it would have with each position in a domain of its own. Some domain may have more members of such a group than it
-    /// survives ([`crowded`](super::groups::crowded)).
+    /// Divides the positions of a resumed run into groups, even with fewer failure domains than the groups need. Then other group
+    /// sizes are tried, and at last the groups as if each position were a domain of its own. Some domain may then have more
+    /// members of a group than it survives ([`crowded`](super::groups::crowded)).
     pub fn groups_at_any_rate(
         self,
         layout: &Layout,
@@ -130,8 +130,8 @@ impl ChecksumLayout {
     }
 }
 
-/// Groups of the rows or of the columns of the grid, whichever have the larger ones; of columns where both do. Lines longer than
-/// a group is to be are cut into runs of neighbours.
+/// Makes groups of the grid's rows or columns: the larger ones, and columns if both are equal. Lines longer than a group are cut
+/// into runs of neighbours.
 fn lines(
     layout: &Layout,
     domains: &[String],
@@ -165,14 +165,15 @@ fn lines(
     }
 }
 
-/// A line in runs of neighbours, as even as possible, of `wanted` members at most where that leaves each `least`.
+/// Cuts a line into runs of neighbours, as even as possible, of at most `wanted` members if each then has `least`.
 fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
     even_runs(line, count_of_even(line.len(), wanted, least, 1))
 }
 
-/// Groups of the grid's positions, as many as the layout has dedicated positions for, and to each `losses` of these, of domains
-/// that the group has nobody in yet. Where that can be had at all it is: groups of neighbours if dedicated positions fit into
-/// those, else whatever groups they fit into.
+/// Makes groups of the grid's positions, as many as the layout has dedicated positions for. Then adds `losses` of the dedicated
+/// positions to each group, on domains that it does not use yet.
+///
+/// If any solution exists, one is found: groups of neighbours if the dedicated positions fit into those, other groups otherwise.
 fn with_dedicated(
     layout: &Layout,
     domains: &[String],
@@ -192,15 +193,16 @@ fn with_dedicated(
         let (name, here) = (domains[at].clone(), in_domain[domains[at].as_str()]);
         return Err(GroupError::NoRoomApart { position: at, name, here, count });
     }
-    // Neighbours are better, but may come to fewer groups or more.
+    // Neighbours are better, but may result in another number of groups.
     let near = divide(of_grid, Some(size), 0, Spread::Rotated).ok();
     let near = near.filter(|groups| groups.len() == count).unwrap_or(by_turns);
     Ok(joined(near, domains, working, losses).unwrap_or_else(|| coloured(domains, working, count)))
 }
 
-/// These groups of `working` positions, each with `losses` of the others; None if the others do not fit one after the other.
+/// Adds `losses` of the other positions to each of these groups of `working` positions; None if they do not fit one after the
+/// other.
 fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize) -> Option<Groups> {
-    // Who fits into the fewest groups comes first.
+    // Positions that fit into the fewest groups come first.
     let fits = |group: &[usize], domain: &String| group.iter().all(|&m| domains[m] != *domain);
     let mut open: Vec<usize> = (working..domains.len()).collect();
     open.sort_by_key(|&at| groups.iter().filter(|group| fits(group, &domains[at])).count());
@@ -217,12 +219,13 @@ fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize)
     Some(groups)
 }
 
-/// So many groups of different domains, as even as can be of the first `working` positions, and of the others: any, where no
-/// domain has more positions than there are groups.
+/// Makes `count` groups of positions on different domains, as even as possible in the first `working` positions and in the
+/// others. This is possible whenever no domain has more positions than there are groups.
 ///
-/// Positions are the edges of a graph, from their domain to one of the rows that `count` neighbours of either kind make; groups
-/// are colours, of which no node of the graph has one twice. There are always as many as the busiest node has edges: where the
-/// colour that is free at one end is taken at the other, the path of these two colours from there changes them over.
+/// Positions are edges of a bipartite graph, between their domain and a row of `count` consecutive positions of the same kind.
+/// Groups are colours: no node has two edges of one colour. There are always enough colours, as many as the busiest node has
+/// edges. If a colour is free at one end of an edge but used at the other, the path of these two colours that starts there swaps
+/// them.
 fn coloured(domains: &[String], working: usize, count: usize) -> Groups {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let ends: Vec<[usize; 2]> = (0..domains.len())
@@ -237,7 +240,7 @@ fn coloured(domains: &[String], working: usize, count: usize) -> Groups {
         .collect();
     let rows = domains.len().div_ceil(count) + 1;
     let node = |[row, domain]: [usize; 2], end: usize| [row, rows + domain][end];
-    // At each node the edge of each colour.
+    // Edge of each colour at each node.
     let mut edges: Vec<Vec<Option<usize>>> = vec![vec![None; count]; rows + numbers.len()];
     for (position, &ends_here) in ends.iter().enumerate() {
         let free = |end: usize| {
@@ -245,7 +248,7 @@ fn coloured(domains: &[String], working: usize, count: usize) -> Groups {
             free.expect("no node has more edges than there are colours")
         };
         let (mine, theirs) = (free(0), free(1));
-        // The path that leaves the domain by the row's free colour never comes to the row.
+        // The path that leaves the domain by the row's free colour never reaches the row.
         let (mut at, mut end) = (node(ends_here, 1), 1);
         let (mut colour, mut other) = (mine, theirs);
         let mut path = Vec::new();
@@ -273,7 +276,7 @@ fn coloured(domains: &[String], working: usize, count: usize) -> Groups {
     groups
 }
 
-/// Why these groups would not survive what they are to.
+/// Reason why these groups would not survive the losses.
 fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> {
     for group in groups {
         if group.len() < least {
@@ -319,10 +322,10 @@ mod tests {
         assert_eq!(grid(2, 4, &apart, None, 1), [[0, 1, 2, 3], [4, 5, 6, 7]]);
         let square = names(0..4);
         assert_eq!(grid(2, 2, &square, None, 1), [[0, 2], [1, 3]]);
-        // Two ranks a node: neighbours in a row share one.
+        // Two ranks a node: neighbours in a row share a node.
         let pairs = names((0..8).map(|rank| rank / 2));
         assert_eq!(grid(2, 4, &pairs, None, 1), [[0, 4], [1, 5], [2, 6], [3, 7]]);
-        // A line of 40: in runs of at most 16, or of what was asked for.
+        // A line of 40 is cut into runs of at most 16, or of the requested size.
         let long = names(0..80);
         let sizes = |size, losses| -> Vec<usize> {
             grid(2, 40, &long, size, losses).iter().map(Vec::len).collect()
@@ -343,10 +346,10 @@ mod tests {
             (groups.clone(), as_asked == Ok(groups))
         };
         assert_eq!(divided([0, 1, 2, 3], Some(4), 1), (all.clone(), true));
-        // Smaller groups, of which each still survives the loss of a node.
+        // Smaller groups, each of which still survives the loss of a node.
         let pairs = [[0, 2], [1, 3]].map(Vec::from).to_vec();
         assert_eq!(divided([0, 0, 1, 1], Some(4), 1), (pairs, false));
-        // None do.
+        // No group size allows that.
         assert_eq!(divided([0; 4], Some(4), 1), (all.clone(), false));
         assert_eq!(divided([0, 0, 1, 1], None, 2), (all, false));
     }
@@ -387,7 +390,7 @@ mod tests {
         assert!(why.contains("at least 6 members"), "{why}");
         assert_eq!(ChecksumLayout::Localised.losses_max(), 15);
         assert_eq!(ChecksumLayout::Striped.losses_max(), GROUP_MAX - 1);
-        // 15 losses take groups of 240, which cannot be larger.
+        // 15 losses take groups of 240, which is the maximum.
         assert!(matches!(groups(241, None, 15), Err(GroupError::TooMany(241))));
     }
 
@@ -440,7 +443,7 @@ mod tests {
         assert_eq!(ChecksumLayout::from_byte(9), None);
     }
 
-    /// Whether positions can be divided so, by trying: each in turn into every group that has nobody of its domain and room.
+    /// Returns true if such groups exist, by trying each position in every group with room and without its domain.
     fn can_be_had(domains: &[usize], working: usize, count: usize, losses: usize) -> bool {
         fn place(
             at: usize,
@@ -452,7 +455,7 @@ mod tests {
             let Some(domain) = domains.get(at) else { return true };
             let kind = usize::from(at >= working);
             for number in 0..groups.len() {
-                // One of two groups that are alike is enough.
+                // Of two equal groups, one is enough.
                 let alike = |&before: &usize| {
                     room[before] == room[number] && groups[before] == groups[number]
                 };
@@ -476,7 +479,7 @@ mod tests {
     }
 
     proptest! {
-        /// Ranks for checksums on nodes of the grid's, on their own, or on both, in any order.
+        /// Dedicated positions on nodes of the grid, on their own, or on both, in any order.
         #[test]
         fn dedicated_positions_are_placed_wherever_they_can_be(
             raw in proptest::collection::vec(0usize..5, 1..9), rest in proptest::collection::vec(0usize..5, 6),
@@ -502,7 +505,7 @@ mod tests {
         }
     }
 
-    /// The first two of the others have nowhere to go in groups of neighbours.
+    /// The first two dedicated positions do not fit into groups of neighbours.
     #[test]
     fn where_neighbours_leave_no_place_other_groups_are_made() {
         let layout = Layout { dedicated: 2, ..layout(2, 2, Mapping::Row) };
@@ -524,12 +527,12 @@ mod tests {
         };
         assert_eq!(groups((2, 2), &names(0..5), None, 1).unwrap(), [[0, 1, 2, 3, 4]]);
         assert_eq!(groups((2, 2), &names(0..6), None, 2).unwrap(), [[0, 1, 2, 3, 4, 5]]);
-        // Two ranks on each of nine nodes: those of the ninth keep the checksums of the others.
+        // Two ranks on each of nine nodes: those of the ninth hold the parity of the others.
         let pairs = names((0..18).map(|rank| rank / 2));
         let [even, odd] = &groups((4, 4), &pairs, Some(8), 1).unwrap()[..] else { panic!() };
         assert_eq!(*even, [0, 2, 4, 6, 8, 10, 12, 14, 16]);
         assert_eq!(*odd, [1, 3, 5, 7, 9, 11, 13, 15, 17]);
-        // On nodes of the grid's, each in the group of the other.
+        // On nodes of the grid, each in the group without its own node.
         let mixed = names([0, 0, 1, 1, 2, 3, 2, 3].into_iter());
         assert!(groups((2, 3), &mixed, Some(3), 1).is_ok());
         let why = |grid, domains: &[String], size, losses| {
@@ -541,7 +544,7 @@ mod tests {
         assert!(both.contains("\"n4\""), "{both}");
         let few = why((4, 4), &names((0..17).map(|rank| rank / 2)), None, 1);
         assert!(few.contains("--group 8"), "{few}");
-        // What is advised can be done: no group has a member alone.
+        // The advice is possible: no group has a single member.
         let crowded = why((1, 7), &names([0, 0, 0, 0, 0, 1, 2, 3].into_iter()), None, 1);
         assert!(crowded.contains("fewer ranks a node"), "{crowded}");
         let large = why((1, 240), &names(0..241), Some(240), 1);

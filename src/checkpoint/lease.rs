@@ -1,34 +1,34 @@
-//! At which boundaries all ranks ask whether to save. Pure.
+//! Lease: the number of boundaries at which ranks need not ask rank 0 whether to save. Pure.
 //!
-//! To ask is a broadcast over the whole grid, which nobody leaves before rank 0 and whoever passes it on have entered it. But
-//! process columns need not be as far as each other: the panel goes from one to the next, and the last may be as many
-//! iterations behind as there are columns. Where there are many, to ask at every boundary would make all wait for the last
-//! each time. So rank 0 says along with its answer for how many boundaries it will not have to be asked again.
+//! Asking is a broadcast over the whole grid, which no rank leaves before rank 0, and the ranks that forward it, have entered it.
+//! But process columns are at different iterations: the panel moves from one to the next, and the last may be behind by as many
+//! iterations as there are columns. With many columns, asking at every boundary would make all ranks wait for the last each time.
+//! So rank 0 adds to its answer for how many boundaries no rank needs to ask.
 
-/// So few columns hardly wait for each other.
+/// Number of columns up to which ranks hardly wait for each other.
 const NEAR_COLUMNS: usize = 8;
-/// A request to stop is heard when ranks ask: so much later at most, but for one iteration.
+/// Maximum delay in seconds, but for one iteration, until ranks hear of a request to stop.
 const MOST_S: f64 = 30.0;
-/// In the word that rank 0 tells, behind what else it says.
+/// Position of the lease in rank 0's word, above the other bits.
 const SHIFT: u32 = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
-    /// The next boundary to ask at.
+    /// Next boundary at which ranks ask.
     next: usize,
-    /// Where this rank asked last, and when.
+    /// Boundary and time of this rank's last question.
     asked: Option<(usize, f64)>,
 }
 
 impl Lease {
-    /// Whether nobody asks at this boundary.
+    /// Returns true if ranks do not ask at this boundary.
     pub fn holds(&self, boundary: usize) -> bool {
         boundary < self.next
     }
 
-    /// What rank 0 adds to its answer at `boundary`, where the grid has so many `columns` and nothing is under way. `free` tells
-    /// how many boundaries, this one counted, there are up to the next that may be one to save at, by the seconds that each
-    /// takes.
+    /// Lease that rank 0 adds to its answer at `boundary`, for a grid with so many `columns`, when no save is being written.
+    /// `free` returns the number of boundaries, including this one, up to the next possible save; its argument is the seconds per
+    /// boundary.
     pub fn offer(
         &self,
         boundary: usize,
@@ -43,7 +43,7 @@ impl Lease {
         (boundaries.max(1) as u64 - 1) << SHIFT
     }
 
-    /// All ranks have asked at `boundary`; returns what rank 0 `told` beside the lease.
+    /// Records that all ranks have asked at `boundary`. Returns rank 0's word `told` without the lease.
     pub fn take(&mut self, boundary: usize, now_s: f64, told: u64) -> u64 {
         self.asked = Some((boundary, now_s));
         self.next = boundary + 1 + (told >> SHIFT) as usize;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The boundaries at which ranks ask that take `pace_s` each, with a save where the scheduler says so.
+    /// Boundaries at which ranks ask, if each boundary takes `pace_s` and the scheduler decides about saves.
     fn asked(
         interval: Interval,
         columns: usize,
@@ -77,7 +77,7 @@ mod tests {
             let save = scheduler.due(boundary, now_s, 1.0);
             let free = |pace_s| scheduler.free(boundary, now_s, 1.0, pace_s);
             let told = if save { 1 } else { first.offer(boundary, now_s, columns, free) };
-            // Clocks differ; what rank 0 says counts.
+            // Clocks differ; rank 0's word counts.
             assert_eq!(other.take(boundary, now_s + 1000.0, told), u64::from(save));
             assert_eq!(first.take(boundary, now_s, told), u64::from(save));
             if save {
@@ -99,7 +99,7 @@ mod tests {
         let (seldom, _) = asked(Interval::Iterations(1000), 128, 1.0, 900);
         assert!(seldom.windows(2).all(|two| two[1] - two[0] <= 30), "{seldom:?}");
         assert!(seldom.len() <= 900 / 30 + 3, "{seldom:?}");
-        // Nobody asks less often than the last column is behind.
+        // Ranks ask at least as often as the last column can be behind.
         let (seldom, _) = asked(Interval::Seconds(1e6), 16, 0.001, 900);
         assert!(seldom.windows(2).skip(2).all(|two| two[1] - two[0] == 16), "{seldom:?}");
     }
@@ -112,7 +112,7 @@ mod tests {
             let (_, saved) = asked(Interval::Iterations(every), columns, pace_s, 500);
             let due: Vec<usize> = (1..500).filter(|k| k % every == 0).collect();
             prop_assert_eq!(saved, due);
-            // Where time decides, no later than by half of what was left, at a boundary.
+            // With an interval in seconds, a save comes at most one boundary late.
             let every_s = every as f64 * pace_s;
             let (_, saved) = asked(Interval::Seconds(every_s), columns, pace_s, 500);
             for two in saved.windows(2) {

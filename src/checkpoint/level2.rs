@@ -1,25 +1,25 @@
-//! The second level: an epoch that is committed in memory goes to storage while the ranks compute.
+//! Level two: a checkpoint that is committed in memory goes to storage while the ranks compute.
 //!
-//! From a commit to the next flush the checkpoint and its state do not change, so a helper of each rank streams them out
-//! of named memory, without a copy and without a stop. When all files are whole, position 0's helper looks at
-//! them, writes the manifest and removes what is older. All ranks decide alike: rank 0 says when to begin and when to look,
-//! a reduction says whether everybody is done.
+//! From a commit to the next flush, the checkpoint and its state do not change. So a helper of each rank streams them out of
+//! persistent shared memory, without a copy and without stopping the rank. When all files are complete, position 0's helper
+//! checks them, writes the manifest and removes older checkpoints. All ranks decide alike: rank 0 announces when to begin and
+//! when to check, and a reduction shows whether all are done.
 //!
-//! Where each node has a DIR of its own, the checksum in memory goes along: from commit to flush it does not change either,
-//! and it is the very parity that makes good the files that die with their node. There the first position of each DIR
-//! writes a manifest for what lies in it, once all files everywhere are whole. Ranks that keep checksums alone write those there;
-//! to a DIR that all share they write nothing, and go along with what the others agree on.
+//! If each node has a DIR of its own, files include the parity from memory. It does not change from commit to flush either, and
+//! serves to rebuild files that are lost with their node. The first position of each DIR writes a manifest of the files there,
+//! once all files everywhere are complete. Dedicated checksum ranks write their parity to such a DIR. They write nothing to a
+//! shared DIR, but take part in the agreements.
 //!
-//! *If the next save is due while helpers are at work, it is put off, and the ranks go on computing*, boundary by
-//! boundary. To wait would cost all ranks all that time; to give the epoch up would mean that storage slower than the
-//! interval never gets one. What it costs is that the last save in memory grows older meanwhile, and that is told. A
-//! helper that moves nothing for a minute, or fails, is not waited for: the epoch is given up, everywhere.
+//! *If the next save is due while helpers are writing, it is postponed, and the ranks keep computing*, boundary by boundary.
+//! Waiting would cost all ranks that time. Cancelling the write would mean that storage slower than the interval never gets a
+//! checkpoint. The price is that the last save in memory gets older meanwhile, which is reported. A helper that fails, or makes
+//! no progress for a minute, is not waited for: the checkpoint is cancelled on all ranks.
 //!
-//! *Where there are no helpers* (`--helpers off`) the ranks stop after the commit until the epoch is there, manifest and all, and
-//! nothing is ever put off. The same threads write, so that storage which hangs takes nobody with it, but never beside a rank
-//! that computes.
+//! *Without helpers* (`--helpers off`) the ranks stop after the commit until the checkpoint is on storage, including its
+//! manifest, and nothing is postponed. The same threads write, so that hanging storage blocks no rank, but never while a rank
+//! computes.
 //!
-//! Under method disk there is no first level: each save is made here, and waited for (`disk`).
+//! Method disk has no level one: each save is made here, and ranks wait for it (`disk`).
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -42,50 +42,50 @@ use crate::parity::GroupComm;
 use crate::shm::header::{Doing, EpochId, Identity};
 use crate::shm::{Depot, Part};
 
-/// Where the second level is, and when an epoch goes there.
+/// Place of level two, and the times at which a checkpoint goes there.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    /// This rank's.
+    /// Checkpoint directory of this rank.
     pub shelf: Shelf,
     pub sight: Sight,
-    /// Equal on ranks that see one DIR.
+    /// Directory id: equal on ranks that see one DIR.
     pub seat: u64,
-    /// Every so many saves, or at the first save after so long.
+    /// Interval in saves or seconds; with seconds, the next save after that time goes to storage.
     pub every: Interval,
-    /// Whether ranks go on while it is written.
+    /// Determines whether ranks compute while helpers write.
     pub helpers: Helpers,
-    /// What the last bits of this run's results depend on, in words.
+    /// Arithmetic on which the last bits of this run's results depend, in words.
     pub arithmetic: String,
-    /// Epochs there that this test can go on from, the best first; the same on every rank.
+    /// Checkpoints on storage from which this test can resume, the best first; the same on every rank.
     pub stored: Vec<About>,
-    /// What lies there and cannot be believed, in words; the same on every rank.
+    /// Files on storage that cannot be trusted, in words; the same on every rank.
     pub damaged: Vec<String>,
-    /// All epochs that were whole there, by a manifest on any node; the same on every rank.
+    /// All checkpoints that were complete there, by a manifest on any node; the same on every rank.
     pub whole: Vec<About>,
-    /// The results that count there.
+    /// Results that count there.
     pub results: Option<Counting>,
-    /// The number of a run that goes on from there: greater than any that was found; rank 0's counts.
+    /// Id of a run that resumes from storage: greater than any id found. Rank 0's counts.
     pub fresh_run: u128,
-    /// This launch has lost ranks and goes on in place; the same on every rank.
+    /// True if this launch has lost ranks and recovers in place; the same on every rank.
     pub in_place: bool,
-    /// What lies there may be gone on from, but nothing is put there; the same on every rank.
+    /// True if the run may resume from storage, but must not write there; the same on every rank.
     pub read_only: bool,
 }
 
-/// So much time, unless something else is asked for, lies between epochs that go to storage, seconds: it is for what takes all
-/// memory, which is rare, and then an hour of work is what is lost.
+/// Default time in seconds between checkpoints on storage. They are for the rare case that all memory is lost, which then costs
+/// an hour of work.
 pub const EVERY_DEFAULT_S: f64 = 3600.0;
 
-/// What rank 0 says at a boundary, in bits.
+/// Bits in rank 0's word at a boundary. This one: save.
 pub(super) const SAVE: u64 = 1;
 /// The save is for a stop, which does not wait.
 pub(super) const AT_ONCE: u64 = 2;
-/// Everybody looks how the helpers do.
+/// All ranks check their helpers.
 const LOOK: u64 = 4;
-/// What the save commits goes to storage.
+/// The checkpoint goes to storage when it is committed.
 pub(super) const STORE: u64 = 8;
 
-/// For each position the first one that sees the same DIR.
+/// Directory id for each position: the first position that sees the same DIR.
 pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
     match storage.sight {
         Sight::Shared => vec![0; world.size()],
@@ -98,75 +98,75 @@ pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
     }
 }
 
-/// One rank's second level.
+/// Level two of one rank.
 pub(super) struct Level2 {
     storage: Storage,
-    /// Its position, and where the memory of that is.
+    /// Position of this rank, and the place of its memory.
     position: u32,
     depot: Depot,
-    /// The positions whose files this rank lists: those of its DIR, if it is the first there.
+    /// Positions whose files this rank lists in a manifest: those of its DIR, if it is the first there.
     lists: Vec<u32>,
-    /// When the next epoch goes to storage, in saves or seconds.
+    /// Time of the next checkpoint on storage, in saves or seconds.
     scheduler: Scheduler,
     saves: usize,
     begin_next: bool,
-    /// An epoch on its way: on all ranks or on none.
+    /// Checkpoint that is being written: on all ranks or on none.
     flight: Option<(About, Task<u64>)>,
-    /// Who lists files: the manifest of the epoch before.
+    /// Manifest that is being written, on ranks that write one, for the checkpoint written last.
     manifest: Option<(About, Instant, Task<u64>)>,
-    /// Epochs that are whole by what is known here, whoever has a manifest: they stay until a later one is.
+    /// Checkpoints that are complete as far as known here, by a manifest on any node. They stay until a later one is complete.
     believed: Vec<About>,
-    /// Something has come to nothing since it was looked for what is left over, and may have left something.
+    /// True if something has failed since the last clean-up, and may have left files.
     untidy: bool,
-    /// The epoch on storage that the run goes on from, as long as what is left over beside that has not been removed.
+    /// Checkpoint on storage from which the run resumes, until everything else there has been cleaned up.
     from: Option<About>,
-    /// The epoch that ranks have waited for, and that is there: without helpers, or at a stop.
+    /// Checkpoint for which ranks have waited, and which is on storage: without helpers, or at a stop.
     brought: Option<EpochId>,
-    /// Helpers that were given up and have not noticed yet, this second level's or one's before it in this process.
+    /// Cancelled helpers that have not ended yet, of this level two or of an earlier one in this process.
     stuck: Vec<Task<u64>>,
-    /// Helpers that remove what is there of an epoch that came to nothing.
+    /// Helpers that remove files of a failed checkpoint.
     leaving: Vec<Task<u64>>,
-    /// Since when a save has been put off.
+    /// Time since which a save has been postponed.
     put_off_since: Option<Instant>,
-    /// When trouble was said last, if nothing has got to storage since: nobody needs to hear it again and again.
+    /// Time of the last warning, if no checkpoint has reached storage since: it is not repeated often.
     said: Option<Instant>,
-    /// Where memory holds no checkpoint: what became of those here.
+    /// State of the checkpoints if memory has none (method disk).
     pub(super) alone: Option<Alone>,
-    /// What it did in this process. Position 0 knows all of it.
+    /// Account of level two in this process. Position 0's is complete.
     pub(super) tally: outcome::Level2,
 }
 
-/// The checkpoints of method disk, which are all there are.
+/// Checkpoints of method disk; there are no others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Alone {
-    /// The last one that was whole: what a fault leads back to.
+    /// Last complete checkpoint, from which a failure resumes.
     pub(super) last: Option<Place>,
-    /// The one before: the next is written over it, where only what has changed since differs.
+    /// Checkpoint before that one. The next save overwrites it, where it differs from the matrix.
     pub(super) spare: Option<Place>,
-    /// The greatest number that one was begun under, whatever became of it: a helper that is stuck in it must not meet another.
+    /// Greatest number under which a save was begun, whatever its result: a stuck helper must not interfere with another one.
     pub(super) tried: u64,
-    /// Whether the last save came to something.
+    /// True if the last save succeeded.
     pub(super) arrived: bool,
 }
 
-/// An epoch of method disk.
+/// Checkpoint of method disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) key: Key,
-    /// Where it was taken; None where its files are not those of these ranks in these groups, to be written over by them.
+    /// Boundary of the checkpoint; None if its files come from other ranks or groups and cannot be overwritten in place.
     pub(super) boundary: Option<usize>,
 }
 
-/// What became of an epoch that was waited for.
+/// Result of a write for which all ranks have waited.
 pub(super) struct Awaited {
-    /// Whether all files of it are whole; the same on every rank.
+    /// True if all files are complete; the same on every rank.
     pub(super) files: bool,
-    /// Whether this rank's manifest is; None where it writes none.
+    /// True if this rank's manifest is complete; None if it writes none.
     pub(super) listed: Option<bool>,
 }
 
 impl Level2 {
-    /// `alone`: memory holds no checkpoint. `working`: so many positions, the first ones, have a part of the matrix.
+    /// Prepares level two. `alone` means that memory has no checkpoint; the first `working` positions have a part of the matrix.
     pub(super) fn new(
         storage: Storage,
         depot: &Depot,
@@ -226,17 +226,17 @@ impl Level2 {
         }
     }
 
-    /// Gives an epoch up that is on its way, and lets a manifest be finished, which prunes what is older, and what came to
-    /// nothing be removed: waits for all of it, as long as it moves.
+    /// Ends level two: cancels a checkpoint that is being written, and waits for a manifest, which removes older checkpoints, and
+    /// for the removal of failed ones. Each wait lasts as long as there is progress.
     fn end(&mut self, attend: impl Fn()) {
-        // Whatever is waited for stays where it is meanwhile: who leaves at a loss takes care of it.
+        // Tasks stay in their fields during the wait: if the rank leaves at a loss, dropping `self` handles them.
         if let Some((_, task)) = &mut self.flight {
             task.give_up();
             task.wait_and(&attend);
         }
         self.stuck.extend(self.flight.take().map(|(_, task)| task));
         if let Some((.., task)) = &mut self.manifest {
-            // Whoever removes or reads what lies there must not meet it.
+            // The next code that removes or reads these files must not meet this task.
             task.wait_and(&attend);
         }
         self.note_manifest();
@@ -245,7 +245,7 @@ impl Level2 {
         }
     }
 
-    /// Rank 0's wishes at a boundary where `save` says whether a save is due.
+    /// Rank 0's word at a boundary; `save` is true if a save is due.
     pub(super) fn wishes(&mut self, save: bool, seconds: f64) -> u64 {
         self.note_manifest();
         let look = self.flight.as_mut().is_some_and(|(_, task)| task.state() != State::AtWork);
@@ -257,12 +257,12 @@ impl Level2 {
         wishes
     }
 
-    /// An epoch is on its way, or its manifest.
+    /// Returns true if a checkpoint or its manifest is being written.
     pub(super) fn is_under_way(&self) -> bool {
         self.flight.is_some() || self.manifest.is_some()
     }
 
-    /// Takes note of a manifest that is written, or not.
+    /// Records the result of a manifest that was being written.
     fn note_manifest(&mut self) {
         let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;
         let Some((about, began, task)) = self.manifest.take_if(over) else { return };
@@ -279,11 +279,12 @@ impl Level2 {
                 self.tally.bytes += bytes;
                 self.tally.write_s += began.elapsed().as_secs_f64();
                 self.said = None;
-                // Older ones are gone.
+                // Older checkpoints have been removed.
                 self.believed.retain(|known| known.key() >= key);
             }
             Err(why) => {
-                // Elsewhere there may be a manifest of it, unless there is one DIR; and here, if what is older could not go.
+                // Other DIRs may have a manifest of it, unless there is one shared DIR. Here, the manifest may exist, too, if
+                // only the removal of older checkpoints failed.
                 if self.is_shared() {
                     self.believed.retain(|known| known.key() != key);
                 }
@@ -293,7 +294,7 @@ impl Level2 {
         }
     }
 
-    /// Says, on the standard error, that an epoch did not get to storage; not every time while none does.
+    /// Warns that a checkpoint did not reach storage; not each time if none does.
     fn tell(&mut self, about: &About, why: &str) {
         if self.said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
             return;
@@ -316,22 +317,22 @@ impl Level2 {
         ));
     }
 
-    /// Whoever lists files gives up the epoch that is to be written over, and removes all but that and the one to fall back on:
-    /// the next one needs their room. Waits until that is done, or a minute if it gets nowhere.
+    /// Makes room for the next checkpoint, on ranks that write manifests: invalidates the one to be overwritten, and removes all
+    /// but that and the one to resume from. Waits for the removal, or a minute without progress.
     pub(super) fn make_room(&mut self, keep: Option<Key>, over: Option<Key>) {
         if !self.lists.is_empty() {
             let keep = keep.into_iter().chain(over).collect();
             let mut task = self.send(What::MakeRoom { over, keep });
             task.wait();
-            // What it would still remove may be the next epoch.
+            // A late removal could hit the next checkpoint.
             task.give_up();
             self.stuck.push(task);
         }
     }
 
-    /// Whoever lists files makes DIR this start's, and removes what epochs have left there that were never completed, cut off or
-    /// called off, and those that a later one outdates: there is to be room for two, not three. Nothing of this rank's is on its
-    /// way. Waits, no longer than `patience` where nothing moves. `next`: an epoch that others may have begun already.
+    /// Takes over DIR for this start and cleans it, on ranks that write manifests: removes incomplete, interrupted and cancelled
+    /// checkpoints, and outdated ones. There must be room for two checkpoints, not three. This rank must not be writing. Waits at
+    /// most `patience` without progress. `next` is a checkpoint that other ranks may have begun already.
     fn settle(
         &mut self,
         patience: Duration,
@@ -341,19 +342,19 @@ impl Level2 {
     ) {
         self.from = from.cloned().or(self.from.take());
         self.stuck.retain(|task| !task.is_over());
-        // Another helper would only get stuck beside one that is.
+        // A further helper would only get stuck, too.
         if !self.untidy || self.lists.is_empty() || !self.stuck.is_empty() {
             return;
         }
         let (from, whole, own) = (self.from.clone(), self.believed.clone(), !self.is_shared());
         // The checkpoints of method disk take turns.
         let two = self.alone.is_some();
-        // Later ones are this launch's own.
+        // Later results are this launch's own.
         let results = self.storage.results.clone();
         let (run, test) = (id.run, id.test);
         let settle = Settle { run, test, from, whole, next, own, two, results };
         let done = self.wait_for(What::Settle(Box::new(settle)), patience, attend) == State::Done;
-        // Where it was cut off the next epoch begins with it.
+        // If it was interrupted, the next checkpoint begins with it.
         self.untidy = !done;
         if done {
             self.from = None;
@@ -361,8 +362,8 @@ impl Level2 {
         }
     }
 
-    /// The same at the start of a test, when nobody refuses it any more, and before the first save where the run goes on `from`
-    /// an epoch on storage: a start after that goes on from memory, and knows nothing of files that could not be read.
+    /// Cleans DIR at the start of a test, once the test cannot be refused any more. If the run resumes `from` a checkpoint on
+    /// storage, this happens before the first save. A later start would resume from memory, and not know about unreadable files.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
         self.settle(self.patience_at_start(), id, (from, None), attend);
     }
@@ -371,8 +372,8 @@ impl Level2 {
         if self.storage.in_place { MOVES } else { PATIENCE }
     }
 
-    /// Whoever lists files leaves word there that this start goes on from an epoch. How many did before it; none on other ranks,
-    /// and where that cannot be told.
+    /// Records in DIR that this start resumes from a checkpoint, on ranks that write manifests. Returns the number of starts that
+    /// did so before; zero on other ranks, and if it cannot be determined.
     pub(super) fn set_out(&mut self, key: Key, attend: impl Fn()) -> u32 {
         if self.lists.is_empty() {
             return 0;
@@ -382,8 +383,8 @@ impl Level2 {
         told.map_or(0, |before| u32::try_from(before).unwrap_or(u32::MAX))
     }
 
-    /// A helper sets out and is waited for, no longer than `patience` where nothing moves; then it is given up. From the first it
-    /// is the last of those that may be stuck: who leaves at a loss takes care of it.
+    /// Sends a request and waits for it, for at most `patience` without progress; then cancels it. From the beginning the task is
+    /// the last entry of `stuck`, so that it is handled if the rank leaves at a loss.
     fn wait_for(&mut self, what: What, patience: Duration, attend: impl Fn()) -> State {
         self.stuck.push(self.send(what).within(patience));
         let task = self.stuck.last_mut().expect("it is there");
@@ -392,24 +393,24 @@ impl Level2 {
         state
     }
 
-    /// A helper sets out.
+    /// Starts a helper with a request.
     fn send(&self, what: What) -> Task<u64> {
         let (shelf, depot) = (self.storage.shelf.clone(), self.depot.clone());
         let errand = Errand { shelf, depot, position: self.position, what };
         Task::start(move |flow| errand.run(flow))
     }
 
-    /// A position's file of an epoch, on this rank's storage.
+    /// Path of a position's file in a checkpoint, on this rank's storage.
     pub(super) fn file(&self, key: Key, position: u32) -> PathBuf {
         self.storage.shelf.position(key, position)
     }
 
-    /// Whether each rank finds its own file where it wrote it, whoever reads for whom.
+    /// Returns true if all nodes share DIR, so that each rank finds its own file wherever it runs.
     pub(super) fn is_shared(&self) -> bool {
         self.storage.sight == Sight::Shared
     }
 
-    /// The parts that a helper reads just now, by files of its own opening.
+    /// Parts that a helper is reading now, through files that it has opened itself.
     pub(super) fn reads(&self, buffers: &Buffers) -> Vec<Part> {
         match &self.flight {
             Some((about, task)) if !task.is_over() => {
@@ -420,23 +421,23 @@ impl Level2 {
         }
     }
 
-    /// Whether what is being saved goes to storage when it is committed; asked once.
+    /// Returns true, once, if the checkpoint being saved goes to storage when it is committed.
     pub(super) fn begins_next(&mut self) -> bool {
         std::mem::take(&mut self.begin_next)
     }
 
-    /// Whether ranks stop for what goes to storage, whatever it is.
+    /// Returns true if ranks stop for all writes to storage.
     fn stops_ranks(&self) -> bool {
         self.storage.helpers == Helpers::Off
     }
 
-    /// Counts on from what had passed before this start: seconds, and saves.
+    /// Continues the count of an earlier start: seconds and saves.
     fn count_on(&mut self, (seconds, saves): (f64, usize)) {
         self.scheduler = Scheduler::new(self.storage.every, 0, -seconds);
         self.saves = saves;
     }
 
-    /// A save has been made.
+    /// Records that a save was made.
     pub(super) fn saved(&mut self) {
         self.saves += 1;
         if let Some(since) = self.put_off_since.take() {
@@ -446,13 +447,14 @@ impl Level2 {
     }
 }
 
-/// A rank that leaves its work because another is lost looks at memory and storage anew, in the same process and within seconds:
-/// so nothing of what it had begun goes on there, but for what hangs, which the next second level there takes up.
+/// A rank that leaves its work because another one is lost reads memory and storage again, in the same process and within
+/// seconds. So nothing that it had begun may continue there, except for hanging helpers, which the next level two there takes
+/// over.
 impl Drop for Level2 {
     fn drop(&mut self) {
         let flight = self.flight.take().map(|(_, task)| task);
         flight.iter().for_each(Task::give_up);
-        // All files are whole: it is finished before anybody looks there again, as long as it moves.
+        // All files are complete: the manifest is finished, as long as it makes progress, before DIR is read again.
         let mut manifest = self.manifest.take().map(|(.., task)| task.within(MOVES));
         manifest.iter_mut().for_each(|task| _ = task.wait());
         manifest.iter().for_each(Task::give_up);
@@ -467,10 +469,10 @@ impl Drop for Level2 {
     }
 }
 
-/// Helpers of this process that hang, whose second level is over, and where.
+/// Hanging helpers of this process whose level two has ended, with their directories.
 static LEFT: Mutex<Vec<(Shelf, Task<u64>)>> = Mutex::new(Vec::new());
 
-/// Those of them that hang there.
+/// Takes those that hang in this directory.
 fn left_at(shelf: &Shelf) -> Vec<Task<u64>> {
     let mut left = LEFT.lock().unwrap_or_else(|broken| broken.into_inner());
     let (here, elsewhere) =
@@ -479,31 +481,30 @@ fn left_at(shelf: &Shelf) -> Vec<Task<u64>> {
     here.into_iter().map(|(_, task)| task).collect()
 }
 
-/// A helper that was told to give up is usually over so soon.
+/// Usual maximum time in which a cancelled helper ends.
 const SETTLES: Duration = Duration::from_millis(500);
-/// A helper that does not move for so long holds nobody up who goes on in place.
+/// Time without progress after which a helper delays no recovery in place.
 const MOVES: Duration = Duration::from_secs(2);
-/// Between two words about trouble with storage.
+/// Time between two warnings about storage.
 const SAY_EVERY: Duration = Duration::from_secs(600);
-/// So many positions tell their trouble; the others' is the same, as a rule.
+/// Number of positions whose problems are printed; the others' are usually the same.
 const TELLERS: usize = 3;
 
 fn say(text: &str) {
     use std::io::Write;
-    // Nobody can be told that nothing can be told.
+    // If standard error fails, there is no place to report that.
     let _ = std::io::stderr().write_all(format!("skt-hpl: {text}\n").as_bytes());
 }
 
-/// Something small on storage that a rank must wait for: no longer than a helper may stand still, so that a file system
-/// that hangs cannot keep a result from being told. Where it is more than a step, it tells of each, and does none after it was
-/// given up.
+/// Runs a small task on storage for which a rank must wait. Waits as long as it makes progress, so that hanging storage does not
+/// keep a result from being reported. A task of several steps reports each to its [`Flow`], and does none after it is cancelled.
 pub fn patiently<T: Send + 'static>(
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     patiently_for(PATIENCE, work)
 }
 
-/// The same, no longer than it stands still for so long.
+/// Runs a task on storage like [`patiently`], and waits for at most `patience` without progress.
 pub fn patiently_for<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce(&Flow) -> Result<T, String> + Send + 'static,
@@ -513,7 +514,7 @@ pub fn patiently_for<T: Send + 'static>(
     task.end().map_err(|why| why.to_string())
 }
 
-/// What positions say, in one text.
+/// Joins the problems of several positions into one text.
 pub(super) fn troubles(all: &[Vec<u8>]) -> String {
     let told = all.iter().enumerate().filter(|(_, text)| !text.is_empty());
     let mut told: Vec<String> = told
@@ -528,12 +529,12 @@ pub(super) fn troubles(all: &[Vec<u8>]) -> String {
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// What the second level did so far; None where there is none. Position 0's is whole.
+    /// Account of level two so far; None without level two. Position 0's is complete.
     pub fn tally(&self) -> Option<outcome::Level2> {
         self.level2.as_ref().map(|level2| level2.tally)
     }
 
-    /// All ranks, at a boundary where rank 0 said `told`: whether the save that is due can be made now.
+    /// Handles rank 0's word `told` at a boundary, on all ranks. Returns true if a save that is due can be made now.
     pub(super) fn attend(&mut self, told: u64) -> bool {
         let Some(level2) = &mut self.level2 else { return true };
         level2.begin_next = told & STORE != 0;
@@ -547,7 +548,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         } else if worst == State::Lost as u64 {
             self.call_off(true);
         } else if told & AT_ONCE != 0 {
-            // What the stop saves goes to storage instead.
+            // The checkpoint of the stop goes to storage instead.
             self.call_off(false);
         } else if told & SAVE != 0 {
             level2.put_off_since.get_or_insert_with(Instant::now);
@@ -556,14 +557,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         true
     }
 
-    /// All files are whole.
+    /// Concludes a checkpoint whose files are all complete.
     fn conclude(&mut self) {
         let level2 = self.level2.as_mut().expect("an epoch was on its way");
         let (about, task) = level2.flight.take().expect("all ranks have one");
         let began = task.began;
         let mine = task.end().unwrap_or(0);
         let sight = level2.storage.sight;
-        // What others have written no single manifest tells.
+        // No single manifest has the sizes of all files.
         let all = match sight {
             Sight::Shared if level2.alone.is_none() => None,
             _ => {
@@ -583,12 +584,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// Whether this rank does what is to be done once for each DIR.
+    /// Returns true if this rank does the work that is needed once for each DIR.
     pub fn speaks_for_dir(&self) -> bool {
         self.level2.as_ref().is_some_and(|level2| !level2.lists.is_empty())
     }
 
-    /// The epoch on its way comes to nothing: because of somebody's `trouble`, which is told, or of something better.
+    /// Cancels the checkpoint that is being written: because of some rank's `trouble`, which is reported, or for a better one.
     fn call_off(&mut self, trouble: bool) {
         let level2 = self.level2.as_mut().expect("an epoch was on its way");
         let (about, mut task) = level2.flight.take().expect("all ranks have one");
@@ -599,7 +600,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         task.give_up();
         if task.is_over() {
             match task.end() {
-                // Others may lack the room; and removing can take its time.
+                // Other ranks may need the room; the removal may take time.
                 Ok(_) => {
                     let mut task = level2.send(What::Withdraw(about.key()));
                     if level2.stops_ranks() {
@@ -623,22 +624,23 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
     }
 
-    /// What will have passed, once a save is made now, since an epoch last went to storage: seconds in which something was
-    /// computed, and saves. Nothing without a second level.
+    /// Seconds and saves since a checkpoint last went to storage, counting a save made now; only time with computation counts.
+    /// Zero without level two.
     pub fn unstored(&self) -> (f64, usize) {
         let seconds = self.started.elapsed().as_secs_f64();
         self.level2.as_ref().map_or((0.0, 0), |l| l.scheduler.since(l.saves + 1, seconds))
     }
 
-    /// Goes on from a save that told [`Self::unstored`]: starts that follow each other sooner than epochs are wanted on storage
-    /// must not leave it without any.
+    /// Continues the count of [`Self::unstored`] from a save: if starts follow each other faster than checkpoints go to storage,
+    /// there must be some nevertheless.
     pub fn count_on(&mut self, unstored: (f64, usize)) {
         if let Some(level2) = &mut self.level2 {
             level2.count_on(unstored);
         }
     }
 
-    /// What was just committed goes to storage, if rank 0 said so. The seconds that the ranks have stopped for that.
+    /// Begins to write the checkpoint just committed to storage, if rank 0 requested it. Returns the seconds for which the ranks
+    /// have stopped.
     pub(super) fn begin_if_due(&mut self) -> f64 {
         let Some(level2) = &mut self.level2 else { return 0.0 };
         level2.saved();
@@ -654,13 +656,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let waited = waiting.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("as above");
         level2.tally.wait_s += waited;
-        // From one epoch to the next time counts in which something was computed.
+        // Only time with computation counts from one checkpoint to the next.
         level2.scheduler.saved(level2.saves, self.started.elapsed().as_secs_f64(), 0.0, 0.0);
         waited
     }
 
-    /// Waits until the committed epoch, which is on its way, is on storage with all its manifests. All ranks together: whether it
-    /// is.
+    /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns true if it is.
+    /// Collective call.
     fn bring(&mut self) -> bool {
         let Awaited { files, listed } = self.await_flight();
         let whole = files && listed != Some(false);
@@ -670,7 +672,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         whole
     }
 
-    /// A helper sets out with what lies committed in memory.
+    /// Starts a helper that writes the committed checkpoint.
     pub(super) fn begin_committed(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
         let level2 = self.level2.as_mut().expect("somebody asked for it");
@@ -680,7 +682,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.begin(about, None);
     }
 
-    /// A helper sets out with the epoch that lies in memory, to make a file of it or to make another one that file.
+    /// Starts a helper that writes the checkpoint in memory, to a new file or over the file of another one.
     pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
         let level2 = self.level2.as_mut().expect("as above");
         for mut task in std::mem::take(&mut level2.leaving) {
@@ -693,7 +695,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         level2.stuck.retain(|task| !task.is_over());
         let idle =
             level2.stuck.is_empty() && level2.leaving.is_empty() && level2.manifest.is_none();
-        // Method disk has made room before, all but for what it writes over.
+        // Method disk has made room before, except for the checkpoint that it overwrites.
         if idle && level2.alone.is_none() {
             let next = Some(about.key());
             level2.settle(PATIENCE, &self.header.id, (None, next), || self.world.attend());
@@ -713,26 +715,26 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             true => place,
             false => place.start..place.start + buffers.vouch_words(),
         };
-        // Checksums alone are of no use where nothing is lost with a node.
+        // Parity is useless if no file is lost with a node.
         let nothing = !apart && self.header.id.position as usize >= self.layout.working();
         let claim = self.header.claim;
         let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
         let task = match level2.stuck.is_empty() {
             true if nothing => Task::start(|_| Ok(0)),
             true => level2.send(What::Write(Box::new(write))),
-            // Another one would only get stuck beside it.
+            // A further helper would only get stuck, too.
             false => Task::failed("the helper is still stuck in an earlier epoch"),
         };
         level2.flight = Some((about, task));
     }
 
-    /// Brings what memory holds to storage before the run stops, and waits for it. All ranks together, right after a
-    /// save. False if it did not get there, which rank 0 has said; None without a second level.
+    /// Writes the checkpoint in memory to storage before the run stops, and waits for it. Collective call, right after a save.
+    /// Returns false if that failed, which rank 0 has reported; None without level two.
     pub fn store_now(&mut self) -> Option<bool> {
         self.finish_save();
         let level2 = self.level2.as_mut()?;
         if let Some(alone) = level2.alone {
-            // The save itself has brought it there, or not.
+            // The save itself has written it, or failed to.
             return Some(alone.arrived);
         }
         let waiting = Instant::now();
@@ -742,11 +744,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             task.wait_and(|| self.world.attend());
         }
         level2.note_manifest();
-        // Without helpers the save has waited for it, if it was its turn.
+        // Without helpers the save may have waited for it already.
         let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
         if !there && level2.flight.is_none() {
-            // A helper that was called off for this may be amid slow writing, or remove what it had written, whose room is
-            // needed; and ranks have nothing else to do.
+            // A helper that was cancelled for this may be in a slow write, or be removing its file, whose room is needed; and
+            // ranks have nothing else to do.
             for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
                 task.wait_and(|| self.world.attend());
             }
@@ -764,11 +766,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Some(whole)
     }
 
-    /// Waits for the epoch on its way, and for its manifest. All ranks together.
+    /// Waits for the checkpoint that is being written, and for its manifest. Collective call.
     pub(super) fn await_flight(&mut self) -> Awaited {
         let level2 = self.level2.as_mut().expect("an epoch was on its way");
         let (_, task) = level2.flight.as_mut().expect("all ranks have one");
-        // However long that takes: who is lost meanwhile is not to be waited for.
+        // This may take any time, so a loss of a rank must end the wait.
         let mine = task.wait_and(|| self.world.attend());
         let files = self.world.least(&[mine as u64])[0] == State::Done as u64;
         match files {
@@ -787,10 +789,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Awaited { files, listed }
     }
 
-    /// The test is over: whatever is still on its way is of no use any more.
+    /// Ends level two at the end of a test: unfinished writes are no longer needed.
     pub fn end_level2(&mut self) {
         if let Some(level2) = &mut self.level2 {
-            // Who is lost meanwhile is not to be waited for.
+            // A loss of a rank must end the wait.
             level2.end(|| self.world.attend());
         }
     }
@@ -804,7 +806,7 @@ mod tests {
     use crate::base::params::{Mapping, Rng};
     use crate::shm::Store;
 
-    /// A second level whose storage hangs until the other end goes, or for some seconds.
+    /// Level two whose storage hangs until the other end is dropped, or for some seconds.
     fn hanging(level2: &mut Level2) -> Sender<()> {
         let (lets_go, hangs) = channel::<()>();
         let about = About {
@@ -853,7 +855,7 @@ mod tests {
         Level2::new(storage, &depot, (&[0], 1), 0, false)
     }
 
-    /// The same of one that was waited for when somebody was lost.
+    /// Level two in a wait for hanging storage when a rank is lost.
     #[test]
     fn who_leaves_while_it_waits_for_storage_forgets_no_helper() {
         let here = tempfile::tempdir().unwrap();
@@ -871,7 +873,7 @@ mod tests {
         after.stuck[0].settle(Duration::from_secs(60));
     }
 
-    /// Going on in place takes seconds; a helper stuck in the kernel takes as long as it likes, and is not forgotten.
+    /// Recovery in place takes seconds. A helper stuck in the kernel takes any time, and is not forgotten.
     #[test]
     fn who_leaves_waits_for_no_storage_that_hangs_and_who_comes_knows_of_it() {
         let (here, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,14 +1,17 @@
-//! Saving and restoring rectangles of a local matrix so that node loss costs no more than the work
-//! since the last save.
+//! Saving and restoring of local matrices, so that the loss of a node costs no more than the work since the last save.
 //!
-//! `protocol` decides, purely, from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure too; `holding`
-//! is one position's memory, `saved` what lies in it, `taking` how a start comes by it; `start` comes to an agreement with all
-//! others, on the terms of `terms`, of what is `known` of everybody's memory, whose `identity` must be this test's; `save` and
-//! `restore` move the data, `aside` where helpers encode; `level2` brings committed epochs to storage by means of a `helper`,
-//! which does each `errand`, `disk` saves there alone, `fetching` brings them back, as `recall` says, by `transfer`. `storage`
-//! names, writes and reads the files that outlive the job. The solver's side is [`Arrival`] once a launch, then
-//! [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries, `finish` at the end. Nothing here knows what the
-//! matrix is for. `docs/dev/protocol.md` tells the whole story.
+//! Pure decisions: `protocol` decides from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure, too.
+//! `known` has the headers of all positions, and `identity` the fields that must match this test.
+//!
+//! Memory: `holding` is one position's memory, `saved` its checkpoints, and `taking` opens or creates it at a start. `start`
+//! agrees with all ranks, under the `terms` of the test. `save` and `restore` move the data; in `aside` helpers encode.
+//!
+//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out each I/O request of `errand`; `disk` saves
+//! there only. `fetching` reads checkpoints back, with the assignments of `recall` and the `transfer` of files. `storage` names,
+//! writes and reads the files that outlive the job.
+//!
+//! The solver uses [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries,
+//! `finish` at the end. Nothing here depends on the purpose of the matrix. `docs/dev/protocol.md` describes the whole protocol.
 
 pub mod arrival;
 mod aside;

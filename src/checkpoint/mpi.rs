@@ -1,17 +1,18 @@
-//! The world and the groups of saving, over MPI.
+//! World and groups of checkpoints, over MPI.
 
 use super::World;
 use crate::comm::{Comm, Elsewhere, Reduce};
 use crate::parity::GroupComm;
 
 const TAG: i32 = 8;
-/// Of words to those who wait for them.
+/// Tag of words to ranks that wait for them.
 const WORD: i32 = 9;
 
 /// All positions of a test: a communicator whose ranks are ordered by position.
 pub struct Positions {
     all: Comm,
-    /// Where some, the last, have no part of the matrix: those that have one, at their positions among themselves.
+    /// Set if the last positions have no part of the matrix: the number of the others, and a communicator of these on ranks that
+    /// belong to them.
     working: Option<(usize, Option<Comm>)>,
 }
 
@@ -20,7 +21,7 @@ impl Positions {
         Self { all, working: None }
     }
 
-    /// The first so many compute. What rank 0 says reaches the others by those, and they sleep until it does.
+    /// Makes a world whose first `working` positions compute. These forward rank 0's words to the others, which sleep until then.
     pub fn waited_on(all: Comm, working: usize) -> Self {
         let colour = (all.rank() < working).then_some(0);
         let among = all.split(colour, all.rank());
@@ -90,17 +91,17 @@ impl World for Positions {
     }
 }
 
-/// The members of one group, in member order; or their helpers, who talk beside them.
+/// Members of one group, in member order; or their helpers, which communicate independently.
 pub struct Group<C = Comm>(C);
 
 impl Group {
-    /// Splits the members of group `number` off; all positions call this together.
+    /// Splits off the members of group `number`. Collective call of all positions.
     pub fn split(world: &Positions, number: usize, place: usize) -> Self {
         Self(world.all.split(Some(number), place).expect("every position is in a group"))
     }
 }
 
-/// A communicator of ranks or of helpers: they differ in how they wait.
+/// Communicator of ranks or of helpers, which differ in their way of waiting.
 trait Between {
     fn comm(&self) -> &Comm;
 

@@ -1,9 +1,8 @@
-//! How much named memory each position of a protected test takes, and its file on storage. Pure arithmetic.
+//! Persistent shared memory of each position of a protected test, and the size of its file on storage. Pure arithmetic.
 //!
-//! `skt-hpl run` and `skt-hpl doctor` ask before anything is started, with the domains the ranks will
-//! have: a node whose /dev/shm is a tenth too small is named then, not by a rank that fails when the
-//! others have generated their matrices already. The figures are those of the very buffers a rank
-//! makes ([`Buffers::parts`]), with head and results.
+//! `skt-hpl run` and `skt-hpl doctor` ask before anything starts, with the failure domains of the ranks. So a node whose /dev/shm
+//! is a tenth too small is named then. Otherwise a rank would fail after the others have generated their matrices. The sizes are
+//! those of the very buffers that a rank creates ([`Buffers::parts`]), plus header and results.
 
 use super::groups::Groups;
 use super::holding::LEDGER_BYTES;
@@ -12,7 +11,7 @@ use crate::checkpoint::storage::BLOCK_BYTES;
 use crate::shm::header::HEAD_BYTES;
 use crate::shm::{Part, Store};
 
-/// The buffers of each position in these groups. `ld`: the leading dimensions of their matrices.
+/// Buffers of each position in these groups; `ld` gives the leading dimensions of their matrices.
 pub fn buffers_of_each(
     layout: &Layout,
     groups: &Groups,
@@ -30,26 +29,26 @@ pub fn buffers_of_each(
     all.into_iter().map(|buffers| buffers.expect("each position is in a group")).collect()
 }
 
-/// Bytes of a position's named memory in such a store; `huge` are those of a page of the pool of huge pages.
+/// Bytes of a position's persistent shared memory in such a store; `huge` is the size of a huge page.
 pub fn memory_bytes(buffers: &Buffers, store: Store, huge: usize) -> u64 {
     let parts = buffers.parts().into_iter();
     let parts = parts.chain([(Part::Head, HEAD_BYTES), (Part::Done, LEDGER_BYTES)]);
     parts.map(|(part, bytes)| bytes.next_multiple_of(part.page_bytes(store, huge)) as u64).sum()
 }
 
-/// Bytes of a position's file on storage, with its parity: where each node has a DIR of its own.
+/// Bytes of a position's file on storage with its parity, for a DIR of each node.
 pub fn file_bytes_with_parity(buffers: &Buffers) -> u64 {
     in_blocks([buffers.slot_words(), buffers.data_words(), buffers.checksum_words()])
 }
 
-/// Bytes of a file with parts of so many words behind its front.
+/// Bytes of a file with parts of so many words after its front block.
 fn in_blocks<const PARTS: usize>(words: [usize; PARTS]) -> u64 {
     let block = BLOCK_BYTES as u64;
     let parts = words.map(|words| (words as u64 * 8).next_multiple_of(block));
     block + parts.iter().sum::<u64>()
 }
 
-/// Bytes of a position's file on storage, without parity.
+/// Bytes of a position's file on storage without parity.
 pub fn file_bytes(layout: &Layout, position: usize, ld: usize, state_bytes: usize) -> u64 {
     let (rows, cols) = layout.shape(position);
     let vouch = state_rows(state_bytes) * STATE_ROW_WORDS + rows * cols.div_ceil(TILE_WORDS);
@@ -81,7 +80,7 @@ mod tests {
         of.iter().map(|d| format!("n{d}")).collect()
     }
 
-    /// Of all positions, in these failure domains.
+    /// Buffers of all positions, in these failure domains.
     fn of_all(layout: &Layout, of: &[usize], scheme: &Scheme) -> Vec<Buffers> {
         let ld = |position| layout.shape(position).1;
         let groups = scheme.layout.groups(layout, &domains(of), None, scheme.losses).unwrap();
@@ -92,14 +91,14 @@ mod tests {
         memory_bytes(buffers, Store::Posix, 0)
     }
 
-    /// Each part begins a page, and the larger these are the more of the last one is of no use.
+    /// Each part begins at a page, so larger pages waste more of their last page.
     #[test]
     fn pages_are_taken_whole() {
         const GIB: u64 = 1 << 30;
         let one = &of_all(&layout(8000, 2, 2), &[0, 1, 2, 3], &SCHEME)[0];
         let (small, large) =
             (in_small_pages(one), memory_bytes(one, Store::HugeTlbfs, GIB as usize));
-        // A, B, C and D; the small state, the head and the results stay in small pages.
+        // A, B, C and D use huge pages; small state, header and results stay in small pages.
         assert!(small < GIB && (4 * GIB..4 * GIB + small).contains(&large), "{small} {large}");
         assert_eq!(memory_bytes(one, Store::SysV, GIB as usize), small);
     }

@@ -1,46 +1,49 @@
-//! Position follows memory: which process takes which grid position.
+//! Assignment of grid positions to ranks: a position follows its memory.
 //!
-//! At a restart the launcher may have ordered nodes in any way. Each node lists the positions
-//! whose memory it holds; here, purely and the same on every rank, each held position goes to a
-//! process on the node that holds it, and what is left over goes to what is left over. Files on storage of a node's own
-//! draw what memory does not: so of a job with more ranks than positions, no node that has files needed stands idle.
+//! At a restart, the launcher may list the nodes in any order. Each node lists the positions in its memory. A pure function, with
+//! the same result on every rank, assigns each of these positions to a rank on its node. The remaining positions go to the
+//! remaining ranks. Positions without memory follow their files on a node's own storage. So if a job has more ranks than
+//! positions, no node with needed files stays idle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
 use super::protocol::{Order, Trace};
 
-/// One position's memory, or its file, on the node of some rank.
+/// Memory or file of one position on the node of some rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub position: usize,
-    /// Later runs compare greater; memory of an earlier run is never preferred. Of files, what the epoch is worth.
+    /// Run id. Later runs compare greater, and memory of an earlier run is never preferred. For files, the worth of the
+    /// checkpoint.
     pub run: u128,
-    /// It waited to be rebuilt, and holds nothing: any copy that holds something is better. To pass it over is to count it as
-    /// lost, which a start must bear at any moment.
+    /// True if the memory was waiting to be rebuilt and contains nothing, so any copy with contents is better. Ignoring it counts
+    /// it as lost, which a start must tolerate at any time.
     pub vacant: bool,
-    /// What it says of the last incarnation that it took part in: of two copies that of the later one is taken ([`Order`]).
+    /// Last attempt in which it took part: of two copies, the one of the later attempt is used ([`Order`]).
     pub trace: Trace,
 }
 
-/// What a header or a list of results in memory tells of a run.
+/// Information about a run from a header or a result in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     pub run: u128,
     pub position: usize,
-    /// The last incarnation that it took part in, of a header.
+    /// Last attempt in which the position took part, from a header.
     pub joined: u64,
-    /// Of a result, a mark of its test and text; a run that goes on as another one hands its results on.
+    /// Mark of a result's test and text. A run that resumes under a new id copies its results.
     pub result: Option<u64>,
 }
 
-/// The run that is in progress, of all that memory tells of: every header and every result.
+/// Finds the run in progress from every header and every result in memory.
 ///
-/// It is the one that most positions tell of, then the one with more incarnations. A run's number is the moment of
-/// its start by the clock of one node, and what a node with a fast clock kept of a run that is long over must
-/// not outrank the run all others are in: numbers only break ties. A result that several runs have was handed on, so it tells of
-/// the last of them: positions that had no part since have it as the first had it. Not where memory of the position is the
-/// result's own run's: then it was that run's last, whatever others have made of it.
+/// It is the run with the most positions, then the one with the most attempts; the greater id only breaks ties. An id contains
+/// the start time by the clock of one node. So an old run of a node with a fast clock must not outrank the run of all other
+/// nodes.
+///
+/// A result that several runs have was copied, so it counts for the last of them. Positions that have not taken part since still
+/// have it from the first run. If the position also has memory of the result's own run, that was the run's last use, and the
+/// result counts for that run.
 pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     let told: Vec<Told> = told.into_iter().collect();
     let in_memory = |told: &&Told| told.result.is_none();
@@ -63,23 +66,23 @@ pub fn prevailing(told: impl IntoIterator<Item = Told>) -> Option<u128> {
     ranked.max().map(|(_, _, run)| run)
 }
 
-/// What draws positions to nodes: `nodes[r]` is the node of rank r, `found[r]` what rank r saw on its node (ranks of one node
-/// may all report the same, or one may report for all).
+/// Memory or files that attract positions. `nodes[r]` is the node of rank r; `found[r]` lists the findings of rank r on its node.
+/// Ranks of one node may all report the same, or one may report for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Lying<'a> {
     pub nodes: &'a [usize],
     pub found: &'a [Vec<Found>],
 }
 
-/// The position of each of so many ranks, None for those that are left over. What an earlier one of `all` draws no later one
-/// does; what none draws goes to the rank of its number, if that is free.
+/// Assigns a position to each rank, or None to ranks that are left over. Earlier entries of `all` take precedence. A position
+/// that no entry attracts goes to the rank of its number, if that is free.
 pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize>> {
     let mut taken: Vec<Option<usize>> = vec![None; ranks];
     let mut placed = vec![false; positions];
     for &Lying { nodes, found } in all {
         assert_eq!((nodes.len(), found.len()), (ranks, ranks));
         let best = remembering(positions, nodes.iter().copied().zip(found));
-        // First those whose default process is on the right node, then any process there.
+        // First positions whose default rank is on the right node, then the others to any rank there.
         for (position, node) in best.iter().enumerate() {
             let default = node.is_some() && nodes.get(position) == node.as_ref();
             if default && !placed[position] && taken[position].is_none() {
@@ -98,7 +101,7 @@ pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize
             }
         }
     }
-    // The rest: the default where it is free, then in order.
+    // The remaining positions: the default rank if it is free, then in order.
     for position in 0..positions.min(ranks) {
         if !placed[position] && taken[position].is_none() {
             taken[position] = Some(position);
@@ -114,8 +117,8 @@ pub fn assign(positions: usize, ranks: usize, all: &[Lying]) -> Vec<Option<usize
     taken
 }
 
-/// The node that has the best copy of each position: of the latest run, of those that hold something, if there are any, and there
-/// the one that was taken part in last. Of equals the first.
+/// Finds the node with the best copy of each position: of the latest run, then with contents, then of the last attempt. Of equal
+/// copies the first.
 fn remembering<'a>(
     positions: usize,
     found: impl Iterator<Item = (usize, &'a Vec<Found>)>,
@@ -137,23 +140,23 @@ fn remembering<'a>(
     best.into_iter().map(|copy| copy.map(|(_, node)| node)).collect()
 }
 
-/// What is known of a rank when positions are dealt out anew after a loss.
+/// Facts about a candidate rank when positions are assigned after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Player {
-    /// Its node, as the number of the first rank there, and its failure domain.
+    /// Node, as the number of the first rank there, and failure domain.
     pub node: usize,
     pub domain: String,
-    /// The position it has, if any: it keeps that.
+    /// Position of the rank, if it has one: it keeps it.
     pub kept: Option<usize>,
-    /// The positions of its group, where it has been in one.
+    /// Positions of its group, if it has been in one.
     pub members: Vec<usize>,
 }
 
-/// The position of each rank after a loss: who has one keeps it, and who stands by takes those that are vacant. None if too
-/// few stand by.
+/// Assigns positions after a loss: each rank with a position keeps it, and spare ranks take the vacant ones. None if there are
+/// too few spare ranks.
 ///
-/// A vacant position goes to somebody on the node that holds its memory; else to somebody whose failure domain has no
-/// other position of its group; else, rather than not at all, to anybody.
+/// A vacant position goes to a rank on the node with its memory. Otherwise it goes to a rank whose failure domain has no other
+/// position of its group. If there is none, it goes to any rank.
 pub fn recast(
     positions: usize,
     players: &[Player],
@@ -161,7 +164,7 @@ pub fn recast(
 ) -> Option<Vec<Option<usize>>> {
     let mut taken: Vec<Option<usize>> =
         players.iter().map(|p| p.kept.filter(|&kept| kept < positions)).collect();
-    // The rank at each position. Nothing below goes through all ranks for each of the positions: there may be a million.
+    // Rank at each position. No loop below goes through all ranks for each position: there may be a million.
     let mut holder: Vec<Option<usize>> = vec![None; positions];
     for (rank, position) in taken.iter().enumerate() {
         if let Some(position) = position {
@@ -170,7 +173,7 @@ pub fn recast(
     }
     let mut vacant: Vec<usize> = (0..positions).filter(|&p| holder[p].is_none()).collect();
 
-    // On the node that has its memory.
+    // Ranks on the node with the position's memory.
     let best = remembering(positions, players.iter().map(|player| player.node).zip(found));
     let mut on_node = free_by(&taken, |rank| players[rank].node);
     vacant.retain(|&position| {
@@ -181,7 +184,7 @@ pub fn recast(
         rank.is_none()
     });
 
-    // Where no other of its group is: the first one that is free, of those of each failure domain.
+    // Ranks whose domain has no other member of the group: the first free one among the first free ranks of all domains.
     let mut group: Vec<&[usize]> = vec![&[]; positions];
     for members in players.iter().map(|player| &player.members) {
         for &position in members.iter().filter(|&&position| position < positions) {
@@ -209,7 +212,7 @@ pub fn recast(
         false
     });
 
-    // Rather than not at all, anywhere.
+    // Any rank, as the last choice.
     let free: Vec<usize> = (0..taken.len()).filter(|&rank| taken[rank].is_none()).collect();
     for (&position, &rank) in vacant.iter().zip(&free) {
         taken[rank] = Some(position);
@@ -217,7 +220,7 @@ pub fn recast(
     (vacant.len() <= free.len()).then_some(taken)
 }
 
-/// The ranks that have no position, by what is asked of them, the last first.
+/// Groups the ranks without a position by the key `what`, the last rank first.
 fn free_by<K: Eq + Hash>(
     taken: &[Option<usize>],
     what: impl Fn(usize) -> K,
@@ -251,9 +254,9 @@ mod tests {
         let other = of(left_over, 2, 1);
         let told = [ours(0, 3), ours(1, 3), other, ours(3, 3), other];
         assert_eq!(prevailing(told), Some(run));
-        // One survivor on each side: who has been started more often is in progress.
+        // One survivor of each run: the run with more attempts is in progress.
         assert_eq!(prevailing([ours(0, 2), of(left_over, 1, 1)]), Some(run));
-        // Nothing but numbers.
+        // Only the ids differ.
         assert_eq!(prevailing([ours(0, 1), of(left_over, 1, 1)]), Some(left_over));
         // A position counts once, however many nodes have a copy of it.
         let copies = [other, of(left_over, 2, 2), ours(0, 1), ours(1, 1)];
@@ -261,8 +264,8 @@ mod tests {
         assert_eq!(prevailing([]), None);
     }
 
-    /// A run of six positions had one result when it went on from storage as another run, in a test of two. The four that have
-    /// no part in that keep what they had; they speak for the run that is in progress all the same.
+    /// A run of six positions had one result when it resumed from storage under a new id, in a test of two positions. The four
+    /// idle positions keep the old entry, but count for the run in progress.
     #[test]
     fn results_that_were_handed_on_speak_for_the_later_run() {
         let (run, later) = (10 << 64, 11 << 64);
@@ -272,13 +275,14 @@ mod tests {
         let header = |position| Told { joined: 1, ..told(later, position, None) };
         let all: Vec<Told> = kept.chain([header(0), header(1)]).collect();
         assert_eq!(prevailing(all.iter().copied()), Some(later));
-        // Old memory that comes back in two nodes' places is outvoted.
+        // Old memory that returns at two positions is outvoted.
         let old = [2, 3].map(|position| Told { joined: 5, ..told(run, position, None) });
         assert_eq!(prevailing(all.iter().copied().chain(old)), Some(later));
-        // Another result is not the later run's.
+        // A different result does not count for the later run.
         let others = (2..5).map(|position| told(run, position, Some(8)));
         assert_eq!(prevailing(others.chain([header(0), header(1)])), Some(run));
-        // What lies beside memory of the first run is that run's: of its test under way the later one has a part on one node.
+        // A result next to memory of the first run counts for that run. The later run has a part of its unfinished test on one
+        // node only.
         let first = |position| Told { joined: 1, ..told(run, position, None) };
         let back = (0..3).flat_map(|position| [first(position), told(run, position, Some(7))]);
         let left = [header(3), told(later, 3, Some(7))];
@@ -289,7 +293,7 @@ mod tests {
         assign(positions, nodes.len(), &[Lying { nodes, found }])
     }
 
-    /// Who would stand idle has the files, and the others have none, or memory.
+    /// Ranks that would be idle have the files; the others have none, or memory.
     #[test]
     fn files_draw_what_memory_does_not() {
         let nodes = [0, 1, 2, 3, 4, 5];
@@ -301,7 +305,7 @@ mod tests {
         let taken = assign(4, 6, &[memory, files]);
         assert_eq!(taken, [Some(3), None, Some(2), Some(1), Some(0), None]);
         assert_eq!(assign(4, 6, &[files]), taken);
-        // Memory is where position 1 goes, and nobody else is moved for its file.
+        // Position 1 follows its memory, and no other rank moves for its file.
         let in_memory = vec![vec![held(1, 1)], vec![], vec![], vec![], vec![], vec![]];
         let memory = Lying { nodes: &nodes, found: &in_memory };
         let taken = assign(4, 6, &[memory, files]);
@@ -319,7 +323,7 @@ mod tests {
 
     #[test]
     fn memory_draws_its_position_wherever_the_launcher_put_the_node() {
-        // Nodes come in another order, and node 9 is fresh in place of the one with position 1.
+        // Nodes come in another order, and node 9 is new and replaces the one with position 1.
         let found = [vec![held(3, 1)], vec![held(0, 1)], vec![], vec![held(2, 1)]];
         assert_eq!(by_memory(4, &[7, 5, 9, 6], &found), [Some(3), Some(0), Some(1), Some(2)]);
     }
@@ -346,14 +350,15 @@ mod tests {
         first.trace.made = true;
         let found = [vec![of(0, 1)], vec![first], vec![of(1, 1)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), Some(1), None]);
-        // A checkpoint of all outranks who began anew elsewhere, however often; also for a position that began no epoch there.
+        // A checkpoint of all positions outranks any number of starts from scratch elsewhere; also for a position that began no
+        // checkpoint there.
         let mut main = held(0, 2);
         main.trace.past_the_first = true;
         let found = [vec![held(0, 4)], vec![held(1, 4)], vec![main, held(1, 2)], vec![]];
         assert_eq!(by_memory(3, &[0, 1, 2, 2], &found), [Some(2), None, Some(0), Some(1)]);
     }
 
-    /// A node comes back whose place another one has taken, which was not rebuilt in time.
+    /// A node returns after another one has replaced it, which was not rebuilt in time.
     #[test]
     fn memory_that_was_never_rebuilt_outranks_nothing() {
         let vacant = |joined| Found { vacant: true, ..held(1, joined) };
@@ -364,7 +369,7 @@ mod tests {
         assert_eq!(by_memory(3, &[0, 1, 2], &found), [Some(1), Some(0), Some(2)]);
         let found = [vec![], vec![vacant(3)], vec![vacant(4)]];
         assert_eq!(by_memory(2, &[0, 1, 2], &found), [Some(0), None, Some(1)]);
-        // But not memory of an earlier run.
+        // But memory of an earlier run does not.
         let found = [vec![held(1, 9)], vec![Found { run: 2, ..vacant(1) }]];
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
@@ -375,7 +380,7 @@ mod tests {
         assert_eq!(by_memory(2, &[0, 1], &found), [Some(0), Some(1)]);
     }
 
-    /// Four nodes with a position each, in groups of neighbours, and who stands by.
+    /// Four nodes with a position each, in groups of neighbours, and the spare ranks.
     fn cast(spares: &[(usize, &str)]) -> Vec<Player> {
         let mut players: Vec<Player> = (0..4)
             .map(|p| Player {
@@ -402,14 +407,14 @@ mod tests {
         found[4] = vec![held(2, 1)];
         let taken = recast(4, &players, &found).unwrap();
         assert_eq!(taken, [Some(0), Some(1), Some(3), None, Some(2)]);
-        // Without that memory the first that stands by does.
+        // Without that memory, the first spare rank takes the position.
         let taken = recast(4, &players, &vec![Vec::new(); 5]).unwrap();
         assert_eq!(taken, [Some(0), Some(1), Some(3), Some(2), None]);
     }
 
     #[test]
     fn a_group_is_not_crowded_where_that_can_be_helped() {
-        // Position 2 is lost; 3 is of its group.
+        // Position 2 is lost; 3 is in its group.
         let mut players = cast(&[(3, "n3"), (0, "n0")]);
         players.remove(2);
         let none = vec![Vec::new(); 5];
@@ -422,7 +427,7 @@ mod tests {
         assert_eq!(recast(4, &players, &none[..3]), None);
     }
 
-    /// Before anybody has a position it is as at a start.
+    /// Without positions, the assignment is the same as at a start.
     #[test]
     fn without_any_position_the_last_stand_by() {
         let players: Vec<Player> =
@@ -431,7 +436,7 @@ mod tests {
         assert_eq!(taken, by_memory(4, &[0, 0, 1, 1, 2, 2], &vec![Vec::new(); 6]));
     }
 
-    /// A number below n at each throw.
+    /// Random numbers below n.
     fn dice(seed: u64) -> impl FnMut(usize) -> usize {
         let mut state = Xoshiro256StarStar::seed_from_u64(seed);
         move |n| (state.next_u64() % n as u64) as usize
@@ -469,7 +474,7 @@ mod tests {
             }
         }
 
-        /// Whatever lies where: no node stands idle that has what no other has.
+        /// For any distribution: no node is idle that has data that no other has.
         #[test]
         fn no_node_with_a_file_that_is_needed_stands_idle(
             positions in 1usize..8, idle in 0usize..6, per_node in 1usize..4, seed: u64,

@@ -1,7 +1,7 @@
-//! Which buffers exist, how large they are, and what part of them a save touches.
+//! Buffers of a position, their sizes, and the part of them that a save touches.
 //!
-//! Everything a rank must know about the shapes of *others* (how tall the tallest member's corner is)
-//! follows here from the problem and the grid by arithmetic; nothing is exchanged to find it out.
+//! All facts about the shapes of *other* positions, such as the trailing part of the tallest member, follow by arithmetic from
+//! the problem and the grid. Nothing is exchanged for this.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -15,15 +15,15 @@ use crate::parity::{Code, Encode, Stripes, Window};
 use crate::shm::Part;
 use crate::shm::header::GROUP_MAX;
 
-/// What part of the matrix a save covers.
+/// Part of the matrix that a save covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// What can have changed: the trailing rows and columns.
+    /// The trailing rows and columns, which are all that can have changed.
     Corner,
     /// The trailing columns in full height.
     Side,
-    /// All of it, every time.
+    /// The whole matrix, each time.
     Whole,
 }
 
@@ -43,20 +43,20 @@ impl Scope {
     }
 }
 
-/// How checksums are made, and by whom.
+/// Method of encoding, and the threads that do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
-    /// By one MPI_Reduce for each holder of a stripe.
+    /// A single MPI_Reduce for each holder of a stripe's parity.
     Reduce,
-    /// Passed round the group in segments.
+    /// Segments that travel around the group.
     Pipelined,
-    /// The same, by a helper of each rank from the copy of the matrix, while the ranks go on.
+    /// Segments as in [`Self::Pipelined`], sent by a helper of each rank from the copy of the matrix, while the ranks compute.
     Helper,
 }
 
 impl Encoding {
-    /// How rows travel.
+    /// Method of moving rows.
     pub fn how(self) -> Encode {
         match self {
             Encoding::Reduce => Encode::Reduce,
@@ -69,18 +69,18 @@ impl Encoding {
     }
 }
 
-/// Who does what the ranks need not stop for.
+/// Threads for work during which the ranks can compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Helpers {
-    /// A thread of each rank, beside it.
+    /// A helper thread of each rank.
     #[default]
     Threads,
-    /// Nobody: the ranks stop until it is done.
+    /// None: the ranks stop until the work is done.
     Off,
 }
 
-/// How a problem lies over the grid.
+/// Distribution of a problem over the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub n: usize,
@@ -88,11 +88,11 @@ pub struct Layout {
     pub p: usize,
     pub q: usize,
     pub mapping: Mapping,
-    /// So many positions behind those of the grid have no part of the matrix: they keep checksums alone.
+    /// Number of dedicated positions after those of the grid: they have no part of the matrix, only checksums.
     pub dedicated: usize,
 }
 
-/// A local matrix, or the part of one that begins at (row, col) and ends at its end.
+/// First row and column of the trailing part of a local matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corner {
     pub row: usize,
@@ -100,19 +100,19 @@ pub struct Corner {
 }
 
 impl Layout {
-    /// Without anybody beside the grid.
+    /// Layout without dedicated positions.
     pub fn of(test: &TestParams) -> Self {
         let TestParams { n, nb, p, q, mapping, .. } = *test;
         Self { n, nb, p, q, mapping, dedicated: 0 }
     }
 
-    /// With the positions that this scheme has beside the grid, in groups of at most `group`.
+    /// Layout with the dedicated positions of this scheme, in groups of at most `group`.
     pub fn kept_by(self, scheme: &Scheme, group: Option<usize>) -> Self {
         let dedicated = scheme.layout.dedicated(self.working(), group, scheme.losses);
         Self { dedicated, ..self }
     }
 
-    /// Positions that have a part of the matrix: the first ones.
+    /// Number of positions that have a part of the matrix: the first ones.
     pub fn working(&self) -> usize {
         self.p * self.q
     }
@@ -144,7 +144,7 @@ impl Layout {
         )
     }
 
-    /// Where, at a position, what can change after boundary `k` begins.
+    /// Start of the part of a position's matrix that can change after boundary `k`.
     pub fn corner(&self, position: usize, boundary: usize, scope: Scope) -> Corner {
         if position >= self.working() {
             return Corner { row: 0, col: 0 };
@@ -163,7 +163,7 @@ impl Layout {
         }
     }
 
-    /// The window a group codes to cover every member's corner.
+    /// Window that covers the changing parts of all members of a group.
     pub fn window(&self, members: &[usize], boundary: usize, scope: Scope) -> Window {
         let extent = |member: &usize| {
             let (rows, cols) = self.shape(*member);
@@ -176,7 +176,7 @@ impl Layout {
         }
     }
 
-    /// Bytes a save copies at a position when the last one was at `boundary`.
+    /// Bytes that a save copies at a position if the last one was at `boundary`.
     pub fn bytes(&self, position: usize, boundary: usize, scope: Scope) -> usize {
         let (rows, cols) = self.shape(position);
         let corner = self.corner(position, boundary, scope);
@@ -184,19 +184,19 @@ impl Layout {
     }
 }
 
-/// What the user chose, checked.
+/// Settings of the user, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scheme {
     pub method: Method,
     pub scope: Scope,
     pub code: Code,
-    /// None at all where method disk writes to storage that all nodes share: each position is a group by itself.
+    /// Losses that each group survives; zero for method disk on shared storage, where each position is a group by itself.
     pub losses: usize,
     #[serde(default)]
     pub layout: ChecksumLayout,
 }
 
-/// A choice no code can serve.
+/// Settings that no code supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SchemeError {
     #[error("--losses is 1 to {LOSSES_MAX}, not {0}")]
@@ -219,7 +219,7 @@ pub enum SchemeError {
 }
 
 impl Scheme {
-    /// The stripes of a group of so many members.
+    /// Stripes of a group of so many members.
     pub fn stripes(&self, members: usize) -> Stripes {
         Stripes::new(self.layout.spread(), members, self.losses)
     }
@@ -237,8 +237,8 @@ impl Scheme {
         }
     }
 
-    /// Share of the memory that is left for the matrix with groups of `size`, those who keep checksums alone included (the
-    /// paper's equations 6 to 8, for any number of losses and layout).
+    /// Share of the memory that is left for the matrix, with groups of `size` including dedicated positions. These are the
+    /// paper's equations 6 to 8, for any number of losses and layout.
     pub fn available(&self, size: usize) -> f64 {
         let checksum = self.layout.spread().parity_share(size, self.losses);
         let copies = match self.method {
@@ -249,7 +249,7 @@ impl Scheme {
         1.0 / (copies + self.checksums() as f64 * checksum)
     }
 
-    /// How many checksums of its matrices a group keeps at a time.
+    /// Number of parities that a group keeps at a time.
     pub fn checksums(&self) -> usize {
         match self.method {
             Method::SelfCheckpoint | Method::Double => 2,
@@ -260,26 +260,26 @@ impl Scheme {
 
 /// Words of a row that share one digest.
 pub const TILE_WORDS: usize = 1024;
-/// Words of one row of the small state, as the code sees it.
+/// Words of one row of the small state, as encoded.
 pub const STATE_ROW_WORDS: usize = 64;
 
-/// Rows of [`STATE_ROW_WORDS`] that a small state of so many bytes takes, with its length.
+/// Rows of [`STATE_ROW_WORDS`] for a small state of so many bytes and its length.
 pub fn state_rows(state_bytes: usize) -> usize {
     (8 + state_bytes).div_ceil(8 * STATE_ROW_WORDS)
 }
 
-/// The parts of a committed epoch.
+/// Parts of memory that contain a committed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// With the matrix.
+    /// Part with the matrix.
     pub data: Part,
-    /// With its checksum.
+    /// Part with its parity.
     pub check: Part,
-    /// Its words in `S`: small state, digests of data, digests of parity.
+    /// Range of words in `S`: small state, digests of data, digests of parity.
     pub place: std::ops::Range<usize>,
 }
 
-/// The buffers of one position.
+/// Buffers of one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     pub rows: usize,
@@ -324,12 +324,12 @@ impl Buffers {
         }
     }
 
-    /// Words of A and of each full copy. The copy has A's leading dimension, so that a row is a row.
+    /// Words of A and of each full copy. The copy has A's leading dimension, so that rows correspond.
     pub fn data_words(&self) -> usize {
         self.rows * self.ld
     }
 
-    /// Where a row lies in A and in each full copy.
+    /// Range of a row in A and in each full copy.
     pub fn row(&self, row: usize) -> std::ops::Range<usize> {
         let start = row * self.ld;
         start..start + self.cols
@@ -339,7 +339,7 @@ impl Buffers {
         self.parity_rows * self.pitch
     }
 
-    /// Words of a checksum: of the matrix, then of the small state.
+    /// Words of the parity: of the matrix, then of the small state.
     pub fn checksum_words(&self) -> usize {
         self.parity_words() + self.state_parity_rows * STATE_ROW_WORDS
     }
@@ -356,13 +356,12 @@ impl Buffers {
         self.pitch.div_ceil(TILE_WORDS)
     }
 
-    /// Places for the small state: one for each of two epochs, or, where memory keeps none, one.
+    /// Number of places for the small state: one for each of two checkpoints, or one if memory keeps none.
     pub fn places(&self) -> usize {
         if self.method == Method::Disk { 1 } else { 2 }
     }
 
-    /// Words of one of the places for the small state: state, digests of data, digests of parity,
-    /// one digest for the parity of the state.
+    /// Words of one place for the small state: state, digests of data, digests of parity, one digest for the parity of the state.
     pub fn slot_words(&self) -> usize {
         self.state_words()
             + self.rows * self.data_tiles()
@@ -370,19 +369,20 @@ impl Buffers {
             + 1
     }
 
-    /// Words of what vouches for the matrix of an epoch: small state and digests of data, at the beginning of its place.
+    /// Words at the beginning of a place that cover a checkpoint's matrix: small state and digests of data.
     pub fn vouch_words(&self) -> usize {
         self.state_words() + self.rows * self.data_tiles()
     }
 
-    /// Where in S an epoch's small state and digests lie.
+    /// Range in S of a checkpoint's small state and digests.
     pub fn slot_range(&self, epoch: u64) -> std::ops::Range<usize> {
         let words = self.slot_words();
         let start = (epoch % self.places() as u64) as usize * words;
         start..start + words
     }
 
-    /// Where a committed epoch lies until the next flush; where there is no copy, the one that is being stored: in A, frozen.
+    /// Parts that contain a committed checkpoint until the next flush. Without a copy, the checkpoint that is being stored: in A,
+    /// frozen.
     pub fn committed_parts(&self, epoch: u64) -> Committed {
         let odd = epoch % 2 == 1;
         let data = match self.method {
@@ -398,9 +398,9 @@ impl Buffers {
         Committed { data, check, place: self.slot_range(epoch) }
     }
 
-    /// The parts of named memory and their bytes, without head and results.
+    /// Parts of persistent shared memory with their sizes in bytes, without header and results.
     pub fn parts(&self) -> Vec<(Part, usize)> {
-        // Who has no part of the matrix has these all the same, so that all positions are alike.
+        // Positions without a part of the matrix have these parts, too, so that all positions are alike.
         let data = self.data_words().max(1) * 8;
         let checksum = self.checksum_words() * 8;
         let mut parts = vec![(Part::A, data), (Part::S, self.places() * self.slot_words() * 8)];
@@ -413,7 +413,7 @@ impl Buffers {
             Method::Double => parts.extend([(Part::E, data), (Part::F, checksum)]),
             Method::Single | Method::Disk => {}
         }
-        // Nobody's parity takes no memory.
+        // An empty parity takes no memory.
         parts.retain(|(_, bytes)| *bytes > 0);
         parts
     }

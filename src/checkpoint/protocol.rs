@@ -1,17 +1,19 @@
-//! The protocol of saving and recovery, as pure functions of what headers claim.
+//! Protocol of saving and recovery, as pure functions of the claims in headers.
 //!
-//! A save: freeze A; encode its checksum, in the place that the last save's has not; write `sealed`; global
-//! barrier; copy A to B; write `committed`; only then touch A again. Whoever has begun to overwrite B knows that everybody had
-//! sealed, so there is always one epoch that every survivor holds whole.
+//! A save: freeze A; encode its parity, in the place that the last save's does not use; write `sealed`; global barrier; copy A to
+//! B; write `committed`; only then change A again. A position that has begun to overwrite B knows that all positions had sealed.
+//! So there is always one checkpoint that every survivor contains completely.
 //!
-//! A recovery: [`decide`] on all headers; every survivor writes down the decision (`pinned`) before anything is changed, barrier;
-//! who is sealed on the target finishes its flush, who is sealed on a later epoch withdraws the seal (`settled`), barrier; the
-//! lost are rebuilt (`rebuilt`); all headers are compared again; B goes to A (which is void since the barrier before); `resumed`,
-//! barrier. A recovery that is itself interrupted finds the pin, and whoever cannot supply the pinned epoch (an old copy that
-//! came back) is lost, even if it looks plausible on its own.
+//! A recovery: call [`decide`] on all headers; every survivor writes the decision (`pinned`) before anything changes; barrier;
+//! positions sealed on the target finish their flush, positions sealed on a later checkpoint withdraw that seal (`settled`);
+//! barrier; lost positions are rebuilt (`rebuilt`); all headers are compared again; B is copied to A, which is invalid since the
+//! last barrier; `resumed`; barrier.
 //!
-//! `save`, `start` and `restore` write exactly these claims; `tests/protocol_model` explores all
-//! interleavings of the same functions.
+//! If a recovery is interrupted, the next one finds the pin. A position that cannot supply the pinned checkpoint, such as an old
+//! copy that has returned, then counts as lost, even if its header is plausible by itself.
+//!
+//! `save`, `start` and `restore` write exactly these claims; `tests/protocol_model` explores all interleavings of the same
+//! functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,17 +22,17 @@ use thiserror::Error;
 
 use crate::shm::header::{Claim, EpochId, Phase, Stage, count_of};
 
-/// Which copies are kept (papers' names).
+/// Method of keeping copies (names of the papers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// The workspace serves as the second copy while the first is overwritten.
     SelfCheckpoint,
-    /// Two full copies in turn.
+    /// Two full copies, used in turn.
     Double,
-    /// One copy: a loss while it is overwritten ends the run.
+    /// Single copy: a loss while it is overwritten ends the run.
     Single,
-    /// None in memory: the matrix goes to storage, and what memory holds has been computed on since.
+    /// No copy in memory: the matrix goes to storage, and memory has changed since.
     Disk,
 }
 
@@ -38,7 +40,7 @@ impl Method {
     pub const ALL: [Method; 4] =
         [Method::SelfCheckpoint, Method::Double, Method::Single, Method::Disk];
 
-    /// Those that keep checkpoints in memory.
+    /// Methods that keep checkpoints in memory.
     pub const IN_MEMORY: [Method; 3] = [Method::SelfCheckpoint, Method::Double, Method::Single];
 
     pub fn to_byte(self) -> u8 {
@@ -55,31 +57,31 @@ impl Method {
     }
 }
 
-/// What a rank writes into its header, step by step. Each function is one published header.
+/// Steps of a rank's claim. Each function returns one header state that is published.
 pub trait Transitions: Sized {
-    /// A fresh start: whatever the memory held is void.
+    /// Fresh start: earlier contents of the memory are invalid.
     fn generating(joined: u64) -> Self;
     /// Fresh memory on a new node, to be rebuilt to `target`.
     fn vacant(joined: u64, target: EpochId) -> Self;
-    /// Method single, before the only copy is touched.
+    /// Method single, before the only copy is changed.
     fn overwriting(self) -> Self;
-    /// A and its checksum are complete for `epoch` (method double: the other copy is).
+    /// A and its parity are complete for `epoch`; for method double, the other copy is.
     fn sealed(self, method: Method, epoch: EpochId) -> Self;
-    /// Past the barrier, and the checkpoint is what was sealed.
+    /// After the barrier: the sealed checkpoint is in force.
     fn committed(self) -> Self;
-    /// Method disk: the epoch is whole on storage. Memory holds nothing of it but the word that it was made.
+    /// Method disk: the checkpoint is complete on storage. Memory has only the record that it was made.
     fn stored(self, epoch: EpochId) -> Self;
-    /// The recovery to `target` is agreed; nothing has been changed yet.
+    /// The recovery to `target` is agreed; nothing has changed yet.
     fn pinned(self, joined: u64, target: EpochId) -> Self;
-    /// The checkpoint is `target`, any other seal is void.
+    /// The checkpoint is `target`; any other seal is invalid.
     fn settled(self, target: EpochId) -> Self;
-    /// As settled, for memory that was vacant.
+    /// Settled, for memory that was vacant before.
     fn rebuilt(self, target: EpochId) -> Self;
-    /// Everybody holds the target in the checkpoint and in A.
+    /// All positions have the target in the checkpoint and in A.
     fn resumed(self) -> Self;
-    /// The epoch the next save will seal.
+    /// Checkpoint that the next save will seal.
     fn next_epoch(&self) -> EpochId;
-    /// Whether this memory, or what a flush makes of it, is the epoch.
+    /// Returns true if this memory contains the checkpoint, or will after a flush.
     fn supplies(&self, epoch: EpochId) -> bool;
 }
 
@@ -99,7 +101,7 @@ impl Transitions for Claim {
     }
 
     fn overwriting(self) -> Self {
-        // Before the first commit there is nothing to give up, and a fresh start is still possible.
+        // Before the first commit there is nothing to lose, and a fresh start is still possible.
         let stage = match self.base {
             Some(_) => Stage::Overwriting,
             None => self.stage,
@@ -148,7 +150,7 @@ impl Transitions for Claim {
     }
 }
 
-/// Who recovers what, and how: the same on every rank.
+/// Recovery that all ranks agree on; the same on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     pub target: EpochId,
@@ -160,19 +162,19 @@ pub struct Recovery {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing was ever committed: generate.
+    /// Nothing was ever committed: generate the matrix.
     Fresh,
-    /// Every survivor has the epoch in its checkpoint.
+    /// Every survivor has the checkpoint in force.
     Restore(Recovery),
-    /// Some have it in what they were about to commit.
+    /// Some survivors have it only sealed.
     FinishAndRestore(Recovery),
-    /// Memory is made anew, its content comes from storage, and a save makes the first epoch of it: whatever else
-    /// memory holds is of a run that is over.
+    /// Memory is created again and filled from storage, and a save makes its first checkpoint. Other contents of memory belong to
+    /// a run that has ended.
     Fetch,
     Refuse(Refusal),
 }
 
-/// Why a run cannot go on. Memory is kept.
+/// Reason why a run cannot resume. Memory is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error(
@@ -198,17 +200,17 @@ pub enum Refusal {
     NoneUsable,
 }
 
-/// What the run was set up with.
+/// Setup of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     pub method: Method,
-    /// Lost members each group survives.
+    /// Number of lost members that each group survives.
     pub losses: usize,
     /// Positions of each group, in member order.
     pub groups: Vec<Vec<usize>>,
 }
 
-/// Whether a claim is one that some rank can have written.
+/// Returns true if a rank can have written this claim.
 pub fn coherent(claim: &Claim) -> bool {
     let holds = match claim.stage {
         Stage::Vacant => {
@@ -228,27 +230,27 @@ pub fn coherent(claim: &Claim) -> bool {
     holds && ordered && past
 }
 
-/// Whether the incarnation that this claim names has made an epoch: then all positions had joined it.
+/// Returns true if the attempt of this claim has made a checkpoint: then all positions had joined the attempt.
 pub fn has_made(claim: &Claim) -> bool {
     claim.base.into_iter().chain(claim.seal).any(|id| id.made == claim.joined)
 }
 
-/// Whether this claim tells that everybody had committed an epoch, which nobody begins anew over who sees it: the first one is
-/// committed everywhere before the second is anywhere.
+/// Returns true if this claim proves that all positions had committed a checkpoint, so that no start that sees it begins from
+/// scratch. The first checkpoint is committed everywhere before the second is committed anywhere.
 pub fn is_past_the_first(claim: &Claim) -> bool {
-    // Who has sealed the second one may be alone with that under method single, and is gone back behind.
+    // Under method single, a position can be alone with a seal on the second checkpoint, and the others have gone back.
     claim.base.is_some_and(|id| id.epoch > 1)
         || claim.seal.is_some_and(|id| id.epoch > 2)
         || matches!(claim.phase, Phase::Recovering(to) if to.epoch > 1)
 }
 
-/// What one header says of the incarnation it has joined.
+/// Facts from one header about the attempt that it has joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     pub joined: u64,
-    /// Everybody had committed an epoch.
+    /// All positions had committed a checkpoint.
     pub past_the_first: bool,
-    /// This incarnation has made an epoch.
+    /// This attempt has made a checkpoint.
     pub made: bool,
 }
 
@@ -259,10 +261,11 @@ impl Trace {
     }
 }
 
-/// The incarnation that goes on, of all that memory tells of. One that knows of an epoch that all have committed comes before any
-/// that has begun anew, elsewhere, without seeing that one. Then the one with the most before it; and of several that did not see
-/// each other the one that has made an epoch, the one that the most positions have joined, and, where nothing else is known of
-/// them, the last by the clock, which may be wrong.
+/// Finds the attempt from which to resume, among all in memory.
+///
+/// An attempt that knows of a checkpoint committed by all comes before any that has begun from scratch elsewhere, without seeing
+/// that checkpoint. Next comes the attempt with the greatest count. Of several with the same count, which did not see each other,
+/// the order is: one that has made a checkpoint; the one with the most positions; the last by the clock, which may be wrong.
 pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     let mut all: BTreeMap<u64, (bool, u64, bool, usize)> = BTreeMap::new();
     for trace in told {
@@ -275,8 +278,7 @@ pub fn leading(told: impl IntoIterator<Item = Trace>) -> Option<u64> {
     all.into_iter().max_by_key(|(joined, of_it)| (*of_it, *joined)).map(|(joined, _)| joined)
 }
 
-/// Which incarnations of a run come before which, of all that memory tells of: of two copies of a position that of the later
-/// one is taken.
+/// Order of a run's attempts, among all in memory: of two copies of a position, the one of the later attempt is used.
 pub struct Order {
     leading: Option<u64>,
     past_the_first: BTreeSet<u64>,
@@ -288,31 +290,32 @@ impl Order {
         Self { past_the_first: past.map(|trace| trace.joined).collect(), leading: leading(told) }
     }
 
-    /// Greater for the later of two: for one that knows of an epoch that all have committed, then for one with more before it;
-    /// of two alike in both for the leading one, or else the one with the later moment.
+    /// Rank of an attempt: greater for the later one. An attempt that knows of a checkpoint committed by all ranks higher, then
+    /// one with a greater count. If both are equal, the leading one, or else the one with the later start time.
     pub fn rank(&self, joined: u64) -> (bool, u64, bool, u64) {
         let leads = Some(joined) == self.leading;
         (self.past_the_first.contains(&joined), count_of(joined), leads, joined)
     }
 }
 
-/// Whether memory that claims this is worth keeping: all have committed an epoch, so it is more than generating again gives.
+/// Returns true if memory with this claim is worth keeping: all positions have committed a checkpoint, so it has more than a
+/// fresh start.
 pub fn worth_keeping(claim: &Claim) -> bool {
     claim.base.is_some() || claim.seal.is_some_and(|seal| seal.epoch > 1)
 }
 
-/// What to do, given what each position's memory claims (None: no memory that can be believed).
-/// A claim that contradicts itself is not believed either.
+/// Decides what to do from the claim of each position; None is memory without a valid header. A contradictory claim is not
+/// trusted either.
 pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     let believed: Vec<Option<Claim>> = claims.iter().map(|c| c.filter(coherent)).collect();
     decide_believed(setup, &believed)
 }
 
-/// As [`decide`], where an epoch that was taken at boundary `stored` lies on storage as well. Memory comes first: it
-/// is as far or further, unless it is an old copy. `boundary` tells where an epoch in memory was taken.
+/// Decides like [`decide`], if there is also a checkpoint on storage, taken at boundary `stored`. Memory comes first: it is as
+/// recent or more, unless it is an old copy. `boundary` returns the boundary of a checkpoint in memory.
 ///
-/// Going to storage is right whatever memory claims. An epoch there is immutable, and was committed by everybody; what is
-/// made of it in memory belongs to a run with a number of its own, so that no old copy is ever mixed with it.
+/// Resuming from storage is correct whatever the claims. A checkpoint there is immutable and was committed by all positions. Its
+/// copy in memory belongs to a run with a new id, so no old copy is ever mixed with it.
 pub fn decide_with(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -332,8 +335,8 @@ pub fn decide_with(
     }
 }
 
-/// As [`decide_with`], in a launch that has lost ranks and goes on in place. What memory refuses there, a restart may still have
-/// of it, for that reaches what the lost ones hold on their own nodes: so storage does not stand in for it.
+/// Decides like [`decide_with`], in a launch that has lost ranks and recovers in place. If memory is insufficient here, it may
+/// suffice for a restart, which also reaches the memory on the lost ranks' nodes. So storage does not replace it.
 pub fn decide_in_place(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -346,8 +349,8 @@ pub fn decide_in_place(
     }
 }
 
-/// Method disk: no claim vouches for memory, which has been computed on since its last save. What a claim tells is that there
-/// was a checkpoint: then to begin anew is not for a program to decide.
+/// Decides for method disk. No claim covers the memory, which has changed since its last save. If a claim shows that there was a
+/// checkpoint, the program must not decide to start from scratch.
 fn decide_disk(claims: &[Option<Claim>]) -> Decision {
     match claims.iter().flatten().filter_map(|claim| claim.base).max() {
         None => Decision::Fresh,
@@ -367,7 +370,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         .enumerate()
         .filter_map(|(position, c)| c.filter(|c| c.joined == joined).map(|c| (position, c)))
         .collect();
-    // An agreed recovery stays agreed: memory may have been changed on the strength of it.
+    // An agreed recovery stays in force: memory may have been changed because of it.
     let mut pin: Option<(usize, EpochId)> = None;
     for &(position, claim) in &leaders {
         if let Phase::Recovering(target) = claim.phase {
@@ -383,7 +386,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         return recovery(setup, claims, target, |c| c.supplies(target));
     }
 
-    // Nobody recovers, so everyone alive has joined; an older claim is a copy left behind.
+    // Without a recovery, all survivors have joined; an older claim is a copy left behind.
     let current = |c: &Claim| c.joined == joined;
     if let Some(&(idle, _)) = leaders.iter().find(|(_, c)| c.stage == Stage::Generating) {
         return match leaders.iter().find(|(_, c)| c.base.is_some()) {
@@ -396,7 +399,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     if setup.method == Method::Single {
         return decide_single(setup, claims, &leaders, current);
     }
-    // The latest epoch each could go on from; the earliest of these is the one all have whole.
+    // The latest checkpoint of each position; the earliest of these is complete on all.
     let latest = |c: &Claim| c.seal.or(c.base);
     let Some((first, target)) = leaders
         .iter()
@@ -415,14 +418,14 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         }
     }
     match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
-        // Some may not even have begun to generate when others had sealed the first epoch. What is
-        // refused must be worth keeping; before the first commit generating again is as good.
+        // Some positions may not even have begun to generate when others had sealed the first checkpoint. A refusal protects data
+        // worth keeping; before the first commit, generating again is as good.
         Decision::Refuse(_) if leaders.iter().all(|(_, c)| c.base.is_none()) => Decision::Fresh,
         decision => decision,
     }
 }
 
-/// With one copy only, an epoch is whole if the members that do not have it can be rebuilt.
+/// Decides for method single: a checkpoint is usable if the members without it can be rebuilt.
 fn decide_single(
     setup: &Setup,
     claims: &[Option<Claim>],
@@ -487,8 +490,8 @@ fn recovery(
     }
 }
 
-/// The second agreement, of which each position judges its part: the target is in its checkpoint and nothing
-/// else. All must have joined the same incarnation.
+/// Second agreement, in which each position checks its own claim: the target is in force, and nothing is sealed. All must have
+/// joined the same attempt.
 pub fn is_settled(claim: &Claim, target: EpochId) -> bool {
     claim.base == Some(target) && claim.seal.is_none()
 }
@@ -502,7 +505,7 @@ mod tests {
         EpochId { epoch, made: no(made) }
     }
 
-    /// The number of an incarnation of which nothing but the count matters.
+    /// Number of an attempt with this count.
     fn no(count: u64) -> u64 {
         incarnation(count, 0)
     }
@@ -515,7 +518,7 @@ mod tests {
         Setup { method, losses: 1, groups: groups.iter().map(|g| g.to_vec()).collect() }
     }
 
-    /// Whatever memory claims, of whoever is left: it is never gone on from, and never given up for nothing.
+    /// Whatever the claims and survivors, the run never resumes from memory, and never gives a checkpoint up without a refusal.
     #[test]
     fn method_disk_goes_on_from_storage_alone() {
         let setup = setup(Method::Disk, &[&[0], &[1]]);
@@ -554,17 +557,17 @@ mod tests {
         let (one, next, third) = (id(1, 1), id(2, 1), id(3, 1));
         let committed = |e| held(1, Some(e), None);
         let sealed = |e, s| held(1, Some(e), Some(s));
-        // Nothing there, or nothing committed yet.
+        // No memory, or nothing committed yet.
         assert_eq!(decide(&two(), &[None; 4]), Decision::Fresh);
         let generating = Some(Claim::generating(no(1)));
         assert_eq!(
             decide(&two(), &[generating, held(1, None, Some(one)), None, None]),
             Decision::Fresh
         );
-        // A loss while computing.
+        // A loss during the computation.
         let c = committed(one);
         assert_eq!(decide(&two(), &[c, None, c, c]), restore(one, &[1]));
-        // Some have sealed, others not: back to the old epoch, seals void.
+        // Some have sealed, others not: back to the old checkpoint, seals become invalid.
         let s = sealed(one, next);
         assert_eq!(decide(&two(), &[c, s, s, s]), restore(one, &[]));
         // All survivors sealed: forward.
@@ -576,25 +579,25 @@ mod tests {
                 lost: vec![0]
             })
         );
-        // One flushes, one has committed, one is already sealed on the epoch after.
+        // One is flushing, one has committed, one is sealed on the next checkpoint already.
         assert_eq!(
             decide(&two(), &[s, committed(next), sealed(next, third), None]),
             Decision::FinishAndRestore(Recovery { target: next, finish: vec![0], lost: vec![3] })
         );
-        // Two of one group.
+        // Two losses in one group.
         assert!(matches!(
             decide(&two(), &[c, c, None, None]),
             Decision::Refuse(Refusal::TooManyLost { group: 1, .. })
         ));
-        // One of each group.
+        // One loss in each group.
         assert_eq!(decide(&two(), &[None, c, None, c]), restore(one, &[0, 2]));
-        // The first epoch, all sealed, nothing committed.
+        // The first checkpoint, all sealed, nothing committed.
         let f = held(1, None, Some(one));
         assert!(matches!(decide(&two(), &[f, f, None, f]), Decision::FinishAndRestore(_)));
     }
 
-    /// A start of which one rank alone got as far as to say where it goes back to. The next start did not see that one, and has a
-    /// number of its own all the same.
+    /// In one start, a single rank got as far as to record its recovery. The next start did not see that rank, but has a
+    /// different number.
     #[test]
     fn a_way_back_that_nobody_saw_is_an_old_copy() {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
@@ -606,20 +609,20 @@ mod tests {
         let unseen = back(2, then);
         let gone_on = held(3, Some(now), None);
         assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, unseen]), restore(now, &[3]));
-        // On the way back elsewhere: nobody asks where the other one went.
+        // A recovery to another checkpoint: the single rank's target does not matter.
         let elsewhere = back(3, id(5, 1));
         assert_eq!(
             decide(&group, &[elsewhere, elsewhere, elsewhere, unseen]),
             restore(id(5, 1), &[3])
         );
-        // What the others are about to write over is not gone back to.
+        // A checkpoint that the others are about to overwrite is not used.
         let sealed = held(3, Some(now), Some(next));
         let forward = Recovery { target: next, finish: vec![0, 1, 2], lost: vec![3] };
         assert_eq!(
             decide(&group, &[sealed, sealed, sealed, back(2, now)]),
             Decision::FinishAndRestore(forward)
         );
-        // One more is lost with it, or two say so: as many as are lost.
+        // If one more is lost, or two ranks recorded this, that many count as lost.
         for claims in [[gone_on, gone_on, None, unseen], [gone_on, gone_on, unseen, unseen]] {
             let decision = decide(&group, &claims);
             assert!(
@@ -627,12 +630,12 @@ mod tests {
                 "{decision:?}"
             );
         }
-        // On the way back to what the others have gone on from, it is one of them.
+        // In a recovery to the checkpoint from which the others resumed, the rank belongs to them.
         let late = back(3, now);
         assert_eq!(decide(&group, &[gone_on, gone_on, late, late]), restore(now, &[]));
     }
 
-    /// The node that kept what the first start wrote has a clock ahead of the others'.
+    /// The node with the first start's header has a clock ahead of the others.
     #[test]
     fn a_fast_clock_makes_no_start_the_last_one() {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
@@ -645,11 +648,11 @@ mod tests {
         let generating = Some(Claim::generating(first));
         for unseen in [Some(back), generating] {
             assert_eq!(decide(&group, &[gone_on, gone_on, gone_on, unseen]), restore(now, &[3]));
-            // What has made an epoch was joined by all.
+            // An attempt that has made a checkpoint was joined by all.
             let one = decide(&group, &[gone_on, unseen, None, None]);
             assert!(matches!(one, Decision::Refuse(Refusal::TooManyLost { .. })), "{one:?}");
         }
-        // Before that the more count.
+        // Before that, the larger number of positions counts.
         let elsewhere = Some(old.pinned(second, then).settled(id(3, 1)));
         let decision = decide(&group, &[elsewhere, elsewhere, elsewhere, Some(back)]);
         assert!(!matches!(decision, Decision::Fresh), "{decision:?}");
@@ -665,7 +668,7 @@ mod tests {
         assert_eq!(leading([]), None);
     }
 
-    /// Elsewhere, on nodes that saw only one that had been away, the run began anew, and again.
+    /// Elsewhere, on nodes that saw only one that had been away, the run began from scratch, several times.
     #[test]
     fn who_began_anew_without_seeing_it_does_not_outrank_a_checkpoint_of_all() {
         let (first, ninth) = (id(1, 2), id(9, 2));
@@ -674,14 +677,14 @@ mod tests {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
         assert_eq!(decide(&group, &[anew, main, main, main]), restore(ninth, &[0]));
         assert!(matches!(decide(&group, &[anew, anew, main, main]), Decision::Refuse(_)));
-        // Nor does who sealed the first epoch there.
+        // Nor does a position that sealed its first checkpoint there.
         let sealed = held(4, None, Some(id(1, 4)));
         assert_eq!(decide(&group, &[sealed, main, main, main]), restore(ninth, &[0]));
-        // On the way back to it, with most of it still to do, it is the later one that counts.
+        // During a recovery to it, even if most is still to be done, the later attempt counts.
         let back = main.map(|c| c.pinned(no(3), ninth));
         let vacant = Some(Claim::vacant(no(3), ninth));
         assert_eq!(decide(&group, &[vacant, back, main, main]), restore(ninth, &[0]));
-        // Method single, whose others went back behind who was cut off while it wrote the second epoch.
+        // Method single: the others went back to a checkpoint before the one that a lost position was writing.
         let single = setup(Method::Single, &[&[0, 1, 2]]);
         let first_of_all = held(1, Some(id(1, 1)), None);
         let back = first_of_all.map(|c| c.pinned(no(2), id(1, 1)));
@@ -690,7 +693,7 @@ mod tests {
         for away in [overwriting, sealed] {
             assert_eq!(decide(&single, &[back, back, away]), restore(id(1, 1), &[2]));
         }
-        // Who stayed behind while all others wrote over it.
+        // A position stayed behind while all others overwrote the checkpoint.
         let now = held(2, Some(id(2, 1)), None).map(Claim::overwriting);
         let now = now.map(|c| c.sealed(Method::Single, id(3, 2)));
         let behind = held(1, Some(id(2, 1)), None);
@@ -698,7 +701,7 @@ mod tests {
             decide(&single, &[now, now, behind]),
             Decision::FinishAndRestore(Recovery { target, .. }) if target == id(3, 2)
         ));
-        // Of the first epoch it is not known that all had it: whoever began anew may have been right.
+        // The first checkpoint may not have been committed by all, so a start from scratch may have been right.
         let early = held(2, Some(first), None);
         assert_eq!(decide(&group, &[anew, anew, anew, early]), Decision::Fresh);
     }
@@ -716,7 +719,7 @@ mod tests {
                 lost: vec![3]
             })
         );
-        // In the middle of a recovery it may help only with exactly what is being recovered.
+        // During a recovery an old copy helps only with exactly the pinned checkpoint.
         let pinned = |c: Option<Claim>, t| c.map(|c| c.pinned(no(2), t));
         let s = held(1, Some(one), Some(id(2, 1)));
         assert_eq!(decide(&two(), &[pinned(s, one), s, pinned(s, one), old]), restore(one, &[]));
@@ -745,14 +748,14 @@ mod tests {
         }
     }
 
-    /// Every claim over two epochs and two incarnations, in every combination: all of them for a
-    /// group of two, the coherent ones for a group of three.
+    /// Every claim over two checkpoints and two attempts, in every combination: all of them for a group of two, the coherent ones
+    /// for a group of three.
     #[test]
     fn the_whole_input_space_of_a_small_group() {
         let ids = [id(1, 1), id(2, 1), id(2, 2)];
         let some: Vec<Option<EpochId>> = [None].into_iter().chain(ids.map(Some)).collect();
         let mut claims: Vec<Option<Claim>> = vec![None];
-        // Two of the same count did not see each other.
+        // Two attempts with the same count did not see each other.
         for joined in [no(1), no(2), incarnation(2, 7)] {
             for phase in [Phase::Running].into_iter().chain(ids.map(Phase::Recovering)) {
                 for stage in [Stage::Vacant, Stage::Generating, Stage::Saved, Stage::Overwriting] {
@@ -764,7 +767,7 @@ mod tests {
                 }
             }
         }
-        // Reading rejects nothing: even claims no run can reach must lead to a safe decision.
+        // Reading rejects nothing: even claims that no run can reach must lead to a safe decision.
         assert_eq!(claims.len(), 769);
         let one_group = setup(Method::SelfCheckpoint, &[&[0, 1]]);
         let single = setup(Method::Single, &[&[0, 1]]);
@@ -774,7 +777,7 @@ mod tests {
                 check(&single, &[a, b]);
             }
         }
-        // Three members: all claims that are not dismissed at once.
+        // Three members: all claims that are not rejected at once.
         let fewer: Vec<Option<Claim>> =
             claims.iter().copied().filter(|c| c.is_none_or(|c| coherent(&c))).collect();
         let three = setup(Method::SelfCheckpoint, &[&[0, 1, 2]]);
@@ -804,7 +807,7 @@ mod tests {
             .collect();
         match &decision {
             Decision::Fresh => {
-                // A committed epoch of the newest incarnation is never thrown away.
+                // A committed checkpoint of the newest attempt is never discarded.
                 assert!(pins.is_empty(), "{claims:?}");
                 assert!(claims.iter().flatten().filter(|c| leader(c)).all(|c| c.base.is_none()));
             }
@@ -818,7 +821,7 @@ mod tests {
                     assert!(leader(&claim) || !pins.is_empty(), "{claims:?}");
                     let finish = claim.base != Some(r.target);
                     assert_eq!(finish, r.finish.contains(&position));
-                    // Whoever is past a barrier has nothing older: nobody may go back behind it.
+                    // A position that has passed a barrier has nothing older, so recovery must not go back further.
                     if pins.is_empty() && setup.method != Method::Single {
                         assert!(claim.base.is_none_or(|b| b <= r.target), "{claims:?}");
                     }
@@ -834,7 +837,8 @@ mod tests {
         }
     }
 
-    /// Whether no epoch is left that is known to be whole: too few have it, or those who computed last do not agree on one.
+    /// Returns true if no checkpoint is known to be complete: too few have it, or the last attempt's positions do not agree on
+    /// one.
     fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[EpochId]) -> bool {
         let joined = leading(claims.iter().flatten().map(Trace::of));
         let leads = |c: &Claim| Some(c.joined) == joined;
@@ -844,7 +848,7 @@ mod tests {
             setup.groups.iter().all(|group| group.iter().filter(lacks).count() <= setup.losses)
         };
         match pins {
-            // Of whatever start it is: what was agreed is whole wherever it is named.
+            // From any attempt: an agreed checkpoint is complete wherever it is named.
             [first, rest @ ..] => {
                 rest.iter().any(|pin| pin != first) || !bears(&|c| c.supplies(*first))
             }
@@ -864,7 +868,7 @@ mod tests {
         }
     }
 
-    /// Memory where it is as far, storage where memory is not available or is an old copy.
+    /// Memory is used if it is as recent as storage; storage, if memory is unavailable or an old copy.
     #[test]
     fn storage_is_for_what_memory_cannot_give() {
         let (five, six) = (id(5, 1), id(6, 1));
@@ -877,27 +881,27 @@ mod tests {
             assert_eq!(decision == Decision::Fetch, fetch, "{stored:?}");
             assert!(fetch || decision == restore(five, &[]));
         }
-        // A flush that has begun counts as far as it will lead.
+        // A flush that has begun counts as its result.
         let sealed = [held(1, Some(five), Some(six)); 4];
         assert!(matches!(
             decide_with(&two(), &sealed, at, Some(60)),
             Decision::FinishAndRestore(_)
         ));
         assert_eq!(decide_with(&two(), &sealed, at, Some(61)), Decision::Fetch);
-        // Too much lost, nothing there, nothing saved yet, memory that contradicts itself.
+        // Too much lost, no memory, nothing saved yet, contradictory memory.
         let lost = [None, None, whole[0], whole[0]];
         let generating = [Some(Claim::generating(no(1))); 4];
         let torn = [held(1, Some(five), None), held(1, Some(id(9, 1)), None), None, None];
         for claims in [lost, [None; 4], generating, torn] {
             assert_eq!(decide_with(&two(), &claims, at, Some(1)), Decision::Fetch, "{claims:?}");
             assert_eq!(decide_with(&two(), &claims, at, None), decide(&two(), &claims));
-            // In place only what nobody has saved in memory.
+            // In place, storage is used only if nothing was saved in memory.
             let alone = decide(&two(), &claims);
             let wanted = if alone == Decision::Fresh { Decision::Fetch } else { alone };
             assert_eq!(decide_in_place(&two(), &claims, at, Some(1)), wanted, "{claims:?}");
         }
         assert_eq!(decide_in_place(&two(), &whole, at, Some(51)), Decision::Fetch);
-        // Where it was taken nobody knows: memory.
+        // The boundary of the checkpoint in memory is unknown: use memory.
         assert_eq!(decide_with(&two(), &whole, |_| None, Some(99)), restore(five, &[]));
     }
 }

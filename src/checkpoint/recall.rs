@@ -1,8 +1,8 @@
-//! Which files give an epoch back, where each node has a DIR of its own: who reads each position's file, and which positions
-//! are rebuilt from the parity of their group. Pure, and the same on every rank.
+//! Choice of the files from which a checkpoint is read, if each node has a DIR of its own: the reader of each position's file,
+//! and the positions that are rebuilt from their group's parity. Pure, and the same on every rank.
 //!
-//! `fetching` asks it when all have told what they see, and again without a file that turned out to be damaged: until all
-//! that is read is what was written, or more is lost than a group survives.
+//! `fetching` calls this when all ranks have reported their files, and again without each file that turned out to be damaged. It
+//! ends when all files that are read are sound, or when more is lost than a group survives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,38 +13,38 @@ use super::protocol::Refusal;
 use crate::checkpoint::storage::Check;
 use crate::parity::Code;
 
-/// A position's file, as its front tells of it.
+/// File of a position, according to its header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     pub position: usize,
     pub check: Check,
 }
 
-/// What one rank tells: which DIR it sees, by the number of the first position that does, and, that one, what lies there.
+/// Report of one rank: its directory id, and, from the first rank that sees the DIR, the files there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub seat: usize,
     pub seen: Vec<Seen>,
 }
 
-/// A group as it was when the epoch was made.
+/// Group as it was when the checkpoint was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub check: Check,
-    /// Whose file says so: how much parity there is differs where some keep all of it.
+    /// Position whose file gave this description: the amount of parity differs if some members keep all of it.
     pub of: usize,
     pub code: Code,
     pub layout: ChecksumLayout,
-    /// Members, by their place in it, whose files are gone.
+    /// Members, by their index in the group, whose files are gone.
     pub lost: Vec<usize>,
 }
 
-/// Who reads what.
+/// Assignment of readers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recall {
-    /// For each position the DIR its file is read from and the rank that reads it; None where it is rebuilt.
+    /// DIR and reading rank of each position's file; None if the position is rebuilt.
     pub readers: Vec<Option<Reader>>,
-    /// By number.
+    /// Groups by number.
     pub groups: Vec<Stored>,
 }
 
@@ -55,7 +55,7 @@ pub struct Reader {
 }
 
 impl Recall {
-    /// The group of a position, and its place there.
+    /// Group of a position, and the position's index in it.
     pub fn group_of(&self, position: usize) -> (&Stored, usize) {
         let place = |group: &Stored| {
             group.check.members.iter().position(|&member| member as usize == position)
@@ -70,19 +70,19 @@ impl Recall {
         readers.filter(|(_, reader)| reader.is_none()).map(|(position, _)| position).collect()
     }
 
-    /// Whether the parity of this position is needed.
+    /// Returns true if the parity of this position is needed.
     pub fn needs_parity(&self, position: usize) -> bool {
         !self.group_of(position).0.lost.is_empty()
     }
 }
 
-/// What all files of a group say alike.
+/// Header fields that must match in all files of a group.
 fn made(check: &Check) -> (&[u32], u32, u8, u8) {
     (&check.members, check.losses, check.code, check.layout)
 }
 
-/// The verdict on an epoch of which the ranks, one for each position, have `told`; the first `working` of these have a part of
-/// the matrix. Files in `bad`, by DIR and position, are not what was written.
+/// Chooses the files of a checkpoint from the ranks' reports `told`, one for each position; the first `working` positions have a
+/// part of the matrix. Files in `bad`, by DIR and position, are damaged.
 pub fn recall(
     working: usize,
     told: &[Told],
@@ -98,7 +98,7 @@ pub fn recall(
             if at >= positions || bad.contains(&(seat, at)) {
                 continue;
             }
-            // One file of two nodes with the position's own; else the first that is found.
+            // Of several copies of a file, the one on the position's own node; otherwise the first.
             let own = told[at].seat == seat;
             if readers[at].is_none() || own {
                 readers[at] = Some(Reader { seat, rank: if own { at } else { seat } });
@@ -110,7 +110,7 @@ pub fn recall(
         }
     }
     let mut placed = vec![false; positions];
-    // Who keeps checksums alone has a number behind all others'.
+    // Dedicated positions have numbers after all others.
     let beyond = |member: &u32| *member as usize >= positions;
     if groups.values().flat_map(|(_, check)| &check.members).any(beyond) {
         return Err("its groups have more members that keep checksums alone than this run: start it with the --layout, the \
@@ -169,7 +169,7 @@ mod tests {
         Seen { position, check: Check { group, members, losses, code: 2, layout: 0, words: 9 } }
     }
 
-    /// Each rank has a DIR of its own, with these positions' files.
+    /// Each rank has a DIR of its own, with the files of these positions.
     fn apart(files: &[&[usize]], size: usize, losses: u32) -> Vec<Told> {
         let told = |(seat, files): (usize, &&[usize])| Told {
             seat,
@@ -195,10 +195,10 @@ mod tests {
         assert_eq!((found.lost(), &found.groups[1].lost), (vec![3], &vec![1]));
         assert_eq!(found.group_of(3).1, 1);
         assert!(!found.needs_parity(0) && found.needs_parity(2));
-        // Of two nodes that have it, the one where the position is.
+        // Of two nodes with the file, the one of the position.
         let found = recall(4, &apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1), &none).unwrap();
         assert_eq!(found.readers[1], Some(Reader { seat: 1, rank: 1 }));
-        // That one damaged, the other; both damaged, it is rebuilt.
+        // If that file is damaged, the other; if both are, the position is rebuilt.
         let told = apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1);
         let mut bad = BTreeSet::from([(1, 1)]);
         assert_eq!(recall(4, &told, &bad).unwrap().readers[1], Some(Reader { seat: 0, rank: 0 }));
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(recall(4, &told, &bad).unwrap().lost(), [1]);
     }
 
-    /// Two ranks a node: the first of them tells for both, and each reads its own.
+    /// Two ranks a node: the first one reports for both, and each reads its own file.
     #[test]
     fn ranks_of_one_node_read_their_own_files() {
         let mut told = apart(&[&[0, 1], &[], &[2, 3], &[]], 2, 1);
@@ -227,7 +227,7 @@ mod tests {
         let mut other = apart(&[&[0], &[1], &[2], &[3]], 2, 1);
         other[1].seen[0].check.members = vec![1, 3];
         assert!(recall(4, &other, &none).unwrap_err().contains("different groups"));
-        // Nobody may find that out alone.
+        // All ranks must get the same error.
         let mut other = apart(&[&[0], &[1], &[2], &[3]], 2, 1);
         other[1].seen[0].check.code = 1;
         assert!(recall(4, &other, &none).unwrap_err().contains("different groups"));
@@ -236,7 +236,7 @@ mod tests {
         assert!(recall(4, &other, &none).unwrap_err().contains("a code that is not known"));
     }
 
-    /// Four in one group, the last of which keeps its checksum alone.
+    /// Four members in one group, the last of which has parity only.
     #[test]
     fn members_that_keep_checksums_alone_are_members() {
         let none = BTreeSet::new();
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(recall(3, &told, &none).unwrap().lost(), [1]);
         let told = apart(&[&[0], &[1], &[2], &[]], 4, 1);
         assert_eq!(recall(3, &told, &none).unwrap().lost(), [3]);
-        // A run without it, and one that has one more.
+        // A run without dedicated ranks, and one with one more.
         let fewer = apart(&[&[0], &[1], &[2]], 4, 1);
         assert!(recall(3, &fewer, &none).unwrap_err().contains("have more members"));
         let more = apart(&[&[0], &[1], &[2], &[3], &[]], 4, 1);
@@ -253,15 +253,15 @@ mod tests {
         assert!(why.contains("no file is left of the groups of positions [4]"), "{why}");
     }
 
-    /// However far each node is from one epoch to the next, and whichever nodes are gone then: where a node that is left
-    /// has a manifest of the newer one that one comes back, else the older one does.
+    /// Each node may be at any step between two checkpoints, and any node may be lost then. If a remaining node has a manifest of
+    /// the newer checkpoint, that one can be read; otherwise the older one.
     #[test]
     fn between_two_epochs_there_is_always_one() {
-        // Of the newer epoch: nothing yet, its file, its manifest; then the older one goes.
+        // Steps for the newer checkpoint: nothing yet, its file, its manifest; then the older one is removed.
         const STEPS: usize = 4;
         for at in 0..STEPS.pow(3) {
             let steps: Vec<usize> = (0..3).map(|node| at / STEPS.pow(node) % STEPS).collect();
-            // No manifest before all files are whole.
+            // A manifest is written only when all files are complete.
             if steps.iter().any(|&step| step >= 2) && steps.contains(&0) {
                 continue;
             }
@@ -285,8 +285,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever nodes are left and whatever is damaged: every position is read from a file that is there and sound or is
-        /// rebuilt, and it is refused exactly where some group has lost more than it survives.
+        /// For any remaining nodes and any damage: every position is read from a sound file or rebuilt. The result is a refusal
+        /// exactly if some group has lost more than it survives.
         #[test]
         fn the_verdict_counts_what_is_lost_in_each_group(
             files in proptest::collection::vec(proptest::collection::vec(0usize..6, 0..4), 6),

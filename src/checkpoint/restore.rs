@@ -1,7 +1,7 @@
-//! The way back to an epoch in memory, once all have agreed on it: from the pins to headers that say it is resumed.
+//! Recovery of a checkpoint in memory, once all ranks have agreed on it: from the pinned headers to the resumed ones.
 //!
-//! `start` calls it on every rank with the same decision. Between any two headers that are written here stands a barrier or
-//! a crash point; `protocol` says why the order is this one.
+//! `start` calls this on every rank with the same decision. Between any two headers written here there is a barrier or a crash
+//! point; `protocol` explains the order.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -21,12 +21,12 @@ use crate::parity::{GroupComm, Hands, Share, hands};
 use crate::shm::Region;
 use crate::shm::header::{Doing, Mark};
 
-/// The workspace while it takes rows that the group reads or writes of the committed copy.
+/// Workspace that receives rows of the committed copy while the group reads or writes them.
 struct Taken<'a> {
     a: Shareable<u64>,
     borrowed: PhantomData<&'a mut [u64]>,
     buffers: Buffers,
-    /// How many columns it has of each row. A row may be told of again, but not before all of it was.
+    /// Number of columns received of each row. A row may be reported again, but only after all of it was reported once.
     columns: Vec<AtomicUsize>,
 }
 
@@ -37,10 +37,10 @@ impl<'a> Taken<'a> {
         Self { a: Shareable::new(a.as_mut_ptr()), borrowed: PhantomData, buffers, columns }
     }
 
-    /// Takes columns of a row of data that is new to it.
+    /// Copies columns of a row of data, unless the row is complete.
     ///
     /// # Safety
-    /// Of threads that call this at a time each comes with other columns.
+    /// Threads that call this at the same time must pass different columns.
     unsafe fn see(&self, share: &Share, role: Role, columns: Range<usize>) {
         let Role::Data(row) = role else { return };
         let Some(row) = self.buffers.rows.checked_sub(row + 1) else { return };
@@ -51,26 +51,26 @@ impl<'a> Taken<'a> {
         let all = self.buffers.row(row);
         let range = all.start + columns.start..all.start + columns.end;
         assert!(range.end <= all.end, "more columns than there are");
-        // SAFETY: within the workspace, which is borrowed as long as this lives; nobody else has these columns of it.
+        // SAFETY: within the workspace, which is borrowed as long as this lives; no other thread has these columns of it.
         let own =
             unsafe { std::slice::from_raw_parts_mut(self.a.get().add(range.start), columns.len()) };
         own.copy_from_slice(&share.data[range]);
         has.fetch_add(columns.len(), Ordering::Relaxed);
     }
 
-    /// The workspace, and which of its rows it has.
+    /// Returns the workspace, and a flag for each row that is complete.
     fn end(self) -> (&'a mut [u64], Vec<bool>) {
         let Buffers { cols, .. } = self.buffers;
         let has = self.columns.into_iter().map(|has| has.into_inner() == cols).collect();
-        // SAFETY: what this was made of, and borrowed as long; nobody writes any more.
+        // SAFETY: the slice from which this was made, borrowed as long; no thread writes any more.
         let a = unsafe { std::slice::from_raw_parts_mut(self.a.get(), self.buffers.data_words()) };
         (a, has)
     }
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Brings the matrix back to the epoch of `recovery`, which was taken at `mark`. `known`: what this position, if it is lost,
-    /// says it held. An error is everybody's.
+    /// Restores the matrix from the checkpoint of `recovery`, which was taken at `mark`. `known` is the digest that a lost
+    /// position's header gave. An error is the same on all ranks.
     pub(super) fn recover(
         &mut self,
         recovery: &Recovery,
@@ -88,7 +88,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Pinned, me);
         self.world.barrier();
 
-        // From here on memory changes on the strength of the pins.
+        // From here on memory changes, protected by the pins.
         let words = self.holding.buffers.data_words();
         if recovery.finish.contains(&me) {
             if self.scheme.method == Method::SelfCheckpoint && !sabotaged(Sabotage::NoFinish) {
@@ -109,8 +109,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.world.barrier();
         }
 
-        // The workspace is void from here on, whatever it held: rows that the group reads or writes of the
-        // committed copy go into it while they are in the cache.
+        // From here on the contents of the workspace are invalid. Rows of the committed copy that the group reads or writes are
+        // copied to it while they are in the cache.
         let buffers = self.holding.buffers;
         let a = &mut a.words_mut()[..words];
         let taken = Taken::new(a, buffers);
@@ -140,7 +140,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                                 if let Some(digests) = digests {
                                     digests.see(share, role, columns.clone());
                                 }
-                                // SAFETY: the code tells of each column once at a time.
+                                // SAFETY: the code reports each column once at a time.
                                 unsafe { taken.see(share, role, columns) }
                             };
                             let hands = Hands { crew, seen: Some(&see) };
@@ -158,7 +158,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if lost {
                 let root = self.holding.saved().seal(target.epoch);
                 hit(Point::RebuildEnd, me);
-                // Sums of real numbers come back only up to rounding.
+                // Sums of real numbers are restored only up to rounding.
                 if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
                     wrong = format!("position {me} as rebuilt is not what its header says it held");
                 } else {
@@ -173,7 +173,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let claim = self.header.claim;
         let settled = u64::from(is_settled(&claim, target));
         let joined = claim.joined;
-        // One incarnation at all: the smallest is the largest.
+        // All must have the same attempt: the smallest number equals the largest.
         if self.world.least(&[settled, joined, NOTHING - joined]) != [1, joined, NOTHING - joined] {
             let all = self.world.allgather(wrong.as_bytes());
             let said: Vec<_> =

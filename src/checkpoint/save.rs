@@ -1,7 +1,7 @@
-//! One save, in the order the protocol demands.
+//! Save of a checkpoint, in the order that the protocol requires.
 //!
-//! Called by the solver at a drained boundary, on every rank. Crash points stand between any two steps
-//! a failure could separate.
+//! The solver calls this at a boundary without pending work, on every rank. A crash point stands between any two steps that a
+//! failure could separate.
 
 use std::collections::BTreeSet;
 
@@ -24,35 +24,35 @@ use crate::shm::header::{Doing, Header, Mark, count_of};
 use crate::shm::ledger::Entry;
 use crate::shm::{Depot, Hold};
 
-/// What one save did and where its time went.
+/// Report of one save: its work and its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct SaveReport {
     pub epoch: u64,
     pub boundary: usize,
     pub seconds: f64,
-    /// Encoding, its messages and the digests of what changed included.
+    /// Encoding, including messages and the digests of changed data.
     pub encode_s: f64,
-    /// The digest over all digests.
+    /// Digest over all digests.
     pub digest_s: f64,
-    /// Waiting for everyone to be sealed.
+    /// Waiting until all ranks are sealed.
     pub barrier_s: f64,
     /// Copying.
     pub copy_s: f64,
-    /// Waiting for storage, where there are no helpers.
+    /// Waiting for storage, without helpers.
     pub store_s: f64,
-    /// Bytes of the matrix this rank copied.
+    /// Bytes of the matrix that this rank copied.
     pub bytes: usize,
 }
 
-/// One rank's protection of one test.
+/// Checkpoint state of one rank for one test.
 pub struct Checkpointer<W, G> {
-    /// What the last save has left to helpers. First, so that it is over before what it works on goes.
+    /// Work of the last save that helpers still do. Declared first, so that it ends before its memory is dropped.
     pub(super) unfinished: Option<Unfinished>,
     pub(super) world: W,
     pub(super) group: G,
     pub(super) depot: Depot,
     pub(super) holding: Holding,
-    /// The position is ours as long as this is.
+    /// Lock on the position.
     pub(super) hold: Hold,
     pub(super) header: Header,
     pub(super) layout: Layout,
@@ -61,11 +61,11 @@ pub struct Checkpointer<W, G> {
     pub(super) encode: Encoding,
     pub(super) scheduler: Scheduler,
     pub(super) lease: Lease,
-    /// The boundary of the epoch that each of two is known to hold: copies with their checksums (method
-    /// double), checksums (method self). Method disk: the first is the boundary that checksum and digests are of.
+    /// Boundary of the checkpoint in each of two places: copies with their parity (method double), parity (method self). Method
+    /// disk: the first is the boundary of parity and digests.
     pub(super) copies: [Option<usize>; 2],
     pub(super) started: Instant,
-    /// The second level, if there is one.
+    /// Level two, if there is one.
     pub(super) level2: Option<Level2>,
 }
 
@@ -84,12 +84,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.header.id.members.iter().map(|&m| m as usize).collect()
     }
 
-    /// The run this memory belongs to, and how often it was started.
+    /// Run to which this memory belongs, and its number of attempts.
     pub fn run(&self) -> (u128, u64) {
         (self.header.id.run, count_of(self.header.claim.joined))
     }
 
-    /// Bytes of named memory this position takes, A included.
+    /// Bytes of persistent shared memory of this position, including A.
     pub fn bytes(&self) -> usize {
         self.holding.buffers.total_bytes()
     }
@@ -98,20 +98,21 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         &self.world
     }
 
-    /// Tells agents that this rank lives. Cheap: some stores.
+    /// Sends agents a heartbeat. Cheap: some stores.
     pub fn tick(&self, doing: Doing, boundary: usize) {
         self.holding.head.tick(doing, boundary as u64);
     }
 
-    /// Tells agents how long this process has computed by itself, and how much.
+    /// Reports this process's computing time and operations to agents.
     pub fn worked(&self, seconds: f64, flops: f64) {
         self.holding.head.worked((seconds * 1e6) as u64, flops as u64);
     }
 
-    /// Whether to save at boundary `k`; the same answer on every rank, so all must ask. The solver asks before it looks ahead
-    /// across the boundary. `now` forces a save (a clean stop is wanted); what rank 0 says counts. While helpers encode the last
-    /// epoch, or one is on its way to storage, a save is put off, unless it is forced. At some boundaries it is known without
-    /// asking that nothing is due.
+    /// Returns true if a save must be made at boundary `k`. Collective call with the same answer on every rank; the solver calls
+    /// it before it factors panels across the boundary.
+    ///
+    /// `now` forces a save for a stop; rank 0's value counts. While helpers encode the last checkpoint, or one is being written
+    /// to storage, a save is postponed, unless it is forced. At some boundaries a lease allows the answer without communication.
     pub fn due(&mut self, boundary: usize, now: bool) -> bool {
         if self.lease.holds(boundary) {
             return false;
@@ -124,13 +125,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let elapsed = self.started.elapsed().as_secs_f64();
         let save = now || self.scheduler.due(boundary, elapsed, bytes as f64);
         let mut mine = if save { SAVE } else { 0 } | if now { AT_ONCE } else { 0 };
-        // Beside saves in memory others are on their way; without those there is nothing to look after.
+        // Only with checkpoints in memory, writes to storage run between saves and must be checked.
         if let Some(level2) = self.level2.as_mut().filter(|level2| level2.alone.is_none()) {
             mine |= level2.wishes(save, elapsed);
         }
         mine |= self.wishes_of_helpers(now);
         if self.unfinished.as_ref().is_some_and(|unfinished| unfinished.stores) {
-            // One epoch at a time, and this one comes first.
+            // One checkpoint at a time, and this one comes first.
             mine &= !STORE;
         }
         if mine == 0 && self.is_quiet() {
@@ -143,15 +144,15 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         free && self.attend(told) && told & SAVE != 0
     }
 
-    /// Nothing is under way that all ranks look after at boundaries, and nobody is held in step by their asking: who keeps
-    /// checksums alone would count iterations as fast as it can.
+    /// Returns true if no work needs checks at boundaries, and if the broadcast is not needed to keep ranks in step: dedicated
+    /// ranks would otherwise count iterations as fast as they can.
     fn is_quiet(&self) -> bool {
         let stores = self.level2.as_ref().is_some_and(Level2::is_under_way);
         self.unfinished.is_none() && !stores && self.layout.dedicated == 0
     }
 
-    /// Puts memory whose names somebody removed under them again. Called between iterations, and with `frozen` before
-    /// a save: what has no name no restart would find. What goes to storage just now waits until it is there.
+    /// Restores removed names of the memory: a restart would not find memory without a name. Called between iterations, and with
+    /// `frozen` before a save. Parts that are being written to storage wait until that is done.
     pub fn look_after_names(&mut self, frozen: bool) -> Option<Renamed> {
         let position = self.position();
         let buffers = &self.holding.buffers;
@@ -163,7 +164,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.header.claim.base.map_or(0, |_| self.header.base.boundary as usize)
     }
 
-    /// The corner and the group's window since `boundary`; all of it if there is none to build on.
+    /// Changed part of the local matrix, and the group's window, since `boundary`; the whole matrix if there is no earlier
+    /// checkpoint.
     pub(super) fn reach(&self, boundary: Option<usize>) -> (Corner, Window) {
         let (at, scope) = match boundary {
             Some(boundary) => (boundary, self.scheme.scope),
@@ -175,7 +177,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         )
     }
 
-    /// The rows and columns of a checksum that are made of a window.
+    /// Rows and columns of the parity of a window.
     pub(super) fn parity_of(&self, window: Window) -> Reach {
         Reach { rows: self.coder.stripes.parity_rows(window.rows), width: window.width }
     }
@@ -184,8 +186,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.holding.head.write(&self.header);
     }
 
-    /// Makes boundary `boundary` the checkpoint. `a` is the local matrix, frozen; `state` what else
-    /// is needed to resume. Every rank calls this at the same boundary; all threads of its `pool` work.
+    /// Takes a checkpoint at boundary `boundary`. `a` is the local matrix, frozen; `state` is other data needed to resume. Every
+    /// rank calls this at the same boundary; all threads of its `pool` take part.
     ///
     /// # Panics
     /// If `state` is longer than `Config::state_bytes`, or `a` is not the matrix handed out at the start.
@@ -210,13 +212,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report.epoch = epoch;
         let base = self.header.claim.base.map(|b| b.epoch);
         let base_boundary = base.map(|_| self.header.base.boundary as usize);
-        // What this epoch's copy lacks: method double builds on the epoch before the last.
+        // Part that this checkpoint's copy lacks: method double builds on the checkpoint before the last.
         let copy_boundary = match self.scheme.method {
             Method::Double if !sabotaged(Sabotage::OldCopy) => self.copies[(epoch % 2) as usize],
             _ => base_boundary,
         };
         let (corner, window) = self.reach(copy_boundary);
-        // What differs from the last epoch, whose digests are at hand.
+        // Part that differs from the last checkpoint, whose digests are available.
         let (new_corner, new_window) = self.reach(base_boundary);
         let shape = self.layout.shape(position);
         report.bytes = (shape.0 - corner.row) * (shape.1 - corner.col) * 8;
@@ -227,7 +229,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let copied = Instant::now();
         match self.scheme.method {
             Method::SelfCheckpoint => {
-                // The place of the last checksum but one lacks what only the last save encoded.
+                // The place of the parity before the last lacks the part that only the last save encoded.
                 let held = self.copies[(epoch % 2) as usize].take();
                 let stale = self.reach(held).1;
                 let (stale, coming) = (self.parity_of(stale), self.parity_of(window));
@@ -296,7 +298,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report
     }
 
-    /// What is sealed becomes the checkpoint, and its checksum counts with it.
+    /// Puts the sealed checkpoint and its parity in force.
     pub(super) fn commit(&mut self, boundary: usize) {
         let position = self.position();
         let sealed = self.header.claim.seal.expect("what is committed was sealed");
@@ -308,18 +310,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::Committed, position);
     }
 
-    /// The ranks go on: how long they have stood still for what has changed since `copy_boundary`.
+    /// Records how long the ranks have stopped for the part that has changed since `copy_boundary`.
     fn account(&mut self, begin: Instant, copy_boundary: Option<usize>, report: &mut SaveReport) {
         self.tick(Doing::Computing, report.boundary);
         report.seconds = begin.elapsed().as_secs_f64();
         let now = self.started.elapsed().as_secs_f64();
         let bytes = self.layout.bytes(0, copy_boundary.unwrap_or(0), self.scheme.scope);
-        // How often to save in memory does not hang on what storage takes.
+        // The time for storage must not influence how often to save in memory.
         let seconds = report.seconds - report.store_s;
         self.scheduler.saved(report.boundary, now, seconds, bytes as f64);
     }
 
-    /// Encodes the checksum of an epoch from the frozen matrix, and takes the digests of what comes by.
+    /// Encodes the parity of a checkpoint from the frozen matrix, and computes digests of the rows on the way.
     pub(super) fn encode(
         &mut self,
         epoch: (u64, Since),
@@ -338,8 +340,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         });
     }
 
-    /// Keeps a finished test's result with every position, so that a restart does not run it again.
-    /// False if there is no room for it.
+    /// Keeps a finished test's result at every position, so that a restart does not run the test again. Returns false if there is
+    /// no room.
     pub fn record(&mut self, test: u32, bytes: &[u8]) -> bool {
         let entry = Entry { run: self.header.id.run, test, bytes: bytes.to_vec() };
         if self.holding.done.append(&entry) {
@@ -350,14 +352,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         extended.is_ok() && self.holding.done.append(&entry)
     }
 
-    /// The finished tests of this run whose results this position has.
+    /// Finished tests of this run whose results this position has.
     pub fn results(&self) -> BTreeSet<u32> {
         let of_run = |entry: &Entry| entry.run == self.header.id.run;
         self.holding.done.entries().into_iter().filter(of_run).map(|entry| entry.test).collect()
     }
 
-    /// The test is over: removes its memory, results of finished tests apart. Every rank calls this, after
-    /// every rank has recorded the result.
+    /// Ends a test: removes its memory, but not the results of finished tests. Every rank calls this, after every rank has
+    /// recorded the result.
     pub fn finish(mut self) {
         let position = self.position();
         self.await_helper();
@@ -373,7 +375,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 self.depot.unlink(position as u32, part);
             }
         }
-        // Last: who begins anew under this name must not find its parts removed.
+        // Removed last: a process that begins under this name must not have its parts removed.
         self.hold.remove();
         self.world.barrier();
     }

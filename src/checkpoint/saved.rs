@@ -1,11 +1,11 @@
-//! What a position has saved: its copies of the matrix, their checksums, the small states, and the digests that vouch for
-//! them.
+//! Checkpoints of a position: copies of the matrix, their parity, small states, and digests.
 //!
-//! Beside each epoch's small state lie tables with one digest for each row and tile of data and of
-//! parity; the header's root is the digest over state and tables. So a save digests again only what
-//! it changed, and a restore notices any flipped bit of what it is about to trust.
+//! Next to the small state of each checkpoint are tables with one digest for each row and tile of data and of parity. The
+//! header's root is the digest over state and tables. So a save computes new digests only for changed parts, and a restore
+//! detects any flipped bit in the data that it is about to trust.
 //!
-//! It is apart from the rest of a position's memory (`holding`) since a helper may have all of it while the rank computes.
+//! This is separate from the rest of the position's memory (`holding`), because a helper may have all of it while the rank
+//! computes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,25 +20,25 @@ use crate::parity::stripes::Role;
 use crate::parity::{Encode, GroupComm, Hands, Share, Window};
 use crate::shm::Region;
 
-/// Copies, checksums and small states.
+/// Copies, parity and small states.
 #[derive(Debug)]
 pub struct Saved {
-    /// The copy; None where there is none in memory (disk).
+    /// Copy; None if memory has none (disk).
     pub(super) b: Option<Region>,
-    /// The checksum; None where nobody makes one.
+    /// Parity; None if there is none.
     pub(super) c: Option<Region>,
-    /// The checksum of odd epochs: D (self), F (double). C is then that of even ones.
+    /// Parity of odd checkpoints: D (self), F (double). C is then the parity of even ones.
     pub(super) d: Option<Region>,
-    /// The second copy of method double.
+    /// Second copy of method double.
     pub(super) e: Option<Region>,
     pub(super) s: Region,
     pub(super) buffers: Buffers,
 }
 
-/// Words that a thread copies or digests before it takes more.
+/// Words that a thread copies or digests at a time.
 const TURN_WORDS: usize = 64 * 1024;
 
-/// How a group makes its checksum, and of what.
+/// Method and extent of a group's encoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Coding {
     pub coder: Coder,
@@ -47,7 +47,7 @@ pub struct Coding {
 }
 
 impl Saved {
-    /// The copy that holds, or will hold, this epoch once it is committed; empty where there is none.
+    /// Copy that contains this checkpoint, or will when it is committed; empty if there is none.
     fn copy(&mut self, epoch: u64) -> &mut [u64] {
         let words = self.buffers.data_words();
         match of_epoch(epoch, &mut self.b, &mut self.e) {
@@ -56,7 +56,7 @@ impl Saved {
         }
     }
 
-    /// Its checksum.
+    /// Parity of this checkpoint.
     fn check(&mut self, epoch: u64) -> &mut [u64] {
         let words = self.buffers.checksum_words();
         match of_epoch(epoch, &mut self.c, &mut self.d) {
@@ -70,10 +70,10 @@ impl Saved {
         &mut self.s.words_mut()[range]
     }
 
-    /// Puts the small state into the place of this epoch.
+    /// Writes the small state to the place of this checkpoint.
     ///
     /// # Panics
-    /// If it is longer than the room asked for at the start.
+    /// If it is longer than the room requested at the start.
     pub fn write_state(&mut self, epoch: u64, state: &[u8]) {
         let room = self.buffers.state_words();
         let words = &mut self.slot(epoch)[..room];
@@ -92,21 +92,21 @@ impl Saved {
         }
     }
 
-    /// The small state of an epoch whose root was verified or just rebuilt.
+    /// Small state of a checkpoint whose root was verified or just rebuilt.
     pub fn read_state(&mut self, epoch: u64) -> Vec<u8> {
         let room = self.buffers.state_words();
         state_of(&self.slot(epoch)[..room])
     }
 
-    /// So many words that nobody needs before the first save, for whatever a start puts together; None if there are fewer.
+    /// Words that are unused before the first save, for temporary data of a start; None if there are too few.
     pub fn spare(&mut self, words: usize) -> Option<&mut [u64]> {
         let mut all = [&mut self.b, &mut self.c].into_iter().flatten();
         all.find_map(|region| region.words_mut().get_mut(..words))
     }
 
-    /// Calls `code` with this member's matrix rows and checksum, then with those of its small state.
-    /// `a` is the workspace when the epoch is being sealed, None when the committed copy is meant. With `since`, `code` gets
-    /// the epoch's digests to be brought up to date.
+    /// Calls `code` with this member's matrix rows and parity, then with those of its small state. `a` is the workspace when the
+    /// checkpoint is being sealed, None for the committed copy. With `since`, `code` also gets the checkpoint's digests to
+    /// update.
     pub fn with_shares(
         &mut self,
         epoch: u64,
@@ -120,7 +120,7 @@ impl Saved {
         }
         let slot = buffers.slot_range(epoch);
         let (parity_words, state_words) = (buffers.parity_words(), buffers.state_words());
-        // Borrowed field by field: the parts are needed side by side.
+        // Borrowed field by field, because the parts are needed at the same time.
         let check = of_epoch(epoch, &mut self.c, &mut self.d);
         let check = check.map_or(&mut [][..], Region::words_mut);
         let copy = of_epoch(epoch, &mut self.b, &mut self.e);
@@ -152,8 +152,8 @@ impl Saved {
         code(&mut state, Rows::State);
     }
 
-    /// Encodes the checksum of `epoch` from the frozen matrix `a`, or where there is none from its copy, and takes the digests
-    /// of what comes by: read once more from memory, it would cost as much as encoding. `between` is called now and then.
+    /// Encodes the parity of `epoch` from the frozen matrix `a`, or from its copy, and computes digests of the rows on the way.
+    /// Reading the rows from memory once more would cost as much as encoding. `between` is called now and then.
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),
@@ -178,12 +178,12 @@ impl Saved {
         });
     }
 
-    /// The window that covers all of the small state, for every member.
+    /// Window that covers the whole small state, for every member.
     pub fn state_window(&self) -> Window {
         Window { rows: self.buffers.state_rows, width: STATE_ROW_WORDS }
     }
 
-    /// Copies the part of A that can have changed to this epoch's copy. `half` is called midway.
+    /// Copies the part of A that can have changed to this checkpoint's copy. `half` is called midway.
     pub fn copy_in(
         &mut self,
         epoch: u64,
@@ -196,7 +196,7 @@ impl Saved {
         copy_rows((&buffers, from), a, self.copy(epoch), |_| true, pool, half);
     }
 
-    /// Copies this epoch's whole copy to A, rows that A has `taken` already apart.
+    /// Copies this checkpoint's whole copy to A, except for rows that A has already (`taken`).
     pub fn copy_out(
         &mut self,
         epoch: u64,
@@ -210,9 +210,8 @@ impl Saved {
         copy_rows((&buffers, from), self.copy(epoch), a, |row| !taken[row], pool, half);
     }
 
-    /// Brings the checksum of `epoch` up to the epoch before it, where that one differs from the last but
-    /// one but the coming encoding does not write: `stale` is what the two can differ in, `coming` what is
-    /// about to be encoded.
+    /// Updates the parity of `epoch` to that of the checkpoint before it, where these differ and the next encoding does not
+    /// write. `stale` is the range in which they can differ, `coming` the range to be encoded.
     pub fn carry_checksum(&mut self, epoch: u64, stale: Reach, coming: Reach, pool: &mut Pool) {
         let (pitch, parity_rows) = (self.buffers.pitch, self.buffers.parity_rows);
         if self.buffers.method != Method::SelfCheckpoint {
@@ -225,7 +224,7 @@ impl Saved {
         };
         let (from, to) = (from.words(), to.words_mut());
         let rows = stale.rows.min(parity_rows);
-        // Rows from the first, columns from the right, as encoding has them.
+        // Rows are counted from the first, columns from the right, as in encoding.
         pool.rows(&mut to[..rows * pitch], pitch, TURN_WORDS, |row, line| {
             let kept = if row < coming.rows { coming.width } else { 0 };
             if stale.width > kept {
@@ -235,7 +234,7 @@ impl Saved {
         });
     }
 
-    /// Puts the digests of epoch `before` (of nothing, if there is none) beside the small state of `epoch`.
+    /// Copies the digests of checkpoint `before` next to the small state of `epoch`; zeros if there is none.
     fn lay_digests(&mut self, epoch: u64, before: Option<u64>) {
         let tables = |slot: Range<usize>| slot.start + self.buffers.state_words()..slot.end;
         let to = tables(self.buffers.slot_range(epoch));
@@ -245,7 +244,7 @@ impl Saved {
         }
     }
 
-    /// Takes the digests of all data that are new, where no code comes by.
+    /// Computes the digests of all new data, if no encoding passes over them.
     pub fn digest_data(&mut self, epoch: u64, a: &[u64], since: Since, pool: &mut Pool) {
         let buffers = self.buffers;
         self.lay_digests(epoch, since.before);
@@ -260,7 +259,7 @@ impl Saved {
         });
     }
 
-    /// The digest of an epoch over its small state and all digests, now that its checksum is complete.
+    /// Returns the digest of a checkpoint over its small state and all digests, once its parity is complete.
     pub fn seal(&mut self, epoch: u64) -> u64 {
         let parity_words = self.buffers.parity_words();
         let tail = digest(&self.check(epoch)[parity_words..]);
@@ -269,8 +268,8 @@ impl Saved {
         digest(slot)
     }
 
-    /// Whether this epoch's data, checksum, state and digests are what the root says. With `a`, data
-    /// is in the workspace; else in the committed copy.
+    /// Returns true if this checkpoint's data, parity, state and digests match the root. With `a`, data is in the workspace;
+    /// otherwise in the committed copy.
     pub fn verify(&mut self, epoch: u64, root: u64, a: Option<&[u64]>, pool: &mut Pool) -> bool {
         if sabotaged(Sabotage::NoDigest) {
             return true;
@@ -299,7 +298,7 @@ impl Saved {
     }
 }
 
-/// Whether a matrix of so many rows and columns is what its digests say; one row begins `ld` words after the other.
+/// Returns true if a matrix matches its digests; rows are `ld` words apart.
 fn rows_are_sound(
     words: &[u64],
     (rows, cols, ld): (usize, usize, usize),
@@ -309,7 +308,7 @@ fn rows_are_sound(
     let (tiles, sound) = (cols.div_ceil(TILE_WORDS), AtomicBool::new(true));
     let fits = |row| row_is_sound(&words[row * ld..][..cols], &table[row * tiles..][..tiles]);
     pool.over(rows, rows_a_turn(ld), |mut rows| {
-        // Once something is wrong the rest makes no difference.
+        // After a mismatch, the rest is skipped.
         if sound.load(Ordering::Relaxed) && !rows.all(fits) {
             sound.store(false, Ordering::Relaxed);
         }
@@ -322,7 +321,7 @@ fn rows_a_turn(words: usize) -> usize {
     (TURN_WORDS / words.max(1)).max(1)
 }
 
-/// The small state that these words hold.
+/// Small state in these words.
 pub(super) fn state_of(words: &[u64]) -> Vec<u8> {
     let Some((&length, words)) = words.split_first() else { return Vec::new() };
     let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -330,50 +329,49 @@ pub(super) fn state_of(words: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// Whether a row of the matrix is what its digests say.
+/// Returns true if a row of the matrix matches its digests.
 pub(super) fn row_is_sound(line: &[u64], digests: &[u64]) -> bool {
     let tiles = line.len().div_ceil(TILE_WORDS);
     tiles == digests.len() && (0..tiles).all(|tile| digests[tile] == digest(tile_of(line, tile)))
 }
 
-/// Rows and columns of a checksum: as many rows from the first and columns from the right.
+/// Rows and columns of a parity: so many rows from the first and columns from the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     pub rows: usize,
     pub width: usize,
 }
 
-/// What an epoch differs from another in.
+/// Difference between a checkpoint and another.
 #[derive(Clone, Copy, Debug)]
 pub struct Since {
-    /// The epoch whose digests are at hand; None: there is none, and all of it is new.
+    /// Checkpoint whose digests are available; None if there is none, and everything is new.
     pub before: Option<u64>,
-    /// Of the data.
+    /// Changed part of the data.
     pub corner: Corner,
     pub parity: Reach,
 }
 
-/// What rows are coded: those of the matrix, with digests to be brought up to date if these were asked for, or those of the
-/// small state.
+/// Kind of rows to be coded: those of the matrix, with digests to be updated if requested, or those of the small state.
 pub enum Rows<'a> {
     Matrix(Option<&'a Digests<'a>>),
     State,
 }
 
-/// The digests of an epoch on their way from those of another: all threads put them in place while rows are at hand.
+/// Digests of a checkpoint, being updated from those of another: all threads store digests while they work on the rows.
 pub struct Digests<'a> {
     buffers: Buffers,
     tables: &'a [AtomicU64],
     corner: Corner,
     parity_rows: usize,
-    /// First column of parity that is new.
+    /// First new column of parity.
     first: usize,
 }
 
 impl<'a> Digests<'a> {
-    /// In tables that hold those of the epoch before.
+    /// Starts from tables that contain the previous checkpoint's digests.
     fn new(buffers: Buffers, tables: &'a mut [u64], since: &Since) -> Self {
-        // SAFETY: an atomic word is laid out as a word is, and as long as this borrow lasts nobody has them by another way.
+        // SAFETY: an atomic word has the layout of a word, and as long as this borrow lasts no other code accesses them.
         let tables = unsafe { &*(std::ptr::from_mut(tables) as *const [AtomicU64]) };
         Self {
             buffers,
@@ -384,9 +382,9 @@ impl<'a> Digests<'a> {
         }
     }
 
-    /// Takes the digests of the tiles of a row that end within these columns.
+    /// Stores the digests of the tiles of a row that end within these columns.
     fn note(&self, line: &[u64], table: usize, columns: Range<usize>) {
-        // The last tile may be a short one, which ends where the row does.
+        // The last tile may be short, and ends with the row.
         let before = |column: usize| match column == line.len() {
             true => column.div_ceil(TILE_WORDS),
             false => column / TILE_WORDS,
@@ -396,8 +394,8 @@ impl<'a> Digests<'a> {
         }
     }
 
-    /// Takes the digests of what the code has just read or written of a row, if it is new. Several threads call this, each
-    /// with other columns.
+    /// Stores the digests of columns that the code has just read or written, if they are new. Several threads call this, with
+    /// different columns.
     pub fn see(&self, share: &Share, role: Role, columns: Range<usize>) {
         let buffers = &self.buffers;
         let (data_tiles, parity_tiles) = (buffers.data_tiles(), buffers.parity_tiles());
@@ -418,7 +416,7 @@ impl<'a> Digests<'a> {
     }
 }
 
-/// Of two regions that epochs take in turn, this one's; where there is only one, that.
+/// Returns this checkpoint's region of two that are used in turn; if there is only one, that one.
 fn of_epoch<'a>(
     epoch: u64,
     even: &'a mut Option<Region>,
@@ -435,7 +433,7 @@ fn tile_of(line: &[u64], tile: usize) -> &[u64] {
     &line[start..(start + TILE_WORDS).min(line.len())]
 }
 
-/// Copies what of a corner lies in rows that are `wanted`, by all threads. `half` is called midway.
+/// Copies the trailing part of the `wanted` rows, with all threads. `half` is called midway.
 fn copy_rows(
     (buffers, from): (&Buffers, Corner),
     source: &[u64],

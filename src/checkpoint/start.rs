@@ -1,7 +1,7 @@
-//! The start of a test under protection: fresh, or from what an earlier process left.
+//! Start of a test under protection: fresh, or from the memory or storage of an earlier process.
 //!
-//! Every rank calls [`Checkpointer::start`]; every decision is made from the same gathered facts, so
-//! all ranks come to the same end: all go on, or all get an error, and none is left waiting.
+//! Every rank calls [`Checkpointer::start`]. All decisions follow from the same gathered facts, so all ranks get the same result:
+//! all resume, or all get an error, and none is left waiting.
 
 use super::fetching::{Fetched, Way, look};
 use super::groups;
@@ -26,7 +26,7 @@ use crate::parity::exchange::Coder;
 use crate::shm::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
 use crate::shm::{Depot, Hold, MemoryError, Part, Region};
 
-/// Faults that are armed reach this job's memory.
+/// Lets injected faults reach this job's memory.
 fn arm(depot: &Depot) {
     if faults::armed() {
         let of = depot.clone();
@@ -39,8 +39,8 @@ fn arm(depot: &Depot) {
     }
 }
 
-/// Why memory cannot be had, in words; where a checkpoint is to be gone on from, nobody is to be told to remove it, nor to choose
-/// another N, which it would not be of.
+/// Describes why memory is not available. If there is a checkpoint to resume from, the advice must not be to remove it, nor to
+/// choose another N, to which the checkpoint would not belong.
 fn words(error: &MemoryError, goes_on: bool) -> String {
     match error {
         MemoryError::NoRoom { what, wanted, available, place } if goes_on => format!(
@@ -51,9 +51,9 @@ fn words(error: &MemoryError, goes_on: bool) -> String {
     }
 }
 
-/// All ranks' trouble in one text, None if nobody has any.
+/// Joins the problems of all ranks into one text; None if there are none.
 fn trouble<W: World>(world: &W, mine: Option<String>) -> Option<String> {
-    // Nobody has any, as a rule: then one number has travelled.
+    // Usually there are none, and only one number is exchanged.
     if world.least(&[if mine.is_some() { 0 } else { NOTHING }]) == [NOTHING] {
         return None;
     }
@@ -68,23 +68,23 @@ fn trouble<W: World>(world: &W, mine: Option<String>) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// What lies at this position.
+/// Memory of this position at the start.
 struct Here {
-    /// None only where the position could not be taken.
+    /// None only if the position could not be locked.
     hold: Option<Hold>,
     head: Option<Head>,
     header: Option<Header>,
-    /// Why what lies here cannot be used.
+    /// Reason why this memory cannot be used.
     trouble: String,
-    /// There is a header that may once have been right.
+    /// True if a header exists that may once have been valid.
     unread: bool,
 }
 
 impl Here {
-    /// Takes the position and looks. An error is everybody's.
+    /// Locks the position and reads its header. An error is the same on all ranks.
     fn look<W: World>(world: &W, config: &Config) -> Result<Self, StartError> {
         let me = world.rank();
-        // Rank 0 first: of two runs that begin at the same moment under one name, one gets all positions.
+        // Rank 0 comes first: of two runs that begin at the same moment under one name, one gets all positions.
         let mut hold = None;
         let mut opened = Ok(None);
         for turn in [true, false] {
@@ -99,7 +99,7 @@ impl Here {
                 break;
             }
         }
-        // What lies here, and what all the others have.
+        // Reads this position's memory, then exchanges problems with all others.
         if let Some(hold) = &mut hold {
             opened = open_head(hold, me);
             if config.restart == Restart::Never && !matches!(opened, Ok(None)) {
@@ -122,13 +122,13 @@ impl Here {
                 let text = trouble(world, Some(error.to_string())).unwrap_or_default();
                 return Err(StartError::Taken(text));
             }
-            // Memory that cannot be opened is lost; making it anew will say why, if it still fails.
+            // Memory that cannot be opened is lost. If creating it again fails, that error will explain it.
             Err(error) => (None, None, error.to_string()),
         };
         if let Some(text) = trouble(world, None) {
             return Err(StartError::Taken(text));
         }
-        // What another program has laid out in its own way is left as it is.
+        // Memory with the layout of another program stays as it is.
         if let Some(head) = head.as_ref().filter(|_| !unread) {
             head.tick(Doing::Starting, 0);
             head.take_pulse();
@@ -137,7 +137,7 @@ impl Here {
     }
 }
 
-/// What all ranks tell, by position.
+/// Gathers the facts of all ranks, by position.
 fn gather<W: World>(world: &W, fact: &Fact) -> Vec<Fact> {
     world
         .allgather(&fact.to_bytes())
@@ -146,13 +146,13 @@ fn gather<W: World>(world: &W, fact: &Fact) -> Vec<Fact> {
         .collect()
 }
 
-/// What lies on storage, the same on every rank.
+/// Checkpoints on storage; the same on every rank.
 struct Offers {
-    /// Epochs that nobody has found unusable, the best first.
+    /// Checkpoints not found unusable so far, the best first.
     stored: Vec<About>,
-    /// What is wrong with others, in words.
+    /// Problems of other checkpoints, in words.
     unusable: Vec<String>,
-    /// For each position the first one that sees the same DIR.
+    /// Directory id for each position: the first position that sees the same DIR.
     seats: Vec<usize>,
 }
 
@@ -166,7 +166,7 @@ impl Offers {
         }
     }
 
-    /// The best of them, which is no longer among them; None if its files cannot be used. `whole`: all of them are read.
+    /// Removes the best checkpoint from the list and returns it; None if its files cannot be used. `whole` reads all of them.
     fn take_best<W: World>(
         &mut self,
         world: &W,
@@ -183,7 +183,7 @@ impl Offers {
         }
     }
 
-    /// None of them will do, nor will `memory`.
+    /// Error if none of them can be used, nor `memory`.
     fn refused(&self, config: &Config, memory: &str) -> StartError {
         let what: String = self.unusable.iter().map(|why| format!("  {why}\n")).collect();
         let dir = config.storage.as_ref().map(|s| s.shelf.dir().display().to_string());
@@ -196,16 +196,16 @@ impl Offers {
     }
 }
 
-/// What the ranks go on from.
+/// Origin on which the ranks have agreed.
 enum Agreed {
     Nothing,
-    /// An epoch in memory.
+    /// A checkpoint in memory.
     Memory(Recovery),
-    /// One on storage, and how its files are read.
+    /// A checkpoint on storage, and the way to read its files.
     Storage(About, Way),
 }
 
-/// Decide; let everyone check what the decision relies on; decide again without the damaged.
+/// Decides; lets every rank check the data on which the decision relies; decides again without damaged memory.
 fn agree<W: World>(
     world: &W,
     (config, test, setup): (&Config, &Test, &Setup),
@@ -217,14 +217,14 @@ fn agree<W: World>(
 ) -> Result<Agreed, StartError> {
     let me = world.rank();
     let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
-    // Where memory tells of a run, epochs of earlier ones come last, however far they are.
+    // If memory has a run, checkpoints of earlier runs come last, however far they are.
     let run = known.run();
     offers.stored.sort_by_key(|about| told && about.run < run);
     loop {
         let best = offers.stored.first().map(|about| (about.run, about.boundary));
         let recovery = match known.decide(setup, in_place, best) {
             Decision::Fetch => {
-                // All of it is read beforehand where there is something to be given up for it, or to choose from.
+                // All files are read beforehand if something would be given up for them, or if there is a choice.
                 let disk = config.scheme.method == Method::Disk;
                 let whole = !disk && (told || offers.stored.len() > 1);
                 match offers.take_best(world, (config, test), whole) {
@@ -232,7 +232,7 @@ fn agree<W: World>(
                     None => continue,
                 }
             }
-            // To begin anew although something was there is not for a program to decide.
+            // If there was something, the program must not decide to start from scratch.
             Decision::Fresh if !offers.unusable.is_empty() => {
                 return Err(offers.refused(config, ""));
             }
@@ -249,7 +249,7 @@ fn agree<W: World>(
                 memory.sound(config, test, header, &recovery, me, pool)
             }
             _ => {
-                // Whoever lost all of it needs memory anew whatever the others find out about theirs.
+                // This rank needs new memory, whatever the others find about theirs.
                 let members = setup.groups.iter().find(|members| members.contains(&me));
                 let members = members.expect("every position is in a group");
                 early.make(&config.buffers(test, members, me));
@@ -264,8 +264,8 @@ fn agree<W: World>(
     }
 }
 
-/// This position's memory, made anew unless it is there and of use (`kept`); `goes_on`: from a checkpoint. An error is
-/// everybody's.
+/// Returns this position's memory, created again unless it exists and is usable (`kept`). `goes_on` means that the run resumes
+/// from a checkpoint. An error is the same on all ranks.
 fn take_memory<W: World>(
     world: &W,
     memory: Memory,
@@ -281,13 +281,13 @@ fn take_memory<W: World>(
             Ok(*open)
         }
         other => {
-            // Any lock on what is replaced must be gone before the new is made.
+            // The lock on replaced memory must be released before new memory is created.
             drop(other);
             let made = early.take(buffers);
             if let Some(text) =
                 trouble(world, made.as_ref().err().map(|error| words(error, goes_on)))
             {
-                // Without the others' it is of no use, and takes their room.
+                // Without the others' memory it is useless, and takes their room.
                 early.discard();
                 return Err(StartError::Memory(text));
             }
@@ -296,17 +296,17 @@ fn take_memory<W: World>(
     }
 }
 
-/// Rank 0's number.
+/// Broadcasts rank 0's run id.
 fn agreed_run(world: &impl World, mine: u128) -> u128 {
     let told = world.tell(&mine.to_le_bytes(), 0);
     u128::from_le_bytes(told.try_into().expect("sixteen bytes"))
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Begins a test: takes this position's memory, agrees with the others on what it is worth, and
-    /// restores or starts fresh. `world` has one rank for each position, in order of positions.
-    /// `make_group` gets (group number, own place, member positions) and is called on all ranks at once: MPI splits its
-    /// communicator there. What there is to check, to copy and to rebuild all threads of the `pool` do.
+    /// Begins a test: locks this position's memory, agrees with the others on a checkpoint, and restores it or starts fresh.
+    /// `world` has one rank for each position, in order of positions. All ranks call `make_group` at the same time, with group
+    /// number, own index and member positions: MPI splits its communicator there. All threads of the `pool` take part in
+    /// checking, copying and rebuilding.
     pub fn start(
         config: Config,
         test: Test,
@@ -351,12 +351,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return Err(StartError::Nothing { job: config.depot.job().into() });
         }
 
-        // Groups stay as they were saved; a fresh start may divide anew.
+        // Groups stay as they were saved; a fresh start may form new ones.
         let groups = match agreed {
             Agreed::Memory(_) => setup.groups,
             _ => known.groups_anew(&test, &config)?,
         };
-        // What comes from storage is a run of its own: old copies in memory, wherever they turn up, are none of it.
+        // A checkpoint from storage gets a new run id, so that old copies in memory never belong to it, wherever they appear.
         let run = match (&agreed, &config.storage) {
             (Agreed::Storage(..), Some(storage)) => agreed_run(&world, storage.fresh_run),
             _ => known.run(),
@@ -367,7 +367,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             .enumerate()
             .find(|(_, members)| members.contains(&me))
             .expect("every position is in a group");
-        // A group keeps the number its headers have, whatever the order here.
+        // A group keeps the number in its headers, whatever the order here.
         let number = match &agreed {
             Agreed::Memory(_) => known.number_of_group(me).unwrap_or(number),
             _ => number,
@@ -377,7 +377,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let buffers = config.buffers(&test, &members, me);
         let stripes = config.scheme.stripes(members.len());
         let coder = Coder { code: config.scheme.code, stripes };
-        // What this position says of memory that is of use, if it is not lost.
+        // Header of this position's usable memory, if it is not lost.
         let kept = match &agreed {
             Agreed::Memory(recovery) if !recovery.lost.contains(&me) => known.header(me),
             _ => None,
@@ -388,7 +388,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 Agreed::Memory(recovery) => Some(recovery),
                 _ => None,
             };
-            // A copy of a position that is still to be rebuilt stays: a start that is cut off before may need it.
+            // A copy of a position that must still be rebuilt stays: if this start is interrupted before, the next may need it.
             let stands_in = |header: &Header| {
                 recovery.is_some_and(|recovery| {
                     recovery.lost.contains(&(header.id.position as usize))
@@ -401,7 +401,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                     && (Some(header.claim.joined) == latest || stands_in(header))
             });
         }
-        // Who makes memory needs the room.
+        // Memory is created only after the room is free.
         world.barrier();
         let goes_on = !matches!(agreed, Agreed::Nothing);
         let taken = (goes_on, kept.is_some());
@@ -410,7 +410,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let claim = match (&agreed, kept) {
             (Agreed::Memory(r), Some(header)) => header.claim.pinned(joined, r.target),
             (Agreed::Memory(r), None) => Claim::vacant(joined, r.target),
-            // What memory of method disk tells is that there was an epoch: also of who is killed while it is read.
+            // For method disk, memory records that there was a checkpoint, even if the process is killed while reading it.
             (Agreed::Storage(about, _), _) if config.scheme.method == Method::Disk => {
                 let epoch = EpochId { epoch: about.epoch, made: joined };
                 Claim::generating(joined).stored(epoch)
@@ -473,7 +473,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
             Agreed::Memory(recovery) => {
                 let mark = known.mark(&recovery);
-                // What the position says it held, though it could not be used: the rebuilt must be that.
+                // Digest from the header of memory that could not be used: the rebuilt data must match it.
                 let held = known.root_once_held(me, &recovery).filter(|_| kept.is_none());
                 let mut restored = this.recover(&recovery, mark, held, &mut a, pool)?;
                 restored.damaged = known.unusable();
@@ -493,8 +493,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         Ok(Started { checkpointer: this, a, origin, crowded, seconds })
     }
 
-    /// Fills the matrix from `best`, or from another epoch on storage where that one's files turn out to be of no use and
-    /// nothing was given up for it.
+    /// Fills the matrix from `best`. If that one's files turn out to be unusable, tries other checkpoints on storage, unless
+    /// something was given up for `best`.
     fn fetch_any(
         &mut self,
         (config, test): (&Config, &Test),
@@ -512,12 +512,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 Ok(fetched) => return Ok((about, fetched)),
                 Err(trouble) => offers.unusable.push(trouble),
             }
-            // Where nothing was given up for it, nothing was read beforehand: an older one may do.
+            // If nothing was given up for it, its files were not read beforehand, and an older checkpoint may do.
             while disk && best.is_none() && !offers.stored.is_empty() {
                 best = offers.take_best(&self.world, (config, test), false);
             }
         }
-        // What was made of it is worth nothing.
+        // The partly filled memory is useless.
         let me = self.position();
         Holding::discard(&self.depot, me, &mut self.hold);
         Err(offers.refused(config, ""))

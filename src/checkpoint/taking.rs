@@ -1,7 +1,7 @@
-//! One position's memory while it is not clear yet what it is worth: looked at, checked, or made anew.
+//! Position memory before the agreement on its use: opened, checked, or created again.
 //!
-//! `start` asks for it step by step as the agreement goes on. What is made anew before the agreement is reached is
-//! removed again if the run is refused, so that a refusal leaves everything as it was.
+//! `start` calls this step by step during the agreement. Memory created before the agreement is removed again if the run is
+//! refused, so that a refusal leaves everything as it was.
 
 use super::holding::{Holding, open_head};
 use super::plan::Buffers;
@@ -11,7 +11,7 @@ use crate::base::threads::Pool;
 use crate::shm::header::{Head, Header, Mark};
 use crate::shm::{Depot, Hold, MemoryError, Region};
 
-/// Where the recovery's epoch was taken, by a header that has it.
+/// Boundary and digest of the recovery's checkpoint, from a header that names it.
 pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
     if header.claim.base == Some(recovery.target) {
         Some(header.base)
@@ -22,10 +22,9 @@ pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
     }
 }
 
-/// Removes what this node has of positions that are not `here`, unless it is `of_use`: copies from before their place was taken
-/// elsewhere, or of another run or test, or that hold nothing. Nobody will believe them, and whoever takes a position here needs
-/// their room, which `driver` has counted as free. Where a process is at work there, or results of finished tests lie, these
-/// stay.
+/// Removes this node's memory of positions not in `here`, unless it is `of_use`: copies from before the position moved elsewhere,
+/// memory of another run or test, or empty memory. It will not be used, and the positions here need its room, which `driver` has
+/// counted as free. Memory stays if a process works there, and results of finished tests stay, too.
 pub(super) fn make_way(depot: &Depot, here: &[usize], of_use: impl Fn(&Header) -> bool) {
     for position in depot.positions().into_iter().map(|position| position as usize) {
         if here.contains(&position) {
@@ -39,15 +38,15 @@ pub(super) fn make_way(depot: &Depot, here: &[usize], of_use: impl Fn(&Header) -
     }
 }
 
-/// All parts of a position and its matrix, or why they cannot be taken.
+/// All parts of a position and its matrix, or the reason why they are not available.
 pub(super) type Made = Result<(Holding, Region), MemoryError>;
 
-/// This position, and memory made anew there while the others still check theirs: making it can take as long as
-/// that. Removed again if it is not taken, that is, if the run is refused.
+/// This position, with memory created while the others still check theirs, because that can take as long. The memory is removed
+/// again if it is not taken, that is, if the run is refused.
 pub(super) struct Early<'a> {
     depot: &'a Depot,
     position: usize,
-    /// None only where the position could not be taken; asking again says why.
+    /// None only if the position could not be locked; locking again gives the reason.
     hold: Option<Hold>,
     made: Option<(Buffers, Made)>,
 }
@@ -57,8 +56,7 @@ impl<'a> Early<'a> {
         Self { depot, position, hold, made: None }
     }
 
-    /// Makes it, unless there is something here already, even something of no use: that stays as it is
-    /// until the run is sure to go on.
+    /// Creates the memory, unless the position has any, even useless memory: that stays until the run is certain to begin.
     pub(super) fn make(&mut self, buffers: &Buffers) {
         if self.made.is_none() && self.hold.as_ref().is_some_and(Hold::is_vacant) {
             self.made = Some((*buffers, self.create(buffers)));
@@ -73,12 +71,11 @@ impl<'a> Early<'a> {
         Holding::create(self.depot, self.position, *buffers, hold)
     }
 
-    /// Hands it out, made now unless it is there already in that shape. What there was no room for then there may be room for
-    /// now.
+    /// Hands the memory out, and creates it now unless it exists in that shape. There may be room now that was lacking before.
     pub(super) fn take(&mut self, buffers: &Buffers) -> Made {
         match self.made.take() {
             Some((shape, Ok(made))) if shape == *buffers => return Ok(made),
-            // While it is mapped it takes the room that the other shape needs.
+            // While mapped, it takes the room that the other shape needs.
             other => drop(other),
         }
         self.create(buffers)
@@ -91,7 +88,7 @@ impl<'a> Early<'a> {
         }
     }
 
-    /// The position, which is ours from here on whatever it holds.
+    /// Returns the lock on the position.
     pub(super) fn keep(mut self) -> Hold {
         self.hold.take().expect("memory was opened or made")
     }
@@ -105,15 +102,15 @@ impl Drop for Early<'_> {
     }
 }
 
-/// This position's memory while it is not clear yet what it is worth.
+/// Position memory before its use is decided.
 pub(super) enum Memory {
-    /// The head is held (for its lock), the rest was not looked at.
+    /// The header is locked, the rest is not opened.
     Closed(Option<Head>),
     Open(Box<(Holding, Region)>),
 }
 
 impl Memory {
-    /// Whether the parts are there, have their sizes, and are what the header's root says; if not, why.
+    /// Checks that the parts exist, have their sizes, and match the header's root; otherwise returns the reason.
     pub(super) fn sound(
         &mut self,
         config: &Config,
@@ -125,7 +122,7 @@ impl Memory {
     ) -> Result<(), String> {
         if let Memory::Closed(head) = self {
             let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
-            // The memory has the leading dimension it was made with, which must be today's.
+            // The memory has the leading dimension with which it was created, which must be today's.
             if header.id.ld != config.ld as u64 {
                 return Err("its rows are of another length".into());
             }
@@ -157,7 +154,7 @@ mod tests {
     use crate::shm::Store;
     use crate::testkit::small_tmpfs::in_a_small_tmpfs;
 
-    /// Groups that are put together anew may want another shape than those that headers tell of: there need be no room for both.
+    /// New groups may need another shape than the groups in the headers, and there may be no room for both.
     #[test]
     fn what_was_made_early_in_another_shape_makes_room() {
         let buffers = |pitch| Buffers {

@@ -1,6 +1,6 @@
-//! On what terms a test begins, and what it begins with: what [`Checkpointer::start`] is given and gives, as plain values.
+//! Terms of a test's start: the arguments and results of [`Checkpointer::start`], as plain values.
 //!
-//! `driver` fills them in; `identity` says which of them memory must agree with.
+//! `driver` fills them in; `identity` determines which of them memory must match.
 
 use std::time::Duration;
 
@@ -16,131 +16,131 @@ use crate::base::clock;
 use crate::base::params::Rng;
 use crate::shm::{Depot, Region};
 
-/// What to do with memory an earlier process left.
+/// Use of an earlier process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
-    /// Continue from it if it is there.
+    /// Resume from it if it exists.
     Auto,
-    /// Remove it and begin anew.
+    /// Remove it and start from scratch.
     Never,
-    /// Continue from it, or fail.
+    /// Resume from it, or fail.
     Require,
 }
 
-/// Which test this is: memory of any other is not used.
+/// Identity of a test: memory of any other test is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// Its number in the input file.
+    /// Number in the input file.
     pub index: u32,
     pub layout: Layout,
     pub rng: Rng,
     pub seed: u64,
-    /// Digest of every other choice that must be the same to continue (algorithm, thresholds).
+    /// Digest of all other settings that must be the same to resume (algorithm, thresholds).
     pub params_digest: u64,
 }
 
-/// How the test is to be protected.
+/// Protection of a test.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub depot: Depot,
     pub scheme: Scheme,
-    /// Wanted group size; None for the default.
+    /// Requested group size; None for the default.
     pub group: Option<usize>,
     pub encode: Encoding,
     pub interval: Interval,
     pub restart: Restart,
-    /// The run has gone on from what was saved, in whichever of its tests, or has results of finished ones.
+    /// True if the run has resumed from a checkpoint, in any of its tests, or has results of finished ones.
     pub goes_on: bool,
     /// Room for the small state of a save, the same on every rank.
     pub state_bytes: usize,
     /// Doubles from one local row to the next on this rank.
     pub ld: usize,
-    /// The run in progress, as `arrival` found it on the nodes, or a new one's number ([`new_run`]); rank 0's counts.
+    /// Run in progress, as `arrival` found it on the nodes, or a new run's id ([`new_run`]); rank 0's counts.
     pub run: u128,
-    /// This rank's failure domain and node, the latter for messages.
+    /// Failure domain and node of this rank; the node is for messages.
     pub domain: String,
     pub node: String,
-    /// The first rank on it: several may have one name.
+    /// First rank on the node: several nodes may have one name.
     pub leader: usize,
-    /// The second level, if there is one.
+    /// Level two, if there is one.
     pub storage: Option<Storage>,
 }
 
 impl Config {
-    /// What position `me` of these members keeps of a test.
+    /// Buffers of position `me`, in a group of these members, for a test.
     pub(super) fn buffers(&self, test: &Test, members: &[usize], me: usize) -> Buffers {
         Buffers::new(&test.layout, members, me, self.ld, &self.scheme, self.state_bytes)
     }
 }
 
-/// The moment, by this node's clock.
+/// Current time, by this node's clock.
 pub(super) fn now() -> Duration {
     clock::since_1970()
 }
 
-/// A number for a new run: the moment in its upper half, so that later runs compare greater.
+/// Returns an id for a new run: the time is its upper half, so that later runs compare greater.
 pub fn new_run() -> u128 {
     (now().as_nanos() as u64 as u128) << 64 | std::process::id() as u128
 }
 
-/// What a test begins with.
+/// Origin of a test's matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The matrix has to be generated.
+    /// The matrix must be generated.
     Fresh,
     Restored(Restored),
 }
 
-/// What was restored.
+/// Restored checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     pub boundary: usize,
     pub epoch: u64,
-    /// The small state that was saved with it; this rank's own.
+    /// Small state of this rank that was saved with it.
     pub state: Vec<u8>,
     /// Positions that were rebuilt.
     pub rebuilt: Vec<usize>,
-    /// What was wrong with memory that was there but could not be used, by position.
+    /// Problems of memory that exists but could not be used, by position.
     pub damaged: Vec<(usize, String)>,
-    /// Where it came from storage: how many starts had gone on from the same epoch there before this one.
+    /// Set if it came from storage: the number of earlier starts that resumed from the same checkpoint.
     pub fetched: Option<u32>,
 }
 
-/// A protected test, ready to compute.
+/// Protected test, ready to compute.
 pub struct Started<W, G> {
     pub checkpointer: Checkpointer<W, G>,
-    /// The local matrix: zeros if fresh, the saved one if restored.
+    /// Local matrix: zeros if fresh, the saved one if restored.
     pub a: Region,
     pub origin: Origin,
-    /// Failure domains whose loss would be more than a group survives, and how many members of one they hold: ranks took a lost
-    /// node's place beside others of their group, in this test or one before it.
+    /// Failure domains whose loss would exceed what a group survives, with their number of members of one group. Ranks have
+    /// replaced a lost node on a node with other members of their group, in this test or an earlier one.
     pub crowded: Vec<(String, usize)>,
     pub seconds: f64,
 }
 
-/// Why a test cannot begin. The same on every rank; memory is kept.
+/// Reason why a test cannot begin. The same on every rank; memory is kept.
 #[derive(Debug, Error)]
 pub enum StartError {
     #[error(transparent)]
     Scheme(#[from] SchemeError),
     #[error(transparent)]
     Groups(#[from] GroupError),
-    /// Shared memory cannot be allocated: what each rank that failed says.
+    /// Shared memory cannot be allocated: the errors of all ranks that failed.
     #[error("shared memory cannot be allocated: {0}")]
     Memory(String),
-    /// Another process works with it: what each rank that found so says.
+    /// Another process works with the memory: the errors of all ranks that found so.
     #[error("this run's memory is taken: {0}")]
     Taken(String),
-    /// More is lost than the checkpoints can make good.
+    /// More is lost than the checkpoints can recover.
     #[error("{refusal}.\n{survey}The memory is kept; `skt-hpl clean --job {job}` removes it.")]
     Refused { refusal: Refusal, survey: String, job: String },
-    /// Memory cannot give the run back, and what lies on storage cannot be believed.
+    /// Memory has no usable checkpoint, and those on storage cannot be trusted.
     #[error(
         "memory cannot give this run back, nor can {dir}:\n{what}Nothing is removed; to begin anew, \
          `skt-hpl clean --job {job} --level2 {dir}`{} or --restart never", if *apart { " on each node" } else { "" }
     )]
     Storage { dir: String, apart: bool, job: String, what: String },
-    /// There is memory of this job, but not of this test.
+    /// There is memory of this job, but of another test.
     #[error(
         "job {job:?} has memory of another run: {what}. Finish that run, give this one another --job \
          name, or remove the memory with `skt-hpl clean --job {job}` or --restart never"
@@ -148,7 +148,7 @@ pub enum StartError {
     Other { job: String, what: String },
     #[error("--restart require: no memory of job {job:?} that this run could continue from")]
     Nothing { job: String },
-    /// Something changed while it was being recovered.
+    /// Data changed during the recovery.
     #[error("the recovery of epoch {epoch} did not come out whole: {why}")]
     NotWhole { epoch: u64, why: String },
 }

@@ -1,5 +1,5 @@
-//! Sends a file from the rank whose node has it to one that needs it, piece by piece: `fetching` reads it there as if it
-//! lay there. Whoever receives takes all pieces, whatever it thinks of them.
+//! Transfer of a file, piece by piece, from a rank whose node has it to the rank that needs it: `fetching` reads the file there
+//! as if it were local. The receiver takes all pieces, even if it does not need them.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::checkpoint::storage::reading::Feed;
 use crate::shm::Region;
 
 const PIECE_WORDS: usize = 128 * 1024;
-/// In a piece's first word, beside the bytes that count: nothing follows, and nothing could be read.
+/// Flags in a piece's first word, next to the byte count: last piece, and read error.
 const LAST: u64 = 1 << 62;
 const FAILED: u64 = 1 << 61;
 
@@ -21,7 +21,7 @@ fn room() -> Region {
     Region::anonymous(8 * (1 + PIECE_WORDS)).expect("memory for a message")
 }
 
-/// Sends the file of that name, as far as it can be read.
+/// Sends a file, as far as it can be read.
 pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     let mut piece = room();
     let file = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
@@ -47,7 +47,7 @@ pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     }
 }
 
-/// A file that another rank sends.
+/// File that another rank sends.
 pub(super) struct Coming<'a, W> {
     world: &'a W,
     from: usize,
@@ -56,7 +56,7 @@ pub(super) struct Coming<'a, W> {
 
 struct Piece {
     room: Region,
-    /// Where it begins in the file.
+    /// Offset in the file.
     start: u64,
     count: u64,
     last: bool,
@@ -72,7 +72,7 @@ impl Piece {
         (self.last, self.failed) = (head & LAST != 0, head & FAILED != 0);
     }
 
-    /// As many bytes as it has from `at` on.
+    /// Copies the bytes that this piece has from `at` on, and returns their number.
     fn copy(&self, into: &mut [u8], at: u64) -> usize {
         let from = (at - self.start) as usize;
         let count = into.len().min(self.count as usize - from);
@@ -87,7 +87,7 @@ impl<'a, W: World> Coming<'a, W> {
         Self { world, from, piece: RefCell::new(piece) }
     }
 
-    /// Receives what is still coming: the sender does not know that nobody wants it.
+    /// Receives all remaining pieces: the sender does not know that they are not needed.
     pub(super) fn drain(&self) {
         let mut piece = self.piece.borrow_mut();
         while !piece.last {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::parity::comm::threads::Post;
 
-    /// Both ends of a transfer, as threads; `take` is the receiver.
+    /// Runs both ends of a transfer, as threads; `take` is the receiver.
     fn between(path: &Path, take: impl FnOnce(&Coming<ThreadWorld>) + Send) {
         let post = Arc::new(Post::default());
         std::thread::scope(|scope| {
@@ -154,10 +154,10 @@ mod tests {
                 coming.read_exact_at(front, 0).unwrap();
                 coming.read_exact_at(rest, (length / 3) as u64).unwrap();
                 assert!(read == bytes, "{length}");
-                // Nothing is behind its end.
+                // There is nothing after the end.
                 assert!(coming.read_exact_at(&mut [0], length as u64).is_err());
             });
-            // Parts may be left out, also all of it.
+            // Parts can be skipped, even the whole file.
             between(&path, |coming| {
                 if length > 4096 {
                     let mut byte = [0];

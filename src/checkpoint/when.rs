@@ -1,7 +1,7 @@
-//! When to save: every so many iterations, every so many seconds, or as Daly's formula says.
+//! Times of saves: every so many iterations, every so many seconds, or by Daly's formula.
 //!
-//! All ranks must save at the same boundary, so the decision is made from numbers all ranks share: the
-//! caller takes `due` on one rank and broadcasts it, or feeds every rank the same times.
+//! All ranks must save at the same boundary, so the decision must follow from common numbers. The caller evaluates `due` on one
+//! rank and broadcasts the result, or passes the same times on every rank.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::seconds;
 
-/// What `--checkpoint` asked for.
+/// Interval of `--checkpoint`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Interval {
     /// Every so many boundaries.
     Iterations(usize),
-    /// At the first boundary after so many seconds since the last save ended.
+    /// The first boundary that is so many seconds after the end of the last save.
     Seconds(f64),
-    /// By [`daly`], from the mean time between failures and the cost of saves as measured.
+    /// By [`daly`], from the mean time between failures and the measured cost of saves.
     Auto { mtbf_s: f64 },
 }
 
-/// As it is read; whose MTBF is set separately.
+/// Formats an interval as it is parsed; the MTBF of `auto` is set separately.
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
@@ -36,7 +36,7 @@ impl fmt::Display for Interval {
 impl FromStr for Interval {
     type Err = String;
 
-    /// `12` iterations, `30s` seconds (also `5m`, `2h`), or `auto` (whose MTBF is set separately).
+    /// Parses `12` iterations, `30s` seconds (also `5m`, `2h`), or `auto` (whose MTBF is set separately).
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
             format!("{text:?} is not a number of iterations, a time such as 30s, 5m or 2h, or auto")
@@ -44,7 +44,7 @@ impl FromStr for Interval {
         if text == "auto" {
             return Ok(Interval::Auto { mtbf_s: 24.0 * 3600.0 });
         }
-        // A number alone counts iterations; with a unit it is a time.
+        // A plain number counts iterations; with a unit it is a time.
         if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
             return seconds(text).map(Interval::Seconds).map_err(|_| usage());
         }
@@ -55,8 +55,8 @@ impl FromStr for Interval {
     }
 }
 
-/// Daly's estimate of the best time between two saves of `cost_s` seconds each (the paper's equation
-/// 9); not below zero, and no longer than the MTBF where saves are so dear that none is worth it.
+/// Daly's estimate of the best time between two saves of `cost_s` seconds each (the paper's equation 9). Not negative, and at
+/// most the MTBF if saves are too expensive to pay.
 pub fn daly(mtbf_s: f64, cost_s: f64) -> f64 {
     if cost_s >= 2.0 * mtbf_s {
         return mtbf_s;
@@ -66,23 +66,23 @@ pub fn daly(mtbf_s: f64, cost_s: f64) -> f64 {
     tau.max(0.0)
 }
 
-/// Keeps track of what saves cost and when the next one is due.
+/// Schedule of saves, by their measured cost.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     interval: Interval,
     last_boundary: usize,
     last_end_s: f64,
-    /// Seconds and bytes of the last save; none yet at the start.
+    /// Seconds and bytes of the last save; None at the start.
     measured: Option<(f64, f64)>,
 }
 
 impl Scheduler {
-    /// `boundary` is where the run starts or resumes, `now_s` the time then.
+    /// Starts a schedule; `boundary` is the point at which the run starts or resumes, `now_s` the time.
     pub fn new(interval: Interval, boundary: usize, now_s: f64) -> Self {
         Self { interval, last_boundary: boundary, last_end_s: now_s, measured: None }
     }
 
-    /// Whether to save at this boundary, where a save would move `bytes`.
+    /// Returns true if a save is due at this boundary; it would move `bytes`.
     pub fn due(&self, boundary: usize, now_s: f64, bytes: f64) -> bool {
         if boundary <= self.last_boundary {
             return false;
@@ -90,7 +90,7 @@ impl Scheduler {
         match self.interval {
             Interval::Iterations(k) => boundary - self.last_boundary >= k,
             Interval::Seconds(t) => now_s - self.last_end_s >= t,
-            // The first save is made at once: only then is its cost known.
+            // The first save is made at once, because it shows the cost.
             Interval::Auto { mtbf_s } => match self.cost_s(bytes) {
                 None => true,
                 Some(cost) => now_s - self.last_end_s >= daly(mtbf_s, cost),
@@ -103,8 +103,8 @@ impl Scheduler {
         (now_s - self.last_end_s, boundary.saturating_sub(self.last_boundary))
     }
 
-    /// How many boundaries there are, this one counted, up to the next at which a save may be due, where each takes `pace_s`. Of
-    /// what is left of a time only the half counts: iterations get shorter.
+    /// Number of boundaries, including this one, up to the next at which a save may be due, if each takes `pace_s`. With a time
+    /// interval, only half of the remaining time counts, because iterations get shorter.
     pub fn free(&self, boundary: usize, now_s: f64, bytes: f64, pace_s: f64) -> usize {
         let wait_s = match self.interval {
             Interval::Iterations(k) => {
@@ -117,13 +117,13 @@ impl Scheduler {
         ((left_s / 2.0 / pace_s.max(1e-9)) as usize).max(1)
     }
 
-    /// What a save of `bytes` should take, by the rate of the last one.
+    /// Expected time of a save of `bytes`, by the rate of the last one.
     pub fn cost_s(&self, bytes: f64) -> Option<f64> {
         let (seconds, measured) = self.measured?;
         Some(if measured > 0.0 { seconds * bytes / measured } else { seconds })
     }
 
-    /// A save of `bytes` at `boundary` ended at `now_s`, having taken `seconds`.
+    /// Records that a save of `bytes` at `boundary` ended at `now_s` and took `seconds`.
     pub fn saved(&mut self, boundary: usize, now_s: f64, seconds: f64, bytes: f64) {
         self.last_boundary = boundary;
         self.last_end_s = now_s;
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_interval_follows_the_formula() {
-        // First-order term alone: sqrt(2 * 3600 * 2) = 120.
+        // The first-order term alone: sqrt(2 * 3600 * 2) = 120.
         let tau = daly(3600.0, 2.0);
         assert!(
             (tau - (120.0 * (1.0 + (1.0f64 / 3600.0).sqrt() / 3.0 + 1.0 / 32400.0) - 2.0)).abs()
@@ -182,7 +182,7 @@ mod tests {
         s.saved(1, 2.0, 2.0, 1e9);
         let wait = daly(3600.0, 2.0);
         assert!(!s.due(2, 2.0 + 0.99 * wait, 1e9) && s.due(2, 2.0 + wait, 1e9));
-        // A quarter of the corner costs a quarter, and is worth saving twice as often.
+        // A quarter of the trailing part costs a quarter, and justifies saving twice as often.
         assert!(s.due(2, 2.0 + 0.51 * wait, 0.25e9));
     }
 }

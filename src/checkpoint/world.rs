@@ -1,27 +1,27 @@
-//! What saving and recovery need from all ranks together; and a world of threads for tests.
+//! Communication of all ranks for saving and recovery; and an implementation on threads for tests.
 
-/// Larger than any value of [`World::least`]: "I have none". MPI libraries compare with a sign.
+/// "No value" in [`World::least`]: larger than any value. MPI libraries compare signed numbers.
 pub const NOTHING: u64 = (1 << 63) - 1;
 
-/// All positions of the grid, rank r being at position r.
+/// All positions of a test; rank r is at position r.
 ///
-/// As with `GroupComm`, no call returns an error: what cannot be delivered ends the process or unwinds.
+/// As with `GroupComm`, no call returns an error: an implementation that cannot deliver a message ends the process or unwinds.
 pub trait World {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
     fn barrier(&self);
-    /// Everyone's bytes, by rank; lengths may differ.
+    /// Gathers the bytes of all ranks, by rank; lengths may differ.
     fn allgather(&self, mine: &[u8]) -> Vec<Vec<u8>>;
-    /// Rank 0's value, on every rank.
+    /// Returns rank 0's value on every rank.
     fn first_says(&self, value: u64) -> u64;
-    /// The smallest of all ranks' values, one by one; none above [`NOTHING`], equally many everywhere.
+    /// Returns the minimum over all ranks of each value. None may exceed [`NOTHING`], and all ranks must pass equally many.
     fn least(&self, mine: &[u64]) -> Vec<u64>;
-    /// What rank `teller` says, on every rank; what the others pass is of no account.
+    /// Returns the bytes of rank `teller` on every rank; the others' arguments are ignored.
     fn tell(&self, bytes: &[u8], teller: usize) -> Vec<u8>;
-    /// To one rank, which receives equally many words.
+    /// Sends words to one rank, which must receive equally many.
     fn send(&self, words: &[u64], to: usize);
     fn receive(&self, words: &mut [u64], from: usize);
-    /// To be called again and again by who waits for something else than the others: a loss of one of them is noticed here, too.
+    /// Checks for lost ranks. Call it repeatedly while waiting for something other than a message, so that a loss is noticed.
     fn attend(&self) {}
 }
 
@@ -31,7 +31,7 @@ pub mod threads {
     use crate::parity::comm::threads::{Member, Post};
     use std::sync::Arc;
 
-    /// One thread's end of the world.
+    /// Endpoint of one thread in the world.
     pub struct ThreadWorld {
         all: Member,
         rank: usize,
@@ -39,7 +39,7 @@ pub mod threads {
     }
 
     impl ThreadWorld {
-        /// `post` must not be the one the groups use: their messages would mix.
+        /// Makes an endpoint. `post` must not be the one of the groups: their messages would mix.
         pub fn new(post: Arc<Post>, rank: usize, size: usize) -> Self {
             Self { all: Member::new(post, (0..size).collect(), rank), rank, size }
         }

@@ -1,11 +1,12 @@
-//! What the ranks of a run agree on before anything depends on it.
+//! Agreement of all ranks on common facts, before anything depends on them.
 //!
-//! Nodes differ: in cores, in processors, in the kernels their BLAS picks, in what they lack. Whatever a rank finds out by itself
-//! and others rely on goes into its [`Proposal`]; one reduction of a few numbers makes one [`Agreed`] of all proposals, or one
-//! refusal, the same on every rank; of the engines that are left `contest` takes one, and [`settle`] makes it the run's. Called
-//! by `benchmark` once, before the first test, and by `protection` where a later step can fail on one rank alone ([`unanimous`]).
-//! Nothing else hands out an engine or says how messages are ordered, so a choice that is not agreed upon has nowhere to come
-//! from.
+//! Nodes differ in cores, in processors, in the kernels that their BLAS picks, and in what they lack. A rank puts into its
+//! [`Proposal`] every finding on which other ranks rely. One reduction of a few numbers turns all proposals into one [`Agreed`]
+//! or one refusal, the same on every rank. `contest` chooses among the engines that remain, and [`settle`] makes the choice the
+//! run's.
+//!
+//! `benchmark` calls this once, before the first test. `protection` calls [`unanimous`] wherever a later step can fail on a
+//! single rank. Engines and the order of messages come from here only, so every choice is an agreed one.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,11 +20,11 @@ use crate::kernels::Engine;
 use crate::kernels::arithmetic::entrants;
 use crate::lu::Order;
 
-/// Why a run ends before its tests do.
+/// Reason why a run ends before its tests do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub exit: Exit,
-    /// Said by rank 0; the same on every rank.
+    /// Message that rank 0 prints; the same on every rank.
     pub why: String,
 }
 
@@ -33,74 +34,74 @@ impl Ended {
     }
 }
 
-/// Engines a run can choose from, at most.
+/// Maximum number of engines from which a run can choose.
 const CANDIDATES: usize = 12;
 
-/// MPI compares with a sign: every number stays below this.
+/// Upper bound of all numbers: MPI compares them as signed integers.
 const TOP: u64 = (1 << 63) - 1;
 
-/// What one rank found by itself.
+/// Findings of one rank.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     rank: usize,
     threads: usize,
-    /// Whether these keep to processors of their own.
+    /// True if each thread is bound to processors of its own.
     pinned: bool,
-    /// For each engine that may be taken, in order of preference: a digest of what the last bits of its results
-    /// depend on; 0 where this rank cannot run it. None where it never computes: it takes whichever the others do.
+    /// For each possible engine, in order of preference: a digest of everything on which the last bits of its results depend; 0
+    /// if this rank cannot run the engine. None for a rank that never computes: it accepts the others' choice.
     rounding: Option<[u64; CANDIDATES]>,
-    /// A digest of what started this rank: version and supervised run.
+    /// Digest of this rank's origin: program version and supervised run.
     launch: u64,
     refusal: Option<Ended>,
 }
 
-/// A proposal as numbers, of which the smallest of all ranks is taken, one by one.
+/// Proposal as numbers. The reduction takes the minimum over all ranks for each number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Vote([u64; HEAD + 2 * CANDIDATES]);
 
-/// Numbers of a vote before those of the engines.
+/// Count of numbers in a vote before those of the engines.
 const HEAD: usize = 7;
 
-/// What holds on all ranks.
+/// Facts that hold on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Verdict {
-    /// The first rank that refuses, if any does.
+    /// First rank that refuses, if any does.
     refuser: Option<usize>,
-    /// Whether all ranks were started by the same program in the same run.
+    /// True if all ranks run the same program version in the same supervised run.
     one_launch: bool,
-    /// Which candidates all can run, one bit each, and with which of these all round alike.
+    /// Candidates that all ranks can run, and those of them with which all ranks round alike; one bit each.
     engines: (u16, u16),
     threads: (usize, usize),
     pinned: Extent,
 }
 
-/// What the ranks have agreed on, but for which of the engines is the fastest.
+/// Agreement of all ranks, except for the choice of the fastest engine.
 #[derive(Clone, Debug)]
 pub struct Agreed {
     /// Engines that compete, the best guess first.
     pub engines: Vec<Engine>,
     alike: bool,
-    /// Whether this rank may come to compute.
+    /// True if this rank may compute at some time.
     computes: bool,
     threads: (usize, usize),
     pinned: Extent,
 }
 
-/// What multiplies in a test: how wide its panels are decides.
+/// Engine of each test, according to the width of its panels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engines {
     first: Engine,
-    /// For some widths another one.
+    /// Exceptions for some widths.
     widths: Vec<(usize, Engine)>,
 }
 
 impl Engines {
-    /// Each for its width, and `first` for all others.
+    /// Makes a choice from the exceptions in `widths` and the engine `first` for all other widths.
     pub fn new(first: Engine, widths: Vec<(usize, Engine)>) -> Self {
         Self { first, widths }
     }
 
-    /// How wide the panels of a test are.
+    /// Width of a test's panels.
     pub fn width(test: &TestParams) -> usize {
         test.nb.min(test.n).max(1)
     }
@@ -110,7 +111,7 @@ impl Engines {
         self.widths.iter().find(|(own, _)| *own == width).map_or(self.first, |(_, engine)| *engine)
     }
 
-    /// Those of all these tests, each once, what `name` says of them in one line.
+    /// Lists the engines of all these tests in one line, each once, in the words of `name`.
     pub fn told(
         &self,
         tests: impl Iterator<Item = TestParams>,
@@ -127,29 +128,29 @@ impl Engines {
     }
 }
 
-/// What the ranks have agreed on.
+/// Complete agreement of all ranks.
 #[derive(Clone, Debug)]
 pub struct Common {
     pub engines: Engines,
-    /// What the last bits of results depend on, in words. Where ranks do not round alike, rank 0's.
+    /// Arithmetic on which the last bits of results depend, in words. If ranks do not round alike, rank 0's.
     pub rounding: String,
-    /// Who differs from rank 0, where results depend on which rank computes them.
+    /// First rank that rounds differently from rank 0, with its arithmetic; None if all round alike.
     pub differs: Option<String>,
-    /// The fewest and the most threads of any rank.
+    /// Least and greatest number of threads of a rank.
     pub threads: (usize, usize),
-    /// Of how many of them these keep to processors of their own.
+    /// Extent to which threads are bound to processors of their own.
     pub pinned: Extent,
 }
 
 impl Common {
-    /// How all ranks order their messages: as suits the one with the most threads, which may multiply while its main thread
+    /// Order of messages for all ranks. It suits the rank with the most threads, which may multiply while its main thread
     /// factors.
     pub fn order(&self, halves: params::Halves) -> Order {
         Order { threads: self.threads.1, halves }
     }
 }
 
-/// A number below [`TOP`], and never 0.
+/// Returns a digest below [`TOP`] that is never 0.
 fn digest(text: &str) -> u64 {
     xxh3_64(text.as_bytes()) >> 1 | 1
 }
@@ -177,8 +178,8 @@ impl Vote {
 }
 
 impl Verdict {
-    /// The engines that compete, and whether all ranks round alike with these: of those that [`entrants`] lets in, where the
-    /// BLAS may not be and the portable kernel is no way out, the ones with which all do, if there are any.
+    /// Returns the engines that compete, and whether all ranks round alike with them. The competitors are those that [`entrants`]
+    /// admits among the engines that all ranks can run. If all ranks round alike with some of these, only they remain.
     fn competing(&self, choice: params::Engine, protected: bool) -> (Vec<&'static str>, bool) {
         let (everywhere, alike) = self.engines;
         let names = Engine::candidates(choice);
@@ -196,7 +197,8 @@ impl Verdict {
 }
 
 impl Proposal {
-    /// This rank's, for a run with such an engine, in which it may come to compute; `run_id` is the supervised run's, if any.
+    /// Makes this rank's proposal for a run with such an engine. `computes` is true if the rank may compute at some time;
+    /// `run_id` names the supervised run, if any.
     pub fn new(
         rank: usize,
         (choice, computes): (params::Engine, bool),
@@ -222,7 +224,7 @@ impl Proposal {
         this
     }
 
-    /// A rank's that only has something to refuse, or not.
+    /// Proposal for an agreement on refusals only.
     fn bare(rank: usize) -> Self {
         Self {
             rank,
@@ -234,7 +236,7 @@ impl Proposal {
         }
     }
 
-    /// Something without which this rank cannot take part. Of several that are missing the first is told.
+    /// Takes over the error of `result` as this rank's refusal. If there are several, the first one counts.
     pub fn needs<T>(&mut self, result: Result<T, Ended>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -254,10 +256,10 @@ impl Proposal {
         vote[2] = TOP - self.threads as u64;
         vote[3] = self.launch;
         vote[4] = TOP - self.launch;
-        // What some have and some have not is neither all's nor nobody's.
+        // Two numbers distinguish all, none and some of the ranks.
         vote[5] = u64::from(self.pinned);
         vote[6] = u64::from(!self.pinned);
-        // Left as they are, they are no smaller than anybody's.
+        // Without a say, the numbers stay at the maximum and do not affect the minimum.
         let votes = self.rounding.iter().flatten();
         for (pair, digest) in vote[HEAD..].chunks_exact_mut(2).zip(votes) {
             pair.copy_from_slice(&[*digest, TOP - digest]);
@@ -266,7 +268,7 @@ impl Proposal {
     }
 }
 
-/// All ranks together: what they agree on, or the refusal of the first that refuses.
+/// Returns the agreement of all ranks, or the refusal of the first rank that refuses. Collective call.
 ///
 /// # Errors
 /// A rank refuses, or no engine of `choice` runs on all of them.
@@ -291,7 +293,7 @@ pub fn agree(
     let engines: Vec<Engine> = names.iter().filter_map(engine).collect();
     assert_eq!(engines.len(), names.len(), "all ranks are one program");
     if engines.is_empty() {
-        // Each rank can run one, but not the same.
+        // Each rank can run an engine, but not all can run the same.
         let why = format!("not the same one as the other ranks: {}", Engine::refusal(choice));
         return Err(told_by(comm, 0, Some(Ended::new(Exit::BadInput, why))));
     }
@@ -299,8 +301,8 @@ pub fn agree(
     Ok(Agreed { engines, alike, computes: proposal.rounding.is_some(), threads, pinned })
 }
 
-/// All ranks together: `engines`, of those agreed on and the same everywhere, are the run's. Where it is protected all tests
-/// round alike: `entrants` lets in the program's own or the BLAS, not both.
+/// Makes `engines`, the same on all ranks and among those agreed on, the engines of the run. Collective call. In a protected run
+/// all tests round alike, because `entrants` admits either the program's own engines or the BLAS.
 pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams]) -> Common {
     let identity = engines.told(tests.iter().cloned(), Engine::identity);
     let mut rounding = identity.clone().into_bytes();
@@ -314,7 +316,7 @@ pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams
     Common { engines, rounding, differs, threads, pinned }
 }
 
-/// Everybody's success, or the first failure at everybody.
+/// Returns success if all ranks succeed, or else the first failure on all ranks. Collective call.
 pub fn unanimous<T>(comm: &Comm, result: Result<T, Ended>) -> Result<T, Ended> {
     let mut proposal = Proposal::bare(comm.rank());
     let value = proposal.needs(result);
@@ -330,7 +332,7 @@ fn cast(comm: &Comm, proposal: &Proposal) -> Verdict {
     Vote(all).verdict()
 }
 
-/// What rank `teller` has to say, at everybody, with its name and node.
+/// Broadcasts the message of rank `teller`, with its name and node.
 fn told_by(comm: &Comm, teller: usize, mine: Option<Ended>) -> Ended {
     let mut bytes = Vec::new();
     if comm.rank() == teller {
@@ -343,7 +345,7 @@ fn told_by(comm: &Comm, teller: usize, mine: Option<Ended>) -> Ended {
     serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
 }
 
-/// The first rank with a value that is not rank 0's, which has one; there is such a rank.
+/// First rank whose value differs from rank 0's. Rank 0 has a value, and such a rank exists.
 fn first_unlike_rank_0(comm: &Comm, mine: Option<u64>) -> usize {
     let mut first = [mine.unwrap_or_default()];
     comm.broadcast(&mut first, 0);
@@ -359,7 +361,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl Vote {
-        /// As the reduction combines two.
+        /// Combines two votes like the reduction.
         fn with(mut self, other: Vote) -> Vote {
             for (mine, other) in self.0.iter_mut().zip(other.0) {
                 *mine = (*mine).min(other);
@@ -379,7 +381,7 @@ mod tests {
         proposals.iter().map(Proposal::vote).reduce(Vote::with).unwrap().verdict()
     }
 
-    /// Every choice of up to three ranks with few values each, against what is meant.
+    /// Compares the verdict with its definition for up to three ranks with few values each.
     #[test]
     fn the_verdict_is_what_is_meant_for_every_small_run() {
         let kinds: Vec<Proposal> = (0..2 * 9 * 2 * 2)
@@ -418,7 +420,7 @@ mod tests {
                 let threads = ranks.iter().map(|r| r.threads);
                 let wanted = (threads.clone().min().unwrap(), threads.max().unwrap());
                 assert_eq!(verdict.threads, wanted);
-                // Those with two threads are pinned.
+                // Ranks with two threads are pinned.
                 let extent = match wanted {
                     (2, _) => Extent::All,
                     (_, 1) => Extent::None,
@@ -430,7 +432,7 @@ mod tests {
     }
 
     proptest! {
-        /// A reduction may combine ranks in any order, and in a tree of any shape.
+        /// A reduction may combine ranks in any order, in a tree of any shape.
         #[test]
         fn no_order_of_the_ranks_changes_the_verdict(
             kinds in proptest::collection::vec((1usize..200, 0u64..TOP, 0u64..TOP, 1u64..TOP, any::<bool>()), 1..40),
@@ -456,7 +458,7 @@ mod tests {
         }
     }
 
-    /// One that the grid leaves over in every test.
+    /// A rank may stay outside of the grid in every test.
     #[test]
     fn who_never_computes_has_no_say_in_the_engine() {
         let idle = |rank| Proposal { rounding: None, ..proposal(rank, 1, [0, 0], 1) };
@@ -480,8 +482,8 @@ mod tests {
         assert_eq!(one.refusal, Some(Ended::new(Exit::NoSharedMemory, "first")));
     }
 
-    /// Ranks and the supervisor, which asks nodes before there are any, come to the same: where it finds a node that does not
-    /// suit, the ranks do not round alike, and the other way round.
+    /// The supervisor judges nodes before any ranks exist. Both must agree: the ranks round differently exactly if the supervisor
+    /// finds an unsuitable node.
     #[test]
     fn the_ranks_decide_as_those_who_look_at_nodes_beforehand() {
         use crate::kernels::arithmetic::{Arithmetic, OWN, Rules};
@@ -525,7 +527,7 @@ mod tests {
                 assert_eq!(run.as_ref().is_some_and(suit), alike, "{case}");
                 let of_ours = run.is_some_and(|run| run == OWN);
                 assert_eq!(of_ours, names.iter().any(|name| *name != "blas"), "{case}");
-                // Unprotected no node makes the others slow.
+                // Without protection, no node slows the others down.
                 let (names, _) = all(&ranks).competing(choice, false);
                 assert!(choice != Auto || !names.contains(&"portable-4x4"), "{case} {names:?}");
             }

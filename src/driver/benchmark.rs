@@ -1,7 +1,7 @@
-//! The benchmark on all ranks: from MPI's start to the last test's report.
+//! Benchmark on all ranks: from the start of MPI to the report of the last test.
 //!
-//! Rank 0 reads and writes; the others learn what to do from it. Whatever ends a run early is told
-//! once and ends all ranks with the same status.
+//! Rank 0 reads the input, sends it to the others, and writes the results. An error that ends a run early is reported once and
+//! ends all ranks with the same status.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -49,15 +49,15 @@ use crate::shm::{self, Depot, Store};
 use crate::supervise::start::job::{Done, Halted, Refused};
 use crate::supervise::start::launcher::own_run_id;
 
-/// Runs the benchmark as the flags and files say.
+/// Runs the benchmark according to flags and files.
 pub fn run(flags: &BenchFlags) -> Exit {
-    // Faults in the settings are told further down, by rank 0 alone.
+    // Errors in the settings are reported later, by rank 0 alone.
     let settings = flags::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
     if own_run_id().is_some() && settings.saves() {
-        // MPI starts as late as the last of many ranks: who is told to stop meanwhile must not die of it.
+        // MPI starts as late as the last of many ranks. A request to stop before that must not kill this rank.
         protection::obey_signals();
     }
-    // As the user has set them, before any library is loaded or started.
+    // The user's values, read before any library is loaded or started.
     let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
     if settings.goes_on()
         && let Some(why) = World::refusal()
@@ -68,7 +68,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let armed = faults::arm_from_environment();
     let chosen = settings.blas.as_deref().map_or(Ok(()), kernels::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
-    // Threads are ours: the library's own would get in each other's way.
+    // Threads are the program's own: threads of the library would compete with them.
     set_library_threads(1);
     let mut world = match settings.helpers_talk() {
         true => World::with_helpers(),
@@ -82,8 +82,8 @@ pub fn run(flags: &BenchFlags) -> Exit {
         say(finding);
     }
     set_phase("reading the input");
-    // Before anything is refused: who is refused should know whose settings these are. A supervisor has told it already, and
-    // gives its ranks variables that nobody has set.
+    // Printed before any refusal, so that the reader knows the origin of the settings. A supervisor has printed it already; it
+    // also sets variables of its own for its ranks.
     if world.comm().rank() == 0 && own_run_id().is_none() {
         flags::told_sources(flags).iter().for_each(say);
     }
@@ -115,7 +115,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     };
     let turn = protection.is_some() || loaded.settings.goes_on();
     let threads = threads_of_all(comm, (threads, computes), turn);
-    // Whoever says how many threads a rank has, or which cores are helpers', knows what ranks are bound to.
+    // If the user sets the number of threads or the helpers' cores, unused cores need no message.
     let idle = bound.filter(|_| helper_cores.is_none()).and_then(|bound| bound.left_idle(comm));
     let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
     let (choice, run_id) = (loaded.settings.engine, own_run_id());
@@ -134,7 +134,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
     let unfit = unfit.unwrap_or_default();
     let pool = proposal.needs(pins::pool(threads, &pins));
-    // Of one thread where nothing will be computed.
+    // One thread is enough if nothing will be computed.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let asked = (choice, protection.is_some());
     let common = agreement::agree(comm, proposal, asked).and_then(|agreed| {
@@ -189,7 +189,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     )
 }
 
-/// The story of a job that survives losses. Protection names the host and the failure domain where there is any.
+/// Starts the recovery history of a job that survives losses. Host and failure domain come from the protection, if there is any.
 fn begin_story(comm: &Comm, ground: Option<&Ground>) -> Story {
     match ground {
         Some(ground) => Story::begin(comm, &ground.host, &ground.domain),
@@ -201,9 +201,10 @@ fn begin_story(comm: &Comm, ground: Option<&Ground>) -> Story {
     }
 }
 
-/// Threads of this rank, by those it would have by itself. One that does not compute has no more than those that do, or the
-/// others would order their messages by threads that none of them has; and one alone where its `turn` never comes. All ranks
-/// together.
+/// Number of threads of this rank; `threads` is the number that it would choose alone. Collective call.
+///
+/// A rank that does not compute gets at most as many as the others: otherwise the order of messages would follow a number of
+/// threads that no computing rank has. It gets one if its `turn` never comes.
 fn threads_of_all(comm: &Comm, (threads, computes): (usize, bool), turn: bool) -> usize {
     let mut most = [if computes { threads as u64 } else { 1 }];
     comm.all_reduce(&mut most, Reduce::Max);
@@ -213,8 +214,9 @@ fn threads_of_all(comm: &Comm, (threads, computes): (usize, bool), turn: bool) -
     }
 }
 
-/// A library is loaded before ranks can tell each other of it, so each reads by itself what it was told. Nodes may have it at
-/// different places, but not one have another library than the linked one, and the next have not.
+/// Checks that this rank and rank 0 were both started with --blas, or both without. A library is loaded before ranks can
+/// communicate, so each rank reads its own settings. Paths may differ between nodes, but all nodes need a loaded library, or
+/// none.
 fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Ended> {
     let what = match (mine, first) {
         (None, Some(first)) => {
@@ -230,7 +232,7 @@ fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Ended> {
     Err(Ended::new(Exit::Environment, why))
 }
 
-/// What rank 0 gets from `make`, at all ranks.
+/// Calls `make` on rank 0 and broadcasts its result to all ranks.
 fn share<T, E>(comm: &Comm, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>
 where
     Result<T, E>: Serialize + DeserializeOwned,
@@ -243,11 +245,11 @@ where
     serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read")
 }
 
-/// Ends all ranks in order, rank 0 saying why, and to a supervisor whether it would be so another time.
+/// Ends all ranks together. Rank 0 prints the reason, and reports to a supervisor whether a retry would fail, too.
 fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     if world.comm().rank() == 0 {
         say(why);
-        // A stop that was asked for is no refusal.
+        // A requested stop is no refusal.
         let refused = match exit {
             Exit::BadInput | Exit::Usage | Exit::Environment => for_good,
             Exit::Unrecoverable | Exit::NoSharedMemory => true,
@@ -257,10 +259,10 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
             say(Refused { status: exit.code() });
         }
     }
-    // Launchers end a job at the first rank that fails: let rank 0 speak first.
+    // Launchers end a job at the first rank that fails, so rank 0 must print first.
     world.comm().barrier();
     if exit == Exit::Stopped {
-        // By now all have left their storage. A supervisor counts on that.
+        // All ranks have stopped using storage by now. A supervisor relies on this message.
         if world.comm().rank() == 0 && own_run_id().is_some() {
             say(Halted);
         }
@@ -269,7 +271,7 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     exit
 }
 
-/// Ends this rank before MPI has started: the node's first rank says why, and the others let it speak, since launchers end a job
+/// Ends this rank before MPI has started. The node's first rank prints the reason; the others wait, because launchers end a job
 /// at the first rank that fails.
 fn refuse_to_start(why: &str) -> Exit {
     if launcher_rank::speaks_for_node() {
@@ -283,16 +285,16 @@ fn refuse_to_start(why: &str) -> Exit {
     Exit::Environment
 }
 
-/// How many ranks compute in the test with the most of them; they are the first ones when a run begins. Where memory of an
-/// earlier start draws them to other positions, it costs a rank its pins, no more.
+/// Number of ranks that compute in the test with the most of them. These are the first ranks when a run begins. If memory of an
+/// earlier start gives them other positions, a rank may only lose its pins.
 fn computing(loaded: &Loaded) -> usize {
     let settings = &loaded.settings;
     let of = |&(p, q): &(usize, usize)| settings.ranks(p, q) - settings.dedicated(p, q);
     loaded.dat.grids.iter().map(of).max().unwrap_or(0)
 }
 
-/// Of the tests that each stand for those of one N, NB, grid and lookahead: what this node lacks for them. Its first rank looks
-/// for all.
+/// Finds missing memory of this node, for one test of each N, NB, grid and lookahead. The node's first rank checks for all of its
+/// ranks.
 fn lacking(
     comm: &Comm,
     node: &Comm,
@@ -304,7 +306,7 @@ fn lacking(
     let protection = settings.protection.as_ref();
     let ranks = node.all_gather(&[comm.rank() as u64]);
     let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
-    // What an earlier start of this run left is not free, but needs not be taken again.
+    // Memory left by an earlier start of this run is not free, but need not be allocated again.
     let held =
         protection.filter(|_| node.rank() == 0).and_then(|p| Depot::new(p.store, &p.job).ok());
     let held: u64 = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
@@ -312,7 +314,7 @@ fn lacking(
     if protection.is_some() {
         comm.all_reduce(&mut most, Reduce::Max);
     }
-    // Where memory is left the run goes on in the groups that it was saved in, whatever these ranks would be divided into now.
+    // If memory is left, the run resumes with the groups that saved it, however these ranks would be divided now.
     let goes_on = most[0] > 0;
     if node.rank() > 0 {
         return loaded.tests_by_memory().map(|test| (test, None)).collect();
@@ -327,7 +329,7 @@ fn lacking(
         _ => Room { memory: memory.saturating_add(held.into()), huge_pages: None },
     };
     let on = |test: &TestParams| {
-        // The last ranks of a test, as where `skt-hpl run` judges the nodes.
+        // Dedicated checksum ranks are the last ranks of a test, as in the node check of `skt-hpl run`.
         let all = settings.ranks(test.p, test.q);
         let beside = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
         let keepers = ranks.iter().filter(|rank| beside.contains(rank)).count();
@@ -349,8 +351,8 @@ fn lacking(
         .collect()
 }
 
-/// The groups of a test that begins, if its ranks can be divided into any. They take positions in their order, that of their
-/// `domains`. A run that comes back from storage alone goes on in others than it was asked for where those do not do.
+/// Groups of a new test, if its ranks can be divided into any; ranks take positions in their order, which is the order of
+/// `domains`. A run that resumes from storage alone may use other groups, if the requested ones are impossible.
 fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
@@ -361,7 +363,7 @@ fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) 
     divide(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
 }
 
-/// Tests without the memory they need, and why they are skipped; the same on all ranks.
+/// Tests that are skipped for lack of memory, with reasons; the same on all ranks.
 #[derive(Debug, Default)]
 struct Unfit(Vec<([usize; 5], String)>);
 
@@ -370,16 +372,17 @@ impl Unfit {
         [params.n, params.nb, params.p, params.q, params.depth]
     }
 
-    /// Why this test is skipped, if it is.
+    /// Reason why this test is skipped, if it is.
     fn why(&self, params: &TestParams) -> Option<&str> {
         let of = Self::of(params);
         self.0.iter().find(|(unfit, _)| *unfit == of).map(|(_, why)| why.as_str())
     }
 }
 
-/// Which tests do not fit, all ranks together; an error on ranks of nodes with too little, where that ends the run. It does if
-/// nothing would be left to run, and if the run is protected or goes on after a loss: what a node has free is another figure at
-/// each start, and a test that was under way is not to be skipped for it.
+/// Finds the tests that do not fit into memory. Collective call.
+///
+/// The result is an error, on ranks of nodes with too little memory, if the run must end: if no test would be left, or if the run
+/// is protected or survives losses. Free memory differs at each start, and an unfinished test must not be skipped for that.
 fn room(
     comm: &Comm,
     node: &Comm,
@@ -391,14 +394,14 @@ fn room(
     if settings.memory_check == MemoryCheck::Off {
         return Ok(Unfit::default());
     }
-    // Who could not prepare is refused soon, whatever groups would come of that.
+    // A rank whose preparation failed is refused soon, whatever its groups would be.
     let domains = settings.protection.as_ref().map_or(Vec::new(), |_| {
         let own = ground.map_or(String::new(), |ground| ground.domain.clone());
         let all = comm.all_gather_bytes(own.as_bytes());
         all.iter().map(|domain| String::from_utf8_lossy(domain).into_owned()).collect()
     });
     let lacking = lacking(comm, node, loaded, threads, &domains);
-    // The last of those that lack something tells of it.
+    // The last rank that lacks memory for a test reports it.
     let own = comm.rank() as u64 + 1;
     let mut tellers: Vec<u64> =
         lacking.iter().map(|(_, lacks)| if lacks.is_some() { own } else { 0 }).collect();
@@ -446,7 +449,8 @@ fn room(
     Ok(if runs { Unfit::default() } else { unfit })
 }
 
-/// Whether this MPI lets helpers talk beside their ranks, where some are to; the same on every rank of a sound job.
+/// Checks that this MPI lets helpers communicate at the same time as their ranks, if they must. The result is the same on every
+/// rank of a sound job.
 fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
     let talk = loaded.settings.protection.as_ref().is_some_and(|p| p.encode.by_helper());
     match talk && !world.lets_helpers_talk() {
@@ -462,7 +466,7 @@ fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
     }
 }
 
-/// Results that depend on which rank computes them are no results to protect: a restart would come to others.
+/// Refuses to protect results that depend on which rank computes them: a restart would give others.
 fn suits(common: &Common, protected: bool) -> Result<(), Ended> {
     match &common.differs {
         Some(differs) if protected => Err(Ended::new(Exit::Environment, unlike(common, differs))),
@@ -483,14 +487,14 @@ fn unlike(common: &Common, differs: &str) -> String {
     )
 }
 
-/// On how many nodes the job runs.
+/// Number of nodes of the job.
 fn hosts(comm: &Comm, node: &Comm) -> usize {
     let mut leaders = [u64::from(node.rank() == 0)];
     comm.all_reduce(&mut leaders, Reduce::Sum);
     leaders[0] as usize
 }
 
-/// What is the same from beginning to end.
+/// Facts that stay the same from beginning to end.
 struct Run {
     loaded: Loaded,
     common: Common,
@@ -498,27 +502,27 @@ struct Run {
     /// Digests of the tests, in order.
     tests: Vec<u64>,
     unfit: Unfit,
-    /// Where the run is protected.
+    /// Set if the run is protected.
     ground: Option<Ground>,
 }
 
-/// What outlives an act on this rank.
+/// State of this rank that outlives an in-place attempt.
 struct Kept {
     pool: Pool,
-    /// There where this rank has begun to report.
+    /// Set once this rank has begun to report.
     reports: Option<Reports>,
-    /// What it has told at the end of all tests: how many have failed and were skipped, and whether something is not written.
+    /// Final counts, once reported: failed tests, skipped tests, and 1 if an output could not be written.
     ended: Option<[u64; 3]>,
     story: Story,
-    /// What lines of progress have taken on standard output.
+    /// Bytes of progress lines on standard output.
     progress_bytes: u64,
-    /// Of a test that checksums protect.
+    /// State of a test with checksum columns.
     held: Option<Held>,
-    /// How such tests ended.
+    /// Results of such tests.
     finished: Vec<Result<Outcome, String>>,
 }
 
-/// From looking at what lies in the nodes' memory to the end of the last test.
+/// Runs one in-place attempt: from reading the nodes' memory to the end of the last test.
 fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
     let comm = world.comm();
     let settings = &run.loaded.settings;
@@ -538,7 +542,7 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
             let story = &kept.story;
             match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), story) {
                 Ok(guardian) => Some(guardian),
-                // All that is left to do is to remove it.
+                // Only the removal of the memory is left to do.
                 Err(ended) if kept.story.verdict.is_some() => {
                     if comm.rank() == 0 {
                         say(not_removed(&ended.why));
@@ -547,7 +551,7 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
                 }
                 Err(ended) => {
                     let ended = kept.story.gives_up(ended);
-                    // What a loss has led to a restart may mend.
+                    // After a loss, a restart may succeed.
                     return refuse(world, ended.exit, &ended.why, !kept.story.has_lost);
                 }
             }
@@ -584,7 +588,7 @@ impl Job<'_> {
                 }
             },
         };
-        // A loss from here on is no reason to compute anything again.
+        // From here on, no loss is a reason to compute again.
         self.kept.story.verdict = Some(exit);
         if let Some(notice) = self.kept.story.notice.take()
             && comm.rank() == 0
@@ -604,7 +608,7 @@ impl Job<'_> {
         exit
     }
 
-    /// Solves and tells what is not solved and told yet. How the run ends, on all ranks.
+    /// Solves and reports all tests that are not solved and reported yet. Returns the exit status of the run on all ranks.
     fn tests(&mut self) -> Result<Exit, Ended> {
         let comm = self.world.comm();
         let loaded = &self.run.loaded;
@@ -634,13 +638,13 @@ impl Job<'_> {
                 self.kept.story.told = told.max(reports.tests);
             }
             if loaded.settings.goes_on() {
-                // Who may have to go on with the reports must know how far they are.
+                // Any rank may have to continue the reports after a loss, so all must know which tests are reported.
                 comm.broadcast(&mut [0u8], 0);
                 self.kept.story.told = told.max(number + 1);
             }
         }
         set_phase("telling the end");
-        // A wrong solution is worse news than a test that was not run, or a result that is not where it should be.
+        // A wrong solution counts more than a test that was skipped or an output that was not written.
         let exit = |[failed, skipped, unwritten]: [u64; 3]| match (failed, skipped, unwritten) {
             (0, 0, 0) => Exit::Passed,
             (0, ..) => Exit::Environment,
@@ -648,14 +652,14 @@ impl Job<'_> {
         };
         let mut failed = [0u64; 3];
         if let Some(reports) = &mut self.kept.reports {
-            // Once: others may have been lost before they heard of it.
+            // Done once: the other ranks may have been lost before they received the counts.
             failed = *self.kept.ended.get_or_insert_with(|| {
                 let unwritten = u64::from(!reports.end());
                 let counts = reports.counts();
                 [counts.failed as u64, counts.skipped as u64, unwritten]
             });
             if own_run_id().is_some() {
-                // Whatever happens from here on costs nothing any more.
+                // From here on, no event affects the results.
                 let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);
                 say(Done { status: exit(failed).code(), printed });
             }
@@ -664,14 +668,14 @@ impl Job<'_> {
         Ok(exit(failed))
     }
 
-    /// A test that was under way when the last launch ended, while one before it has no result any more: that would take its
-    /// memory, with all that was computed of it, so it comes first. The same on all ranks.
+    /// Finds an unfinished test of the last launch that must run before its turn. If an earlier test has lost its result, that
+    /// one would take the memory of the unfinished test. The result is the same on all ranks.
     fn out_of_turn(&self) -> Option<(usize, TestParams)> {
         let guardian = self.guardian.as_ref()?;
         let number = guardian.under_way()?;
         let tests: Vec<TestParams> = self.run.loaded.tests().take(number + 1).collect();
         let (params, before) = tests.split_last().filter(|(_, before)| before.len() == number)?;
-        // Tests without blocks are not kept, and take no memory.
+        // Tests without blocks are not saved, and take no memory.
         let open = |test: &usize| before[*test].n > 0 && guardian.finished(*test).is_none();
         let lacking: Vec<String> =
             (0..number).filter(open).map(|test| (test + 1).to_string()).collect();
@@ -692,8 +696,8 @@ impl Job<'_> {
         Some((number, params.clone()))
     }
 
-    /// What came of a test, solved here and now unless it was before: why there is nothing to tell if it was skipped. An error
-    /// ends the run.
+    /// Returns the outcome of a test, and solves it unless that was done before. The inner error is the reason why a test was
+    /// skipped. The outer error ends the run.
     fn outcome(
         &mut self,
         number: usize,
@@ -707,7 +711,7 @@ impl Job<'_> {
         match saved.or_else(|| self.kept.finished.get(number).cloned()) {
             Some(finished) => Ok(finished.map(Some)),
             None => {
-                // Those before it only pass on the way there: what is known of losses is of this one.
+                // The losses in the recovery history belong to this test, not to finished ones before it.
                 self.kept.story.comes_to(number);
                 match self.solve(number, params) {
                     Err(Trouble::Ended(ended)) => Err(ended),
@@ -718,12 +722,12 @@ impl Job<'_> {
         }
     }
 
-    /// The position of each rank in a test; where losses are survived, of those that are left. And this rank's, if it is one
-    /// beside the grid.
+    /// Assigns a position in the test to each rank; after a loss, to each rank that is left. Also returns this rank's position if
+    /// that is outside of the grid.
     fn cast(&mut self, number: usize, params: &TestParams) -> Result<(Cast, Option<usize>), Ended> {
         let (comm, story) = (self.world.comm(), &mut self.kept.story);
         let positions = params.p * params.q;
-        // Without blocks there is nothing to protect.
+        // A test without blocks needs no protection.
         if self.run.loaded.settings.checksums && params.n > 0 {
             let columns = self.run.loaded.settings.sums();
             let cast = replacement::cast(params, columns, &story.statuses(number));
@@ -753,9 +757,9 @@ impl Job<'_> {
         Ok((Cast::plain(params, taken.into_iter()), beside))
     }
 
-    /// Solves one test. All ranks return alike, but only rank 0 gets the outcome.
+    /// Solves one test. The result is the same on all ranks, but only rank 0 gets the outcome.
     fn solve(&mut self, number: usize, params: &TestParams) -> Result<Option<Outcome>, Trouble> {
-        // Libraries start threads when they first need them, such as those that carry messages.
+        // Libraries start some threads at first use, such as those for messages.
         cores::let_heirs_go();
         let comm = self.world.comm();
         let (cast, beside) = self.cast(number, params).map_err(Trouble::Ended)?;
@@ -764,17 +768,18 @@ impl Job<'_> {
         let with_checksums = loaded.settings.checksums && params.n > 0;
         let position = cast.seats[comm.rank()];
         let idle = position.is_none();
-        // Who stands idle needs nothing of what it had of this test, and must not tell of it after the next loss: nobody comes
-        // past what follows, to generate another part, before this rank has come to it.
+        // An idle rank drops its state of this test, and must not offer it after the next loss. The other ranks generate new
+        // parts only after a collective call below, which this rank reaches later.
         self.kept.held.take_if(|held| idle && held.is_of(number));
         let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(loaded.settings.halves);
         let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
-        // What it had of the test before, somebody may have had to go back to who had not heard how that one ended. All have now.
+        // State of the previous test could still be needed by a rank that did not know that test's result. By now all ranks know
+        // it.
         self.kept.held.take_if(|_| idle);
         let place = position.map(|seat| seat.place).or(beside);
         let everybody = guardian.and_then(|guardian| guardian.with_dedicated(params, place));
-        // The first rank of each node that takes part measures it.
+        // The first participating rank of each node measures its power.
         let takes_part = position.is_some() || beside.is_some();
         let taking_part = if takes_part { self.node.rank() } else { self.node.size() };
         let mut first_here = [taking_part as u64];
@@ -829,17 +834,17 @@ impl Job<'_> {
             }
         };
         self.kept.progress_bytes += watcher.out.bytes;
-        // All ranks of a grid know its verdict; the one at its first position tells those without a place, and rank 0, which
-        // reports.
+        // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
+        // 0, which reports.
         let first = |seat: &Option<Seat>| seat.is_some_and(|seat| (seat.row, seat.col) == (0, 0));
         let teller = cast.seats.iter().position(first).expect("it is taken");
         stand_by(comm, &cast.seats, teller);
         if let Some(guardian) = guardian {
             guardian.follow(teller);
-            // One that failed counts as over, too: the run ends then, and nobody asks.
+            // A failed test counts as ended, too: the run then ends, and the information is not used.
             guardian.has_ended(number);
         }
-        // It is no secret how a test ends that could not: all ranks are here whatever came of it.
+        // Collective even for a test that could not end: all ranks arrive here in any case.
         let power = power::sum(comm, watcher.measured.as_ref(), self.run.hosts);
         if let Some(command) = loaded.settings.power_command.as_deref()
             && power.is_none()
@@ -856,7 +861,7 @@ impl Job<'_> {
         let verdict: Result<Option<Outcome>, Trouble> =
             serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
         if loaded.settings.checksums {
-            // Another test begins only when all have come to it, so when all have this.
+            // Another test begins only when all ranks have this verdict.
             let ended = match &verdict {
                 Ok(outcome) => {
                     let outcome = outcome.clone().expect("the teller has it");
@@ -874,11 +879,10 @@ impl Job<'_> {
         told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome }))
     }
 
-    /// Rank 0 opens what the results go to and writes the head; the others only learn whether that
-    /// went well.
+    /// Opens the outputs and writes the heading on rank 0; the others only learn whether that succeeded.
     fn open_reports(&mut self) -> Result<(), Ended> {
         let comm = self.world.comm();
-        // What rank 0 read is what all have: all of them tell, or none.
+        // All ranks have rank 0's settings, so either all or none take part.
         let machine = match self.run.loaded.settings.json {
             Some(_) => machine::gather(comm, &self.node),
             None => Machine::default(),
@@ -891,16 +895,16 @@ impl Job<'_> {
             }
             Ok(())
         })?;
-        // Who may have to go on with the reports must know that they have begun.
+        // Any rank may have to continue the reports after a loss, so all must know that they have begun.
         self.kept.story.head = true;
         Ok(())
     }
 }
 
-/// Who has no part in a test sleeps until the `teller` has its verdict, or somebody is lost.
+/// Puts ranks without a part in the test to sleep until rank `teller` has its verdict, or a rank is lost.
 fn stand_by(comm: &Comm, taken: &[Option<Seat>], teller: usize) {
     const TAG: i32 = 40;
-    // Nobody waits for it but between tests; a loss is to be noticed soon all the same.
+    // The verdict is not urgent, but a loss must be noticed soon.
     const LOOK_EVERY: Duration = Duration::from_millis(20);
     let idle = |rank: usize| taken[rank].is_none();
     if idle(comm.rank()) {
@@ -913,12 +917,12 @@ fn stand_by(comm: &Comm, taken: &[Option<Seat>], teller: usize) {
     }
 }
 
-/// Why there is no outcome.
+/// Reason why a test has no outcome.
 #[derive(Debug, Serialize, Deserialize)]
 enum Trouble {
-    /// Of this test alone.
+    /// This test is skipped.
     Skipped(String),
-    /// Of the whole run.
+    /// The whole run ends.
     Ended(Ended),
 }
 
@@ -933,7 +937,7 @@ fn solve_plainly(
         .map_err(|error| error.to_string())
 }
 
-/// Tells the progress, at most about once a second, and notes the way of a test.
+/// Observer that prints the progress, at most about once a second, and records the timeline of a test.
 struct Watcher {
     progress: bool,
     n: usize,
@@ -942,7 +946,7 @@ struct Watcher {
     out: Counted<io::Stdout>,
     began: Instant,
     way: Recorder,
-    /// Where this rank measures its node from, if it does.
+    /// Source of power measurements, if this rank measures its node.
     power: Option<power::Source>,
     meter: Option<Meter>,
     measured: Option<Measured>,
@@ -975,7 +979,7 @@ impl Observer for Watcher {
         }
         if self.progress && k > 0 && elapsed - self.last >= 1.0 {
             self.last = elapsed;
-            // A progress line that cannot be written is not worth ending the run for.
+            // An unwritable progress line is no reason to end the run.
             let _ = text::progress(&mut self.out, self.n, k * self.nb, elapsed);
         }
     }

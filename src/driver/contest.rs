@@ -1,8 +1,8 @@
-//! All ranks of a run settle on the engine of each test: of several that compete the fastest by measuring, with panels as wide
-//! as that test's. Called by the benchmark and by the trials of `tune`, before anything is made for a test.
+//! Choice of the engine for each test. If several engines compete, all ranks measure them with panels as wide as the test's and
+//! take the fastest. The benchmark and the trials of `tune` call this before they create anything for a test.
 //!
-//! A protected run that asks for nothing takes a kernel of the program's own wherever there is one:
-//! these round alike everywhere, so a restart may take another of them and come to the same bits.
+//! A protected run without an explicit choice takes one of the program's own kernels if there is any. These round alike on all
+//! processors, so a restart may use another of them and get the same bits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,37 +14,37 @@ use crate::comm::{Comm, Reduce};
 use crate::kernels::Engine;
 use crate::kernels::choice::{self, Contest, Place};
 
-/// Operations a thread must have before it for a measurement to pay: a second or so.
+/// Operations per thread above which a measurement pays: about a second of work.
 const WORTH: f64 = 1e11;
 
-/// What the engines are for.
+/// Purpose of the engines.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     pub tests: &'a [TestParams],
-    /// Whether this rank has a place in the process grid when the run begins.
+    /// True if this rank has a position in the process grid when the run begins.
     pub computes: bool,
-    /// Whether others may come to have one.
+    /// True if other ranks may get a position later.
     pub turns: bool,
 }
 
-/// Between two looks of who does not measure whether the others are done.
+/// Interval at which an idle rank checks whether the others are done.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What they tell it with.
+/// Tag of the message that ends the wait.
 const TAG: i32 = 41;
 
-/// The ranks of a node that measure, by number there: those that compute; where none does all, if their turn may come.
+/// Lists the ranks of a node that measure, by their number there: those that compute. If none computes but their turn may come,
+/// all measure.
 fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
     let all = node.all_gather(&[u8::from(computes)]);
     let idle_measure = turns && !all.contains(&1);
     (0..all.len()).filter(|&rank| all[rank] == 1 || idle_measure).collect()
 }
 
-/// The rate of whom nobody asks.
+/// Rate of a rank without a say: it never is the minimum.
 const NO_SAY: u64 = i64::MAX as u64;
 
-/// The engines of the run's tests, of those that compete, and lines that say how it came to them. All ranks together, which all
-/// give the same tests and `competing`; all return alike, but for the rates in the lines, which are the slowest rank's
-/// everywhere.
+/// Chooses among the `competing` engines for the run's tests, and describes the choice in lines. Collective call: all ranks must
+/// pass the same tests and engines, and get the same result. The rates in the lines are those of the slowest rank.
 pub fn decide(
     comm: &Comm,
     node: &Comm,
@@ -70,7 +70,7 @@ pub fn decide(
         let rate = |e: &Engine| rates.iter().find(|(name, _)| name == e.name()).map_or(0, |r| r.1);
         competing.iter().map(rate).collect()
     };
-    // For each width the rates of all; zeroes where nothing is remembered. The first rank of a node looks for all of it.
+    // Rates of all engines for each width; zeros if none are remembered. The first rank of a node looks them up for all.
     let recalled = |place: &Place| -> Vec<u64> {
         let found = file.as_ref().filter(|_| node.rank() == 0);
         let found = found.and_then(|file| choice::recall(file, place, competing));
@@ -80,7 +80,7 @@ pub fn decide(
     let mut slowest: Vec<u64> = places.iter().flat_map(recalled).collect();
     node.broadcast(&mut slowest, 0);
     comm.all_reduce(&mut slowest, Reduce::Min);
-    // Threads may differ from rank to rank.
+    // The number of threads may differ from rank to rank.
     let may_compute = computes || turns;
     let is_worth = |work: &f64| may_compute && work / pool.threads() as f64 > WORTH;
     let mut worth: Vec<u64> = work.values().map(|work| u64::from(is_worth(work))).collect();
@@ -92,7 +92,7 @@ pub fn decide(
         .collect();
     let takes_part = !wanted.is_empty() && ranks.contains(&node.rank());
     let contest = takes_part.then(|| Contest::new(competing, &wanted, ranks.len(), pool));
-    // If one has no memory for it, nobody measures.
+    // If one rank has no memory for the measurement, no rank measures.
     let mut has_room = [u8::from(!matches!(contest, Some(Err(_))))];
     comm.all_reduce(&mut has_room, Reduce::Min);
     let mut contest = contest.and_then(Result::ok);
@@ -110,7 +110,7 @@ pub fn decide(
                 continue;
             }
             how = "measured";
-            // All at the same time: that is how it will be.
+            // All ranks measure at the same time, as they will compute.
             comm.barrier();
             let mut rates = if let Some(contest) = &mut contest {
                 let rates = order(contest.rates(place.nb, pool));
@@ -121,7 +121,7 @@ pub fn decide(
                 rates
             } else {
                 if let Some(&first) = ranks.first() {
-                    // Its cores are the others', who are measured by them: it sleeps.
+                    // This rank's cores belong to the ranks that measure, so it sleeps.
                     node.await_word(first, TAG, LOOK_EVERY);
                     node.recv::<u8>(&mut [], first, TAG);
                 }
@@ -131,8 +131,8 @@ pub fn decide(
             let names = competing.iter().map(|engine| engine.name().to_owned());
             let of_node: choice::Rates = names.zip(rates.clone()).collect();
             let keeps = file.as_ref().filter(|_| node.rank() == 0 && !ranks.is_empty());
-            // Nodes may share a home, and thousands of them would write the same file at once: so the first one remembers before
-            // the others look whether it is there.
+            // Nodes may share a home directory, and thousands of them would write the same file at once. So rank 0 writes first,
+            // and the others write only if the entry is missing then.
             if let Some(file) = keeps.filter(|_| comm.rank() == 0) {
                 choice::remember(file, place, &of_node);
             }

@@ -1,8 +1,8 @@
-//! One line of progress for whoever watches a terminal while a plain `mpirun skt-hpl` computes.
+//! Progress line on a terminal during a plain `mpirun skt-hpl`.
 //!
-//! Rank 0 writes it on its standard error, over itself. It is written only where that ends on a terminal: on this process's own,
-//! or on that of the launcher which passes it on. Never into a file, never on the standard output, and not where something else
-//! tells the progress (`--progress`, `skt-hpl run`).
+//! Rank 0 writes the line on its standard error and overwrites it each time. The line is written only if standard error ends on a
+//! terminal: this process's own, or that of the launcher that forwards it. It is not written to files or to standard output, nor
+//! if the progress is shown elsewhere (`--progress`, `skt-hpl run`).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::base::course::flops_until;
 
-/// What passes the standard error of its ranks on, by the names the kernel keeps: fifteen letters at most.
+/// Launchers that forward the standard error of their ranks, by the kernel's names of at most fifteen characters.
 const LAUNCHERS: [&str; 9] = [
     "mpirun",
     "mpiexec",
@@ -24,13 +24,13 @@ const LAUNCHERS: [&str; 9] = [
     "srun",
 ];
 
-/// Generations of launchers between this process and a terminal.
+/// Maximum number of launchers between this process and a terminal.
 const GENERATIONS: usize = 4;
 
-/// Clears a line from where the cursor is.
+/// Clears the line and moves the cursor to its start.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Whether somebody sees what this process writes on its standard error as it is written.
+/// Returns true if this process's standard error appears on a terminal.
 pub fn watched() -> bool {
     let term = std::env::var("TERM").unwrap_or_default();
     let able = !term.is_empty() && term != "dumb";
@@ -38,7 +38,7 @@ pub fn watched() -> bool {
         || launcher_has_a_terminal(Path::new("/proc"), std::process::id()))
 }
 
-/// Whether a launcher among this process's ancestors has a terminal as its standard error.
+/// Returns true if a launcher among this process's ancestors has a terminal as its standard error.
 fn launcher_has_a_terminal(proc: &Path, pid: u32) -> bool {
     let mut pid = pid;
     for _ in 0..GENERATIONS {
@@ -46,7 +46,7 @@ fn launcher_has_a_terminal(proc: &Path, pid: u32) -> bool {
         let folder = proc.join(parent.to_string());
         let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
         let name = name.trim();
-        // A long name is cut short.
+        // The kernel truncates long names.
         if !LAUNCHERS.iter().any(|launcher| name == &launcher[..launcher.len().min(15)]) {
             return false;
         }
@@ -65,7 +65,7 @@ fn parent_of(folder: &Path) -> Option<u32> {
     line.trim().parse().ok().filter(|&parent| parent > 1)
 }
 
-/// How far a test has come, in one line.
+/// Text of the progress line.
 pub fn line(
     n: usize,
     nb: usize,
@@ -91,14 +91,14 @@ pub fn line(
     text
 }
 
-/// The line of one test, while it lasts.
+/// Progress line of one test.
 pub struct Glance {
     first: Option<(usize, f64)>,
     shown_s: f64,
     shown: bool,
 }
 
-/// Not more often than people read.
+/// Least time between updates: readers follow no faster.
 const EVERY_S: f64 = 0.5;
 
 impl Glance {
@@ -107,7 +107,7 @@ impl Glance {
     }
 
     pub fn at(&mut self, n: usize, nb: usize, k: usize, blocks: usize, seconds: f64) {
-        // A test that goes on from a save begins in the middle.
+        // A test that resumes from a checkpoint starts in the middle.
         let since = *self.first.get_or_insert((k, seconds));
         if seconds - self.shown_s < EVERY_S {
             return;
@@ -117,7 +117,7 @@ impl Glance {
         write(&format!("{CLEAR}{}", line(n, nb, k, blocks, seconds, since)));
     }
 
-    /// Nothing is left of it when results are printed.
+    /// Clears the line, so that nothing of it is left when results are printed.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.shown) {
             write(CLEAR);
@@ -132,7 +132,7 @@ impl Drop for Glance {
 }
 
 fn write(text: &str) {
-    // What cannot be shown is no reason to end.
+    // A line that cannot be written is no reason to end the run.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

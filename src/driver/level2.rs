@@ -1,6 +1,5 @@
-//! The second level at the start of a run: whether DIR is what it is said to be, one that all nodes share or each node's
-//! own, what lies there, and what of it is this run's. `protection` asks; one rank reads each DIR for all, so all ranks
-//! know the same.
+//! Level two at the start of a run. Checks that DIR has its declared scope, shared by all nodes or separate on each, and finds
+//! the checkpoints of this run there. `protection` calls this; one rank reads each DIR for all, so all ranks get the same result.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,39 +19,40 @@ use crate::checkpoint::storage::{About, Counting, Results, Shelf, Sight};
 use crate::comm::Comm;
 use crate::config::settings;
 
-/// Positions that have a file in a DIR, by epoch.
+/// Positions that have a file in a DIR, by checkpoint.
 type Files = Vec<(Key, Vec<u32>)>;
 
-/// What a rank tells of its DIR: the first rank that sees it, and if it is that one, its failure domain and what lies there.
+/// Report of a rank on its DIR: the directory id, and, from the first rank that sees the DIR, its failure domain and the
+/// inventory.
 type Told = (usize, Option<(String, Result<(Stock, Files), String>)>);
 
-/// The second level of one run, on one rank.
+/// Level two of one run, on one rank.
 pub struct Level2<'a> {
     settings: &'a settings::Level2,
-    /// This rank's.
+    /// Checkpoint directory of this rank.
     pub shelf: Shelf,
-    /// The first rank of those that see this DIR.
+    /// Directory id: the first rank of those that see this DIR.
     seat: usize,
-    /// Of every rank, the first rank of those that see its DIR, and, told by that one, which positions' files lie there, by
-    /// epoch. Empty where all nodes share one DIR.
+    /// Directory ids of all ranks. `files` has, at the first rank of each DIR, the positions with files there, by checkpoint.
+    /// Both are empty if all nodes share one DIR.
     seats: Vec<usize>,
     files: Vec<Files>,
-    /// What lay there when the run began; the same on every rank.
+    /// Inventory of checkpoints when the run began; the same on every rank.
     pub stock: Stock,
-    /// Why nothing can be put there, where what lies there can be read; the same on every rank.
+    /// Reason why DIR cannot be written, if it can be read; the same on every rank.
     pub unwritable: Option<String>,
-    /// The first test of this start that storage was asked about. What lay there counts for that one alone, on all ranks, whether
-    /// they have a part in it or not: later ones cannot have left anything.
+    /// First test of this start that used storage. Checkpoints found at the start can only belong to this test, on all ranks,
+    /// whether they take part in it or not.
     first: Cell<Option<u32>>,
 }
 
-/// The folder of a job on the node of this failure domain, where there is a second level.
+/// Checkpoint directory of a job on the node of this failure domain, if there is a level two.
 pub fn shelf(settings: &settings::Protection, domain: &str) -> Option<Shelf> {
     let level2 = settings.level2.as_ref()?;
     Some(Shelf::new(&dir_of(&level2.dir, domain), &settings.job))
 }
 
-/// The first rank of those that see the same DIR as this one. All ranks together.
+/// Returns the directory id: the first rank of those that see the same DIR as this one. Collective call.
 pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
     if sight == Sight::Shared {
         return 0;
@@ -66,11 +66,11 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
 }
 
 impl<'a> Level2<'a> {
-    /// Makes sure that all nodes see one DIR, or each its own, and reads what lies there, unless the run begins `anew`; nobody
-    /// waits longer than `patience` for storage that hangs. `tests` are the digests of the run's tests. All ranks together.
+    /// Checks the scope of DIR and takes the inventory, unless the run begins `anew` (from scratch). Waits at most `patience` for
+    /// storage that hangs. `tests` are the digests of the run's tests. Collective call.
     ///
-    /// Where a DIR cannot be written in, nobody can be shown to see the same; what lies there can be gone on from all the same,
-    /// for whoever reads looks at whose it is.
+    /// An unwritable DIR gives no proof of its scope. The run can still resume from checkpoints there, because every reader
+    /// checks which run they belong to.
     pub fn open(
         (comm, node): (&Comm, &Comm),
         settings: &'a settings::Protection,
@@ -85,7 +85,7 @@ impl<'a> Level2<'a> {
         let seat = seat(comm, node, sight, &shelf);
         let dir = shelf.dir().display().to_string();
         let ended = |why: String| {
-            // What hangs does not say where.
+            // An error about a hang does not name the directory.
             let why = if why.contains(&dir) { why } else { format!("--level2 {dir}: {why}") };
             Ended::new(Exit::Environment, why)
         };
@@ -95,17 +95,17 @@ impl<'a> Level2<'a> {
         if sight == Sight::Node {
             token += &format!(".{seat}");
         }
-        // Who reads its DIR for all that see it, and who looks whether it does.
+        // `first` reads this DIR for all ranks that see it; `leads` checks for its node that the scope is right.
         let first = comm.rank() == seat;
         let leads = if sight == Sight::Node { first } else { node.rank() == 0 };
-        // A file system that hangs keeps nobody waiting for ever.
+        // Limits the wait for a file system that hangs.
         let look = |with: fn(&Shelf, &str) -> Result<(), String>, mine: bool| {
             let (shelf, token) = (shelf.clone(), token.clone());
             let found =
                 if mine { patiently_for(patience, move |_| with(&shelf, &token)) } else { Ok(()) };
             unanimous(comm, found.map_err(ended))
         };
-        // What refuses to be written in may be read; what hangs may not.
+        // An unwritable DIR may be readable; one that hangs is an error.
         let refusal = |with: fn(&Shelf, &str) -> Result<(), String>,
                        mine: bool|
          -> Result<Option<Ended>, Ended> {
@@ -203,20 +203,20 @@ impl<'a> Level2<'a> {
             }
         }
         if sight == Sight::Shared {
-            // Everybody sees all of them.
+            // All nodes see all files.
             (seats, files) = (Vec::new(), Vec::new());
         }
         let first = Cell::new(None);
         Ok(Some(Self { settings: level2, shelf, seat, seats, files, stock, unwritable, first }))
     }
 
-    /// The run comes to test `number`. All ranks together.
+    /// Records that the run has reached test `number`. Collective call.
     pub fn comes_to(&self, number: u32) {
         self.first.set(self.first.get().or(Some(number)));
     }
 
-    /// Whose files of test `number` lie with which rank, those of the best epoch preferred: a position goes where its file
-    /// is. None where that makes no difference. The same on every rank, those that are left over included.
+    /// Positions of test `number` that have files in each DIR, with preference for the best checkpoint, so that a position goes
+    /// to a rank that sees its file. None if there is no difference. The same on every rank, including idle ones.
     pub fn files_of(&self, number: u32, digest: u64) -> Option<(&[usize], Vec<Vec<Found>>)> {
         let stored = self.stock.for_test(number, digest);
         if stored.is_empty() || self.seats.is_empty() {
@@ -239,7 +239,7 @@ impl<'a> Level2<'a> {
         Some((&self.seats, self.files.iter().map(found).collect()))
     }
 
-    /// Refuses what no test of this run can have left.
+    /// Refuses to start if DIR has checkpoints that no test of this run can have written.
     pub fn check(&self, tests: &[u64], rounding: &str, job: &str) -> Result<(), Ended> {
         let Some((about, kind)) = self.stock.odd_one(tests) else { return Ok(()) };
         let dir = self.shelf.dir().display();
@@ -264,8 +264,8 @@ impl<'a> Level2<'a> {
         })
     }
 
-    /// What the start of test `number` is told of the second level. `finished`: the tests whose results were found, `ended`:
-    /// those that are over since; `in_place`: in a launch that has lost ranks.
+    /// Description of storage for the start of test `number`. `finished` are the tests whose results were found, `ended` those
+    /// that ended since. `in_place` is true in a launch that has lost ranks.
     pub fn of_test(
         &self,
         (number, digest): (u32, u64),
@@ -293,18 +293,18 @@ impl<'a> Level2<'a> {
         }
     }
 
-    /// Which results may stay on storage.
+    /// Results that may stay on storage.
     fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
-        // Those that memory alone has told of have no text here.
+        // The text of results that were found only in memory is not known here.
         let of_memory = finished.map(|test| (test, None));
         let here = self.stock.results.iter().map(|(test, text)| (*test, Some(Results::mark(text))));
-        // Of these whatever lies there by now is the last word.
+        // For these tests, storage may have a newer text.
         let ended = ended.iter().map(|test| (*test, None));
         Results(of_memory.chain(here).chain(ended).collect())
     }
 }
 
-/// An epoch's problem and how far it is.
+/// Describes the problem and progress of a checkpoint.
 pub fn words(about: &About) -> String {
     format!(
         "test {}, N = {}, NB = {}, grid {} x {}, boundary {} of {}",
@@ -318,7 +318,7 @@ pub fn words(about: &About) -> String {
     )
 }
 
-/// What a test's account says of the second level: what earlier starts said, and what this one did, if it has one.
+/// Adds up a test's account of level two: from earlier starts, and from this one, if it has any.
 pub fn account(
     earlier: Option<outcome::Level2>,
     now: Option<outcome::Level2>,

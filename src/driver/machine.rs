@@ -1,8 +1,7 @@
-//! The description of the machine on its way to rank 0.
+//! Collection of the machine's description on rank 0.
 //!
-//! The first rank of each node describes it. Descriptions travel up a binomial tree of these ranks, joined at each
-//! step: who passes one on holds one entry for each kind of node and the names of the hosts below it, and nobody
-//! but rank 0 holds them all.
+//! The first rank of each node describes it. Descriptions travel up a binomial tree of these ranks and are joined at each step. A
+//! joined description has one entry for each kind of node, with its hosts. Only rank 0 has all of them.
 
 use super::node_facts;
 use crate::comm::Comm;
@@ -10,11 +9,11 @@ use crate::report::machine::Machine;
 
 const TAG: i32 = 90;
 
-/// All ranks together: the machine on rank 0, something unfinished elsewhere.
+/// Returns the machine on rank 0, and an unfinished description elsewhere. Collective call.
 pub fn gather(comm: &Comm, node: &Comm) -> Machine {
     let mut machine = Machine::default();
     let colour = (node.rank() == 0).then_some(0);
-    // Rank 0 leads its node and is the first of the leaders.
+    // Rank 0 is the first rank of its node and the first of these leaders.
     let Some(leaders) = comm.split(colour, comm.rank()) else { return machine };
     machine = Machine::node(node_facts::here(node.size()));
     let (me, mut step) = (leaders.rank(), 1);

@@ -1,6 +1,6 @@
-//! The driver of the benchmark: what a rank does from the start of MPI to the report.
+//! Driver of the benchmark: all that a rank does from the start of MPI to the report.
 //!
-//! [`benchmark::run`] reads with `config`, runs each test with `lu`, under `protection` where that is asked for, and prints with
+//! [`benchmark::run`] reads the input with `config`, runs each test with `lu`, under `protection` if requested, and prints with
 //! `report`.
 
 pub mod agreement;

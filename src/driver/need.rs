@@ -1,9 +1,8 @@
-//! What the run at hand takes of each node, from its own input. Pure but for the file of domains.
+//! Memory and storage that a run needs on each node, from its own input. Pure, except for reading the file of domains.
 //!
-//! `run` and `doctor` hand it to the nodes' check, so that a node with too small a /dev/shm is named with
-//! both figures before anything starts. The sums are those of the solver (work arrays) and of the
-//! checkpoint (the very buffers of each position); ranks are laid out in the order of the hosts, as
-//! the launchers do.
+//! `run` and `doctor` pass the result to the check of the nodes. So a node with too small a /dev/shm is named, with both figures,
+//! before anything starts. The amounts are those of the solver (work arrays) and of the checkpoint (the very buffers of each
+//! position). Ranks are placed in the order of the hosts, as launchers do.
 
 use std::collections::BTreeSet;
 
@@ -25,27 +24,27 @@ use crate::shm::{Store, depot};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 
-/// What the hosts' ranks need, by host, and the named memory of the largest rank.
+/// Needs of the ranks by host, and the persistent shared memory of the largest rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     pub hosts: Vec<Need>,
     pub rank_bytes: Option<u64>,
-    /// The group of each position, where something protects; of the test with the most.
+    /// Group of each position, for the test with the most positions; empty without protection.
     pub groups: Vec<usize>,
-    /// The working hosts of which the domain file says nothing, though it names others.
+    /// Hosts in use that the domain file does not list, although it lists others.
     pub left_out: Vec<String>,
-    /// Why groups cannot be as asked for, where a run that goes on has others.
+    /// Reason why the requested groups are impossible, if a resumed run may use others.
     other_groups: Option<String>,
 }
 
 impl Needs {
-    /// What a checkpoint of the largest test takes on storage: all of it, or, where each node has its own, the part of the
-    /// node with the most.
+    /// Storage that a checkpoint of the largest test takes: the whole, or, if each node has its own storage, the part on the node
+    /// with the most.
     pub fn epoch_bytes(&self) -> u64 {
         self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
     }
 
-    /// What is to be said where groups cannot be as asked for.
+    /// Warning that the requested groups are impossible.
     pub fn other_groups_words(&self) -> Option<String> {
         let why = self.other_groups.as_ref()?;
         Some(format!(
@@ -53,7 +52,7 @@ impl Needs {
         ))
     }
 
-    /// What is to be said of hosts that the domain file leaves out.
+    /// Warning about hosts that the domain file does not list.
     pub fn left_out_words(&self) -> Option<String> {
         let [first, others @ ..] = &self.left_out[..] else { return None };
         let more = match others.len() {
@@ -67,13 +66,13 @@ impl Needs {
     }
 }
 
-/// Whether a run may go on from storage, at which nobody has looked yet.
+/// Returns true if a run may resume from storage, which has not been read yet.
 pub fn may_go_on(protection: &Protection) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
 }
 
-/// The needs of a run with so many ranks, filled in the order of the hosts. `goes_on`: it may go on from what was saved, as it
-/// does on fewer failure domains than its groups want.
+/// Computes the needs of a run with so many ranks, placed in the order of the hosts. `goes_on` means that the run may resume from
+/// a checkpoint. Then it accepts fewer failure domains than its groups need.
 pub fn of_hosts(
     loaded: &Loaded,
     hosts: &[Host],
@@ -89,10 +88,10 @@ pub fn of_hosts(
         left_out: Vec::new(),
         other_groups: None,
     };
-    // Nodes of a run are taken to be alike.
+    // Nodes of a run are assumed to be alike.
     let huge = depot::huge_page_bytes().unwrap_or(HUGE);
     let places: Vec<usize> = slots(hosts).take(ranks).collect();
-    // Where nobody says how many threads a rank has, they are guessed to be as many as it would have here.
+    // Without a given number of threads, ranks are assumed to have as many as they would have on this node.
     let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
     let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
     let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
@@ -121,10 +120,10 @@ pub fn of_hosts(
         };
         let dedicated = loaded.settings.dedicated(test.p, test.q);
         for (rank, &host) in places[..working].iter().enumerate() {
-            // Who keeps checksums alone is a bare process beside them.
+            // A dedicated checksum rank needs just a process in addition to its parity.
             let solves = rank + dedicated < loaded.settings.ranks(test.p, test.q);
             let own = if solves { own } else { PROCESS_BYTES };
-            // Who does not want the ranks to look does not want their supervisor to.
+            // If the memory check of the ranks is off, the supervisor's is off, too.
             let own = if loaded.settings.memory_check == MemoryCheck::On { own } else { 0 };
             of_test[host].1 = of_test[host].1.saturating_add(own.try_into().unwrap_or(u64::MAX));
         }
@@ -163,7 +162,7 @@ pub fn of_hosts(
                 }
                 Some(Sight::Shared) => {
                     let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
-                    // Who keeps checksums alone writes nothing there.
+                    // A dedicated checksum rank writes nothing to shared storage.
                     let whole: u64 = (0..layout.working()).map(file).sum();
                     of_test.iter_mut().for_each(|of_host| of_host.2 = whole);
                 }
@@ -181,7 +180,7 @@ pub fn of_hosts(
     Ok(needs)
 }
 
-/// Cores that are left to ranks beside those that have one of these processors.
+/// Number of cores without those that have one of the helpers' processors.
 fn cores_beside(helpers: &BTreeSet<usize>, topology: &Topology) -> usize {
     cores::count().saturating_sub(topology.among(&topology.of_their_cores(helpers)).cores())
 }
@@ -220,7 +219,7 @@ mod tests {
     fn a_protected_run_needs_what_its_buffers_take() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10");
         let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
-        // Groups of four: 2 + 2/3 times the matrix, of which each has a quarter.
+        // Groups of four take 2 + 2/3 times the matrix; each member has a quarter of it.
         let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
         for need in &needs.hosts {
             let times = need.named_bytes as f64 / quarter;
@@ -230,20 +229,20 @@ mod tests {
         assert_eq!(needs.groups, [0, 0, 0, 0]);
         assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
         assert_eq!(needs.epoch_bytes(), 0, "nothing goes to storage");
-        // On storage lies the matrix alone, with a digest for each thousand words; all of it on what all nodes share.
+        // Shared storage has the whole matrix, with a digest for each thousand words.
         let shared = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x";
         let shared = of_hosts(&self::loaded(shared), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
         for need in &shared.hosts {
             assert!((1.0..1.01).contains(&(need.stored_bytes as f64 / quarter / 4.0)), "{need:?}");
         }
-        // On a node's own storage a quarter, and the parity of it, a third as much.
+        // Each node's own storage has a quarter of the matrix, and its parity, a third as much.
         let own = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x --level2-scope node";
         let own = of_hosts(&self::loaded(own), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();
         for need in &own.hosts {
             let times = need.stored_bytes as f64 / quarter;
             assert!((1.32..1.37).contains(&times), "{times}");
         }
-        // Two ranks a node: pairs protect each other, which takes more; the fifth slot stays empty.
+        // With two ranks a node, pairs protect each other, which takes more memory. The fifth slot stays empty.
         let pairs = of_hosts(&loaded, &hosts(&[2, 3]), 4, false).unwrap();
         assert_eq!(pairs.groups, [0, 1, 0, 1]);
         for need in &pairs.hosts {
@@ -251,7 +250,8 @@ mod tests {
         }
     }
 
-    /// Nodes of a rack are lost together, so groups are of racks, and a file has more parity; how many there are does not change.
+    /// Nodes of a rack are lost together, so groups consist of racks, and a file has more parity. The number of files stays the
+    /// same.
     #[test]
     fn failure_domains_change_what_lies_on_a_nodes_own_storage() {
         let dir = tempfile::tempdir().unwrap();
@@ -272,7 +272,7 @@ mod tests {
         let alone = 4.0 / 3.0;
         near(bytes("", &[1, 1, 1, 1]), &[alone; 4]);
         near(bytes("n0 a\nn1 a\nn2 b\nn3 b\n", &[1, 1, 1, 1]), &[2.0; 4]);
-        // Each rank a domain of its own, as where one node stands for several: what they write lies on one device.
+        // Each rank is a domain of its own, as if one node stood for several. All that they write is on one device.
         let ranks: String = (0..4).map(|rank| format!("rank:{rank} d{rank}\n")).collect();
         near(bytes(&ranks, &[3, 1]), &[3.0 * alone, alone]);
     }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!((needs.hosts[0].named_bytes, needs.rank_bytes), (0, None));
     }
 
-    /// Nodes that are known to tell less than can be had are not to be refused for it by a supervisor either.
+    /// If nodes are known to report less memory than they have, a supervisor must not refuse them either.
     #[test]
     fn whoever_does_not_look_needs_nothing() {
         for how in ["warn", "off"] {
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Who computes keeps the matrix twice and no checksum, who keeps checksums two of them.
+    /// A computing rank keeps the matrix twice and no checksums; a checksum rank keeps two checksums.
     #[test]
     fn checksums_on_ranks_of_their_own_take_memory_there() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated");
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(needs.groups, [0, 0, 0, 0, 0]);
         assert_eq!(needs.hosts[4].own_bytes, PROCESS_BYTES as u64);
         assert!(needs.hosts[0].own_bytes > PROCESS_BYTES as u64);
-        // Storage that all see has the matrix, a node's own what its memory has: a quarter of it, or the checksum of all.
+        // Shared storage has the matrix. A node's own storage has a quarter of the matrix, or the checksums of all.
         let with = |scope: &str| {
             let words = format!(
                 "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated --level2 /x --level2-scope {scope}"
@@ -327,7 +327,7 @@ mod tests {
         assert!(why.contains("\"n3\"") && why.contains("--layout dedicated"), "{why}");
     }
 
-    /// It has other groups there, and nodes must have what these take.
+    /// The run then has other groups, and the nodes need enough memory for those.
     #[test]
     fn a_run_that_goes_on_with_too_few_nodes_needs_what_its_other_groups_take() {
         let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --group 4");
@@ -341,7 +341,7 @@ mod tests {
         for need in &pairs.hosts {
             assert!((3.9..4.2).contains(&(need.named_bytes as f64 / 2.0 / quarter)), "{need:?}");
         }
-        // On one node no group survives anything, so that there is no reason for other ones.
+        // On one node no group survives any loss, so there is no reason to change groups.
         assert_eq!(ask(&[4], true).unwrap().groups, [0; 4]);
         let as_asked = ask(&[1; 4], true).unwrap();
         assert_eq!(

@@ -1,7 +1,7 @@
-//! What this node is, as its kernel tells it: for the description of the machine in the JSON document.
+//! Facts about this node from its kernel, for the description of the machine in the JSON document.
 //!
-//! Everything is read from files under `/proc`, `/sys` and `/etc` below a root that tests can choose. What is
-//! not there is left empty or null: nothing here may keep a run from starting.
+//! All facts come from files under `/proc`, `/sys` and `/etc`, below a root that tests can choose. A missing fact stays empty or
+//! null: it must not keep a run from starting.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::base::topology::Topology;
 use crate::kernels::Library;
 use crate::report::machine::{Kind, Make};
 
-/// This node with so many ranks of the job.
+/// Describes this node with so many ranks of the job.
 pub fn here(ranks: usize) -> Kind {
     let library = Library::query();
     let mut kind = under(Path::new("/"), cores::of_node());
@@ -22,7 +22,7 @@ pub fn here(ranks: usize) -> Kind {
     kind
 }
 
-/// `share`: what of the node the job may use.
+/// Describes the node; `share` is the part of it that the job may use.
 fn under(root: &Path, share: Option<Given>) -> Kind {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
     let word = |path: &str| read(path).map(|text| text.trim().to_owned()).filter(|w| !w.is_empty());
@@ -59,7 +59,7 @@ fn under(root: &Path, share: Option<Given>) -> Kind {
     }
 }
 
-/// What `/proc/cpuinfo` says.
+/// Processor according to `/proc/cpuinfo`.
 #[derive(Debug, Default, PartialEq)]
 pub struct Processor {
     pub name: String,
@@ -99,9 +99,10 @@ impl Processor {
     }
 }
 
-/// Double-precision operations of a core in a cycle: two units of fused multiply-adds on vectors, as server processors have
-/// them. AMD's family 25 (Zen 3 and 4) has units of 256 bits, also for AVX-512. Some small Xeons have one unit of 512
-/// bits alone, and no flag tells; theirs is half of this. The first Zen, by AMD and by Hygon, has units of 128 bits.
+/// Double-precision operations of a core in a cycle: two vector units for fused multiply-adds, as in server processors.
+///
+/// AMD's family 25 (Zen 3 and 4) has units of 256 bits, also for AVX-512. The first Zen, by AMD and by Hygon, has units of 128
+/// bits. Some small Xeons have only one unit of 512 bits, which no flag shows; their true figure is half of the result.
 fn flops_per_cycle(vendor: &str, (family, model): (u64, u64), flags: &str) -> Option<u64> {
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
     let first_zen = matches!((vendor, family), ("AuthenticAMD", 23)) && model < 0x30
@@ -130,7 +131,7 @@ fn counts(topology: &Topology, share: Option<Given>) -> (u64, u64, u64) {
         };
     };
     let own = topology.among(&processors);
-    // Processors that the system says nothing more of are alone.
+    // Processors without further information count as separate cores.
     let alone = processors.len() - own.hardware_threads();
     let (cores, threads) = (own.cores() + alone, processors.len());
     (own.sockets().max(1) as u64, cores.min(time) as u64, threads.min(time) as u64)
@@ -146,7 +147,7 @@ fn pretty_name(release: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// Rates of the adapters that are up: InfiniBand and its like by the port, Ethernet where it has a speed at all.
+/// Rates of the adapters that are up: InfiniBand and the like by port, Ethernet if it reports a speed.
 fn network(root: &Path) -> Vec<String> {
     let entries = |path: &Path| {
         let mut found: Vec<_> =
@@ -166,7 +167,7 @@ fn network(root: &Path) -> Vec<String> {
         }
     }
     for device in entries(&root.join("sys/class/net")) {
-        // What is made of software alone has no device behind it.
+        // A device made of software only has no `device` entry.
         let real = device.join("device").exists();
         let up = word(&device.join("operstate")).as_deref() == Some("up");
         let speed = word(&device.join("speed")).and_then(|speed| speed.parse::<i64>().ok());

@@ -1,10 +1,11 @@
-//! Going on without a rank that was lost, in the processes that are left: `--nonstop`.
+//! Recovery in place: the ranks that are left continue without a lost rank, in the same processes (`--nonstop`).
 //!
-//! The job is played in acts. An act is what a job without `--nonstop` is as a whole, from looking at the nodes' memory to the
-//! last test's report; a loss ends it on every rank (`comm::World::attempt`), and the next begins with those who are left: one
-//! who stands by takes the position that is vacant, and what a restart would do is done without one. What a rank must know of
-//! earlier acts is its [`Story`]; with a roll call at the beginning all ranks come to know the same. docs/dev/nonstop.md tells
-//! the whole protocol.
+//! A job consists of in-place attempts. Each is like a whole job without `--nonstop`, from reading the nodes' memory to the
+//! report of the last test. A loss ends the attempt on every rank (`comm::World::attempt`). The next attempt begins with the
+//! ranks that are left: a spare rank takes the vacant position, and recovery does the work of a restart without one.
+//!
+//! A rank keeps its knowledge of earlier attempts in its [`Story`], the recovery history. A roll call at the beginning of each
+//! attempt makes the histories of all ranks agree. docs/dev/nonstop.md describes the whole protocol.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ use crate::supervise::start::in_place::{Gone, Notice};
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes;
 
-/// What going on without a lost rank needs of MPI; the same on every rank of a sound job. What it needs of other settings is
-/// looked at where they are read.
+/// Checks that MPI allows recovery in place, if it is requested; the same on every rank of a sound job. Conflicts with other
+/// settings are found when these are read.
 pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
     let settings = &loaded.settings;
     let able = |flag: &str| match world.obstacle() {
@@ -40,55 +41,55 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
     if settings.nonstop { able("--nonstop") } else { Ok(()) }
 }
 
-/// The part of a rank in a test.
+/// Part of a rank in a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cast {
     pub test: usize,
     pub position: Option<usize>,
-    /// The positions of its group, once it is known.
+    /// Positions of its group, once known.
     pub members: Vec<usize>,
 }
 
-/// What one rank knows of the acts so far.
+/// Recovery history: knowledge of one rank about the attempts so far.
 #[derive(Clone, Debug, Default)]
 pub struct Story {
     pub cast: Cast,
-    /// Losses since this test began in this launch, and in earlier launches.
+    /// Losses since this test began, in this launch and in earlier ones.
     pub losses: u32,
     pub losses_before: u32,
-    /// Ranks have been lost in this launch, in whichever test: what they held on nodes of their own is out of reach here, and
-    /// within a restart's.
+    /// True if ranks have been lost in this launch, in any test. Data on nodes of their own is out of reach here, but not for a
+    /// restart.
     pub has_lost: bool,
-    /// The run has begun: from now on its own memory is what is gone on from, whatever `--restart` says.
+    /// True once the run has begun: from then on it resumes from its own memory, whatever `--restart` says.
     pub begun: bool,
-    /// The first test that was begun in this launch: what an earlier one has left of a test is of that one. Whether a later one
-    /// was begun since.
+    /// First test that began in this launch: only this one can have checkpoints of an earlier launch. The flag is true once a
+    /// later test has begun.
     first: Option<usize>,
     past_the_first: bool,
-    /// The last test of which this rank has saved something in this launch: storage may have that where memory has lost it.
+    /// Last test of which this rank has saved something in this launch. Storage may have that, even if memory has lost it.
     pub saved: Option<usize>,
-    /// The head has been told, and so many tests.
+    /// True once the heading is printed; and the number of reported tests.
     pub head: bool,
     pub told: usize,
-    /// How the run ends, once all is told.
+    /// Exit status of the run, once everything is reported.
     pub verdict: Option<Exit>,
-    /// Tests whose results all have, where checksums protect them.
+    /// Number of tests with checksum columns whose results all ranks have.
     pub finished: usize,
-    /// Ranks that were lost since the last roll call, and when this rank noticed.
+    /// Ranks lost since the last roll call, and the time at which this rank noticed.
     gone: Vec<usize>,
     noticed_unix_s: f64,
-    /// The ranks that the launcher started, by number.
+    /// Ranks that the launcher started, by number.
     members: Vec<Member>,
-    /// Who was there at the last roll call.
+    /// Ranks present at the last roll call.
     people: Vec<Answer>,
-    /// What is to be said of the last loss.
+    /// Notice of the last loss, to be printed.
     pub notice: Option<Notice>,
 }
 
-/// What a rank tells the others when an act begins.
+/// Answer of a rank at the roll call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Answer {
-    /// The number the launcher gave it.
+    /// Rank number given by the launcher.
     launched: usize,
     node: usize,
     cast: Cast,
@@ -100,16 +101,16 @@ struct Answer {
     told: usize,
     verdict: Option<Exit>,
     finished: usize,
-    /// Ranks of whose loss nobody has told as far as it knows, and those that were lost since its last roll call.
+    /// Ranks whose loss is unreported as far as this rank knows, and ranks lost since its last roll call.
     untold: Vec<usize>,
     gone: Vec<usize>,
-    /// What it has of a test that checksums protect.
+    /// State of a test with checksum columns.
     status: Option<Status>,
-    /// Not told by those who have just noticed nothing.
+    /// Time at which the loss was noticed; not sent by ranks that have noticed nothing.
     noticed_unix_s: f64,
 }
 
-/// Facts of a rank that stay as they are while its process lives.
+/// Facts about a rank that stay the same while its process lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Member {
     process: Process,
@@ -117,11 +118,11 @@ struct Member {
     domain: String,
 }
 
-/// A rank's process, and where its number means it.
+/// Process of a rank, and the system in which its number is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Process {
     id: ProcessId,
-    /// The kernel's start and the namespace of processes.
+    /// Start of the kernel, and PID namespace.
     of: (String, String),
 }
 
@@ -136,8 +137,8 @@ impl Process {
         }
     }
 
-    /// Ends it if it is on this node: all have agreed that it is lost, but it may only have been stopped. It must not come back
-    /// to the memory of the position that it had, nor hold it.
+    /// Kills the process if it is on this node. All ranks have agreed that it is lost, but it may only have been stopped. It must
+    /// not return to its position's memory, nor keep the lock on it.
     fn end(&self) {
         let own = Self::own();
         if self.of == own.of && self.id != own.id && processes::is_alive(self.id) {
@@ -150,10 +151,11 @@ impl Process {
     }
 }
 
-/// The kernel frees memory before the process is gone; what still holds on after that is refused with words of its own.
+/// Time limit for the process to end: the kernel frees its memory first. If the lock is still held afterwards, a later error says
+/// so.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Plays acts until one comes to its end; just the one where losses are not survived.
+/// Runs in-place attempts until one succeeds; just one attempt if losses are not survived.
 pub fn play<T>(
     world: &mut World,
     survives: bool,
@@ -179,8 +181,8 @@ pub fn play<T>(
     }
 }
 
-/// The last test of which something may have been saved: by what those know who had a part in it. Where all of them are lost it
-/// is the last that was begun.
+/// Finds the last test of which something may have been saved, by the ranks that took part in it. If all of them are lost, it is
+/// the last test that was begun.
 fn last_saved<'a>(told: impl Iterator<Item = (&'a Cast, Option<usize>)>) -> Option<usize> {
     let told: Vec<_> = told.collect();
     let begun = told.iter().map(|(cast, _)| cast.test).max();
@@ -190,7 +192,7 @@ fn last_saved<'a>(told: impl Iterator<Item = (&'a Cast, Option<usize>)>) -> Opti
 }
 
 impl Story {
-    /// The story of a job before its first attempt. All ranks tell each other what their peers must know of a rank that is lost
+    /// Starts the history of a job before its first attempt. All ranks exchange the facts that others need about a rank lost
     /// before the first roll call.
     pub fn begin(comm: &Comm, host: &str, domain: &str) -> Self {
         let (host, domain) = (host.to_owned(), domain.to_owned());
@@ -198,7 +200,7 @@ impl Story {
         Self { members: tell_all(comm, &mine), ..Self::default() }
     }
 
-    /// The next test begins, or the same is gone on with.
+    /// Records that the next test begins, or that the same test continues.
     pub fn comes_to(&mut self, test: usize) {
         self.past_the_first |= *self.first.get_or_insert(test) != test;
         if self.cast.test != test {
@@ -207,15 +209,15 @@ impl Story {
         }
     }
 
-    /// Whether there is nothing that storage may have and memory has not: nothing is left to be done of the first test that was
-    /// begun in this launch, nor of one that was saved since. `finished`: memory has its result.
+    /// Returns true if storage can have nothing that memory lacks. That is so if no work is left on the first test of this
+    /// launch, nor on any test that was saved since. `finished` returns true if memory has a test's result.
     pub fn is_between_tests(&self, finished: impl Fn(usize) -> bool) -> bool {
         (self.past_the_first || self.first.is_some_and(&finished))
             && self.saved.is_none_or(finished)
     }
 
-    /// All ranks tell each other what they know, and know the same from then on. `node` is the first rank on this one's;
-    /// `status`: what this one has of a test that checksums protect.
+    /// Exchanges the knowledge of all ranks, which is the same on all of them afterwards. `node` is the first rank on this rank's
+    /// node; `status` is this rank's state of a test with checksum columns.
     pub fn call_roll(&mut self, world: &World, node: usize, status: Option<Status>) {
         let comm = world.comm();
         let mine = Answer {
@@ -278,7 +280,7 @@ impl Story {
         }
     }
 
-    /// The positions of a test as they are dealt out, by rank: whoever is lost later is told by its own.
+    /// Records the positions of a test by rank, so that a later loss can be reported with the position.
     pub fn deal(&mut self, comm: &Comm, test: usize, taken: &[Option<usize>]) {
         let takers = self.takers(test, taken);
         if let Some(notice) = &mut self.notice {
@@ -293,7 +295,7 @@ impl Story {
         }
     }
 
-    /// What each rank brings to the casting of a test, by the last roll call.
+    /// Candidate ranks for a test, with the data that each of them has, according to the last roll call.
     pub fn players(&self, test: usize) -> Vec<Player> {
         let player = |a: &Answer| {
             let cast = Some(&a.cast).filter(|cast| cast.test == test);
@@ -307,13 +309,13 @@ impl Story {
         self.people.iter().map(player).collect()
     }
 
-    /// What each rank has of a test, by the last roll call.
+    /// State of a test on each rank, according to the last roll call.
     pub fn statuses(&self, test: usize) -> Vec<Option<Status>> {
         self.people.iter().map(|a| a.status.as_ref().and_then(|s| s.of(test))).collect()
     }
 
-    /// What ends this launch, where a loss could not be made good by checksums: nothing is kept. Under a supervisor that is
-    /// a fault like others, after which it starts anew.
+    /// Ends this launch after a loss that checksum columns could not recover: nothing is saved. A supervisor treats this like any
+    /// failure, and restarts from scratch.
     pub fn is_lost(&self, why: &str) -> Ended {
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
         let (exit, then) = match own_run_id() {
@@ -323,11 +325,11 @@ impl Story {
         Ended::new(exit, format!("{notice}The run cannot go on: {why}. {then}"))
     }
 
-    /// Who takes a position that somebody else had, in words.
+    /// Describes the ranks that take over another rank's position.
     fn takers(&self, test: usize, taken: &[Option<usize>]) -> String {
         let of_this = |a: &Answer| a.cast.position.filter(|_| a.cast.test == test);
         if self.people.iter().all(|a| of_this(a).is_none()) {
-            // At the beginning of a test all of them are new.
+            // At the beginning of a test all positions are new.
             return String::new();
         }
         let words = self.people.iter().zip(taken).filter_map(|(a, &taken)| {
@@ -338,8 +340,8 @@ impl Story {
         words.collect::<Vec<_>>().concat()
     }
 
-    /// What ends this launch, where a loss could not be made good in place: a restart can still do it, with nodes and ranks
-    /// of its own. Under a supervisor that is a fault like others, after which it starts again.
+    /// Ends this launch after a loss that could not be recovered in place. A restart may still recover it, with new nodes and
+    /// ranks. A supervisor treats this like any failure, and restarts.
     pub fn gives_up(&self, ended: Ended) -> Ended {
         let restartable = matches!(ended.exit, Exit::Unrecoverable | Exit::NoSharedMemory);
         if !self.has_lost || !restartable {
@@ -348,7 +350,7 @@ impl Story {
         self.resumable(&ended.why)
     }
 
-    /// The same for want of ranks.
+    /// Ends this launch for lack of ranks; a restart may succeed.
     pub fn too_few(&self, left: usize, needed: usize) -> Ended {
         self.resumable(&format!("{left} ranks are left, and the grid needs {needed}"))
     }
@@ -365,8 +367,8 @@ impl Story {
     }
 }
 
-/// What all ranks say, by rank. Before the first attempt the library may call it a success where a rank was lost meanwhile, and
-/// leave that rank's part empty (Open MPI 5.0.11).
+/// Exchanges a value of all ranks, and returns the values by rank. If a rank is lost before the first attempt, the library may
+/// still report success and leave that rank's part empty (Open MPI 5.0.11).
 fn tell_all<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T> {
     let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
     let parse = |(rank, told): (usize, &Vec<u8>)| {
@@ -378,9 +380,11 @@ fn tell_all<T: Serialize + DeserializeOwned>(comm: &Comm, mine: &T) -> Vec<T> {
     comm.all_gather_bytes(&bytes).iter().enumerate().map(parse).collect()
 }
 
-/// Of whose loss nobody has told, by what each has as untold and as gone since its last roll call: a loss before the last one
-/// could be told is told with it. One may not have come out of a roll call that others have, and counts as gone who is untold
-/// elsewhere; who stood by has not heard that it was told.
+/// Lists the unreported losses. Each answer has the losses that its rank knows to be unreported, and those since its last roll
+/// call. A loss that could not be reported before the next one is reported together with that.
+///
+/// Answers differ if only some ranks completed a roll call, so a loss counts if every rank has it in either list. An idle rank
+/// does not hear that a loss was reported.
 fn untold(answers: &[(&[usize], &[usize])]) -> Vec<usize> {
     let mut all: Vec<usize> = Vec::new();
     for &rank in answers.iter().flat_map(|(untold, gone)| untold.iter().chain(*gone)) {
@@ -402,16 +406,16 @@ mod tests {
     fn a_loss_that_nobody_told_is_told_with_the_next() {
         // The first loss.
         assert_eq!(untold(&[(&[], &[4]), (&[], &[4])]), [4]);
-        // It was not told before the next one, by anybody; it was, but who stood by knows nothing of that.
+        // No rank reported it before the next loss. In the second case it was reported, but an idle rank does not know that.
         assert_eq!(untold(&[(&[4], &[5]), (&[4], &[5])]), [4, 5]);
         assert_eq!(untold(&[(&[4], &[5]), (&[], &[5])]), [5]);
-        // One has come out of the roll call between the two, another has not.
+        // One rank completed the roll call between the two losses, the other did not.
         assert_eq!(untold(&[(&[4], &[5]), (&[], &[4, 5])]), [4, 5]);
     }
 
     #[test]
     fn only_what_a_restart_can_mend_ends_resumable() {
-        // A loss before the first test that is left of a sweep, too.
+        // A loss before the first remaining test of a sweep counts, too.
         let mut story = Story { losses: 1, has_lost: true, ..Story::default() };
         story.comes_to(2);
         for exit in Exit::ALL {
@@ -435,7 +439,7 @@ mod tests {
         assert!(story.is_between_tests(|_| false));
         story.saved = Some(1);
         assert!(!story.is_between_tests(|test| test == 0) && story.is_between_tests(|_| true));
-        // Who had a part in the last test knows whether anything of it was saved.
+        // A rank that took part in the last test knows whether anything of it was saved.
         let cast = |test, position| Cast { test, position, members: Vec::new() };
         let (beside, taken) = (cast(1, None), cast(1, Some(2)));
         assert_eq!(last_saved([(&beside, None), (&taken, Some(0))].into_iter()), Some(0));

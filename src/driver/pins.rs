@@ -1,14 +1,16 @@
-//! Which processor each thread of a rank keeps to.
+//! Choice of the processors to which each thread of a rank is pinned.
 //!
-//! Ranks that run under one kernel tell each other which processors they are bound to; from that follows, by a pure function
-//! that comes to the same on all of them, which of these each has for itself. A rank that is bound to cores of its own takes
-//! them; ranks that a launcher has bound to the same ones, or to none, share them out, neighbours beside each other. Where that
-//! does not come out even nobody is pinned: two threads on one core would be far slower than threads the system moves.
-//! Cores are for ranks that compute. One that stands by, or keeps checksums alone, sleeps beside them: it has as many threads,
-//! for the day when it takes the place of another, but no cores of its own. The system lets it run where there is room then,
-//! which is on the cores of one that is gone from the same node.
-//! Cores that `--helper-cores` names are helpers' alone: they are taken from all ranks before anything is shared out.
-//! Called by `benchmark` and by the trials of `tune`, before a rank has its pool; no bit of a result depends on it.
+//! Ranks under one kernel exchange the processors to which they are bound. A pure function, with the same result on all of them,
+//! divides these processors. A rank bound to cores of its own takes them. Ranks that a launcher has bound to the same cores, or
+//! to none, share these out; neighbours get adjacent cores. If the division is uneven, no rank is pinned: two threads on one core
+//! would be far slower than threads that the system moves.
+//!
+//! Cores are for ranks that compute. A spare rank or a dedicated checksum rank sleeps most of the time: it has as many threads,
+//! in case it takes over a position, but no cores of its own. When it takes over, the system runs its threads on free cores, such
+//! as those of the lost rank if that was on the same node.
+//!
+//! Cores of processors in `--helper-cores` belong to helpers alone: they are set aside before the division. `benchmark` and the
+//! trials of `tune` call this before a rank has its pool. No result depends on it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,33 +31,33 @@ use crate::config::settings::Protection;
 use crate::kernels::one_library_thread_each;
 use crate::supervise::talk::processes::kernel;
 
-/// The processors that a rank's threads are pinned to, in the order of the threads.
+/// Processors to which a rank's threads are pinned, in the order of the threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     processors: Vec<usize>,
-    /// Whether each is a core on which nothing else computes, and not one of its hardware threads.
+    /// True if each thread has a core on which nothing else computes; false if it has only a hardware thread.
     cores: bool,
 }
 
-/// What the others under the same kernel must know of a rank.
+/// Facts about a rank that others under the same kernel need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Has {
-    /// What it is bound to.
+    /// Processors to which the rank is bound.
     processors: BTreeSet<usize>,
     threads: usize,
-    /// Whether all their time is its to use.
+    /// True if the rank may use all time of its processors.
     whole: bool,
-    /// Whether it has a place in the process grid when the run begins.
+    /// True if the rank has a position in the process grid when the run begins.
     computes: bool,
-    /// Where that is less than the processors there are.
+    /// Processor time of the rank's container, if that is less than the number of processors.
     budget: Option<Budget>,
 }
 
-/// How many processors' time a container has for all that runs in it. Ranks of one container may be bound to different processors
-/// of the node, of which each has no more than that.
+/// Number of processors whose time a container has in total. Ranks of one container may be bound to different processors of the
+/// node, and together get no more time than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
-    /// Equal in one container.
+    /// Id of the container: equal for all of its ranks.
     of: u64,
     processors: usize,
 }
@@ -70,36 +72,36 @@ impl Budget {
     }
 }
 
-/// The ranks that share a budget with `me`, those that compute if any does.
+/// Budget of rank `me`, and the ranks that share it: those that compute, if any does.
 fn sharing_budget(ranks: &[Has], me: usize) -> Option<(Budget, Vec<usize>)> {
     let budget = ranks[me].budget?;
     Some((budget, that_compute(ranks, |rank| rank.budget == Some(budget))))
 }
 
-/// Whether there is time for all the cores that ranks of this one's container are bound to together.
+/// Returns true if the budget covers all cores to which ranks of this rank's container are bound.
 fn has_time(ranks: &[Has], me: usize, topology: &Topology) -> bool {
     let Some((budget, sharing)) = sharing_budget(ranks, me) else { return true };
     let all = sharing.iter().flat_map(|&rank| &ranks[rank].processors).copied().collect();
     topology.among(&all).cores() <= budget.processors
 }
 
-/// Why a rank's threads are not pinned.
+/// Reason why a rank's threads are not pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loose {
     Unwanted,
-    /// The system does not say what the rank is bound to.
+    /// The system does not report the rank's processors.
     Unknown,
-    /// Its container has less time than its cores.
+    /// The rank's container has less time than its cores.
     Limited,
-    /// Some of its cores are others' too, but not all of them.
+    /// Other ranks are bound to some of its cores, but not to all.
     Overlapping,
-    /// Not one for each core, and not one for each hardware thread.
+    /// The number of threads equals neither the cores nor the hardware threads.
     Uneven {
         threads: usize,
         cores: usize,
     },
     Refused,
-    /// It does not compute beside ranks that do.
+    /// The rank does not compute, and others do.
     StandsBy,
 }
 
@@ -126,12 +128,13 @@ impl fmt::Display for Loose {
     }
 }
 
-/// Who shares out the processors that rank `me` is bound to: the ranks bound to the same ones, those that compute if any does.
+/// Ranks that share the processors of rank `me`: those bound to the same ones, and among these only those that compute, if any
+/// does.
 fn sharing(ranks: &[Has], me: usize) -> Vec<usize> {
     that_compute(ranks, |rank| rank.processors == ranks[me].processors)
 }
 
-/// Those of the ranks `alike` that compute; all of them if none does.
+/// Ranks selected by `alike` that compute; all of the selected ones if none computes.
 fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
     let alike = (0..ranks.len()).filter(|&rank| alike(&ranks[rank]));
     let (computing, others): (Vec<usize>, Vec<usize>) =
@@ -139,7 +142,7 @@ fn that_compute(ranks: &[Has], alike: impl Fn(&Has) -> bool) -> Vec<usize> {
     if computing.is_empty() { others } else { computing }
 }
 
-/// Threads of rank `me`, bound to so many cores; as many for one that stands by, whose turn may come.
+/// Number of threads of rank `me`, bound to so many cores. An idle rank gets as many, because its turn may come.
 fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
     let of_cores = cores / sharing(ranks, me).len().max(1);
     let of_time = sharing_budget(ranks, me)
@@ -147,10 +150,10 @@ fn share(ranks: &[Has], me: usize, cores: usize) -> usize {
     of_cores.min(of_time).max(1)
 }
 
-/// The processors that the threads of rank `me` keep to, in the order of the threads.
+/// Processors of rank `me`'s threads, in the order of the threads.
 ///
-/// A rank alone with a core left over is not pinned either: who has others for company, such as another job, goes where they are
-/// not, and only the system knows where that is.
+/// A single rank with a core to spare is not pinned. If other programs run there, such as another job, only the system can keep
+/// its threads away from them.
 fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loose> {
     let mine = &ranks[me];
     let alike = sharing(ranks, me);
@@ -179,8 +182,8 @@ fn pins(ranks: &[Has], me: usize, topology: &Topology) -> Result<Vec<usize>, Loo
     Err(Loose::Uneven { threads, cores: known.cores() })
 }
 
-/// Whether these `processors`, to which the threads of rank `me` are pinned, are of cores on which nothing else computes: a core
-/// may have several hardware threads, and each may be pinned to.
+/// Returns true if these processors of rank `me`'s threads belong to cores on which nothing else computes. A core may have
+/// several hardware threads, each of which can be pinned to.
 fn has_cores(ranks: &[Has], me: usize, processors: &[usize], topology: &Topology) -> bool {
     let processors: BTreeSet<usize> = processors.iter().copied().collect();
     let mine = &ranks[me].processors;
@@ -193,11 +196,11 @@ fn has_cores(ranks: &[Has], me: usize, processors: &[usize], topology: &Topology
         && apart.into_iter().all(|other| other.processors.is_disjoint(&theirs))
 }
 
-/// Where the helpers of rank `me` run, and what is left to all else of it, when these processors are helpers'. Of a core that has
-/// one of them nothing is left.
+/// Processors of the helpers of rank `me`, and processors that remain for its other threads, if the `named` ones are for helpers.
+/// A core with a named processor is lost to other threads as a whole.
 ///
-/// Ranks that are bound to the same processors share out those of the named that they are bound to; ranks that are bound to
-/// none of them, since the launcher has left these free, share out all. Neighbours have neighbours.
+/// Ranks bound to the same processors share the named ones among these. Ranks bound to none of the named ones, because the
+/// launcher left them free, share all of them. Neighbours get adjacent ones.
 fn aside(
     ranks: &[Has],
     me: usize,
@@ -223,7 +226,7 @@ fn aside(
     }
     let of = |has: &Has| -> BTreeSet<usize> { named & &has.processors };
     let shared = if of(&ranks[me]).is_empty() { named.clone() } else { of(&ranks[me]) };
-    // Who has none has others like it, whatever each is bound to.
+    // Ranks without a named processor share with each other, whatever their binding.
     let with = |rank: usize| match of(&ranks[me]).is_empty() {
         true => of(&ranks[rank]).is_empty(),
         false => ranks[rank].processors == *mine,
@@ -236,8 +239,8 @@ fn aside(
     Ok((all[first..end].to_vec(), left))
 }
 
-/// Words in which a rank tells what it has: the kernel it runs under, threads, whether its time is whole and whether it computes,
-/// its container's budget if it has one, processors.
+/// Count of words in a rank's message before its processors: kernel, threads, flags (whole time, computes), and id and size of
+/// the container's budget.
 const HEAD: usize = 5;
 
 impl Has {
@@ -270,8 +273,9 @@ impl Has {
     }
 }
 
-/// Cores of this node on which none of its `ranks` may run although there is time for them, and of how many there is: `whole` is
-/// what the node gives. Ranks that a container keeps to its time leave nothing idle, whatever the node has beside it.
+/// Number of idle cores, and of all cores of the node with processor time for them; `whole` describes the node. A core is idle if
+/// no rank may run on it although there is time for it. If a container limits the ranks' time, the node's other cores do not
+/// count.
 fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
     let bound: BTreeSet<usize> = ranks
         .iter()
@@ -283,19 +287,19 @@ fn idle(ranks: &[Has], whole: &Given, topology: &Topology) -> (usize, usize) {
     (all.saturating_sub(topology.among(&bound).cores()), all)
 }
 
-/// What ranks are bound to, before anybody knows how many threads each has.
+/// Binding of ranks, before the number of threads is known.
 pub struct Bound {
-    /// The ranks under this one's kernel, and which of them it is: containers with names of their own, which MPI takes for nodes,
-    /// have the same cores.
+    /// Ranks under this rank's kernel, and the index of this one. Containers with host names of their own share the same cores,
+    /// although MPI takes them for nodes.
     sharing: Vec<Has>,
     me: usize,
-    /// The ranks of what MPI takes for this one's node, where this is the first of them.
+    /// Ranks of this node as MPI sees it; set on the first of them only.
     of_node: Option<Vec<Has>>,
 }
 
 impl Bound {
-    /// All ranks together. `node`: those of this one's; `computes`: whether this one has a place in the process grid when the run
-    /// begins.
+    /// Collects the binding of all ranks. `node` has the ranks of this node; `computes` is true if this rank has a position in
+    /// the process grid when the run begins. Collective call.
     pub fn on(comm: &Comm, node: &Comm, computes: bool) -> Self {
         let own = Has::here(0, computes);
         let words = own.words(0);
@@ -306,13 +310,14 @@ impl Bound {
         Self { sharing, me, of_node }
     }
 
-    /// The cores this rank is bound to, divided among the ranks that are bound to the same ones, those that compute if any does.
+    /// Number of cores of this rank's binding, divided among the ranks with the same binding; among those that compute, if any
+    /// does.
     pub fn usual_threads(&self) -> usize {
         share(&self.sharing, self.me, cores::count())
     }
 
-    /// All ranks together: what to say where the ranks of a node are bound to some of its cores alone, of the node with the most
-    /// that stand idle. Who has bound them, a launcher or whoever started that, no rank can tell.
+    /// Warning if the ranks of a node are bound to only some of its cores, for the node with the most idle cores. No rank can
+    /// tell whether the launcher or its parent has bound them. Collective call.
     pub fn left_idle(&self, comm: &Comm) -> Option<String> {
         let mut most = [0];
         if let Some(ranks) = &self.of_node
@@ -333,7 +338,7 @@ impl Bound {
     }
 }
 
-/// All ranks together: sets aside what `--helper-cores` names. On this rank afterwards only helpers run there.
+/// Sets the cores in `--helper-cores` aside. Afterwards, only helpers of this rank run there. Collective call.
 pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
     let (ranks, me) = under_one_kernel(comm, Has::here(0, true));
     let (seats, left) = aside(&ranks, me, Topology::here(), &named.0)
@@ -348,10 +353,10 @@ pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
     }
 }
 
-/// What the ranks under this one's kernel have, and which of them it is. All ranks together.
+/// Facts about the ranks under this rank's kernel, and the index of this one. Collective call.
 fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     let kernel = xxh3_64(kernel().as_bytes());
-    // A colour is a C int without a sign. That two kernels have one is no harm: the words tell them apart.
+    // An MPI colour is a nonnegative C int. Two kernels with the same colour do no harm: the words distinguish them.
     let colour = (kernel & i32::MAX as u64) as usize;
     let machine = comm.split(Some(colour), comm.rank()).expect("everybody has a colour");
     let own = own.words(kernel);
@@ -367,8 +372,8 @@ fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
     (ranks, me)
 }
 
-/// All ranks together: the processors of this one's `threads`, or why they have none of their own. `computes`: whether it has a
-/// place in the process grid when the run begins.
+/// Chooses the processors of this rank's `threads`, or returns the reason why they have none of their own. `computes` is true if
+/// the rank has a position in the process grid when the run begins. Collective call.
 pub fn decide(
     comm: &Comm,
     (threads, computes): (usize, bool),
@@ -388,7 +393,7 @@ pub fn decide(
     Ok(Pins { processors, cores })
 }
 
-/// A rank's threads, where they were decided to be. A BLAS that they call starts no more.
+/// Starts a rank's threads on the chosen processors. A BLAS that they call starts no more threads.
 pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Ended> {
     let pool = match pins {
         Ok(pins) => Pool::pinned(&pins.processors),
@@ -399,12 +404,12 @@ pub fn pool(threads: usize, pins: &Result<Pins, Loose>) -> Result<Pool, Ended> {
     Ok(pool)
 }
 
-/// Whether nothing keeps this rank's threads from being as the others' are: those of one that stands by are none of them.
+/// Returns true if this rank counts as pinned. An idle rank does, because its threads do not compute.
 pub fn are_kept<T>(pins: &Result<T, Loose>) -> bool {
     matches!(pins, Ok(_) | Err(Loose::StandsBy))
 }
 
-/// Of how many ranks the threads are pinned, those that stand by beside others apart.
+/// Extent of pinning over all ranks, not counting ranks that are idle next to computing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     All,
@@ -422,7 +427,7 @@ impl Extent {
     }
 }
 
-/// A line about the threads of all ranks, the fewest and the most of any, by one that has its own.
+/// Line about the threads of all ranks: the least and greatest number, and the pinning, as seen by rank 0.
 pub fn told((fewest, most): (usize, usize), extent: Extent, own: &Result<Pins, Loose>) -> String {
     let number = match fewest == most {
         true => most.to_string(),
@@ -442,14 +447,14 @@ pub fn told((fewest, most): (usize, usize), extent: Extent, own: &Result<Pins, L
     format!("threads: {number} a rank, {pinned}")
 }
 
-/// What job scripts for `xhpl` tell a BLAS's own threads with.
+/// Variables that job scripts for `xhpl` set for the threads of a BLAS.
 pub const THREAD_VARIABLES: [&str; 4] =
     ["OMP_NUM_THREADS", "BLIS_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"];
 
-/// A line for who has set such variables to another number than the threads that a rank has, as nobody said `--threads`: they
-/// would wonder why that changes nothing. None where there is nothing to wonder at.
+/// Message for users who set such variables to a number other than the threads of a rank, without `--threads`: the variables have
+/// no effect. None if there is nothing to explain.
 pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
-    // OpenMP takes a list, a number for each depth of nesting.
+    // OpenMP accepts a list, with a number for each depth of nesting.
     let number = |text: &str| text.split(',').next()?.trim().parse::<usize>().ok();
     let others: Vec<(String, usize)> = set
         .iter()
@@ -465,7 +470,7 @@ pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
     ))
 }
 
-/// A line about helpers; None where there is nothing for them to do beside the ranks.
+/// Line about helpers; None if they have no work.
 pub fn helpers_told(protection: &Protection) -> Option<String> {
     let what = match (protection.has_second_level(), protection.encode.by_helper()) {
         (false, false) => return None,
@@ -500,7 +505,7 @@ mod tests {
         Has { processors, threads, whole: true, computes: true, budget: None }
     }
 
-    /// A container may have the time of eight processors on a node of sixteen, whatever each of its ranks is bound to.
+    /// A container may have the time of eight processors on a node of sixteen, whatever the binding of its ranks.
     #[test]
     fn ranks_of_a_container_share_the_time_that_it_has() {
         let topology = Machine { cores_a_cache: 4, ..Machine::PLAIN }.topology();
@@ -512,7 +517,7 @@ mod tests {
         let both = [of(1, has([0, 1], 2)), of(1, has([2, 3], 2))];
         assert_eq!([share(&both, 0, 2), share(&both, 1, 2)], [1, 1]);
         assert_eq!(pins(&both, 0, &topology), Err(Loose::Limited));
-        // Each in a container of its own, and where one stands by.
+        // Each rank in a container of its own; and a container with an idle rank.
         let apart = [of(1, has([0, 1], 2)), of(2, has([2, 3], 2))];
         assert_eq!([share(&apart, 0, 2), share(&apart, 1, 2)], [2, 2]);
         assert_eq!(pins(&apart, 1, &topology), Ok(vec![2, 3]));
@@ -524,7 +529,7 @@ mod tests {
         assert_eq!(pins(&enough, 1, &topology), Ok(vec![1]));
     }
 
-    /// What must hold of any ranks. How many of them are pinned.
+    /// Checks the properties that hold for any ranks, and returns the number of pinned ranks.
     fn check(ranks: &[Has], topology: &Topology) -> usize {
         let all: Vec<_> = (0..ranks.len()).map(|me| pins(ranks, me, topology)).collect();
         let mut taken = BTreeSet::new();
@@ -538,7 +543,7 @@ mod tests {
             let used = topology.among(&pins.iter().copied().collect()).cores();
             let there = topology.among(&rank.processors).cores();
             assert!(used == pins.len() || rank.threads > there / ranks.len(), "{ranks:?}");
-            // Whoever shares its processors is pinned, too.
+            // Ranks with the same processors are pinned, too.
             for (other, has) in all.iter().zip(ranks) {
                 assert!(other.is_ok() || has.processors.is_disjoint(&rank.processors), "{ranks:?}");
             }
@@ -588,10 +593,10 @@ mod tests {
         assert_eq!(idle(&[has(0..4, 1), has(0..4, 1)]), (0, cores));
         assert_eq!(idle(&[has([0], 1)]), (cores - 1, cores));
         assert_eq!(idle(&[has([0], 1), has(0..4, 1)]), (0, cores));
-        // What is not this node's to give is none of its cores.
+        // A processor outside of this node counts as none of its cores.
         assert_eq!(idle(&[has([0, 7], 1)]), (cores - 1, cores));
         assert_eq!(super::idle(&[has([1], 1)], &node(&[1], 1), &topology), (0, 1));
-        // A container has time for one of the two, or for one that nobody is bound to.
+        // The container has time for one of two cores, and then for four of eight.
         let limited = node(&[0, 1, 2, 3], 1);
         assert_eq!(super::idle(&[has([0], 1)], &limited, &topology), (0, 1));
         assert_eq!(super::idle(&[has(0..4, 1)], &limited, &topology), (0, 1));
@@ -606,11 +611,11 @@ mod tests {
         let all = |ranks: &[Has]| -> Vec<_> {
             (0..ranks.len()).map(|me| pins(ranks, me, &topology)).collect()
         };
-        // Alone, a thread a core, or one a hardware thread.
+        // A single rank with one thread per core, or per hardware thread.
         assert_eq!(all(&[has(0..4, 2)]), [Ok(vec![0, 1])]);
         assert_eq!(all(&[has(0..4, 4)]), [Ok(vec![0, 2, 1, 3])]);
         assert_eq!(all(&[has([1, 3], 1)]), [Ok(vec![1])]);
-        // Bound to a core each, to a hardware thread each, to nothing.
+        // Two ranks, bound to a core each, to a hardware thread each, or to nothing.
         assert_eq!(all(&[has([0, 2], 1), has([1, 3], 1)]), [Ok(vec![0]), Ok(vec![1])]);
         assert_eq!(all(&[has([2], 1), has([0], 1)]), [Ok(vec![2]), Ok(vec![0])]);
         assert_eq!(all(&[has(0..4, 1), has(0..4, 1)]), [Ok(vec![0]), Ok(vec![1])]);
@@ -621,7 +626,7 @@ mod tests {
         assert_eq!(all(&[has(0..4, 1), has(0..4, 2)]), [uneven(3), uneven(3)]);
         let five = vec![has(0..4, 1); 5];
         assert!(all(&five).iter().all(|pins| *pins == uneven(5)));
-        // Bound to some of another's.
+        // A rank bound to some of another's processors.
         let both = Err(Loose::Overlapping);
         assert_eq!(all(&[has([0], 1), has(0..4, 2)]), [both.clone(), both.clone()]);
         assert_eq!(all(&[has([0, 1], 2), has([1, 2], 2), has([3], 1)])[2], Ok(vec![3]));
@@ -638,22 +643,22 @@ mod tests {
             let of = |me| has_cores(ranks, me, &pins(ranks, me, &topology).unwrap(), &topology);
             (0..ranks.len()).map(of).collect()
         };
-        // Each bound to a core, or to a hardware thread whose sibling is idle.
+        // Each rank bound to a core, or to a hardware thread whose sibling is idle.
         assert_eq!(alone(&[has([0, 2], 1), has([1, 3], 1)]), [true, true]);
         assert_eq!(alone(&[has([0], 1), has([1], 1)]), [true, true]);
-        // To hardware threads of one core, and one to another core.
+        // Two ranks on hardware threads of one core, a third on another core.
         assert_eq!(alone(&[has([0], 1), has([2], 1), has([3], 1)]), [false, false, true]);
-        // Two share what they are bound to: a core, or both.
+        // Two ranks share their processors: one core, or both.
         assert_eq!(alone(&[has([0, 2], 1), has([0, 2], 1)]), [false, false]);
         assert_eq!(alone(&[has(0..4, 1), has(0..4, 1)]), [true, true]);
         assert_eq!(alone(&[has(0..4, 2), has(0..4, 2)]), [false, false]);
         assert_eq!(alone(&[has(0..4, 4)]), [false]);
-        // Who stands by sleeps.
+        // An idle rank sleeps.
         let spare = Has { computes: false, ..has([2], 1) };
         assert_eq!(alone(&[has([0], 1), spare]), [true, false]);
     }
 
-    /// A rank that stands by takes no core from those that compute, and is ready to do as much as one of them.
+    /// An idle rank takes no core from those that compute, but has as many threads as one of them.
     #[test]
     fn cores_are_for_ranks_that_compute() {
         let topology = Topology::even(16, 16);
@@ -663,7 +668,7 @@ mod tests {
         };
         let (first, second) = (Ok((0..8).collect()), Ok((8..16).collect()));
         let by = || (8, Err(Loose::StandsBy));
-        // Whichever of them it is, and however many stand by.
+        // For any position and any number of idle ranks.
         assert_eq!(
             all(&[has(0..16, 8), has(0..16, 8), spare(8)]),
             [(8, first.clone()), (8, second.clone()), by()]
@@ -672,14 +677,14 @@ mod tests {
             all(&[spare(8), has(0..16, 8), spare(8), has(0..16, 8)]),
             [by(), (8, first.clone()), by(), (8, second.clone())]
         );
-        // On a node of their own they have all of it.
+        // On a node of their own, idle ranks divide all cores.
         assert_eq!(all(&[spare(8), spare(8)]), [(8, first), (8, second)]);
         assert_eq!(all(&[spare(16)]), [(16, Ok((0..16).collect()))]);
-        // One that is bound to cores of its own keeps them.
+        // An idle rank that is bound to cores of its own keeps them.
         let bound = [has(0..8, 8), Has { computes: false, ..has(8..16, 8) }];
         assert_eq!(pins(&bound, 1, &topology), Ok((8..16).collect()));
         assert_eq!(share(&bound, 1, 8), 8);
-        // What does not come out even among those that compute is told as before.
+        // An uneven division among the computing ranks is reported as without idle ranks.
         let uneven = Err(Loose::Uneven { threads: 10, cores: 16 });
         let ranks = [has(0..16, 5), has(0..16, 5), spare(5)];
         assert_eq!(pins(&ranks, 0, &topology), uneven);
@@ -702,7 +707,7 @@ mod tests {
             let wanted: Vec<usize> = (0..8).map(|core| core * 8 + me).collect();
             assert_eq!(pins(&ranks, me, &topology), Ok(wanted));
         }
-        // Three do not divide 64 cores; they have 21 each.
+        // Three ranks do not divide 64 cores evenly; they have 21 each.
         let ranks = vec![has(0..128, 21); 3];
         assert_eq!(check(&ranks, &topology), 3);
     }
@@ -715,21 +720,21 @@ mod tests {
             let one = |me| aside(ranks, me, &topology, &set(named));
             (0..ranks.len()).map(one).collect()
         };
-        // A core is helpers' as a whole, or not at all.
+        // A core belongs to helpers as a whole, or not at all.
         assert_eq!(all(&[has(0..4, 0)], &[3]), [Ok((vec![3], set(&[0, 2])))]);
         assert_eq!(all(&[has(0..4, 0)], &[1, 3]), [Ok((vec![1, 3], set(&[0, 2])))]);
         let two = [has(0..4, 0), has(0..4, 0)];
         let left = set(&[0, 2]);
         assert_eq!(all(&two, &[1, 3]), [Ok((vec![1], left.clone())), Ok((vec![3], left.clone()))]);
         assert_eq!(all(&two, &[1]), [Ok((vec![1], left.clone())), Ok((vec![1], left.clone()))]);
-        // The launcher has left a core free: both go there.
+        // The launcher left a core free, and both helpers run there.
         let bound = [has([0], 0), has([2], 0)];
         assert_eq!(all(&bound, &[3]), [Ok((vec![3], set(&[0]))), Ok((vec![3], set(&[2])))]);
         let why = |ranks: &[Has], named: &[usize]| all(ranks, named)[0].clone().unwrap_err();
         assert!(why(&two, &[0, 1]).contains("nothing to compute with: the rank is bound to 0-3"));
         assert!(why(&bound, &[0]).contains("leaves nothing"));
         assert!(why(&two, &[3, 4, 5]).contains("no processor 4-5"));
-        // Each of four ranks that are bound to a quarter has the last core of its own.
+        // Four ranks are bound to a quarter each, and each helper gets the last core of its rank.
         let large = Topology::even(16, 4);
         let ranks: Vec<Has> = (0..4).map(|rank| has(4 * rank..4 * rank + 4, 0)).collect();
         for me in 0..4 {
@@ -737,7 +742,7 @@ mod tests {
             let mine: BTreeSet<usize> = (4 * me..4 * me + 3).collect();
             assert_eq!(aside(&ranks, me, &large, &named), Ok((vec![4 * me + 3], mine)));
         }
-        // Of ranks that are bound to nothing each has one, beside the cores that it will have.
+        // Without binding, each helper gets a core next to those of its rank.
         let ranks = vec![has(0..16, 0); 4];
         for me in 0..4 {
             let (seats, left) = aside(&ranks, me, &large, &set(&[3, 7, 11, 15])).unwrap();

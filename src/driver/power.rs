@@ -1,9 +1,10 @@
-//! The power a node takes while a test is solved: read once a second by one rank of each node, summed over the nodes.
+//! Power of the nodes while a test is solved. One rank of each node reads it once a second, and the sum over all nodes is
+//! reported.
 //!
-//! Where it can be read from, in this order: a command of the user's that prints watts, the node's own meter (ACPI, by hwmon),
-//! the processors' counters of energy (RAPL). A node that has none of them is not measured, and nothing is said about power if no
-//! node is, unless a command was to measure it. Measuring never keeps a run from starting or ending: what cannot be read is left
-//! out, a command that hangs is ended.
+//! Sources, in this order: a user's command that prints watts, the node's own meter (ACPI, by hwmon), the processors' energy
+//! counters (RAPL). A node without any source is not measured. If no node is measured, power is not mentioned, unless the user
+//! gave a command. Measurements never keep a run from starting or ending: unreadable values are left out, and a command that
+//! hangs is ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,26 +21,26 @@ use crate::base::question::ask;
 use crate::base::terminal::say;
 use crate::comm::{Comm, Reduce};
 
-/// Between two readings.
+/// Time between two readings.
 const EVERY: Duration = Duration::from_secs(1);
-/// A command that takes longer is ended.
+/// Time limit of a command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where a node's power is read from.
+/// Source of a node's power readings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// Prints watts.
+    /// Command that prints watts.
     Command(String),
     /// Files with microwatts.
     Hwmon(Vec<PathBuf>),
-    /// Files with microjoules that have been used, and the number at which each begins anew.
+    /// Files with used energy in microjoules, each with the value at which it starts again from zero.
     Rapl(Vec<(PathBuf, u64)>),
 }
 
-/// Names of sources, as the JSON document has them; the place is the number that travels.
+/// Names of the sources in the JSON document; ranks exchange the index.
 const NAMES: [&str; 3] = ["command", "hwmon", "rapl"];
 
-/// What one reading says.
+/// Result of one reading.
 #[derive(Clone, Debug, PartialEq)]
 enum Reading {
     Watts(f64),
@@ -50,7 +51,7 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Folders below `folder`, in order.
+/// Entries of `folder`, sorted.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -62,14 +63,14 @@ fn is(folder: &Path, name: &str) -> bool {
     fs::read_to_string(folder.join("name")).is_ok_and(|text| text.trim() == name)
 }
 
-/// What a meter says; firmware that does not know answers with the largest number of milliwatts.
+/// Value of a meter. Firmware without a value reports the largest number of milliwatts, which is left out.
 fn microwatts(file: &Path) -> Option<u64> {
     number(file).filter(|&microwatts| microwatts < u64::from(u32::MAX) * 1000)
 }
 
-/// The files of the meters that measure the node. Other sensors there measure a card or a part of it.
+/// Files of the meters that measure a whole node. Other sensors there measure a card or a part of the node.
 fn meters(hwmon: &Path) -> Vec<PathBuf> {
-    // Which of the two folders has the driver's files depends on the kernel's version.
+    // The kernel's version determines which of the two folders has the driver's files.
     let places = folders(hwmon).into_iter().filter_map(|folder| {
         [folder.join("device"), folder].into_iter().find(|place| is(place, "power_meter"))
     });
@@ -80,7 +81,8 @@ fn meters(hwmon: &Path) -> Vec<PathBuf> {
             Some((fs::read_to_string(place.join("power1_oem_info")).unwrap_or_default(), file))
         })
         .collect();
-    // Some processors' meters contain one another: a module has a processor, and that has its cores and its connections.
+    // Some processors have meters that include others: a module includes a processor, and that includes its cores and
+    // interconnects.
     let is_of = |label: &str, what: &str| label.trim_start().starts_with(what);
     let all = ["Module Power", "Grace Power"];
     if let Some(whole) = all.iter().find(|what| found.iter().any(|(label, _)| is_of(label, what))) {
@@ -90,7 +92,7 @@ fn meters(hwmon: &Path) -> Vec<PathBuf> {
 }
 
 impl Source {
-    /// This node's; `command` is the user's.
+    /// Finds this node's source; `command` is the user's.
     pub fn here(command: Option<&str>) -> Option<Source> {
         Source::under(Path::new("/"), command)
     }
@@ -103,7 +105,7 @@ impl Source {
         if !meters.is_empty() {
             return Some(Source::Hwmon(meters));
         }
-        // `intel-rapl:0` is a processor, `intel-rapl:0:1` a part of it; its memory alone is not within it.
+        // `intel-rapl:0` is a processor, `intel-rapl:0:1` a part of it. Only the memory is not included in the processor.
         let mut counters = Vec::new();
         for zone in folders(&root.join("sys/class/powercap")) {
             let name = zone.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -145,7 +147,7 @@ impl Source {
         }
     }
 
-    /// Where counters begin anew.
+    /// Values at which the counters start again from zero.
     fn ranges(&self) -> Vec<u64> {
         match self {
             Source::Rapl(files) => files.iter().map(|(_, range)| *range).collect(),
@@ -154,14 +156,14 @@ impl Source {
     }
 }
 
-/// What a command prints first, if it is a number of watts.
+/// Reads the first word of a command's output, if it is a number of watts.
 fn watts_of(command: &str) -> Option<f64> {
     let (status, text) = ask(Command::new("/bin/sh").args(["-c", command]), COMMAND_LIMIT).ok()?;
     let watts: f64 = text.split_whitespace().next()?.parse().ok()?;
     (status.success() && watts.is_finite() && watts >= 0.0).then_some(watts)
 }
 
-/// Energy so far. Pure.
+/// Sum of the energy so far. Pure.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tally {
     last: Option<(f64, Reading)>,
@@ -171,7 +173,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// A reading, so many seconds after some moment.
+    /// Adds a reading, taken `at_s` seconds after a fixed moment.
     fn add(&mut self, at_s: f64, reading: Reading, ranges: &[u64]) {
         self.readings += 1;
         if let Some((before_s, before)) = &self.last {
@@ -193,7 +195,7 @@ impl Tally {
     }
 }
 
-/// Measures one node from its beginning to its end. Dropped before, it stops by itself.
+/// Measurement of one node, from `begin` to `end`. A dropped meter stops by itself.
 pub struct Meter {
     code: u64,
     stop: Sender<()>,
@@ -205,7 +207,7 @@ impl Meter {
         let (stop, stopped) = channel();
         let code = source.code();
         let measure = move || {
-            // Not on the core of who starts it, nor what it starts.
+            // The thread, and its commands, must not run on the core of the thread that starts it.
             cores::unpin();
             measured(&source, &stopped)
         };
@@ -213,7 +215,7 @@ impl Meter {
         Some(Meter { code, stop, thread })
     }
 
-    /// What was measured, if anything was.
+    /// Stops, and returns the measurement if there are enough readings.
     pub fn end(self) -> Option<Measured> {
         drop(self.stop);
         let tally = self.thread.join().ok()?;
@@ -222,7 +224,7 @@ impl Meter {
     }
 }
 
-/// Reads until it is told to stop, and once more then.
+/// Reads until `stopped`, and once more after that.
 fn measured(source: &Source, stopped: &Receiver<()>) -> Tally {
     let (began, ranges) = (Instant::now(), source.ranges());
     let mut tally = Tally::default();
@@ -242,20 +244,20 @@ fn measured(source: &Source, stopped: &Receiver<()>) -> Tally {
     }
 }
 
-/// One node's energy during a test.
+/// Energy of one node during a test.
 #[derive(Debug)]
 pub struct Measured {
     code: u64,
     tally: Tally,
 }
 
-/// All ranks together: the nodes' power summed; `measured` is there on one rank of each node that was measured.
+/// Sums the power of all nodes; `measured` is set on one rank of each measured node. Collective call.
 pub fn sum(comm: &Comm, measured: Option<&Measured>, nodes: usize) -> Option<Power> {
     let mut sums = [0.0; 3];
     let mut most = [0.0; 4];
     if let Some(Measured { code, tally }) = measured {
         sums = [1.0, tally.joules, tally.joules / tally.seconds];
-        // The least of something is the most of its opposite.
+        // The maximum of the negated value gives the minimum.
         most = [tally.seconds, *code as f64, -(*code as f64), -(tally.readings as f64)];
     } else {
         most[1..].fill(f64::NEG_INFINITY);
@@ -274,7 +276,7 @@ pub fn sum(comm: &Comm, measured: Option<&Measured>, nodes: usize) -> Option<Pow
     })
 }
 
-/// Says, once, that a command which was asked for has measured no node.
+/// Warns once that the user's command has measured no node.
 pub fn warn_of_lack(command: &str) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
@@ -295,7 +297,7 @@ mod tests {
         ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
         ("sys/class/powercap/intel-rapl:0/energy_uj", "900\n"),
         ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "1000\n"),
-        // A part of the package, which has it already; and its memory, which it has not.
+        // A part of the package, already included; and its memory, not included.
         ("sys/class/powercap/intel-rapl:0:0/name", "core\n"),
         ("sys/class/powercap/intel-rapl:0:0/energy_uj", "500\n"),
         ("sys/class/powercap/intel-rapl:0:1/name", "dram\n"),
@@ -323,7 +325,7 @@ mod tests {
         assert_eq!(told.read(), Some(Reading::Watts(12.5)));
     }
 
-    /// Where the meter's files lie depends on the kernel's version.
+    /// The place of the meter's files depends on the kernel's version.
     #[test]
     fn a_meter_whose_files_lie_with_its_device_is_found() {
         let mut all = RAPL.to_vec();
@@ -333,7 +335,7 @@ mod tests {
         ]);
         let found = Source::under(tree(&all).path(), None);
         assert!(matches!(&found, Some(Source::Hwmon(files)) if files.len() == 1), "{found:?}");
-        // A meter that knows nothing: there are the counters.
+        // The meter has no value, so the counters are used.
         all[9] = ("sys/class/hwmon/hwmon1/device/power1_average", "4294967295000\n");
         let silent = tree(&all);
         assert!(matches!(Source::under(silent.path(), None), Some(Source::Rapl(_))));
@@ -371,7 +373,7 @@ mod tests {
         assert_eq!(watts(&module), Some(Reading::Watts(400.0)));
         let two = [("Grace Power Socket 0", 100), ("Grace Power Socket 1", 90)];
         assert_eq!(watts(&two), Some(Reading::Watts(190.0)));
-        // Two supplies, whose makers have nothing to say of them.
+        // Two power supplies without a description.
         assert_eq!(watts(&[("", 100), ("", 120)]), Some(Reading::Watts(220.0)));
     }
 
@@ -388,7 +390,7 @@ mod tests {
         ] {
             assert_eq!(watts_of(command), None, "{command}");
         }
-        // Who leaves a child behind that holds the pipe is not waited for.
+        // A child process that keeps the pipe open is not waited for.
         let began = Instant::now();
         assert_eq!(watts_of("sleep 20 & echo 3"), Some(3.0));
         assert!(began.elapsed() < COMMAND_LIMIT);

@@ -1,10 +1,10 @@
-//! What rank 0 writes: the results as HPL's text and as JSON, and words about them beside.
+//! Output of rank 0: the results as HPL's text and as JSON, and messages about them.
 //!
-//! What cannot be written ends nothing: it is said once, results go to standard error from then on, and the run ends with a
-//! status that tells.
+//! A write error ends nothing. It is reported once, results go to standard error from then on, and the exit status of the run
+//! shows it.
 //!
-//! Where ranks may be lost, another one may have to go on with the reports: it takes the earlier tests in again, as they are
-//! kept in memory, but says nothing twice.
+//! If ranks may be lost, another rank may have to continue the reports. It processes the earlier tests again, as they are kept in
+//! memory, but prints nothing twice.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -28,7 +28,7 @@ use crate::report::json::{self, Blas, JsonLog, Mpi, Threads};
 use crate::report::machine::Machine;
 use crate::report::text::{Echo, TextReport};
 
-/// What the reports begin with.
+/// Facts at the beginning of the reports.
 pub struct About<'a> {
     pub loaded: &'a Loaded,
     pub common: &'a Common,
@@ -37,36 +37,37 @@ pub struct About<'a> {
     pub machine: Machine,
 }
 
-/// What rank 0 writes to.
+/// Outputs of rank 0.
 pub struct Reports {
     out: Counted<Box<dyn Write>>,
-    /// What `out` goes to, if that is a file.
+    /// File behind `out`, if it is a file.
     file: Option<File>,
-    /// What it goes to, and that in words.
+    /// Target of `out`, and its name in messages.
     output: Output,
     place: String,
     text: TextReport,
-    /// The text of all results taken in, for where it turns out at the end that they did not get to the file.
+    /// Text of all results so far, in case the file turns out to be incomplete at the end.
     results: Vec<u8>,
-    /// The text cannot be written any more; the document could not be once, which has been said.
+    /// `text_lost`: the text can no longer be written. `document_late`: the document could not be written once, which was
+    /// reported.
     text_lost: bool,
     document_late: bool,
-    /// There is no place for the document any more.
+    /// True if the document has no place any more.
     document_lost: bool,
     json: Option<JsonLog>,
     engines: Engines,
-    /// Tests that have been taken in, the first of all.
+    /// Number of tests processed, from the first on.
     pub tests: usize,
 }
 
-/// Why the results have no place to go to: one that nobody can write to was named, or one that is full.
+/// Error for an output that cannot be opened: a bad path, or a full file system.
 fn cannot(error: &io::Error, why: String) -> Ended {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     let full = matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull);
     Ended::new(if full { Exit::Environment } else { Exit::BadInput }, why)
 }
 
-/// A document that takes the place of the file to which the results or the messages go would be their end.
+/// Refuses a document that would replace the file to which results or messages go.
 fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
     let is = |open: Option<bool>| open == Some(true);
     let what = if *output == Output::Stdout && is(place::is_open_as(document, io::stdout())) {
@@ -83,7 +84,7 @@ fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
     Err(Ended::new(Exit::BadInput, why))
 }
 
-/// What there is, or why a run that `goes_on` does so without.
+/// Turns an error into a reason if the run continues without the output (`goes_on`).
 fn unless_it_goes_on<T>(made: Result<T, Ended>, goes_on: bool) -> Result<Result<T, String>, Ended> {
     match made {
         Err(ended) if goes_on => Ok(Err(ended.why)),
@@ -91,7 +92,7 @@ fn unless_it_goes_on<T>(made: Result<T, Ended>, goes_on: bool) -> Result<Result<
     }
 }
 
-/// Whether what is told there stays told, whatever becomes of the rank that has.
+/// Returns true if printed output survives the rank that printed it.
 fn is_stream(output: &Output) -> bool {
     !matches!(output, Output::File(_))
 }
@@ -104,12 +105,12 @@ fn why(output: &Output, error: &io::Error) -> String {
 }
 
 impl Reports {
-    /// Opens what the results go to and writes the head. If another rank has told it `already`, a stream has it and gets no more
-    /// than what is new; files are written anew. What cannot be then ends nothing either: it was that rank's node that had a
-    /// place for it.
+    /// Opens the outputs and writes the heading. `already` means that another rank has written it: a stream then gets only new
+    /// output, but files are written from the beginning. In that case a write error ends nothing: the place may exist on the
+    /// other rank's node only.
     pub fn begin(about: About, already: bool) -> Result<Self, Ended> {
         let (dat, settings) = (&about.loaded.dat, &about.loaded.settings);
-        // A run that is refused here takes away no results of an earlier one: all is looked at before anything is emptied.
+        // A run that is refused here keeps the results of an earlier one: everything is checked before any file is emptied.
         let mut document_lost = None;
         if let Some(path) = &settings.json {
             let fits = is_apart(path, &dat.output)
@@ -170,7 +171,7 @@ impl Reports {
             Output::Stderr => "standard error".to_owned(),
             Output::File(path) => path.display().to_string(),
         };
-        // In one piece: who reads has all of the head or nothing.
+        // Written in one piece: a reader gets all of the heading or nothing.
         let mut head = Vec::new();
         text.begin(&mut head, &echo(about.loaded, &engine)).expect("memory takes all");
         let mut this = Self {
@@ -209,7 +210,7 @@ impl Reports {
         Ok(this)
     }
 
-    /// Takes the next test in, and tells it unless somebody else has told so many `already`.
+    /// Processes the next test, and prints it unless another rank has printed so many tests `already`.
     pub fn take_in(
         &mut self,
         params: &TestParams,
@@ -251,12 +252,12 @@ impl Reports {
         self.text.counts()
     }
 
-    /// Bytes that went to standard output.
+    /// Number of bytes written to standard output.
     pub fn printed(&self, dat: &HplDat) -> u64 {
         if dat.output == Output::Stdout { self.out.bytes } else { 0 }
     }
 
-    /// All is told, and on disk where it goes to files. Whether all that was to be written is.
+    /// Ends the outputs, and waits until files are on disk. Returns true if everything was written.
     pub fn end(&mut self) -> bool {
         self.out.mute = false;
         let mut text = Vec::new();
@@ -269,7 +270,7 @@ impl Reports {
             let _ = io::stderr().write_all(&[&self.results[..], &text].concat());
         }
         let mut whole = !self.text_lost && !self.document_lost;
-        // It has all tests in it, those that could not be written when they ended as well.
+        // The document includes all tests, even those that could not be written when they ended.
         if let Some(Err(error)) = self.json.take().map(JsonLog::complete) {
             self.say_of_document(&error);
             whole = false;
@@ -277,7 +278,7 @@ impl Reports {
         whole
     }
 
-    /// Writes a part of the text, or tells it on standard error where it cannot be written any more.
+    /// Writes a part of the text; to standard error if its target can no longer be written.
     fn tell(&mut self, text: &[u8]) {
         if !self.text_lost {
             let written = self.out.write_all(text).and_then(|()| self.out.flush());
@@ -285,7 +286,7 @@ impl Reports {
             self.say_of_text(&error);
         }
         if !self.out.mute {
-            // Where that cannot be written either, nobody can be told.
+            // If standard error fails, too, no reader is left.
             let _ = io::stderr().write_all(text);
         }
     }
@@ -311,7 +312,7 @@ impl Reports {
     }
 }
 
-/// Waits until the file is on disk. What is no file, such as a pipe or /dev/null, has none.
+/// Waits until the file is on disk. A pipe or /dev/null needs no wait.
 fn on_disk(file: &File) -> io::Result<()> {
     match file.sync_all() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
@@ -319,7 +320,7 @@ fn on_disk(file: &File) -> io::Result<()> {
     }
 }
 
-/// Knows how much was written; what is mute is counted alone.
+/// Writer that counts bytes. While muted, it only counts.
 pub struct Counted<W> {
     pub inner: W,
     pub bytes: u64,
@@ -338,13 +339,13 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// A stream that gets the head, and each result, in one piece: whoever goes on with the reports of a rank that died tells it
-/// whole, and not behind a part of it.
+/// Buffers a stream, so that the heading and each result are written in one piece. If a rank dies, its successor prints the whole
+/// piece, and not after a part of it.
 fn whole<W: Write>(stream: W) -> BufWriter<W> {
     BufWriter::with_capacity(1 << 16, stream)
 }
 
-/// The parts of the time that add up, beside the results.
+/// Prints the parts of the time, which add up, next to the results.
 fn tell_times(t: &Times) {
     say(format_args!(
         "by part, mean over the ranks: panel {:.3} + broadcast {:.3} + swap {:.3} + triangle {:.3} + \
@@ -353,7 +354,7 @@ fn tell_times(t: &Times) {
     ));
 }
 
-/// Where the time of a protected test went, beside the results.
+/// Prints the account of a protected test next to the results.
 fn tell_protection(outcome: &Outcome) {
     let Some(p) = &outcome.protection else { return };
     let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
@@ -411,7 +412,7 @@ fn tell_protection(outcome: &Outcome) {
     ));
 }
 
-/// What columns of checksums did for a test, beside the results.
+/// Prints the work of checksum columns in a test next to the results.
 fn tell_checksums(outcome: &Outcome) {
     let Some(c) = &outcome.checksums else { return };
     let (matrix, sums) = (u128::from(c.matrix_bytes), u128::from(c.checksum_bytes));

@@ -1,12 +1,12 @@
-//! A rank that dies while MPI starts: those that the launcher has started on the same node say so and end the job.
+//! Start-up watchdog: if a rank dies while MPI starts, the other ranks of its node report it and end the job.
 //!
-//! A launcher that lets a job go on without a rank (Open MPI 5 under `--with-ft ulfm`) leaves it at that, and inside MPI_Init
-//! nobody else notices: all wait for the dead one for ever. But when one of them ends with a status, the launcher ends the job.
-//! So `benchmark` has this watch while MPI starts, and only then: how long that takes does not matter, only that nobody goes.
+//! A launcher that lets a job continue without a rank (Open MPI 5 under `--with-ft ulfm`) does nothing in this case. Inside
+//! MPI_Init no other rank notices, and all wait for ever. But if one of them exits with an error status, the launcher ends the
+//! job. So `benchmark` runs this watchdog only while MPI starts. The start may take any time, as long as no rank disappears.
 //!
-//! Nobody goes from a healthy start: whatever a rank does before it ends, be it to refuse its input, it does together
-//! with all others, so not before they are through MPI_Init. A rank is held to be gone only if it was seen before: a process that
-//! this one's parent has started under another number of the same job.
+//! In a healthy start no rank disappears: before a rank exits, even to refuse its input, it communicates with all others, which
+//! is after MPI_Init. A rank counts as lost only if it was seen before: a process that this one's parent has started, with
+//! another rank number of the same job.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,29 +23,29 @@ use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
 use crate::supervise::talk::processes::{environ, is_alive, look, variable};
 
-/// What the launcher calls the job, and a rank of it.
+/// Launcher's names for the job and for the rank within it.
 const JOB: &str = "PMIX_NAMESPACE";
 const RANK: &str = "PMIX_RANK";
 
-/// At first all are about to show up, and soon one may be gone again; after that nobody is in a hurry. Many look less often, for
-/// each looks at each.
+/// Intervals between checks. At first all ranks are about to appear, and one may disappear soon; later nothing is urgent. With
+/// many ranks each checks less often, because each checks all others.
 const SOON: Duration = Duration::from_secs(2);
 const LOOK_SOON: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(200);
 
-/// One of those that are left speaks for all; the others only if it has not come to that.
+/// Time after which other ranks report, if the lowest rank left has not ended the job.
 const NEXT_SPEAKS: Duration = Duration::from_secs(2);
 
-/// The thread that watches; tests look for it.
+/// Name of the watchdog's thread; tests look for it.
 const NAME: &str = "siblings";
 
-/// Watches until it is told that MPI has started.
+/// Watchdog that runs until MPI has started.
 pub struct Siblings {
     over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-/// What there is to know of the siblings: who was seen, by rank.
+/// Ranks of this node that were seen so far, by rank.
 struct Seen {
     parent: u32,
     job: OsString,
@@ -54,7 +54,7 @@ struct Seen {
 }
 
 impl Siblings {
-    /// None where the launcher gives its processes no names.
+    /// Starts the watchdog; None if the launcher does not set these variables.
     pub fn watch() -> Option<Self> {
         let (job, rank) = (std::env::var_os(JOB)?, std::env::var(RANK).ok()?.parse().ok()?);
         let parent = std::os::unix::process::parent_id();
@@ -76,7 +76,7 @@ impl Siblings {
         Some(Self { over, thread: thread.ok()? })
     }
 
-    /// MPI has started.
+    /// Ends the watchdog: MPI has started.
     pub fn end(self) {
         self.over.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -85,13 +85,13 @@ impl Siblings {
 }
 
 impl Seen {
-    /// Takes in who has shown up.
+    /// Records ranks that have appeared.
     fn look(&mut self) {
         for pid in children(self.parent) {
             if pid == std::process::id() || self.ranks.values().any(|id| id.pid == pid) {
                 continue;
             }
-            // First when it started, then what it is: a number that is given to another process meanwhile shows later.
+            // The start time is read first: if the process id is reused meanwhile, the mismatch shows later.
             let Some((_, started)) = look(pid) else { continue };
             let Some(environ) = environ(pid) else { continue };
             if let Some(rank) = rank_of(&environ, self.job.as_encoded_bytes())
@@ -102,12 +102,12 @@ impl Seen {
         }
     }
 
-    /// One that was there and is no more.
+    /// Finds a rank that was seen and no longer exists.
     fn gone(&self) -> Option<(usize, ProcessId)> {
         self.ranks.iter().map(|(rank, id)| (*rank, *id)).find(|(_, id)| !is_alive(*id))
     }
 
-    /// Says why and ends this process, and with it the job, unless it is `over` with the start of MPI.
+    /// Prints the reason and ends this process, and with it the job, unless MPI has started meanwhile (`over`).
     fn end_job(&self, rank: usize, id: ProcessId, over: &AtomicBool) {
         if self.ranks.iter().any(|(rank, id)| *rank < self.rank && is_alive(*id)) {
             std::thread::park_timeout(NEXT_SPEAKS);
@@ -124,16 +124,17 @@ impl Seen {
             id.pid
         ));
         let code = match own_run_id() {
-            // For the supervisor this is a fault like any other, and none of the input's.
+            // For the supervisor this is a failure like any other, not one of the input.
             Some(_) => 128 + libc::SIGKILL,
             None => Exit::Environment.code().into(),
         };
-        // SAFETY: ends the process, and nothing of it is used any more. What a library has to do at the end, MPI cannot do now.
+        // SAFETY: ends the process, and nothing of it is used any more. Exit handlers of libraries are skipped, because MPI
+        // cannot finish now.
         unsafe { libc::_exit(code) }
     }
 }
 
-/// Processes that a process has started and that have not ended.
+/// Lists the processes that a process has started and that have not ended.
 fn children(parent: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists =
@@ -144,7 +145,7 @@ fn children(parent: u32) -> Vec<u32> {
     lists.flat_map(parse).collect()
 }
 
-/// The rank that a process with this environment is of a job, if it is one.
+/// Rank in the job of a process with this environment, if it is one.
 fn rank_of(environ: &[u8], job: &[u8]) -> Option<usize> {
     if variable(environ, JOB)? != job {
         return None;
@@ -188,7 +189,7 @@ mod tests {
         seen.look();
         assert_eq!(seen.gone(), None);
         sibling.kill().unwrap();
-        // Nobody needs to have waited for it.
+        // The rank may be a zombie that its parent has not reaped yet.
         while seen.gone().is_none() && Instant::now() < until {}
         assert_eq!(seen.gone(), Some((3, id)));
         sibling.wait().unwrap();

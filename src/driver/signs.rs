@@ -1,8 +1,8 @@
-//! The progress of a test of which nothing is saved, shown all the same where `skt-hpl run` watches.
+//! Progress of a test without checkpoints, shown for `skt-hpl run`.
 //!
-//! A position that saves publishes it in the head of its memory. Without that, and under `--method abft`, no memory outlives the
-//! process, and a hung rank would look like one that waits: so a head alone is made, under the name of the
-//! supervised run, and removed when the test is over.
+//! A position with checkpoints publishes its progress in the header of its memory. Without checkpoints, and under `--method
+//! abft`, no memory outlives the process, and a hung rank would look like a waiting one. So only a header is created, under the
+//! name of the supervised run, and removed when the test ends.
 
 use crate::base::exit::Exit;
 use crate::base::faults::{Point, hit};
@@ -16,7 +16,7 @@ use crate::shm::{Depot, Hold, MemoryError, Store};
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
 
-/// What a milestone is called by faults on purpose, and by those who watch.
+/// Names of a milestone for injected faults and for the supervisor.
 pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
     match milestone {
         Milestone::Generating => (Point::GenerateBegin, Doing::Generating),
@@ -26,19 +26,19 @@ pub(super) fn words(milestone: Milestone) -> (Point, Doing) {
     }
 }
 
-/// An observer that shows how far this rank has come, and tells another one.
+/// Observer that publishes this rank's progress, and passes all events to another one.
 pub struct Signs<'w, O> {
-    /// None where nobody watches.
+    /// Header with the progress; None without a supervisor.
     shown: Option<(Hold, Head)>,
-    /// Where faults on purpose strike, if they do here.
+    /// Position for injected faults, if this observer triggers them.
     strikes: Option<usize>,
     watcher: &'w mut O,
 }
 
 impl<'w, O> Signs<'w, O> {
-    /// Begins to show the progress of test `number`; gives the watcher back where nobody watches.
+    /// Starts to publish the progress of test `number`; returns the watcher without a supervisor.
     ///
-    /// Ends the run if it cannot be shown: a supervisor would take that for a rank that hangs.
+    /// Ends the run if the progress cannot be published: a supervisor would take the rank for hung.
     pub fn show(context: &Context, number: usize, watcher: &'w mut O) -> Result<Self, &'w mut O> {
         match shown(context, number, NO_CODE) {
             None => Err(watcher),
@@ -46,8 +46,8 @@ impl<'w, O> Signs<'w, O> {
         }
     }
 
-    /// The same of a test that checksums protect, beneath an observer where faults strike; `sums`: whether what lies in this
-    /// rank's memory are checksums.
+    /// Starts to publish the progress of a test with checksum columns, below an observer that triggers injected faults. `sums` is
+    /// true if this rank's memory contains checksums.
     pub fn beneath(context: &Context, number: usize, sums: bool, watcher: &'w mut O) -> Self {
         let code = if sums { SUMS } else { BESIDE_SUMS };
         Self { shown: shown(context, number, code), strikes: None, watcher }
@@ -66,7 +66,7 @@ impl<'w, O> Signs<'w, O> {
     }
 }
 
-/// A head for this rank's position, which says in the place of a code what lies there; None where nobody watches.
+/// Creates a header for this rank's position; `code` describes the contents. None without a supervisor.
 fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
     let run = own_run_id()?;
     match make(&run, context.place, &header(context, number, code)) {
@@ -83,7 +83,7 @@ fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
 
 fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), MemoryError> {
     let depot = Depot::new(Store::Posix, run)?;
-    // An earlier incarnation of this run that was killed here has left its own.
+    // An earlier attempt of this run that was killed here may have left a header.
     let mut hold = depot.hold(position as u32)?;
     let mut head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
     head.write(header);
@@ -92,7 +92,7 @@ fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), Mem
     Ok((hold, head))
 }
 
-/// A header that holds nothing: it says whose progress this is.
+/// Header without a checkpoint: it only shows whose progress this is.
 fn header(context: &Context, number: usize, code: u8) -> Header {
     let (params, shape) = (context.params, &context.shape);
     Header {

@@ -1,14 +1,14 @@
-//! The codes: which weights make parity rows out of data rows, and how a weighted row is added.
+//! Codes: the weights that make parity rows out of data rows, and the addition of a weighted row.
 //!
-//! XOR and Reed-Solomon give back every bit. Sums of real numbers, the other codes of the papers, give
-//! back a lost row only up to rounding; they are there to be compared with.
+//! XOR and Reed-Solomon rebuild every bit. Sums of real numbers, the other codes of the papers, rebuild a lost row only up to
+//! rounding. They serve for comparison.
 
 use serde::{Deserialize, Serialize};
 
 use super::field::Byte;
 use super::gf256;
 
-/// How parity is computed.
+/// Arithmetic of the parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
@@ -18,7 +18,7 @@ pub enum Code {
     Weighted,
 }
 
-/// Weight of one row in a combination. Zero: it takes no part.
+/// Weight of one row in a combination. A row of weight zero takes no part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weight {
     Byte(u8),
@@ -34,7 +34,7 @@ impl Weight {
         matches!(self, Weight::Byte(1)) || self == Weight::Real(1.0)
     }
 
-    /// `dst += weight * src` in the weight's arithmetic, on rows of words.
+    /// Adds `weight * src` to `dst` in the weight's arithmetic, on rows of words.
     pub fn add(self, src: &[u64], dst: &mut [u64]) {
         debug_assert_eq!(src.len(), dst.len());
         match self {
@@ -45,7 +45,7 @@ impl Weight {
                 }
             }
             Weight::Byte(weight) => gf256::mul_add(weight, bytes(src), bytes_mut(dst)),
-            // Times 1 and -1 is exact, so that a plain sum is one.
+            // Multiplication by 1 and -1 is exact, so these weights give a plain sum.
             Weight::Real(weight) => {
                 for (d, s) in dst.iter_mut().zip(src) {
                     *d = (f64::from_bits(*d) + weight * f64::from_bits(*s)).to_bits();
@@ -54,7 +54,7 @@ impl Weight {
         }
     }
 
-    /// `dst = weight * src`.
+    /// Sets `dst` to `weight * src`.
     pub fn set(self, src: &[u64], dst: &mut [u64]) {
         if self.is_one() {
             dst.copy_from_slice(src);
@@ -77,10 +77,10 @@ impl From<f64> for Weight {
     }
 }
 
-/// Losses a group may be made to survive: half of a group of 32.
+/// Maximum number of losses that a group can be configured to survive: half of a group of 32.
 pub const LOSSES_MAX: usize = 16;
 
-/// Members that a group may have with Reed-Solomon: the field has no more elements.
+/// Maximum number of members of a group with Reed-Solomon: the field has no more elements.
 pub const MEMBERS_MAX: usize = 256 - LOSSES_MAX;
 const _: () =
     assert!(MEMBERS_MAX >= crate::shm::header::GROUP_MAX, "any group can have Reed-Solomon");
@@ -88,7 +88,7 @@ const _: () =
 impl Code {
     pub const ALL: [Code; 4] = [Code::Xor, Code::Sum, Code::ReedSolomon, Code::Weighted];
 
-    /// As `--code` has it.
+    /// Name of the code as in `--code`.
     pub fn name(self) -> &'static str {
         match self {
             Code::Xor => "xor",
@@ -98,22 +98,22 @@ impl Code {
         }
     }
 
-    /// Losses of one group this code can make good.
+    /// Maximum number of losses in one group that this code can rebuild.
     pub fn losses_max(self) -> usize {
         match self {
             Code::Xor | Code::Sum => 1,
             Code::ReedSolomon => LOSSES_MAX,
-            // More rows, and some of their square parts are nearly singular.
+            // With more rows, some square submatrices are nearly singular.
             Code::Weighted => 4,
         }
     }
 
-    /// Whether a rebuilt row equals the lost one bit for bit.
+    /// Returns true if a rebuilt row equals the lost one bit for bit.
     pub fn exact(self) -> bool {
         matches!(self, Code::Xor | Code::ReedSolomon)
     }
 
-    /// The code for what is no real number, beside rows that this one is for.
+    /// Returns the code for data that are not real numbers, in a group whose other rows use this code.
     pub fn for_any_bits(self, losses: usize) -> Code {
         match self {
             _ if self.exact() => self,
@@ -138,24 +138,26 @@ impl Code {
 
 /// Weight of member `member`'s data in parity row `parity` of Reed-Solomon.
 ///
-/// A Cauchy matrix, 1 / (x_p + y_i), of which every square part can be inverted: so any losses can be
-/// solved for, whichever members hold data in a stripe. Each column is scaled to make the first row all
-/// ones, which changes none of that and makes the first parity row a plain XOR.
+/// The weights are a Cauchy matrix, 1 / (x_p + y_i). Every square submatrix of it can be inverted, so any losses can be rebuilt,
+/// whichever members have data in a stripe. Each column is scaled so that the first row is all ones. The scaling keeps this
+/// property and makes the first parity row a plain XOR.
 pub fn byte_weight(parity: usize, member: usize) -> Byte {
     debug_assert!(parity < LOSSES_MAX && member < MEMBERS_MAX);
     let y = (LOSSES_MAX + member) as u8;
     Byte(gf256::mul(y, gf256::inverse(parity as u8 ^ y)))
 }
 
-/// The same for sums of real numbers: ones in the first row, so that it is the plain sum, and below numbers drawn
-/// once between -1 and 1. Of a matrix drawn at random every square part can be inverted, as good as surely and
-/// without losing many digits; those of a Vandermonde or Cauchy matrix lose more with every row.
+/// Weight of member `member`'s data in parity row `parity` of the sums of real numbers.
+///
+/// The first row is all ones, so that it is the plain sum. The other rows are fixed random numbers between -1 and 1. Almost
+/// surely, every square submatrix of a random matrix can be inverted without losing many digits. A Vandermonde or Cauchy matrix
+/// loses more digits with every row.
 pub fn real_weight(parity: usize, member: usize) -> f64 {
     debug_assert!(parity < LOSSES_MAX);
     if parity == 0 {
         return 1.0;
     }
-    // One step of splitmix64, from a place of its own for each weight.
+    // One step of splitmix64, from a different start for each weight.
     let place = (member * LOSSES_MAX + parity) as u64 + DRAWN_FROM;
     let mut z = place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -163,7 +165,7 @@ pub fn real_weight(parity: usize, member: usize) -> f64 {
     (z ^ (z >> 31)) as i64 as f64 / -(i64::MIN as f64)
 }
 
-/// Of the first ten thousand draws the one with which a group of 16 loses the fewest digits.
+/// Seed: of the first ten thousand, the one with which a group of 16 loses the fewest digits.
 const DRAWN_FROM: u64 = 8528 * 4096;
 
 pub(crate) fn bytes(words: &[u64]) -> &[u8] {

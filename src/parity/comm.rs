@@ -1,18 +1,18 @@
-//! How the members of a group talk, as the executor needs it; and a group of threads for tests.
+//! Messages between the members of a group, as `exchange` needs them; and an implementation on threads for tests.
 //!
-//! The program gives an implementation over MPI. None of these calls returns an error: an
-//! implementation that cannot deliver ends the process (MPI_Abort) or unwinds, because a rank whose
-//! peer is gone cannot finish a save anyway, and what it leaves in memory is a state the recovery knows.
+//! The program uses an implementation over MPI. None of these calls returns an error. An implementation that cannot deliver a
+//! message ends the process (MPI_Abort) or unwinds: a rank whose peer is gone cannot finish a save anyway, and recovery knows the
+//! state that it leaves in memory.
 
-/// Messages within one group, members numbered as in the group's member list.
+/// Messages within one group. Members are numbered as in the group's member list.
 pub trait GroupComm {
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
 
-    /// Sends to one member and receives from another, either of which may be absent, at once.
+    /// Sends to one member and receives from another at the same time. Either can be absent.
     fn sendrecv(&self, send: Option<(&[u64], usize)>, recv: Option<(&mut [u64], usize)>);
 
-    /// As [`Self::sendrecv`], and does `work`, which touches neither buffer, while they are under way.
+    /// Does the same as [`Self::sendrecv`], and calls `work` during the transfer. `work` must not touch the buffers.
     fn sendrecv_while(
         &self,
         send: Option<(&[u64], usize)>,
@@ -23,18 +23,18 @@ pub trait GroupComm {
         self.sendrecv(send, recv);
     }
 
-    /// Leaves in the root's buffer the exclusive or of all members' buffers.
+    /// Combines all members' buffers by exclusive or into the root's buffer.
     fn reduce_xor(&self, buffer: &mut [u64], root: usize);
 
-    /// Leaves in the root's buffer the sum of all members' buffers, read as doubles.
+    /// Adds all members' buffers, read as doubles, into the root's buffer.
     fn reduce_sum(&self, buffer: &mut [f64], root: usize);
 
-    /// The same members, for this rank's helper to talk to the others' while the rank itself does not: a thread beside it.
-    /// None where only the rank may talk.
+    /// Returns a communicator of the same members for the helper thread of this rank, which may talk at the same time as the
+    /// rank. None if only the rank may talk.
     fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>>;
 }
 
-/// Members as threads of one process: what tests and examples run on.
+/// Members as threads of one process, for tests and examples.
 pub mod threads {
     use std::collections::HashMap;
     use std::sync::{Arc, Condvar, Mutex};
@@ -47,14 +47,14 @@ pub mod threads {
         dead: bool,
     }
 
-    /// What the threads of one world share.
+    /// State that the threads of one world share.
     #[derive(Default)]
     pub struct Post {
         mail: Mutex<Mail>,
         arrived: Condvar,
     }
 
-    /// Carried by the panic of a thread whose peer died: it ends as MPI_Abort would end it.
+    /// Payload of the panic of a thread whose peer died: the thread ends as MPI_Abort would end a process.
     pub struct PeerDied;
 
     impl Post {
@@ -89,13 +89,13 @@ pub mod threads {
         }
     }
 
-    /// One thread's end of a group.
+    /// Endpoint of one thread in a group.
     #[derive(Clone)]
     pub struct Member {
         post: Arc<Post>,
         rank: usize,
-        /// World numbers of the members; messages of different groups never share a sender and
-        /// receiver, since a thread is in one group.
+        /// World numbers of the members. A thread is in one group only, so messages of different groups never share a sender and
+        /// receiver.
         members: Vec<usize>,
     }
 

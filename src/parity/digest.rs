@@ -1,15 +1,14 @@
-//! One word that vouches for many: what the tables of a checkpoint are made of.
+//! Digest of a row: one word from many, stored in the tables of a checkpoint.
 //!
-//! A save digests whatever it encodes and a restore whatever it is about to trust, so this runs at the speed
-//! of memory or it is what a save costs. It guards against flipped bits, lost and stale data, not against
-//! an adversary. What is written by one kind of processor is read by another: all variants below are one
-//! function, compiled for different vectors.
+//! A save digests all data that it encodes, and a restore all data that it is about to trust, so the digest must run at memory
+//! speed. It detects flipped bits, lost and stale data, but not an adversary. Memory written by one kind of processor is read by
+//! another: all variants below are one function, compiled for different vector units.
 
-/// Words taken at once: two vectors of the widest kind.
+/// Words taken at a time: two vectors of the widest kind.
 const LANES: usize = 16;
 const CHAINS: usize = 4;
 const LOW: u64 = 0xffff_ffff;
-/// Odd, with bits all over; first digits of the golden ratio's and of the square root of two's fractions.
+/// Odd constants with well-mixed bits: the first digits of the fractions of the golden ratio and of the square root of two.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 const ROOT: u64 = 0x6a09_e667_f3bc_c909;
 
@@ -25,11 +24,10 @@ const fn first_keys() -> [u64; LANES] {
 
 const KEYS: [u64; LANES] = first_keys();
 
-/// What has been seen so far.
+/// Intermediate state of a digest.
 ///
-/// The plain sums notice any one changed word for certain. The products, of the halves of a word under a
-/// key that differs for every place, notice what sums do not: words in each other's places, changes that
-/// cancel out.
+/// The plain sums detect with certainty any single changed word. Each product multiplies the halves of a word under a key that
+/// differs for every place. The products detect what sums miss: exchanged words, and changes that cancel out.
 struct State {
     sums: [u64; LANES],
     products: [u64; LANES],
@@ -48,7 +46,7 @@ impl State {
     }
 }
 
-/// Any change of `word` alone changes the result, and so does any of `hash` alone.
+/// Mixes a word into a hash. Any change of `word` alone or of `hash` alone changes the result.
 fn mix(hash: u64, word: u64) -> u64 {
     let mixed = (hash.rotate_left(29) ^ word).wrapping_mul(GOLDEN);
     mixed ^ (mixed >> 32)
@@ -62,12 +60,12 @@ fn over(words: &[u64]) -> u64 {
         state.take(chunk);
     }
     if !rest.is_empty() {
-        // The length goes in as well, so zeros that are there differ from these.
+        // The length is part of the digest, so real zeros differ from this padding.
         let mut padded = [0; LANES];
         padded[..rest.len()].copy_from_slice(rest);
         state.take(&padded);
     }
-    // Four chains side by side: one after the other, the lanes would take as long as the words did.
+    // Four independent chains: a single one over all lanes would take as long as the words did.
     let mut chains = [ROOT ^ words.len() as u64; CHAINS];
     for lanes in (0..LANES).step_by(CHAINS) {
         for (chain, lane) in chains.iter_mut().zip(lanes..) {
@@ -89,7 +87,7 @@ fn over_avx2(words: &[u64]) -> u64 {
     over(words)
 }
 
-/// The digest of these words, the same on every machine.
+/// Returns the digest of these words, which is the same on every machine.
 pub fn digest(words: &[u64]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -132,7 +130,7 @@ mod tests {
                 assert_eq!(unsafe { over_avx2(&words) }, over(&words));
             }
         }
-        // Fixed once and for all: memory written by one build is read by the next.
+        // Fixed values: memory written by one build is read by the next.
         assert_eq!(digest(&[]), 3_058_699_895_980_679_880);
         assert_eq!(digest(&noise(1024)), 12_447_402_309_119_017_736);
     }
@@ -155,7 +153,7 @@ mod tests {
     fn pairs_of_flipped_bits_are_noticed() {
         let mut words = noise(40);
         let sound = digest(&words);
-        // The same bit of two words, up in one and down in the other, is what a sum alone would miss.
+        // The same bit is flipped in two words, up in one and down in the other: a plain sum would miss that.
         for first in 0..words.len() {
             for second in 0..first {
                 for bit in [0, 1, 31, 32, 62, 63] {

@@ -1,12 +1,14 @@
-//! Carrying out a plan: rows gathered from members, weighted, added, delivered.
+//! Execution of a plan: rows are gathered from members, weighted, added and delivered.
 //!
-//! Two ways to encode. `Reduce` is the paper's: one MPI_Reduce for each stripe holder. `Pipelined`
-//! sends segments round the ring of the group, every member adding its row as a segment passes
-//! and every member being the end of one stripe: a byte of data is sent once for each parity row
-//! whatever the size of the group. Where a parity has several holders, the members at which its sums end then
-//! pass them on, all to all: each holder receives its parity once. Rebuilding is a chain of the same segments that
-//! ends at the lost member; so is encoding where a parity is apart from all data. All members of a group call the same function
-//! with the same window.
+//! There are two ways to encode. `Reduce` is the paper's: one MPI_Reduce for each holder of a stripe's parity. `Pipelined` sends
+//! segments around the ring of the group. Every member adds its row as a segment passes, and the sum of each stripe ends at one
+//! member. So a byte of data is sent once for each parity row, whatever the size of the group.
+//!
+//! If a parity has several holders, the members at which its sums end pass them on, all to all. So each holder receives its
+//! parity once. Rebuilding is a chain of the same segments that ends at the lost member; so is encoding with a layout that keeps
+//! parity apart from all data.
+//!
+//! All members of a group call the same function with the same window.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +20,7 @@ use super::share::{Share, Window};
 use super::stripes::{Role, Spread, Stripes};
 use crate::shm::{Region, huge};
 
-/// How rows travel while encoding.
+/// Method of moving rows while encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encode {
@@ -28,22 +30,22 @@ pub enum Encode {
 
 type Range = std::ops::Range<usize>;
 
-/// Words in one message: fits a second-level cache twice, and is long enough for bandwidth.
+/// Words in one message: two of them fit a second-level cache, and one is long enough for full bandwidth.
 pub const SEGMENT_WORDS: usize = 32 * 1024;
 
-/// One group's coding: what all members agree on.
+/// Code and stripes of one group, equal on all members.
 #[derive(Clone, Copy, Debug)]
 pub struct Coder {
     pub code: Code,
     pub stripes: Stripes,
 }
 
-/// A batch of cycles of one combination, of the columns that are worked on.
+/// Batch of cycles of one combination, restricted to the columns of the window.
 struct Segment<'a> {
     combine: &'a Combine,
     cycles: Range,
     width: usize,
-    /// Whether the rows of data that members add are told of.
+    /// True if members report the data rows that they add to [`Hands::seen`].
     tells: bool,
 }
 
@@ -53,18 +55,18 @@ impl Segment<'_> {
     }
 }
 
-/// Buffers of one message each: what is sent, what is received, what is sent next; and what is to be passed on.
+/// Message buffers: the one being sent, the one being received, and the next one to send; plus the sums to be passed on.
 struct Scratch<'a> {
     going: &'a mut [u64],
     coming: &'a mut [u64],
     ahead: &'a mut [u64],
-    /// The sums that ended here, one after the other, until all parities of a batch have.
+    /// Sums that ended at this member, one after the other, until all parities of a batch are complete.
     ended: &'a mut [u64],
 }
 
 impl<'a> Scratch<'a> {
-    /// Room for all of them, in huge pages where there are any: a transport that copies from one process to
-    /// another looks every page up. For little data clearing a huge page would take longer than that.
+    /// Allocates memory for all buffers, in huge pages if possible: a transport that copies between processes looks up every
+    /// page. For little data, clearing a huge page would take longer than these look-ups.
     fn room(words: usize, ended: usize) -> Region {
         let bytes = (3 + ended) * words * 8;
         let bytes = if bytes < huge::HUGE / 8 { bytes } else { bytes.next_multiple_of(huge::HUGE) };
@@ -79,21 +81,21 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Segments on their way along members, each of which adds its rows, to the last of them.
+/// Segments that travel along `members`. Each member adds its rows, and the last one receives the sum.
 struct Chain<'a> {
     members: &'a [usize],
     segments: &'a [Segment<'a>],
 }
 
-/// What is encoded at a time: a batch of cycles of one parity.
+/// Unit of encoding: a batch of cycles of one parity.
 struct Round<'a> {
     parity: usize,
-    /// A segment for each member to be the end of.
+    /// Segments, one for each member, at which its sum ends.
     segments: Vec<Segment<'a>>,
 }
 
 impl Coder {
-    /// The same stripes, in a code that gives back every bit if the rows are `any_bits` and no real numbers.
+    /// Returns a coder for the same stripes. If the rows are `any_bits`, not real numbers, its code rebuilds every bit.
     pub fn suited(self, any_bits: bool) -> Coder {
         match any_bits {
             true => Coder { code: self.code.for_any_bits(self.stripes.losses), ..self },
@@ -106,7 +108,7 @@ impl Coder {
         Lines { stripes: self.stripes, first, cycles: end - first, width: segment.width }
     }
 
-    /// Puts this member's weighted rows into `buffer`, replacing or adding to what it holds, and tells of those of data.
+    /// Writes this member's weighted rows to `buffer`, replacing its contents or adding to them, and reports the data rows.
     fn contribute(
         &self,
         share: &Share,
@@ -124,7 +126,7 @@ impl Coder {
         }
     }
 
-    /// Words in the longest message.
+    /// Number of words in the longest message.
     fn message_words(&self, window: Window) -> usize {
         self.batches(window).next().map_or(0, |cycles| cycles.len() * window.width)
     }
@@ -135,9 +137,10 @@ impl Coder {
         (0..cycles).step_by(step).map(move |start| start..(start + step).min(cycles))
     }
 
-    /// Computes every member's parity rows for the window. `hands.seen` is told once of each data row that
-    /// was read and of each parity row that was written, in parts: whoever wants to look at them too finds them in the cache.
-    /// `between` is called after each batch of rows, for crash points and heartbeats.
+    /// Computes every member's parity rows for the window.
+    ///
+    /// `hands.seen` is called once for each data row that was read and each parity row that was written, in parts, while they are
+    /// in the cache. `between` is called after each batch of rows, for crash points and heartbeats.
     pub fn encode<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -153,7 +156,7 @@ impl Coder {
         assert_eq!(comm.size(), self.stripes.size);
         let (me, losses) = (comm.rank(), self.stripes.losses);
         let passes_on = self.stripes.spread == Spread::Copied;
-        // Taken once: buffers of this size would be mapped and faulted in anew for every batch.
+        // Allocated once: buffers of this size would otherwise be mapped and faulted in for every batch.
         let words = self.message_words(window);
         let mut room = Scratch::room(words, if passes_on { losses } else { 0 });
         let mut scratch = Scratch::new(&mut room, words);
@@ -161,7 +164,7 @@ impl Coder {
         let plans: Vec<Vec<Combine>> =
             (0..losses).map(|parity| plan::encode(self.code, self.stripes, parity)).collect();
         if how == Encode::Pipelined && self.stripes.spread == Spread::Apart {
-            // Whoever has data, then who has none and takes the parity.
+            // The chain has the members with data, then the holder of the parity, which has none.
             let with_data = (0..comm.size()).filter(|&member| !self.stripes.holds_parity(member));
             let with_data: Vec<usize> = with_data.collect();
             for (parity, plan) in plans.iter().enumerate() {
@@ -183,7 +186,7 @@ impl Coder {
             return;
         }
         let round = |number: usize| -> Option<Round> {
-            // What is to be passed on has to wait for the other parities of its batch.
+            // Sums are passed on after the last parity of a batch, so all parities of a batch are computed in a row.
             let (parity, range) = match passes_on {
                 true => (number % losses, number / losses),
                 false => (number / ranges.len(), number % ranges.len()),
@@ -217,7 +220,7 @@ impl Coder {
         }
     }
 
-    /// This member's part of the combination that it sends off first.
+    /// Prepares this member's part of the first combination that it sends.
     fn begin(
         &self,
         share: &Share,
@@ -231,8 +234,8 @@ impl Coder {
         self.contribute(share, me, first, (&mut buffer[..first.words()], true), hands);
     }
 
-    /// All members' combinations at once, each arriving at its own target after G - 1 steps. Begins with
-    /// what `begin` has put into `going`, and while the last messages travel begins the next round.
+    /// Computes all members' combinations at once; each arrives at its own target after G - 1 steps. Starts with the contents of
+    /// `going` from `begin`, and prepares the next round while the last messages travel.
     fn ring<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -253,8 +256,8 @@ impl Coder {
             self.contribute(share, me, passing, (coming, false), hands);
             std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
-        // What arrives last lacks this member's own row at most. Where there is none it is complete, and rows that
-        // lie one after the other can be received where they belong.
+        // The last message lacks at most this member's own row. If the member has none, the sum is complete, and contiguous rows
+        // can be received in place.
         let mine = segment(me);
         let in_place = self.run_of_parity(share, mine);
         let parity = std::mem::take(&mut share.parity);
@@ -282,7 +285,7 @@ impl Coder {
         std::mem::swap(&mut scratch.going, &mut scratch.ahead);
     }
 
-    /// The sums of a batch go from the members at which they ended to those that hold them.
+    /// Sends the sums of a batch from the members at which they ended to the holders.
     fn pass_on<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -292,7 +295,7 @@ impl Coder {
         hands: &mut Hands,
     ) {
         let (size, me, words) = (comm.size(), comm.rank(), mine.words());
-        // Of the segments, which lie in the order of the members, each ended at its own.
+        // Segments are in member order, so each sum ended at the member of its number.
         let held = |member: usize, slot: usize| {
             let held = self.stripes.parity(member, slot);
             held.expect("where sums are passed on each member holds some of every stripe")
@@ -313,7 +316,7 @@ impl Coder {
         }
     }
 
-    /// Where a segment's parity rows of this member, the target's, lie, if nothing lies between them.
+    /// Range of the target's parity rows for a segment, if they are contiguous; this member is the target.
     fn run_of_parity(&self, share: &Share, segment: &Segment) -> Option<Range> {
         let rows = segment.cycles.len();
         let stripes = self.stripes;
@@ -328,7 +331,7 @@ impl Coder {
         }
     }
 
-    /// The same as the ring, by a reduction for each member.
+    /// Computes the same sums as the ring, with one reduction for each member.
     fn reduce<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -360,10 +363,11 @@ impl Coder {
         }
     }
 
-    /// Gives the lost members all rows of the window back, data and parity; survivors only read. `hands.seen` is
-    /// told, while they are in the cache, of each row that was written, once, and at a survivor of each data
-    /// row that was read, once for each lost member.
-    /// False, before anything is sent, if more are lost than the group survives.
+    /// Rebuilds all rows of the window at the lost members, data and parity; survivors only read. Returns false, before anything
+    /// is sent, if more members are lost than the group survives.
+    ///
+    /// `hands.seen` is called once for each row that was written. At a survivor it is called once per lost member for each data
+    /// row that was read. The rows are in the cache then.
     pub fn rebuild<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -384,7 +388,7 @@ impl Coder {
         let mut room = Scratch::room(words, 0);
         let mut scratch = Scratch::new(&mut room, words);
         for &target in lost {
-            // The chain: survivors in ring order after the target, then the target itself.
+            // The chain has the survivors in ring order after the target, then the target itself.
             let mut chain: Vec<usize> = (1..size)
                 .map(|i| (target + i) % size)
                 .filter(|member| !lost.contains(member))
@@ -407,7 +411,7 @@ impl Coder {
         true
     }
 
-    /// Segments along a chain of members, to the last of which they belong; who is none of them has nothing to do.
+    /// Moves segments along a chain of members; the last member receives the sums. Members outside of the chain do nothing.
     fn along<G: GroupComm + ?Sized>(
         &self,
         comm: &G,
@@ -424,10 +428,10 @@ impl Coder {
         let own = |segment: &Segment| segment.combine.row.expect("a chain ends at who takes it");
         let gives_parity = |segment: &Segment| matches!(own(segment), Role::Parity(_));
         let (first, last) = (place == 0, place + 1 == chain.len());
-        // Segment i is received while segment i - 1 is sent on. The first member of the chain receives
-        // nothing and the last sends nothing: they work on the other segment meanwhile.
+        // Segment i is received while segment i - 1 is sent on. The first member of the chain receives nothing and the last sends
+        // nothing, so they work on the other segment meanwhile.
         let (mut ready, mut coming) = (&mut *scratch.going, &mut *scratch.coming);
-        // Whether the segment before came straight to its place.
+        // True if the segment before was received in place.
         let mut in_place = false;
         for i in 0..=segments.len() {
             let (before, now) = (i.checked_sub(1).map(|i| &segments[i]), segments.get(i));
@@ -439,7 +443,7 @@ impl Coder {
                     }
                 });
             } else if last {
-                // Parity that is received where it belongs is out of reach of this member's own work.
+                // While parity is being received in place, this member's own work cannot touch its parity.
                 let range = now
                     .filter(|_| !before.is_some_and(&gives_parity))
                     .and_then(|s| self.run_of_parity(share, s));
@@ -541,7 +545,7 @@ mod tests {
             .collect()
     }
 
-    /// As one thread a member, nobody looking on.
+    /// Runs `act` with one thread per member, and without `seen`.
     fn together(owns: &mut [Own], act: impl Fn(&Member, &mut Share, Hands) + Sync) {
         in_threads(1, owns, act);
     }
@@ -567,7 +571,7 @@ mod tests {
     }
 
     fn wipe(own: &mut Own) {
-        // The padding between rows belongs to no one and is left alone.
+        // Padding between rows belongs to no row and must stay as it is.
         for row in 0..own.rows {
             own.data[row * own.ld..][..own.cols].fill(0xdead);
         }
@@ -642,8 +646,8 @@ mod tests {
         }
     }
 
-    /// The groups of a `Copied` spread, a segment of several cycles: each holder has the parity of everything, the same words
-    /// as the other holders.
+    /// Groups with a `Copied` layout and a segment of several cycles: all holders of a parity have the same words, and for all
+    /// data.
     #[test]
     fn all_holders_of_a_parity_hold_the_same() {
         for (size, losses) in [(2, 1), (4, 1), (6, 2), (8, 2), (12, 3)] {
@@ -672,7 +676,7 @@ mod tests {
                 };
                 assert!(words.iter().enumerate().all(|(col, &word)| word == sum(col)));
             }
-            // Each column of each row is told once.
+            // Each column of each row is reported once.
             for (mut seen, own) in seen.into_inner().unwrap().into_iter().zip(&owns) {
                 seen.sort_by_key(|&(role, start, _)| match role {
                     Role::Data(row) => (0, row, start),
@@ -697,7 +701,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
-        /// Encoding only the corner that changed gives the parity of the whole.
+        /// Encoding only the part that changed gives the same parity as encoding everything.
         #[test]
         fn encoding_a_corner_keeps_the_parity_of_everything(
             size in 2usize..6, losses in 1usize..4, seed: u64,
@@ -721,7 +725,7 @@ mod tests {
             let mut owns = group(coder, &shapes, seed);
             let window = whole(&owns);
             together(&mut owns, |comm, share, hands| coder.encode(comm, how, share, window, hands, || ()));
-            // Every member's corner changes; corners differ in size like local matrices do.
+            // Every member's trailing part changes; these parts differ in size like local matrices do.
             let corner = Window { rows: cut_rows.min(window.rows), width: cut_cols.min(window.width) };
             for (i, own) in owns.iter_mut().enumerate() {
                 let r0 = own.rows - corner.rows.saturating_sub(i % 2).min(own.rows);
@@ -739,7 +743,7 @@ mod tests {
         }
     }
 
-    /// Rows of all lengths, in more than one message: nothing depends on how many threads work on them.
+    /// Rows of all lengths, in more than one message: the result does not depend on the number of threads.
     #[test]
     fn any_number_of_threads_makes_the_same_of_it() {
         let shapes = [(40, 9000), (39, 9000), (40, 8999), (40, 8000)];

@@ -1,6 +1,6 @@
-//! What weights are reckoned in: the field of 256 elements, whose sums lose no bit, and the real numbers.
+//! Number fields of the weights: the field of 256 elements, whose sums lose no bit, and the real numbers.
 //!
-//! `plan` solves for lost rows by these alone, so that it need not know which of them a code takes.
+//! `plan` solves for lost rows through this trait only, so it is independent of the code's arithmetic.
 
 use super::gf256;
 
@@ -11,13 +11,13 @@ pub trait Field: Copy + PartialEq {
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
-    /// Of anything but zero.
+    /// Inverse of a nonzero number.
     fn inverse(self) -> Self;
-    /// How good a pivot it is; zero is none.
+    /// Quality as a pivot; zero cannot be one.
     fn size(self) -> f64;
 }
 
-/// An element of the field of 256.
+/// Element of the field of 256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Byte(pub u8);
 
@@ -71,7 +71,7 @@ impl Field for f64 {
     }
 }
 
-/// Inverts a small square matrix in place; false if it is singular.
+/// Inverts a small square matrix in place. Returns false if it is singular.
 pub fn invert<F: Field>(matrix: &mut [Vec<F>]) -> bool {
     let n = matrix.len();
     let unit = |i, j| if i == j { F::ONE } else { F::ZERO };
@@ -123,7 +123,7 @@ mod tests {
                 assert_eq!(cell, Byte(u8::from(i == j)));
             }
         }
-        // A zero on the diagonal wants a pivot from below.
+        // A zero on the diagonal needs a pivot from below.
         let reals = [vec![0.0, 2.0, 1.0], vec![4.0, 1.0, 0.5], vec![1.0, 1.0, 3.0]];
         let mut inverse = reals.clone();
         assert!(invert(&mut inverse));

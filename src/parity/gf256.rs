@@ -1,9 +1,8 @@
 //! Arithmetic in the field of 256 elements, and `dst ^= c * src` at memory speed.
 //!
-//! The field is GF(2)[x] / (x^8 + x^4 + x^3 + x^2 + 1), in which x generates every non-zero element.
-//! Multiplying by a constant is linear over bits, so it can be done as an 8x8 bit matrix (GFNI, 64
-//! bytes an instruction) or as two lookups of 16 entries each (byte shuffles). Which one runs is
-//! found out once; all give the same bytes.
+//! The field is GF(2)[x] / (x^8 + x^4 + x^3 + x^2 + 1), in which x generates every nonzero element. Multiplication by a constant
+//! is linear over bits. So it can be done as an 8x8 bit matrix (GFNI, 64 bytes an instruction) or as two lookups of 16 entries
+//! each (byte shuffles). The engine is chosen once; all give the same bytes.
 
 use std::sync::OnceLock;
 
@@ -39,13 +38,13 @@ pub fn mul(a: u8, b: u8) -> u8 {
     TABLES.exp[TABLES.log[a as usize] as usize + TABLES.log[b as usize] as usize]
 }
 
-/// The inverse of a non-zero element.
+/// Inverse of a nonzero element.
 pub fn inverse(a: u8) -> u8 {
     assert_ne!(a, 0, "zero has no inverse");
     TABLES.exp[255 - TABLES.log[a as usize] as usize]
 }
 
-/// A way to multiply many bytes by one constant.
+/// Method to multiply many bytes by one constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     Portable,
@@ -57,7 +56,7 @@ pub enum Engine {
     Gfni,
 }
 
-/// The engines this processor can run, slowest first.
+/// Lists the engines that this processor can run, slowest first.
 pub fn engines() -> Vec<Engine> {
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
     let mut found = vec![Engine::Portable];
@@ -84,17 +83,17 @@ fn fastest() -> Engine {
     *FASTEST.get_or_init(|| *engines().last().expect("there is always one"))
 }
 
-/// `dst ^= c * src`, byte by byte.
+/// Computes `dst ^= c * src`, byte by byte.
 pub fn mul_add(c: u8, src: &[u8], dst: &mut [u8]) {
     mul_add_with(fastest(), c, src, dst);
 }
 
-/// As [`mul_add`], by a chosen engine that [`engines`] listed.
+/// Computes `dst ^= c * src` with a given engine, which [`engines`] must have listed.
 pub fn mul_add_with(engine: Engine, c: u8, src: &[u8], dst: &mut [u8]) {
     assert_eq!(src.len(), dst.len());
     match engine {
         Engine::Portable => portable(c, src, dst),
-        // SAFETY: engines() lists these only where the processor has the instructions.
+        // SAFETY: engines() lists these only if the processor has the instructions.
         #[cfg(target_arch = "x86_64")]
         Engine::Ssse3 => unsafe { x86::ssse3(c, src, dst) },
         #[cfg(target_arch = "x86_64")]
@@ -177,7 +176,7 @@ mod x86 {
     /// The processor has GFNI, AVX-512F and AVX-512BW; both slices have one length.
     #[target_feature(enable = "gfni,avx512f,avx512bw")]
     pub unsafe fn gfni(c: u8, src: &[u8], dst: &mut [u8]) {
-        // Bit i of the product is the parity of x with row i; the instruction wants row i in byte 7-i.
+        // Bit i of the product is the parity of x with row i; the instruction expects row i in byte 7-i.
         let mut rows = [0u8; 8];
         for bit in 0..8 {
             let column = mul(c, 1 << bit);
@@ -205,7 +204,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Multiplication from its definition, bit by bit.
+    /// Multiplies by definition, bit by bit.
     fn slow(a: u8, b: u8) -> u8 {
         let mut product = 0u16;
         for bit in 0..8 {

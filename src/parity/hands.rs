@@ -1,7 +1,8 @@
-//! Rows as the threads of a rank work on them together: added to a message, taken from one, looked at.
+//! Work of a rank's threads on rows: adding them to a message, taking them from one, and reporting them.
 //!
-//! Lines of a message are cut into equal parts, across lines where there are few: so threads have as much to do each, however
-//! wide the rows are. No bit depends on how many there are, since each word is added to in the same order.
+//! The lines of a message are cut into equal parts, across lines if there are few. So all threads have equally much to do,
+//! however wide the rows are. The result does not depend on the number of threads, because the additions to each word keep their
+//! order.
 
 use std::ops::Range;
 
@@ -10,24 +11,24 @@ use super::share::Share;
 use super::stripes::{Role, Stripes};
 use crate::base::threads::Crew;
 
-/// Words that are worth a further thread: adding them takes some microseconds, an order to the crew about one.
+/// Words that justify a further thread: adding them takes some microseconds, waking the threads about one.
 const WORTH: usize = 4 * 1024;
 
-/// Threads that messages are worked on by at most: most of them have no more parts, and so many together are faster than any
-/// network that messages go over.
+/// Maximum number of threads that work on a message. Most messages have no more parts, and so many threads together are faster
+/// than any network.
 pub const MOST: usize = 2 * super::exchange::SEGMENT_WORDS / WORTH;
 
-/// Is told of columns of one of this member's rows that were just read or written, which are in the cache of the thread that
-/// tells. Several threads tell at once, each of others.
+/// Function that is called with columns of one of this member's rows, just read or written and still in the caller's cache.
+/// Several threads call it at the same time, with different columns.
 pub type Seen<'a> = dyn Fn(&Share, Role, Range<usize>) + Sync + 'a;
 
-/// The threads that work on rows, and who looks at these, if anybody does.
+/// Threads that work on rows, and the function to which they report these rows, if any.
 pub struct Hands<'a, 'c> {
     pub crew: &'a mut Crew<'c>,
     pub seen: Option<&'a Seen<'a>>,
 }
 
-/// The lines of a message: for each of some cycles, columns counted from the right edge of every member's rows.
+/// Lines of a message: one for each of some cycles, with columns counted from the right edge of every member's rows.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub stripes: Stripes,
@@ -41,7 +42,7 @@ impl Lines {
         self.cycles * self.width
     }
 
-    /// The cycles whose lines have some of these words of the message, and which columns of the line.
+    /// Cycles whose lines contain some of these words of the message, and the columns of each line.
     fn of(&self, words: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let Lines { first, width, .. } = *self;
         let lines = words.start / width..words.end.div_ceil(width);
@@ -54,7 +55,7 @@ impl Lines {
 }
 
 impl Hands<'_, '_> {
-    /// Puts the weighted rows of `terms` into the message, replacing or adding to what it holds.
+    /// Writes the weighted rows of `terms` to the message, replacing its contents or adding to them.
     pub(super) fn add(
         &mut self,
         share: &Share,
@@ -71,7 +72,7 @@ impl Hands<'_, '_> {
                     let (line, others) = rest.split_at_mut(columns.len());
                     rest = others;
                     let row = share.row(lines.stripes.of_cycle(within, cycle), lines.width);
-                    // Short members are padded at the front.
+                    // Shorter rows are padded at the front.
                     let padding = lines.width - row.len();
                     let within_row = |column: usize| column.max(padding) - padding;
                     let row = &row[within_row(columns.start)..within_row(columns.end)];
@@ -91,7 +92,7 @@ impl Hands<'_, '_> {
         });
     }
 
-    /// Takes the message as this member's own rows, and tells of them.
+    /// Stores the message as this member's own rows, and reports them.
     pub(super) fn deliver(
         &mut self,
         share: &mut Share,
@@ -106,14 +107,14 @@ impl Hands<'_, '_> {
         self.crew.parts(message.len(), WORTH, |words| {
             for (cycle, columns) in lines.of(words) {
                 let line = &message[(cycle - lines.first) * width..][..width];
-                // SAFETY: nobody reads the share meanwhile, and each word of a message is in one part.
+                // SAFETY: no thread reads the share meanwhile, and each word of a message is in one part.
                 unsafe { rows.write(lines.stripes.of_cycle(within, cycle), line, columns) }
             }
         });
         self.show(share, lines, within);
     }
 
-    /// Tells of these rows of this member's, while they are in the cache.
+    /// Reports these rows of this member, while they are in the cache.
     pub(super) fn show(&mut self, share: &Share, lines: Lines, within: Role) {
         let Some(seen) = self.seen else { return };
         self.crew.parts(lines.words(), WORTH, |words| {
@@ -133,7 +134,7 @@ mod tests {
     use super::super::stripes::Spread;
     use super::*;
 
-    /// However a message is cut, its parts are all of it, line by line.
+    /// The parts of a message cover all of it, line by line, however it is cut.
     #[test]
     fn parts_of_a_message_are_parts_of_its_lines() {
         let stripes = Stripes::new(Spread::Rotated, 3, 1);

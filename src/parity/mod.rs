@@ -1,8 +1,8 @@
-//! The codes that let a group rebuild what some of its members lost.
+//! Erasure codes: a group rebuilds the data of lost members.
 //!
-//! `code`, `field` and `gf256` are arithmetic, `stripes` says which member holds what, `plan` says which
-//! combination of whose rows gives which row, and `exchange` moves the rows of each member's `share` through a group, in the
-//! `hands` of its threads. Called by `checkpoint` to encode at each save and to rebuild after a loss; knows neither LU nor MPI.
+//! `code`, `field` and `gf256` are arithmetic. `stripes` assigns data and parity to members. `plan` lists the weighted sums of
+//! rows that give each row. `exchange` moves the rows of each member's `share` through a group, with the threads in `hands`.
+//! `checkpoint` calls this module to encode at each save and to rebuild after a loss. The module knows neither LU nor MPI.
 
 pub mod code;
 pub mod comm;

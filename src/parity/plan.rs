@@ -1,27 +1,26 @@
-//! Which weighted sum of whose rows gives which row: encoding and rebuilding as plain data.
+//! Plans of encoding and rebuilding: the weighted sums of rows that give each row, as plain data.
 //!
-//! Both are lists of [`Combine`], so one executor serves both, and a test can check a plan without
-//! moving a byte.
+//! Both are lists of [`Combine`], so one executor serves both, and a test can check a plan without moving a byte.
 
 use super::code::{Code, Weight, byte_weight, real_weight};
 use super::field::{Field, invert};
 use super::stripes::{Role, Stripes};
 
-/// In every cycle, the sum of weighted rows of the members, which ends at `target` and is a row of a stripe.
+/// Weighted sum of the members' rows, in every cycle. The sum ends at member `target` and is a row of a stripe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combine {
     pub target: usize,
-    /// Which of the target's rows it is, by its number within the cycle; None where others take it.
+    /// Target's row within the cycle that receives the sum; None if other members receive it.
     pub row: Option<Role>,
-    /// Which of each member's rows go in, by their numbers within the cycle, and how often.
+    /// Rows of each member in the sum, by their numbers within the cycle, with their weights.
     pub terms: Vec<Terms>,
 }
 
-/// What one member adds to a combination: of a stripe it may have a row of data and one of parity.
+/// Contribution of one member to a combination: at most one data row and one parity row of a stripe.
 pub type Terms = Vec<(Role, Weight)>;
 
-/// The combinations that make parity `parity` of all stripes, in the order of the members at which they end: each member is the
-/// target of exactly one, or, where parity is apart, its holder of the only one.
+/// Lists the combinations that make parity `parity` of all stripes, in the order of their targets. Each member is the target of
+/// exactly one. If parity is apart from data, its holder is the only target.
 pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     match code {
         Code::Xor | Code::ReedSolomon => Weights { stripes, of: byte_weight }.encode(parity),
@@ -29,8 +28,8 @@ pub fn encode(code: Code, stripes: Stripes, parity: usize) -> Vec<Combine> {
     }
 }
 
-/// The combinations that give the lost members all their rows back, data and parity, from rows
-/// of survivors only. None if more are lost than the group survives.
+/// Lists the combinations that rebuild all rows of the lost members, data and parity, from rows of survivors. None if more
+/// members are lost than the group survives.
 pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combine>> {
     match code {
         Code::Xor | Code::ReedSolomon => Weights { stripes, of: byte_weight }.rebuild(lost),
@@ -38,13 +37,13 @@ pub fn rebuild(code: Code, stripes: Stripes, lost: &[usize]) -> Option<Vec<Combi
     }
 }
 
-/// A code over a group: the weight of a member's data in a parity row.
+/// Code over a group: `of` returns the weight of a member's data in a parity row.
 struct Weights<W> {
     stripes: Stripes,
     of: W,
 }
 
-/// Weights of a stripe's rows of data and of its rows of parity, by member.
+/// Weights of a stripe's data rows and of its parity rows, by member.
 #[derive(Clone)]
 struct OfStripe<F> {
     data: Vec<F>,
@@ -57,7 +56,7 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         (0..stripes.size)
             .filter_map(|target| {
                 let slot = stripes.slot_ended(target, parity)?;
-                // Where a parity has several holders they take it from where the sum ends.
+                // If a parity has several holders, they receive it later from the member at which the sum ends.
                 let alone = stripes.holders(slot, parity).eq([target]);
                 let row = stripes.parity(target, slot).filter(|_| alone);
                 let row = row.map(|(_, row)| Role::Parity(row));
@@ -101,12 +100,12 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         OfStripe { data: (0..self.stripes.size).map(weight).collect(), parity: self.zeros() }
     }
 
-    /// Who has a parity of a stripe of those that are left.
+    /// Finds a surviving holder of a parity of a stripe.
     fn left(&self, lost: &[usize], slot: usize, parity: usize) -> Option<usize> {
         self.stripes.holders(slot, parity).find(|holder| !lost.contains(holder))
     }
 
-    /// The rows that the members of `data`, all lost, have in a stripe, from survivors' rows.
+    /// Weights that give the rows of the members in `data`, all lost, in a stripe, from survivors' rows.
     fn of_lost_data(
         &self,
         lost: &[usize],
@@ -114,7 +113,7 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         slot: usize,
     ) -> Option<Vec<OfStripe<F>>> {
         let stripes = self.stripes;
-        // As many equations as there are unknowns, of parity that is left: its number, and who has it.
+        // As many equations as unknowns, each from a surviving parity: its number and its holder.
         let equations: Vec<(usize, usize)> = (0..stripes.losses)
             .filter_map(|parity| Some((parity, self.left(lost, slot, parity)?)))
             .take(data.len())
@@ -127,7 +126,7 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         if !invert(&mut solve) {
             return None;
         }
-        // What is left of each equation when the survivors' data are taken away.
+        // Subtracts the survivors' data from each equation.
         let row = |solved: &Vec<F>| {
             let mut weights = OfStripe { data: self.zeros(), parity: self.zeros() };
             for (&factor, &(parity, holder)) in solved.iter().zip(&equations) {
@@ -144,7 +143,8 @@ impl<F: Field + Into<Weight>, W: Fn(usize, usize) -> F> Weights<W> {
         Some(solve.iter().map(row).collect())
     }
 
-    /// A row of parity that is lost: another's copy, or what it is made of, with `rows` for the data that are lost too.
+    /// Weights that give a lost parity row: a copy at another holder, or else its data rows. `rows` are the weights of those data
+    /// rows that are lost, too.
     fn of_lost_parity<'a>(
         &self,
         lost: &[usize],
@@ -213,7 +213,7 @@ pub(crate) mod tests {
 
     const LOST_BY_ROUNDING: f64 = 1e-8;
 
-    /// A member's rows of one cycle, a word each.
+    /// Rows of a member in one cycle, one word each.
     #[derive(Clone, PartialEq, Debug)]
     struct Rows {
         data: Vec<u64>,
@@ -239,7 +239,7 @@ pub(crate) mod tests {
         sum[0]
     }
 
-    /// One stripe cycle, a word a row: encode, lose every possible set, rebuild, compare.
+    /// Encodes one cycle of stripes with one word a row, loses every possible set, rebuilds and compares.
     fn survives_every_loss(code: Code, stripes: Stripes) {
         let Stripes { size, losses, .. } = stripes;
         let value = |member: usize, row: usize| -> u64 {
@@ -250,7 +250,7 @@ pub(crate) mod tests {
             }
         };
         let (per_cycle, parity_rows) = (stripes.rows_per_cycle(), stripes.parity_rows(1));
-        // Where parity is apart, who holds it has no data.
+        // If parity is apart, its holder has no data.
         let data = |member| match stripes.data(member, 0) {
             None if stripes.spread == Spread::Apart => 0,
             _ => per_cycle,
@@ -297,14 +297,15 @@ pub(crate) mod tests {
             };
             for (got, want) in words(&damaged).into_iter().zip(words(&rows)) {
                 let (got, want) = (f64::from_bits(got), f64::from_bits(want));
-                // Numbers of up to a thousand.
+                // The numbers are at most a thousand.
                 assert!((got - want).abs() < LOST_BY_ROUNDING, "{what}: {got} for {want}");
             }
         }
         assert_eq!(rebuild(code, stripes, &(0..=losses).collect::<Vec<_>>()), None);
     }
 
-    /// Digits of docs/dev/protocol.md: an error of the survivors' rows comes back so many times larger at most.
+    /// Checks the digits in docs/dev/protocol.md: the greatest factor by which rebuilding multiplies an error in the survivors'
+    /// rows.
     #[test]
     fn weights_lose_four_digits_at_most_in_groups_of_up_to_16() {
         for size in 2..=16 {

@@ -1,6 +1,7 @@
-//! The rows of one member of a group, as coding sees them, and the part of them that is worked on.
+//! Rows of one member of a group, as the codes see them, and the window of them that is worked on.
 //!
-//! Members differ in shape: rows and columns are counted from the corner that is saved, so that those of all members meet.
+//! Members differ in shape. Rows and columns are counted from the lower right corner, so that the saved parts of all members
+//! coincide.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -8,8 +9,8 @@ use std::ops::Range;
 use super::stripes::Role;
 use crate::base::threads::Shareable;
 
-/// One member's rows. Data rows are counted from the bottom of a row-major matrix and columns from
-/// its right edge; where a member has no such row or column it contributes zeros.
+/// Data and parity rows of one member. Data rows are counted from the bottom of a row-major matrix, columns from its right edge.
+/// A row or column that the member lacks counts as zeros.
 pub struct Share<'a> {
     pub data: &'a mut [u64],
     pub rows: usize,
@@ -21,15 +22,14 @@ pub struct Share<'a> {
     pub pitch: usize,
 }
 
-/// What part of everyone's rows is worked on: as many rows from the bottom and columns from the right
-/// as any member of the group needs.
+/// Part of the rows that is worked on: as many rows from the bottom and columns from the right as any member of the group needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub rows: usize,
     pub width: usize,
 }
 
-/// Where the rows of a member lie.
+/// Layout of a member's rows in memory.
 #[derive(Clone, Copy)]
 struct Place {
     rows: usize,
@@ -39,8 +39,8 @@ struct Place {
 }
 
 impl Place {
-    /// The words of a row's last `width` columns: in the data or in the parity, whichever the role names. None if this member
-    /// has no such row.
+    /// Range of the last `width` columns of a row, in the data or in the parity, according to the role. None if this member has
+    /// no such row.
     fn of(&self, role: Role, width: usize) -> Option<Range<usize>> {
         match role {
             Role::Data(row) => {
@@ -73,7 +73,8 @@ impl Share<'_> {
         }
     }
 
-    /// Of columns counted within the last `width`, those that a row has, counted from its first.
+    /// Converts columns counted within the last `width` to columns of the row, counted from its first. Columns that the row lacks
+    /// are left out.
     pub(super) fn columns(&self, role: Role, width: usize, columns: Range<usize>) -> Range<usize> {
         if self.place().of(role, width).is_none() {
             return 0..0;
@@ -86,7 +87,7 @@ impl Share<'_> {
         within(columns.start)..within(columns.end)
     }
 
-    /// For threads that each write other words.
+    /// Returns a writer for threads that each write different words.
     pub(super) fn writer(&mut self) -> Writer<'_> {
         Writer {
             place: self.place(),
@@ -97,7 +98,7 @@ impl Share<'_> {
     }
 }
 
-/// The rows of a share that nobody else can reach meanwhile.
+/// Exclusive access to the rows of a share, for several threads.
 pub(super) struct Writer<'a> {
     place: Place,
     data: (Shareable<u64>, usize),
@@ -106,7 +107,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes these columns of `line`, which is as wide as what is worked on, to where they are this member's.
+    /// Writes these columns of `line` to this member's row. `line` is as wide as the window.
     ///
     /// # Safety
     /// No other thread reads or writes these columns of that row meanwhile.
@@ -117,11 +118,11 @@ impl Writer<'_> {
             Role::Parity(_) => self.parity,
         };
         assert!(range.end <= len, "a row that is none of this member's");
-        // Short members have no room for what stands at the front.
+        // Shorter rows have no place for the first words of the line.
         let padding = line.len() - range.len();
         let (from, to) = (columns.start.max(padding), columns.end.max(padding));
         let place = range.start + from - padding;
-        // SAFETY: within the rows, as was just looked at; and this thread's alone, as the caller vouches.
+        // SAFETY: within the rows, as was just checked; and used by this thread only, as the caller promises.
         let words = unsafe { std::slice::from_raw_parts_mut(words.get().add(place), to - from) };
         words.copy_from_slice(&line[from..to]);
     }

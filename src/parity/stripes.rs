@@ -1,35 +1,35 @@
-//! Which member of a group holds what of which stripe: pure arithmetic.
+//! Assignment of data and parity of each stripe to the members of a group, as pure arithmetic.
 //!
-//! A member's data is a stack of rows, counted from the *bottom* of its local matrix: what changes
-//! late in a factorisation lies there, for every member, however sizes differ. So however far the corner has
-//! shrunk, memory and traffic are the same for all.
+//! A member's data is a stack of rows, counted from the *bottom* of its local matrix: the part that still changes late in a
+//! factorisation lies there, for every member and any size. So members need equal memory and traffic, however far the trailing
+//! submatrix has shrunk.
 //!
-//! `Spread::Rotated`: G - m rows of each member make a cycle of G stripes. In stripe t the members t, t+1, .., t+m-1
-//! (mod G) hold parity, the others one row of data each. So each member holds m parity rows for each G - m rows of data.
+//! `Spread::Rotated`: G - m rows of each member make a cycle of G stripes. In stripe t, members t, t+1, .., t+m-1 (mod G) hold
+//! parity, the others one data row each. So each member holds m parity rows for each G - m data rows.
 //!
-//! `Spread::Copied`: G rows of each member make a cycle of G stripes. In every stripe each member holds a row of data and, of
-//! the parity whose number is its own modulo m, a row beside it. So each member holds as much parity as data, and in a group
-//! of m(m+1) each parity is there m+1 times: whichever m members are lost, one copy of each is left.
+//! `Spread::Copied`: G rows of each member make a cycle of G stripes. In every stripe, each member holds a data row and a row of
+//! one parity, whose number is the member's own modulo m. So each member holds as much parity as data. In a group of m(m+1)
+//! members, each parity has m+1 copies: whichever m members are lost, one copy of each is left.
 //!
 //! `Spread::Apart`: the last m members of a group have no data, and hold one parity each; the others hold none. A cycle is one
-//! stripe, with a row of each.
+//! stripe, with one row of each member.
 
 use serde::{Deserialize, Serialize};
 
-/// How the parity of a group lies over its members.
+/// Parity layout of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
-    /// Each member holds its share of all parities.
+    /// Each member holds a share of all parities.
     Rotated,
-    /// Each member holds one parity whole.
+    /// Each member holds one parity completely.
     Copied,
-    /// So does each of the last members, which have no data, and only those.
+    /// Each of the last members holds one parity completely and no data; the other members hold data only.
     Apart,
 }
 
 impl Spread {
-    /// Members that a group must have to survive so many losses.
+    /// Least number of members of a group that survives so many losses.
     pub fn members_least(self, losses: usize) -> usize {
         match self {
             Spread::Rotated | Spread::Apart => losses + 1,
@@ -37,7 +37,7 @@ impl Spread {
         }
     }
 
-    /// Words of parity beside each word of data, in a group as a whole.
+    /// Words of parity per word of data, in the group as a whole.
     pub fn parity_share(self, size: usize, losses: usize) -> f64 {
         match self {
             _ if losses == 0 => 0.0,
@@ -47,7 +47,7 @@ impl Spread {
     }
 }
 
-/// The stripes of a group of `size` members that survives `losses` lost ones.
+/// Stripes of a group of `size` members that survives `losses` lost ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripes {
     pub size: usize,
@@ -55,17 +55,17 @@ pub struct Stripes {
     pub spread: Spread,
 }
 
-/// One of a member's rows.
+/// Row of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The row of data with this number.
+    /// Data row with this number.
     Data(usize),
-    /// The row of parity with this number.
+    /// Parity row with this number.
     Parity(usize),
 }
 
 impl Stripes {
-    /// Without losses there is no parity.
+    /// Describes the stripes of a group. Without losses there is no parity.
     ///
     /// # Panics
     /// If the group is too small to survive the losses: settings are checked before a run.
@@ -74,7 +74,7 @@ impl Stripes {
         Self { size, losses, spread }
     }
 
-    /// Stripes of one cycle.
+    /// Number of stripes in one cycle.
     pub fn slots(&self) -> usize {
         match self.spread {
             Spread::Rotated | Spread::Copied => self.size,
@@ -82,12 +82,12 @@ impl Stripes {
         }
     }
 
-    /// Members that have data, if they are not all: the first so many.
+    /// Number of members with data if parity is apart: they come first.
     fn with_data(&self) -> usize {
         self.size - self.losses
     }
 
-    /// Data rows of one member that has data in one cycle.
+    /// Number of data rows in one cycle, for a member with data.
     pub fn rows_per_cycle(&self) -> usize {
         match self.spread {
             Spread::Rotated => self.size - self.losses,
@@ -96,7 +96,7 @@ impl Stripes {
         }
     }
 
-    /// Parity rows of one member that holds parity in one cycle.
+    /// Number of parity rows in one cycle, for a member with parity.
     fn parity_per_cycle(&self) -> usize {
         match self.spread {
             Spread::Rotated => self.losses,
@@ -106,17 +106,17 @@ impl Stripes {
         }
     }
 
-    /// Whether a member holds any parity.
+    /// Returns true if a member holds any parity.
     pub fn holds_parity(&self, member: usize) -> bool {
         self.spread != Spread::Apart || member >= self.with_data()
     }
 
-    /// Cycles that cover `rows` data rows.
+    /// Number of cycles that cover `rows` data rows.
     pub fn cycles(&self, rows: usize) -> usize {
         rows.div_ceil(self.rows_per_cycle())
     }
 
-    /// Parity rows that a member which holds parity has for `rows` data rows of the tallest member.
+    /// Number of parity rows of a member with parity; `rows` are the data rows of the tallest member.
     pub fn parity_rows(&self, rows: usize) -> usize {
         self.cycles(rows) * self.parity_per_cycle()
     }
@@ -131,8 +131,7 @@ impl Stripes {
         (first..self.size).step_by(step)
     }
 
-    /// The stripe of parity `parity` of which `member` is the end of the sum: each member of one, or, where parity is apart, its
-    /// holder alone.
+    /// Stripe of parity `parity` whose sum ends at `member`. Each member has one; if parity is apart, only its holder.
     pub fn slot_ended(&self, member: usize, parity: usize) -> Option<usize> {
         match self.spread {
             Spread::Rotated => Some((member + self.size - parity) % self.size),
@@ -141,7 +140,7 @@ impl Stripes {
         }
     }
 
-    /// The row of data that a member has in a stripe, by its number within the cycle.
+    /// Number within the cycle of a member's data row in a stripe.
     pub fn data(&self, member: usize, slot: usize) -> Option<usize> {
         match self.spread {
             Spread::Rotated => {
@@ -153,7 +152,7 @@ impl Stripes {
         }
     }
 
-    /// The row of parity that a member has in a stripe: which parity it is, and its number within the cycle.
+    /// Parity row of a member in a stripe: the number of the parity, and the row's number within the cycle.
     pub fn parity(&self, member: usize, slot: usize) -> Option<(usize, usize)> {
         match self.spread {
             Spread::Rotated => {
@@ -165,7 +164,7 @@ impl Stripes {
         }
     }
 
-    /// The row of a cycle that has this number within it.
+    /// Converts a row number within the cycle to the row number of the member.
     pub fn of_cycle(&self, within: Role, cycle: usize) -> Role {
         match within {
             Role::Data(row) => Role::Data(cycle * self.rows_per_cycle() + row),
@@ -178,7 +177,7 @@ impl Stripes {
 pub(crate) mod tests {
     use super::*;
 
-    /// Groups of up to `most` members, and what they can survive.
+    /// Groups of up to `most` members, with every number of losses that they can survive.
     pub(crate) fn all(most: usize) -> impl Iterator<Item = Stripes> {
         [Spread::Rotated, Spread::Copied, Spread::Apart].into_iter().flat_map(move |spread| {
             (2..=most).flat_map(move |size| {

@@ -1,9 +1,12 @@
-//! Memory that cannot be read any more: a page with an uncorrectable error, or a file somebody cut short.
+//! Handler for SIGBUS: memory that can no longer be read.
 //!
-//! Touching it is a SIGBUS. The program cannot go on without it, and must not trust that memory at its next start: the
-//! handler says where it struck, marks the position's head (`header`), and ends the process. The next start
-//! counts the position as lost and rebuilds it from its group in new memory. Installed by `driver::protection`; the stretches
-//! are told by `checkpoint::holding`. In the handler nothing is done but atomic loads and stores, write and _exit.
+//! The cause is a page with an uncorrectable error, or a file that another program cut short. The program cannot continue without
+//! that memory, and must not trust it at the next start. So the handler prints the address, marks the position's header as
+//! damaged (`header`), and ends the process. The next start counts the position as lost and rebuilds it from its group in new
+//! memory.
+//!
+//! `driver::protection` installs the handler; `checkpoint::holding` registers the address ranges. The handler uses only atomic
+//! loads and stores, write and _exit.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -11,16 +14,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use super::depot::Part;
 use super::region::LastingPage;
 
-/// The process ends with 128 + the signal's number, as a shell would tell it.
+/// Exit code after a memory fault: 128 + the signal's number, as in a shell.
 pub const EXIT_CODE: i32 = 128 + libc::SIGBUS;
 
-/// One stretch of a position's memory; free where `len` is zero.
+/// Address range of one part of a position's memory; free if `len` is zero.
 struct Span {
     base: AtomicUsize,
     len: AtomicUsize,
     position: AtomicU32,
     part: AtomicUsize,
-    /// The head's word for damage.
+    /// Damage flag in the position's header.
     mark: AtomicPtr<AtomicU64>,
 }
 
@@ -36,26 +39,26 @@ impl Span {
     }
 }
 
-/// A process has one position of some ten parts at a time; tests have more, as threads.
+/// Table of the watched ranges. A process has one position of some ten parts at a time; tests have several, in threads.
 static SPANS: [Span; 128] = [const { Span::new() }; 128];
-/// Who may write into the table: one at a time. The handler only reads.
+/// Lock for writers of the table. The handler only reads it.
 static WRITER: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Stretches that are watched until this is dropped.
+/// Address ranges that are watched until this value is dropped.
 #[derive(Debug, Default)]
 pub struct Watched {
     spans: Vec<usize>,
-    /// Where the mark is, to be given back after the spans.
+    /// Page that contains the damage flag; released after the ranges are cleared.
     _page: Option<LastingPage>,
 }
 
 impl Watched {
-    /// Nothing yet; the marks to come are on that page.
+    /// Returns an empty set. The damage flags of all ranges added later must lie on `page`.
     pub(super) fn marking(page: LastingPage) -> Self {
         Self { spans: Vec::new(), _page: Some(page) }
     }
 
-    /// A fault in `base..base + len` from now on is one of this part; `mark` is set then.
+    /// Watches `base..base + len`: a fault there sets `mark` and is reported for this position and part.
     pub(super) fn add(
         &mut self,
         (base, len): (*const u8, usize),
@@ -64,7 +67,7 @@ impl Watched {
     ) {
         let _one = WRITER.lock().unwrap_or_else(|broken| broken.into_inner());
         let free = SPANS.iter().position(|span| span.len.load(Ordering::Relaxed) == 0);
-        // With no place left the fault is told without the part's name, and the digests find it.
+        // If the table is full, a fault is reported without the part's name, and the digests find the damage.
         if let Some(at) = free {
             let span = &SPANS[at];
             span.base.store(base as usize, Ordering::Relaxed);
@@ -72,7 +75,7 @@ impl Watched {
             let number = Part::ALL.iter().position(|p| *p == part).expect("all are there");
             span.part.store(number, Ordering::Relaxed);
             span.mark.store(std::ptr::from_ref(mark).cast_mut(), Ordering::Relaxed);
-            // The length makes it count.
+            // A nonzero length makes the entry valid.
             span.len.store(len, Ordering::Release);
             self.spans.push(at);
         }
@@ -88,7 +91,7 @@ impl Drop for Watched {
     }
 }
 
-/// Where an address lies: position, part and byte in it. Marks the position's head.
+/// Finds the position, the part and the byte offset of an address, and sets the damage flag of that position.
 fn strike(address: usize) -> Option<(u32, Part, usize)> {
     let span = SPANS.iter().find(|span| {
         let len = span.len.load(Ordering::Acquire);
@@ -103,7 +106,7 @@ fn strike(address: usize) -> Option<(u32, Part, usize)> {
     Some((span.position.load(Ordering::Relaxed), part, at))
 }
 
-/// Text in a place of its own: a handler may not allocate.
+/// Fixed text buffer: a signal handler may not allocate.
 struct Line {
     text: [u8; 320],
     len: usize,
@@ -135,7 +138,7 @@ impl Line {
     }
 }
 
-/// What is said about a fault at that address.
+/// Returns the message about a fault at `address`.
 fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
     let mut line = Line { text: [0; 320], len: 0 };
     line.add("skt-hpl: ");
@@ -163,7 +166,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     unsafe {
         let code = (*info).si_code;
         if code <= 0 {
-            // Sent by a process, not by memory: what it would have been without us.
+            // A process sent the signal, so it has its default effect.
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
             return;
@@ -176,7 +179,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
     }
 }
 
-/// From here on memory that cannot be read ends the process in order. Called after MPI has installed its own handlers.
+/// Installs the handler. Call after MPI has installed its own handlers.
 pub fn install() {
     // SAFETY: a plain system call; the handler keeps to what a handler may do.
     unsafe {

@@ -1,7 +1,7 @@
-//! Copying to measure: what all threads of a pool copy together in memory.
+//! Measurement of copy bandwidth with all threads of a pool.
 //!
-//! `plan --calibrate` and the ranks of a burn-in measure with it. What is copied lies in all of the machine's memories, as the
-//! matrix and its checkpoints do, and is never more than a part of what is free.
+//! `plan --calibrate` and the ranks of a burn-in use it. The arrays are spread over all of the machine's memories, like the
+//! matrix and its checkpoints. They take at most a part of the free memory.
 
 use std::hint::black_box;
 
@@ -12,16 +12,17 @@ use crate::base::threads::Pool;
 pub struct Copying {
     from: Region,
     to: Region,
-    /// Doubles that a thread copies at a time.
+    /// Number of doubles that a thread copies at a time.
     each: usize,
 }
 
 impl Copying {
-    /// Each thread is to copy so many doubles, far more than its share of the caches; fewer where memory is short.
+    /// Allocates both arrays. Each thread copies `each` doubles, which should exceed its share of the caches by far; fewer if
+    /// memory is short.
     pub fn new(each: usize, pool: &mut Pool) -> Result<Self, MemoryError> {
         let each = fitting(pool.threads(), each, available_bytes());
         let bytes = pool.threads() * each * 8;
-        // Processors leave out stores that put zeros over zeros.
+        // Some processors skip stores of zeros over zeros.
         let mut filled = |value: f64| -> Result<Region, MemoryError> {
             let mut region = Region::touched(bytes, pool)?;
             pool.rows(region.as_slice_f64_mut(), each, each, |_, part| part.fill(value));
@@ -30,20 +31,20 @@ impl Copying {
         Ok(Self { from: filled(1.0)?, to: filled(2.0)?, each })
     }
 
-    /// Copies once. How many bytes that were.
+    /// Copies once and returns the number of bytes copied.
     pub fn run(&mut self, pool: &mut Pool) -> usize {
         let Self { from, to, each } = self;
         let (all, each) = (from.as_slice_f64(), *each);
         pool.rows(to.as_slice_f64_mut(), each, each, |n, to| {
             to.copy_from_slice(&all[n * each..][..each]);
         });
-        // What was copied is used, so that copying cannot be left out.
+        // The result is used, so that the compiler cannot drop the copy.
         std::mem::swap(from, to);
         black_box(from.as_slice_f64()).len() * 8
     }
 }
 
-/// How many doubles each of the threads copies: both arrays of all together take a quarter of what is free at most.
+/// Number of doubles for each thread. Both arrays of all threads together take at most a quarter of the free memory.
 fn fitting(threads: usize, wanted: usize, free: Option<u64>) -> usize {
     let most = free.map_or(wanted, |bytes| bytes as usize / 4 / 8 / 2 / threads);
     most.clamp(1, wanted)

@@ -1,8 +1,8 @@
-//! Where named memory is kept on this node, and what it is called.
+//! Shared-memory store: the persistent shared memory of one job on this node, and its names.
 //!
-//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`, so that an administrator who finds it in
-//! /dev/shm knows what it is and whose. Used by `checkpoint` to make and find a position's memory,
-//! by `status` to list it and by `clean` to remove exactly one job's.
+//! A name is `skt-hpl.<uid>.<job>.p<position>.<part>`, so that an administrator who finds it in /dev/shm can tell its purpose and
+//! owner. `checkpoint` creates and finds a position's memory here; `status` lists it, and `clean` removes the memory of exactly
+//! one job.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -23,37 +23,37 @@ use super::sysv;
 use crate::base::faults::{Point, hit};
 use crate::base::pulse;
 
-/// What kind of memory outlives the process.
+/// Kind of memory that outlives the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Store {
     Posix,
-    /// All but head and results, which stay in POSIX memory: a file can carry the lock that says a
-    /// process is alive, and an agent may look at it without seeming to be one.
+    /// System V segments for all parts but header and results, which stay in POSIX memory. A file can carry the lock that shows a
+    /// live process, and an agent can read the file without counting as attached.
     SysV,
-    /// The large parts in huge pages; the small ones stay in POSIX memory, where a page is not 2 MB.
+    /// Huge pages for the large parts. Small parts stay in POSIX memory, because a huge page has at least 2 MB.
     HugeTlbfs,
 }
 
-/// One piece of a position's memory.
+/// Part of a position's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// Who this is and what it holds.
+    /// Header: run, checkpoint and state.
     Head,
-    /// The workspace A.
+    /// Workspace A: the matrix.
     A,
-    /// The checkpoint B.
+    /// Checkpoint B: the copy.
     B,
-    /// The checksum of even epochs.
+    /// Parity of checkpoints with even numbers.
     C,
-    /// The checksum of odd epochs, of method self.
+    /// Parity of checkpoints with odd numbers, for method self.
     D,
-    /// The second full copy of method double.
+    /// Second full copy, for method double.
     E,
-    /// The second copy's checksum.
+    /// Parity of the second copy.
     F,
-    /// Small state: A2 and the tables of digests, for two epochs.
+    /// Small state of two checkpoints: A2 and the tables of digests.
     S,
     /// Results of the finished tests.
     Done,
@@ -81,12 +81,12 @@ impl Part {
         Part::ALL.into_iter().find(|p| p.name() == text)
     }
 
-    /// Bytes of the pages that the part takes in a depot of this store; `huge` are those of the pool of huge pages.
+    /// Page size of this part in `store`; `huge` is the size of the huge pages.
     pub fn page_bytes(self, store: Store, huge: usize) -> usize {
         if self.kept_in(store) == Store::HugeTlbfs { huge } else { 4096 }
     }
 
-    /// Where a depot of this store keeps the part.
+    /// Kind of memory that a store of kind `store` uses for this part.
     fn kept_in(self, store: Store) -> Store {
         match (store, self) {
             (_, Part::Head | Part::Done) => Store::Posix,
@@ -96,7 +96,7 @@ impl Part {
     }
 }
 
-/// One piece of memory found on this node.
+/// Part of a position's memory that was found on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
     pub job: String,
@@ -106,7 +106,7 @@ pub struct Held {
     pub store: Store,
 }
 
-/// One job's memory on this node.
+/// Shared-memory store of one job on this node.
 #[derive(Clone, Debug)]
 pub struct Depot {
     store: Store,
@@ -121,7 +121,7 @@ impl Depot {
         Self::with_directory(store, job, Path::new(SHM))
     }
 
-    /// As `new`, with the POSIX names in another directory: tests give a small tmpfs here.
+    /// Opens a store with the POSIX names in the directory `shm`: tests pass a small tmpfs.
     pub fn with_directory(store: Store, job: &str, shm: &Path) -> Result<Self, MemoryError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if job.is_empty() || job.len() > 64 || !job.chars().all(plain) {
@@ -156,7 +156,7 @@ impl Depot {
         format!("skt-hpl.{}.{}.p{position}.{}", self.uid, self.job, part.name())
     }
 
-    /// The file behind a part, and the size of its pages; None where it is a SysV segment.
+    /// Returns the file of a part and its page size, or None for a System V segment.
     pub(super) fn file(&self, position: u32, part: Part) -> Option<(PathBuf, usize)> {
         let name = self.name(position, part);
         match (part.kept_in(self.store), &self.huge) {
@@ -166,7 +166,7 @@ impl Depot {
         }
     }
 
-    /// Makes a part of exactly `len` zero bytes, all of them really there. The head comes locked.
+    /// Creates a part of exactly `len` zero bytes, all allocated. The header is created locked.
     pub fn create(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, page)) = self.file(position, part) else {
@@ -174,19 +174,19 @@ impl Depot {
         };
         let mapped = len.max(1).next_multiple_of(page);
         let file = new_file(&path, &name)?;
-        // From here on a failure must not leave a half-made part behind.
+        // A failure from here on must not leave a half-made part behind.
         hit(Point::PartNamed, position as usize);
         let made = (|| {
             room(&file, &path, mapped)?;
             if part == Part::Head {
                 lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
             }
-            // The length tells a later opener what was asked for; only hugetlbfs rounds it up.
+            // The length shows a later opener the requested size; only hugetlbfs rounds it up.
             let length = if page == 4096 { len } else { mapped };
             let large = page == 4096 && len >= HUGE;
             if large {
-                // Not small ones: a file as long as it should be, but with holes, is somebody else's, and
-                // a process killed here would leave a head like that.
+                // Only large parts get their length before their pages. A file of full length with holes counts as foreign, and a
+                // process killed here would leave such a header.
                 file.set_len(length as u64)
                     .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
             } else {
@@ -195,7 +195,7 @@ impl Depot {
             let mut region = Region::map_file(file, len, mapped, true, &path)?;
             if large {
                 region.in_huge_pages();
-                // Whatever is not there yet: all of it, or what fills no huge page.
+                // Allocates the pages that are still missing: all, or those that fill no huge page.
                 reserve(region.file().expect("mapped from one"), &path, 0, length)?;
             }
             Ok(region)
@@ -206,8 +206,8 @@ impl Depot {
         made
     }
 
-    /// Makes a part in POSIX memory longer, by zero bytes that are really there, and opens it. What it holds stays, and whoever
-    /// has it mapped sees as much of it as before.
+    /// Extends a part in POSIX memory by allocated zero bytes, and opens it. Its contents stay. Existing mappings keep their
+    /// length.
     pub fn extend(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let name = self.name(position, part);
         let Some((path, 4096)) = self.file(position, part) else {
@@ -226,17 +226,17 @@ impl Depot {
         self.open(position, part)
     }
 
-    /// Opens an existing part to work in. The head is locked: two processes never share a position.
+    /// Opens an existing part to work in. Opening the header locks it, so that two processes never share a position.
     pub fn open(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, true)
     }
 
-    /// Opens an existing part to look at it, whoever is working in it.
+    /// Opens an existing part read-only, even while a process works in it.
     pub fn peek(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.open_as(position, part, false)
     }
 
-    /// The same for who keeps it for long: no file stays open for it.
+    /// Opens an existing part read-only for a long time: keeps no file open.
     pub fn peek_at_length(&self, position: u32, part: Part) -> Result<Region, MemoryError> {
         self.peek(position, part).map(Region::without_file)
     }
@@ -256,8 +256,7 @@ impl Depot {
             lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
         }
         let len = meta.len() as usize;
-        // A file with holes (made by somebody else, or cut short and grown) would be a SIGBUS on a
-        // full node when touched; such memory was never ours.
+        // A file with holes was made or cut short by another program. Touching it on a full node would be a SIGBUS.
         if page == 4096 && meta.blocks() * 512 < meta.len() {
             return Err(MemoryError::NotOurs {
                 name,
@@ -266,13 +265,13 @@ impl Depot {
         }
         let region = Region::map_file(file, len, len.max(1).next_multiple_of(page), work, &path)?;
         if matches!(part, Part::Head | Part::Done) {
-            // Read by whoever looks, agents too, whom a bad page must not end.
+            // Other processes read these parts, agents included, and a bad page must not end them.
             region.readable(&name)?;
         }
         Ok(region)
     }
 
-    /// What an open file is like, if it is this user's alone.
+    /// Returns the metadata of an open file if the file belongs to this user alone.
     pub(super) fn is_ours(
         &self,
         file: &File,
@@ -301,7 +300,7 @@ impl Depot {
         self.shm.join(self.name(position, Part::Head))
     }
 
-    /// Opens a part that must have room for `len` bytes; extra room of huge pages is cut off.
+    /// Opens a part that must have exactly room for `len` bytes, rounded up to pages in huge pages.
     pub fn open_sized(&self, position: u32, part: Part, len: usize) -> Result<Region, MemoryError> {
         let region = self.open(position, part)?;
         let page = self.file(position, part).map_or(4096, |(_, page)| page);
@@ -316,8 +315,7 @@ impl Depot {
         Ok(region)
     }
 
-    /// Flips all bits of one byte of a part, behind the back of whoever works there: a fault on
-    /// purpose. False if there is no such byte.
+    /// Flips all bits of one byte of a part, as an injected fault. Returns false if there is no such byte.
     pub fn flip(&self, position: u32, part: Part, offset: usize) -> bool {
         let opened = match self.file(position, part) {
             None => sysv::open(&self.name(position, part), true),
@@ -342,7 +340,7 @@ impl Depot {
         }
     }
 
-    /// Removes the name; memory goes when the last process lets go. True if there was one.
+    /// Removes the name; the memory is freed when the last process unmaps it. Returns true if the name existed.
     pub fn unlink(&self, position: u32, part: Part) -> bool {
         match self.file(position, part) {
             None => sysv::unlink(&self.name(position, part)),
@@ -350,26 +348,26 @@ impl Depot {
         }
     }
 
-    /// Removes every part of one position, whoever works there: what the loss of its node would do.
+    /// Removes every part of one position, even if a process works there: the effect of losing its node.
     pub fn unlink_position(&self, position: u32) {
         for part in Part::ALL {
             self.unlink(position, part);
         }
     }
 
-    /// This user's memory of this job on this node, by position and part.
+    /// Lists this user's memory of this job on this node, by position and part.
     pub fn list(&self) -> Vec<Held> {
         let mut all = list_user_in(self.uid, &self.shm);
         all.retain(|h| h.job == self.job && self.keeps(h));
         all
     }
 
-    /// Whether this depot, with the store it was told to use, would look for that piece there.
+    /// Returns true if this store, with its kind of memory, would look for the part where it was found.
     fn keeps(&self, held: &Held) -> bool {
         held.store == held.part.kept_in(self.store)
     }
 
-    /// Positions of this job whose head lies on this node.
+    /// Lists the positions of this job whose header is on this node.
     pub fn positions(&self) -> Vec<u32> {
         let mut found: Vec<u32> =
             self.list().into_iter().filter(|h| h.part == Part::Head).map(|h| h.position).collect();
@@ -378,26 +376,26 @@ impl Depot {
         found
     }
 
-    /// Whether a live process works in the position's memory.
+    /// Returns true if a live process works in the position's memory.
     pub fn in_use(&self, position: u32) -> bool {
         let head = private_file().write(false).open(self.head_path(position));
         head.is_ok_and(|file| lock::is_held(&file))
     }
 
-    /// Removes this job's memory from this node, in every store, unless a process works in it. Those that were killed and are
-    /// being taken apart are waited for.
+    /// Removes this job's memory from this node, in stores of every kind, unless a process works in it. Waits for killed
+    /// processes that are still being torn down.
     pub fn clean(&self) -> Result<Vec<Held>, MemoryError> {
         self.clean_within(UNTIL_IT_HAS_ENDED)
     }
 
-    /// The same where they have so much time for that, all of them together.
+    /// Removes this job's memory like [`Self::clean`], but waits for at most `patience` in total.
     pub fn clean_within(&self, patience: Duration) -> Result<Vec<Held>, MemoryError> {
         let ours = || {
             let all = list_user_in(self.uid, &self.shm).into_iter();
             all.filter(|held| held.job == self.job).collect::<Vec<_>>()
         };
-        // All positions are taken before anything is removed: a run that begins now finds all or nothing. Nobody
-        // can work under a head that is not ours to lock, so that one only has to go.
+        // All positions are locked before anything is removed, so a run that starts now finds all or nothing. A header that
+        // cannot be locked belongs to no running process of ours, and is only removed.
         let mut positions: Vec<u32> = ours().iter().map(|held| held.position).collect();
         positions.dedup();
         let began = Instant::now();
@@ -416,7 +414,7 @@ impl Depot {
             hit(Point::GroundHalf, held.position as usize);
             let hold = holds.iter_mut().find(|(position, _)| *position == held.position);
             match hold {
-                // Removed last, with its lock.
+                // The header is removed last, with its lock.
                 Some((_, Some(hold))) if held.part == Part::Head => hold.give_up(),
                 _ => {
                     let depot = Depot { store: held.store, ..self.clone() };
@@ -424,37 +422,37 @@ impl Depot {
                 }
             }
         }
-        // The name of a head we made only to lock it is none of what was found.
+        // A header of no bytes was made only to be locked, and does not count as found.
         found.retain(|held| held.part != Part::Head || held.bytes > 0);
         Ok(found)
     }
 }
 
-/// Where POSIX memory has its names.
+/// Directory of the POSIX names.
 const SHM: &str = "/dev/shm";
 
-/// All of this user's memory on this node, of any job, in any store: what `status` shows.
+/// Lists all of this user's memory on this node, of any job, in stores of every kind. `status` shows this list.
 pub fn list_user() -> Vec<Held> {
     // SAFETY: geteuid cannot fail.
     list_user_in(unsafe { libc::geteuid() }, Path::new(SHM))
 }
 
-/// The same for who asks again and again: where no name has come or gone all is as it was. To look through hundreds of names and
-/// to ask how long each is takes a node's processor from those that compute there.
+/// Cached list of this user's memory, for callers that ask often. As long as no name appears or disappears, the list is kept.
+/// Scanning hundreds of names and asking for each length would take processor time from the ranks of the node.
 #[derive(Debug)]
 pub struct Listed {
     shm: PathBuf,
     held: Vec<Held>,
-    /// When it was last looked through all, and when the folders were last changed before that.
+    /// Time of the last full scan, and the change times of the folders before it.
     looked: Option<(Instant, Vec<Option<SystemTime>>)>,
     folders: Vec<PathBuf>,
 }
 
-/// All is looked through so often at least: what is made longer, and System V memory, change no folder.
+/// Maximum time between full scans. A longer file or a System V segment changes no folder.
 const LOOK_THROUGH_EVERY: Duration = Duration::from_secs(10);
 
-/// A folder that was changed so short a time ago may have been changed again in the same tick of the kernel's clock, or what is
-/// new in it may just get its length.
+/// Age from which a folder's change time is trusted. A more recent folder may change again within the same tick of the kernel's
+/// clock, or a new file in it may still get its length.
 const SETTLED: Duration = Duration::from_secs(2);
 
 impl Default for Listed {
@@ -464,7 +462,7 @@ impl Default for Listed {
 }
 
 impl Listed {
-    /// With the POSIX names in another folder, as of [`Depot::with_directory`].
+    /// Lists with the POSIX names in another folder, as in [`Depot::with_directory`].
     fn under(shm: &Path) -> Self {
         Self { shm: shm.into(), held: Vec::new(), looked: None, folders: Vec::new() }
     }
@@ -473,13 +471,13 @@ impl Listed {
         &self.held
     }
 
-    /// Looks what lies there. False: it is what lay there at the last look.
+    /// Updates the list. Returns false if nothing can have changed since the last call.
     pub fn look(&mut self) -> bool {
         let now = SystemTime::now();
         let changed =
             self.folders.iter().map(|folder| folder.metadata().and_then(|m| m.modified()));
         let changed: Vec<Option<SystemTime>> = changed.map(Result::ok).collect();
-        // One that was changed in times to come was so before the clock was set back.
+        // A change time in the future dates from before the clock was set back.
         let is_old = |at: &Option<SystemTime>| {
             at.is_none_or(|at| now.duration_since(at).is_ok_and(|age| age >= SETTLED))
         };
@@ -492,7 +490,7 @@ impl Listed {
         }
         let huge = find_hugetlbfs().map(|(dir, _)| dir);
         let folders: Vec<PathBuf> = [self.shm.clone()].into_iter().chain(huge).collect();
-        // Of folders that were not known it is not known either when they were changed.
+        // The change times of folders that were unknown before are unknown, too.
         self.looked = (folders == self.folders).then(|| (Instant::now(), changed));
         self.folders = folders;
         // SAFETY: geteuid cannot fail.
@@ -543,7 +541,7 @@ fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
     fields.next().is_none().then(|| (job.to_owned(), position, part))
 }
 
-/// Makes a file of named memory that must not be there yet.
+/// Creates a file of persistent shared memory, which must not exist yet.
 pub(super) fn new_file(path: &Path, name: &str) -> Result<File, MemoryError> {
     private_file().create_new(true).open(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::AlreadyExists => in_the_way(path, name),
@@ -551,7 +549,7 @@ pub(super) fn new_file(path: &Path, name: &str) -> Result<File, MemoryError> {
     })
 }
 
-/// Everybody may make files in /dev/shm, and `clean` removes none that is another user's.
+/// Explains why a name exists already. All users may create files in /dev/shm, and `clean` removes no other user's file.
 fn in_the_way(path: &Path, name: &str) -> MemoryError {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.uid() != nix::unistd::geteuid().as_raw() => MemoryError::NotOurs {
@@ -565,8 +563,8 @@ fn in_the_way(path: &Path, name: &str) -> MemoryError {
     }
 }
 
-/// How every file of named memory is opened: to read and write, through no link, for no child, and made for nobody
-/// else's eyes. A pipe that somebody has put under the name is not waited for.
+/// Options with which every file of persistent shared memory is opened: read and write, owner only, closed on exec, no symbolic
+/// links. Opening never blocks, even if another user made a pipe of that name.
 pub(super) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options
@@ -577,7 +575,7 @@ pub(super) fn private_file() -> OpenOptions {
     options
 }
 
-/// Asks whether there is room for `len` bytes more where `file` lies.
+/// Checks that the file system of `file` has room for `len` more bytes.
 pub(super) fn room(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
     let available = available(file, path);
     if len as u64 > available { Err(no_room(path, len, available)) } else { Ok(()) }
@@ -594,19 +592,19 @@ fn no_room(path: &Path, len: usize, available: u64) -> MemoryError {
 
 fn available(file: &File, path: &Path) -> u64 {
     match find_hugetlbfs() {
-        // A hugetlbfs without size= reports no size at all; the pool of pages is the limit.
+        // A hugetlbfs mounted without size= reports no size; its limit is the pool of pages.
         Some((huge, page)) if path.parent() == Some(&huge) => {
             free_huge_bytes(page).unwrap_or(u64::MAX)
         }
         _ => {
             let on_mount = fstatvfs(file).ok().as_ref().map_or(u64::MAX, free_on);
-            // A tmpfs may promise more than the node has; the kernel would end some process then.
+            // A tmpfs may promise more memory than the node has; the kernel would then kill a process.
             on_mount.min(available_bytes().unwrap_or(u64::MAX))
         }
     }
 }
 
-/// Allocates every block of the file from byte `first` to byte `end` that is not there yet.
+/// Allocates all missing blocks of the file from byte `first` to byte `end`.
 pub(super) fn reserve(
     file: &File,
     path: &Path,
@@ -621,7 +619,7 @@ pub(super) fn reserve(
             let code = unsafe {
                 libc::posix_fallocate(file.as_raw_fd(), at as libc::off_t, bytes as libc::off_t)
             };
-            // A signal, such as the wish to save and stop, breaks it off.
+            // A signal, such as a request to save and stop, interrupts the call.
             if code != libc::EINTR {
                 break code;
             }
@@ -640,7 +638,8 @@ pub(super) fn reserve(
     Ok(())
 }
 
-/// Why a file cannot have `len` bytes. A user's limit is told as what it is: it holds for all files, those in memory too.
+/// Explains why a file cannot have `len` bytes. If a user's limit on file size is the cause, the error names it: that limit holds
+/// for files in memory, too.
 pub(super) fn cannot_grow(
     what: &'static str,
     path: &Path,
@@ -658,19 +657,20 @@ pub(super) fn cannot_grow(
     }
 }
 
-/// What the pool of huge pages has left; None where no hugetlbfs is mounted for this user.
+/// Free bytes in the pool of huge pages; None if no hugetlbfs is mounted for this user.
 pub fn huge_free_bytes() -> Option<u64> {
     let (_, page) = find_hugetlbfs()?;
-    // Where the system does not say, whoever takes some finds out.
+    // If the system reports no number, only an allocation can show whether there is room.
     Some(free_huge_bytes(page).unwrap_or(u64::MAX))
 }
 
-/// Bytes of the pages of that pool.
+/// Page size of the hugetlbfs that this user's memory is placed in.
 pub fn huge_page_bytes() -> Option<usize> {
     find_hugetlbfs().map(|(_, page)| page)
 }
 
-/// How many pages of that size there are of a kind: `nr` in all, `free` ones, `resv` of these that somebody has been promised.
+/// Number of huge pages of that size of one kind: `nr` for all, `free` for free ones, `resv` for those of the free ones that are
+/// reserved.
 fn huge_pages(page: usize, kind: &str) -> Option<u64> {
     let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/{kind}_hugepages", page / 1024);
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -681,7 +681,7 @@ fn free_huge_bytes(page: usize) -> Option<u64> {
     Some(huge_pages(page, "free")?.saturating_sub(promised) * page as u64)
 }
 
-/// The mounted hugetlbfs that this user's memory lies in, and its page size.
+/// Finds the mounted hugetlbfs for this user's memory, and its page size.
 fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
     let usable = |dir: &Path| {
         let page = nix::sys::statvfs::statvfs(dir).ok()?.block_size() as usize;
@@ -692,8 +692,10 @@ fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
     pick(&mounts, usable, |page| huge_pages(page, "nr"))
 }
 
-/// The first one there whose pool has pages at all, in use or not, so that whoever looks again finds the same; the first one if
-/// none has. The system mounts one of the usual size by itself, which administrators leave empty who want another.
+/// Picks the first hugetlbfs whose pool has any pages, in use or not, so that every call picks the same; if no pool has pages,
+/// the first.
+///
+/// The system itself mounts one with the usual page size. An administrator who wants another size leaves that one empty.
 fn pick(
     mounts: &str,
     usable: impl Fn(&Path) -> Option<usize>,
@@ -702,7 +704,7 @@ fn pick(
     let there = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ');
         let (dir, kind) = (fields.nth(1)?, fields.next()?);
-        // Whoever asks a file system of another kind for anything may wait for a server that is gone.
+        // Other kinds of file system are not asked: the call might wait for an unreachable server.
         let dir = PathBuf::from((kind == "hugetlbfs").then(|| dir.replace("\\040", " "))?);
         let page = usable(&dir)?;
         Some((dir, page))
@@ -722,8 +724,8 @@ pub mod tests {
         format!("t-depot-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whoever asks again and again is told of what comes and goes at once; that nothing has is believed of a folder in which
-    /// nothing has for a while.
+    /// A repeated listing shows new and removed names at once. It trusts an unchanged folder only after some time without a
+    /// change.
     #[test]
     fn what_comes_and_goes_is_seen_at_once_and_nothing_is_looked_through_in_vain() {
         let dir = tempfile::tempdir().unwrap();
@@ -742,7 +744,7 @@ pub mod tests {
         for round in 0..3 {
             let head = depot.create(round, Part::Head, 100).unwrap();
             assert_eq!(look(), (true, vec![(round, Part::Head, 100)]));
-            // It may have changed again at the very moment of the last change that is known.
+            // The folder may have changed again within the tick of its last known change.
             assert!(look().0);
             let done = depot.create(round, Part::Done, 5000).unwrap();
             let both = vec![(round, Part::Head, 100), (round, Part::Done, 5000)];
@@ -750,7 +752,7 @@ pub mod tests {
             changed(10);
             assert_eq!(look(), (true, both.clone()));
             assert_eq!(look(), (false, both));
-            // As where the clock was set back.
+            // As if the clock had been set back.
             let later = SystemTime::now() + Duration::from_secs(1000);
             File::open(dir.path()).unwrap().set_modified(later).unwrap();
             assert!((0..2).all(|_| look().0));
@@ -791,7 +793,7 @@ pub mod tests {
 
     fn stores() -> Vec<Store> {
         let mut stores = vec![Store::Posix, Store::SysV];
-        // Huge pages are there only where an administrator reserved some.
+        // Huge pages exist only if an administrator reserved some.
         let free =
             std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
         if find_hugetlbfs().is_some() && free.is_ok_and(|n| n.trim().parse().unwrap_or(0) >= 2) {
@@ -811,7 +813,7 @@ pub mod tests {
         assert!(longer.bytes()[5000..].iter().all(|&byte| byte == 0));
         longer.bytes_mut()[8999] = 9;
         assert_eq!(depot.open(1, Part::Done).unwrap().bytes()[8999], 9);
-        // Nothing is lost where there is as much already, nor where there is no room.
+        // A shorter length and a lack of room both leave the contents as they are.
         assert_eq!(depot.extend(1, Part::Done, 10).unwrap().bytes(), longer.bytes());
         assert!(matches!(depot.extend(1, Part::Done, 1 << 60), Err(MemoryError::NoRoom { .. })));
         assert_eq!(depot.open(1, Part::Done).unwrap().bytes(), longer.bytes());
@@ -841,7 +843,7 @@ pub mod tests {
         }
     }
 
-    /// Everybody may make files in /dev/shm: what is there under our names need not be ours, nor a file.
+    /// All users may create files in /dev/shm, so an entry under one of our names may belong to another user, or be no file.
     #[test]
     fn what_others_have_put_under_our_names_is_left_alone_and_not_waited_for() {
         let depot = Cleaned(Depot::new(Store::Posix, &unique()).unwrap());
@@ -858,7 +860,7 @@ pub mod tests {
         std::fs::write(&path, "").unwrap();
         let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
         assert!(told.contains("`skt-hpl clean --job NAME` removes"), "{told}");
-        // Only the administrator can make a file another's.
+        // Only root can change a file's owner.
         if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
             let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
             assert!(told.contains("user 65534") && told.contains("--job"), "{told}");
@@ -876,18 +878,17 @@ pub mod tests {
                 assert!(region.bytes().iter().all(|&b| b == 0));
                 region.bytes_mut()[len - 1] = 7;
                 drop(region);
-                // Opening asks whether every block is allocated.
+                // Opening checks that every block is allocated.
                 let region = depot.0.open_sized(1, Part::B, len).unwrap();
                 assert_eq!(region.bytes()[len - 1], 7);
-                // Where a huge page can be mapped as one, it starts on a boundary of the address too.
+                // A mapping that is large enough for huge pages starts at a multiple of the huge page size.
                 let skipped = if store == Store::SysV { 4096 } else { 0 };
                 assert!(len < HUGE || (region.as_ptr() as usize - skipped).is_multiple_of(HUGE));
             }
         }
     }
 
-    /// Waits until nobody has a position's lock: a process that another test starts has it, too, until it becomes another
-    /// program.
+    /// Waits until a position's lock is free. A process that another test starts inherits the lock until it calls exec.
     pub fn until_free(depot: &Depot, position: u32) {
         let since = Instant::now();
         while depot.in_use(position) {
@@ -962,7 +963,7 @@ pub mod tests {
         }
     }
 
-    /// Past a control group's limit the kernel ends a process, so nothing may be begun there that does not fit.
+    /// Beyond a control group's limit the kernel kills a process, so an allocation that does not fit must be refused at once.
     #[test]
     fn the_limit_of_a_control_group_is_a_refusal_and_no_kill() {
         const INSIDE: &str = "SKT_TEST_IN_A_SMALL_GROUP";
@@ -978,7 +979,8 @@ pub mod tests {
             }
             return;
         }
-        // Below our own group of version 1; in version 2 a group with processes can have none below it.
+        // The test makes a group below its own, which needs version 1. In version 2, a group with processes can have none below
+        // it.
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = groups.lines().find_map(|l| l.split_once(":memory:").map(|(_, path)| path));
         let Some(own) = own else {

@@ -1,12 +1,13 @@
-//! What a position's memory says about itself: whose it is and which epochs it holds.
+//! Header of a position's memory: its run, its position, and the checkpoints it contains.
 //!
-//! The `head` part begins with a word that publishes one of two slots. A header is written whole
-//! into the slot that is not published, sealed with a checksum, and only then published by a single
-//! release-store; so a process killed anywhere leaves either the old header or the new one. A reader
-//! that finds the *published* slot damaged must not fall back to the other one: that one is out of
-//! date, and would vouch for memory that has been computed on since. Such memory counts as lost.
+//! The `head` part begins with a word that publishes one of two slots. A header is written as a whole into the other slot, with a
+//! checksum, and then published by a single release store. So a process killed at any moment leaves either the old header or the
+//! new one.
 //!
-//! Beside the slots lie progress words, plain atomics, which an agent reads without any lock.
+//! If the *published* slot is damaged, a reader must not use the other slot. That one is out of date, and describes memory that
+//! has changed since. Such memory counts as lost.
+//!
+//! Next to the slots are progress words: plain atomics, which an agent reads without a lock.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -22,109 +23,108 @@ use crate::base::clock;
 use crate::base::params::{Mapping, Rng};
 use crate::base::pulse;
 
-/// Where signs of life are counted now.
+/// Page in which heartbeats are counted now.
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
-/// Raised with every change of anything written to named memory.
+/// Version of the layout. Raise it with every change of anything written to persistent shared memory.
 pub const LAYOUT_VERSION: u32 = 6;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
-/// A group's member list has to fit the slot.
+/// Maximum number of members of a group: the member list has to fit into a slot.
 pub const GROUP_MAX: usize = 240;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SKTHPL\r\n");
 const PUBLISHED_AT: usize = 0;
 const PROGRESS_AT: usize = 64;
-/// Where beats are counted, for who looks into the file.
+/// Offset of the heartbeat counter, for readers of the file.
 pub(super) const BEAT_AT: u64 = PROGRESS_AT as u64;
 const WAITS_AT: usize = PROGRESS_AT + 56;
 const WORKED_AT: usize = PROGRESS_AT + 64;
-/// Not zero once memory of the position could not be read any more (`bus`).
+/// Offset of the damage flag: nonzero after a memory fault of the position (`bus`).
 const DAMAGED_AT: usize = 192;
 const SLOT_AT: [usize; 2] = [4096, 8192];
 const SLOT_BYTES: usize = 4096;
 
-/// A checkpoint's number, and the incarnation that made it. Equal ids mean equal content: within
-/// one incarnation a number is sealed once, and what another incarnation computes may differ in
-/// details (timers) that the checksums cover.
+/// Number of a checkpoint, and the attempt that made it. Equal ids mean equal content. Within one attempt a number is sealed
+/// once; another attempt may compute other details that the digests cover, such as timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EpochId {
     pub epoch: u64,
     pub made: u64,
 }
 
-/// Bits of an incarnation's number that tell its moment, in milliseconds: enough for five centuries.
+/// Number of bits of an attempt's number that hold its start time in milliseconds: enough for five centuries.
 const MOMENT_BITS: u32 = 44;
 
-/// The number of the `count`-th incarnation, which begins at that moment. So no two have one number, not even where nobody sees
-/// any more what the first of them has written.
+/// Returns the number of the `count`-th attempt, which starts at `unix_ms`. The time makes numbers unique, even if no record of
+/// an earlier attempt with the same count is left.
 pub fn incarnation(count: u64, unix_ms: u64) -> u64 {
-    // Ranks compare them as numbers with a sign.
+    // Ranks compare the numbers as signed integers.
     let count = count.min(i64::MAX as u64 >> MOMENT_BITS);
     count << MOMENT_BITS | unix_ms & ((1 << MOMENT_BITS) - 1)
 }
 
-/// The number after `last`, the greatest that memory tells of. It is the greater one whatever the clock says.
+/// Returns the number after `last`, the greatest in any header. The result is greater than `last`, whatever the clock shows.
 pub fn next_incarnation(last: u64, unix_ms: u64) -> u64 {
     incarnation(count_of(last) + 1, unix_ms)
 }
 
-/// How many incarnations there were, with that of this number.
+/// Returns the count of attempts up to and including the one with this number.
 pub fn count_of(incarnation: u64) -> u64 {
     incarnation >> MOMENT_BITS
 }
 
-/// What the memory is in the middle of.
+/// State of the memory's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// Fresh memory that waits to be rebuilt from the others of its group.
+    /// Fresh memory, to be rebuilt from the other members of its group.
     Vacant,
     /// The matrix is being generated, or has not been saved yet.
     Generating,
-    /// `base`, `seal` or both say what is held.
+    /// Contains the checkpoints that `base` and `seal` name; at least one of them is set.
     Saved,
-    /// Method single: the only copy is being overwritten; nothing is held.
+    /// Method single: the only copy is being overwritten, so the memory contains no checkpoint.
     Overwriting,
 }
 
-/// Whether the position's process computes or recovers.
+/// State of the position's process: computing or recovering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     Running,
-    /// A recovery to this epoch has been agreed, and may have begun to change memory.
+    /// A recovery to this checkpoint has been agreed, and may have changed memory already.
     Recovering(EpochId),
 }
 
-/// The part of a header that decisions are made of.
+/// Fields of a header on which recovery decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
-    /// The last incarnation this position took part in ([`next_incarnation`]).
+    /// Number of the last attempt of this position ([`next_incarnation`]).
     pub joined: u64,
     pub phase: Phase,
     pub stage: Stage,
-    /// Held whole in the checkpoint, until a seal on a later epoch is past its barrier.
+    /// Committed checkpoint, which the copy contains as a whole until a later checkpoint is sealed and its barrier passed.
     pub base: Option<EpochId>,
-    /// Held whole in what the next commit will take over (method self: A and D).
+    /// Sealed checkpoint: contained as a whole in the memory that the next commit takes over (method self: A and D).
     pub seal: Option<EpochId>,
 }
 
-/// Where an epoch was taken, and the digest of everything it consists of.
+/// Boundary of a checkpoint, and the digest of all its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mark {
-    /// Boundary (iteration) at which the epoch was taken.
+    /// Boundary (iteration) at which the checkpoint was taken.
     pub boundary: u64,
-    /// Digest over the small state and the tables of digests, hence over all data.
+    /// Digest of the small state and of the tables of digests, hence of all data.
     pub root: u64,
 }
 
-/// What does not change while a test runs: whose memory this is.
+/// Fields that stay the same during a test: they identify the run, the test and the position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// Drawn at the run's first start; the upper half is that moment, so later runs compare greater.
+    /// Random id, drawn at the run's first start. The upper half is the start time, so later runs compare greater.
     pub run: u128,
-    /// Which test of the input file.
+    /// Index of the test in the input file.
     pub test: u32,
     pub position: u32,
     pub n: u64,
@@ -134,47 +134,46 @@ pub struct Identity {
     pub mapping: Mapping,
     pub rng: Rng,
     pub seed: u64,
-    /// Digest of every other choice that must be the same for the run to continue.
+    /// Digest of all other settings that must be the same to resume the run.
     pub params_digest: u64,
     pub rows: u64,
     pub cols: u64,
-    /// Doubles from one local row to the next.
+    /// Number of doubles from one local row to the next.
     pub ld: u64,
     pub group: u32,
-    /// Positions of the group in member order; this position is one of them.
+    /// Positions of the group in member order, including this position.
     pub members: Vec<u32>,
     pub losses: u8,
     pub code: u8,
     pub method: u8,
     pub scope: u8,
-    /// Where the group's parity lies.
+    /// Parity layout of the group.
     pub layout: u8,
-    /// Room for the small state, in bytes.
+    /// Size of the room for the small state, in bytes.
     pub state_bytes: u64,
 }
 
-/// In the place of a code: nothing is saved, and the head only shows progress.
+/// Value of `code` without checkpoints: the header only shows progress.
 pub const NO_CODE: u8 = u8::MAX;
 
-/// The same, of a position whose part of the matrix are checksums. `group` is then, as it is beside them, the process column
-/// whose work it does: from `q` on it keeps them, below it they have taken that column's place.
+/// Value of `code` for a position that belongs to the checksum columns, without checkpoints. `group` is then the process column
+/// whose work the position does. From `q` on that column holds checksums; below `q` the position has taken over that column.
 pub const SUMS: u8 = NO_CODE - 1;
 
-/// The same, of a position that has a part of the matrix itself, beside others that keep checksums; `group` is its process
-/// column.
+/// Value of `code` for a position with a part of the matrix, in a test with checksum columns. `group` is then its process column.
 pub const BESIDE_SUMS: u8 = NO_CODE - 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Header {
     pub id: Identity,
     pub claim: Claim,
-    /// Meaningful where `claim.base` is some.
+    /// Valid if `claim.base` is set.
     pub base: Mark,
-    /// Meaningful where `claim.seal` is some.
+    /// Valid if `claim.seal` is set.
     pub seal: Mark,
 }
 
-/// Why a head is not believed.
+/// Reason why a header is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum HeaderFault {
     #[error("it was never written")]
@@ -191,7 +190,7 @@ pub enum HeaderFault {
     Struck,
 }
 
-// ---- text of a header in bytes --------------------------------------------------------------
+// ---- encoding of a header in bytes ----------------------------------------------------------
 
 struct Writer(Vec<u8>);
 
@@ -238,7 +237,7 @@ impl Reader<'_> {
 }
 
 impl Header {
-    /// The header as bytes, for the slot and for exchange between ranks.
+    /// Returns the header as bytes, for a slot and for exchange between ranks.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(512));
         let id = &self.id;
@@ -366,29 +365,29 @@ impl Header {
 
 // ---- the head part ---------------------------------------------------------------------------
 
-/// What a rank tells the world while it works; read by agents without locks.
+/// Progress of a rank. Agents read it without locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Counts up whenever the rank does anything; standing still means it hangs.
+    /// Counter of all signs of progress. If it stands still, the rank hangs.
     pub heartbeat: u64,
     pub iteration: u64,
-    /// One of [`Doing`], as a number.
+    /// Activity: one of [`Doing`], as a number.
     pub doing: u64,
-    /// Process id of the rank, zero before it said so.
+    /// Process id of the rank; zero before its first report.
     pub pid: u64,
-    /// When it last said so, by its node's clock.
+    /// Time of the last report, by the node's clock.
     pub at_unix_ms: u64,
-    /// When it was last at the test itself: a start that came to nothing leaves that as it was. Zero where it never was.
+    /// Last time at which the rank worked on the test itself; zero if it never did. A failed start leaves the value unchanged.
     pub worked_unix_ms: u64,
-    /// Time this process has spent multiplying, waiting for nobody, and the operations it did in it: what tells
-    /// a slow processor from a rank that waits for one.
+    /// Time that this process has spent multiplying, without waits, and the number of operations done in that time. Both together
+    /// distinguish a slow processor from a rank that waits for one.
     pub busy_us: u64,
     pub flops: u64,
-    /// Counts up while it waits for others, where it looks after them meanwhile.
+    /// Counter that rises while the rank waits for other ranks and watches them meanwhile.
     pub waits: u64,
 }
 
-/// What a rank is busy with, for `status` and the watchdog.
+/// Activity of a rank, for `status` and the watchdog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u64)]
@@ -421,7 +420,7 @@ impl Doing {
     }
 }
 
-/// The `head` part of a position, to read and to write.
+/// The `head` part of a position, for reading and writing.
 #[derive(Debug)]
 pub struct Head {
     region: Region,
@@ -444,8 +443,8 @@ impl Head {
         Ok(Self { region })
     }
 
-    /// Whether it can still be read, for who keeps it open to look at it again and again: a file that was cut short meanwhile
-    /// would end whoever touches it.
+    /// Returns true if the header can still be read. Touching a file that was cut short would end the process, so callers that
+    /// keep a header open ask first.
     pub fn is_readable(&self) -> bool {
         self.region.readable("head").is_ok()
     }
@@ -456,7 +455,7 @@ impl Head {
         unsafe { AtomicU64::from_ptr(self.region.as_ptr().add(at).cast()) }
     }
 
-    /// Slot and sequence that are published now.
+    /// Slot and sequence number that are published now.
     fn published(&self) -> Result<(usize, u32), HeaderFault> {
         let word = self.word(PUBLISHED_AT).load(Ordering::Acquire);
         if word == 0 {
@@ -474,16 +473,16 @@ impl Head {
         &self.region.bytes()[SLOT_AT[slot]..SLOT_AT[slot] + SLOT_BYTES]
     }
 
-    /// The published header, if it can be believed.
+    /// Returns the published header, if it is undamaged.
     pub fn read(&self) -> Result<Header, HeaderFault> {
         if self.word(DAMAGED_AT).load(Ordering::Acquire) != 0 {
             return Err(HeaderFault::Struck);
         }
-        // A live writer may publish twice while we copy; then what we copied is torn. Look again.
+        // A live writer may publish twice during the copy, so that the copy is torn. Then read again.
         for _ in 0..8 {
             let before = self.published()?;
             let header = self.read_slot(before.0, before.1);
-            // What was copied was there before the next look at what is published.
+            // Orders the copy before the second read of the published word.
             fence(Ordering::Acquire);
             if self.published()? == before {
                 return header;
@@ -500,7 +499,7 @@ impl Head {
             .checked_add(16)
             .and_then(|end| bytes.get(16..end))
             .ok_or(HeaderFault::Damaged)?;
-        // The version comes before the checksum: another version may seal differently.
+        // The version is checked first: another version may compute its checksum in another way.
         if let Some(version) = payload.first_chunk::<4>().map(|b| u32::from_le_bytes(*b))
             && version != LAYOUT_VERSION
             && slot_digest(sequence, payload) == digest
@@ -525,7 +524,7 @@ impl Head {
         };
         let payload = header.to_bytes();
         let digest = slot_digest(sequence, &payload);
-        // Whoever sees anything of what follows sees that the other slot was published before.
+        // A reader that sees any of the following writes also sees that the other slot was published before.
         fence(Ordering::Release);
         let at = SLOT_AT[slot];
         let bytes = &mut self.region.bytes_mut()[at..at + SLOT_BYTES];
@@ -535,28 +534,28 @@ impl Head {
         self.word(PUBLISHED_AT).store(published_word(slot as u32, sequence), Ordering::Release);
     }
 
-    /// Makes the head say nothing, before its memory is put to another use.
+    /// Withdraws the header, before its memory gets another use.
     pub fn blank(&mut self) {
         self.word(PUBLISHED_AT).store(0, Ordering::Release);
     }
 
-    /// This process's signs of life (`pulse`) are counted in this head from now on, even after its region
-    /// has gone: they have a mapping of their own, a page that stays until they are counted in another.
+    /// Counts this process's heartbeats (`pulse`) in this header from now on. The counter has a mapping of its own, a page that
+    /// stays after the region is dropped, until another header takes over.
     pub fn take_pulse(&self) {
         let Some(page) = self.region.lasting_page() else { return };
         if let (Some(beats), Some(waits)) = (page.word(PROGRESS_AT), page.word(WAITS_AT)) {
             pulse::follow(beats, waits);
-            // The page of the head before may be put to another use: a thread that still beats there counts in vain, no more.
+            // The page of the earlier header may get another use. A thread that still counts there does no harm.
             *FOLLOWED.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(page);
         }
     }
 
-    /// Makes the head say that the position is lost: what the handler of memory faults does.
+    /// Sets the damage flag, so that the position counts as lost: the effect of the handler of memory faults.
     pub fn strike(&self) {
         self.word(DAMAGED_AT).store(1, Ordering::Release);
     }
 
-    /// From now on a fault in one of these parts is told by name, and makes this head say that the position is lost.
+    /// Watches these parts: a memory fault in one of them is reported by name and sets the damage flag of this header.
     pub fn watch(&self, position: u32, parts: &[Named]) -> Watched {
         let page = self.region.lasting_page();
         let Some((page, mark)) =
@@ -571,7 +570,7 @@ impl Head {
         watched
     }
 
-    /// Says that this process lives and what it does.
+    /// Records that this process is alive, with its activity and iteration.
     pub fn tick(&self, doing: Doing, iteration: u64) {
         self.word(PROGRESS_AT + 8).store(iteration, Ordering::Relaxed);
         self.word(PROGRESS_AT + 16).store(doing as u64, Ordering::Relaxed);
@@ -584,8 +583,8 @@ impl Head {
         self.word(PROGRESS_AT).fetch_add(1, Ordering::Release);
     }
 
-    /// Says what this process has computed by itself so far. A reader between the two stores sees them one
-    /// iteration apart, which no judgement hangs on.
+    /// Records the computing time and operations of this process so far. A reader between the two stores sees values one
+    /// iteration apart, which is close enough for all uses.
     pub fn worked(&self, busy_us: u64, flops: u64) {
         self.word(PROGRESS_AT + 40).store(busy_us, Ordering::Relaxed);
         self.word(PROGRESS_AT + 48).store(flops, Ordering::Relaxed);
@@ -609,7 +608,7 @@ impl Head {
         &self.region
     }
 
-    /// The raw memory, for faults on purpose.
+    /// Raw memory, for injected faults.
     pub fn region_mut(&mut self) -> &mut Region {
         &mut self.region
     }
@@ -665,10 +664,10 @@ pub(crate) mod tests {
     fn no_two_incarnations_have_one_number_and_later_ones_are_greater() {
         let first = next_incarnation(0, 1_800_000_000_000);
         assert_eq!((count_of(0), count_of(first)), (0, 1));
-        // Nobody has seen the first one.
+        // No trace of the first attempt was seen.
         let again = next_incarnation(0, 1_800_000_000_001);
         assert!(again > first && count_of(again) == 1);
-        // A clock that goes back, or stands still.
+        // The clock goes back, or stands still.
         for unix_ms in [0, 1_800_000_000_000, u64::MAX] {
             let next = next_incarnation(again, unix_ms);
             assert!(next > again && count_of(next) == 2, "{unix_ms}");
@@ -733,7 +732,7 @@ pub(crate) mod tests {
         newer.claim.joined = 9;
         head.write(&newer);
         let after = head.region.bytes().to_vec();
-        // The published word is stored last: everything else may have arrived in part.
+        // The published word is stored last, so all other bytes may have arrived in part.
         let changed: Vec<usize> = (8..HEAD_BYTES).filter(|&i| before[i] != after[i]).collect();
         for cut in 0..=changed.len() {
             head.region.bytes_mut().copy_from_slice(&before);

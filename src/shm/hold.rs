@@ -1,9 +1,11 @@
-//! A position taken for this process alone, from before it is known what its memory is worth until the end.
+//! Lock on a position for this process alone, held from before its memory is examined to the end.
 //!
-//! The head's lock is that claim. It is taken before anything is looked at, stays on one file while the memory is
-//! opened, made anew or given up, and names are removed only under it; so two runs that begin at the same moment under
-//! one name cannot remove or replace each other's memory. Taken by `checkpoint` at the start of a test, by
-//! `driver::signs` for the progress of an unprotected one, and by `clean`.
+//! The lock is a lock on the header's file. It is taken before anything is read, and stays on one file while the memory is
+//! opened, created or given up. Names are removed only under the lock. So two runs that start at the same moment under one name
+//! cannot remove or replace each other's memory.
+//!
+//! `checkpoint` takes it at the start of a test, `driver::signs` for the progress of an unprotected test, and `clean` before
+//! removal.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -13,19 +15,19 @@ use super::depot::{Depot, Part, private_file, reserve};
 use super::lock::{self, UNTIL_IT_HAS_ENDED};
 use super::region::{MemoryError, Region};
 
-/// A locked head. Dropped, the lock goes; and so does the name, if nothing was ever put there.
+/// Locked header. Dropping it releases the lock; if nothing was ever written, the name is removed, too.
 #[derive(Debug)]
 pub struct Hold {
     file: File,
     path: PathBuf,
     name: String,
-    /// There is nothing in it: there was no such memory, or it is given up.
+    /// The file is empty or given up.
     vacant: bool,
 }
 
 impl Depot {
-    /// Takes a position for this process, whether there is memory or not. Waits for a process that is ending, as long as it gets
-    /// on with that; one that lives on, or is stuck in the kernel, is an error that names it.
+    /// Locks a position for this process, whether it has memory or not. Waits for a process that is ending, as long as that makes
+    /// progress. A process that lives on or is stuck in the kernel results in an error that names it.
     pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
         self.hold_with(position, UNTIL_IT_HAS_ENDED)
     }
@@ -39,7 +41,7 @@ impl Depot {
                 })?;
             self.is_ours(&file, &path, &name)?;
             lock::take(&file, &name, patience)?;
-            // Whoever had it until now may have removed the name, or a third one may have made it anew.
+            // The earlier holder may have removed the name, or a third process may have created a new file under it.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
                 return Ok(Hold { file, path, name, vacant });
@@ -49,12 +51,12 @@ impl Depot {
 }
 
 impl Hold {
-    /// Whether there is nothing here that could be looked at.
+    /// Returns true if the position has no memory to read.
     pub fn is_vacant(&self) -> bool {
         self.vacant
     }
 
-    /// What lies here.
+    /// Maps the existing header.
     pub fn head(&self) -> Result<Region, MemoryError> {
         let length = self.file.metadata().map_or(0, |meta| meta.len()) as usize;
         self.map(length)
@@ -72,7 +74,7 @@ impl Hold {
         Ok(region)
     }
 
-    /// An empty head of that length in place of whatever was here: in the same file, so that the lock is never let go.
+    /// Replaces the contents by an empty header of that length, in the same file: the lock is held throughout.
     pub fn renew(&mut self, length: usize) -> Result<Region, MemoryError> {
         reserve(&self.file, &self.path, 0, length)?;
         let mut region = match self.map(length) {
@@ -84,19 +86,19 @@ impl Hold {
         Ok(region)
     }
 
-    /// Whether the head can be found by its name.
+    /// Returns true if the header can be found by its name.
     pub fn is_named(&self) -> bool {
         lock::is_named(&self.file, &self.path)
     }
 
-    /// The same head in a file of its own, where its name was removed or leads elsewhere.
+    /// Copies the header to a new file under its name, after the name was removed or came to mean another file.
     pub fn name_again(&mut self, head: &Region) -> Result<Region, MemoryError> {
         let mut new = self.replace(head.len())?;
         new.bytes_mut().copy_from_slice(head.bytes());
         Ok(new)
     }
 
-    /// A new file under the name, which leads nowhere, or to one with a page that cannot be touched.
+    /// Creates a new file under the name, which is free, or names a file with an unreadable page.
     fn replace(&mut self, length: usize) -> Result<Region, MemoryError> {
         self.remove();
         let file = private_file()
@@ -108,7 +110,7 @@ impl Hold {
             .and_then(|()| self.map_of(&file, length));
         match ready {
             Ok(_) => self.file = file,
-            // Left there it would be in the way of the next attempt, or pass for the head.
+            // A file left behind would block the next attempt, or pass for the header.
             Err(_) => _ = std::fs::remove_file(&self.path),
         }
         ready
@@ -118,12 +120,12 @@ impl Hold {
         MemoryError::Os { what, path: self.path.clone(), source }
     }
 
-    /// What lies here is of no use: the name goes with the lock, unless it is renewed before.
+    /// Gives the contents up: the name is removed with the lock, unless [`Self::renew`] is called before.
     pub fn give_up(&mut self) {
         self.vacant = true;
     }
 
-    /// Removes the name now, still under the lock; false if it leads elsewhere by now.
+    /// Removes the name now, under the lock. Returns false if the name means another file by now.
     pub fn remove(&mut self) -> bool {
         self.vacant = false;
         self.is_named() && std::fs::remove_file(&self.path).is_ok()
@@ -154,23 +156,23 @@ mod tests {
         Depot::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
     }
 
-    /// Whether a process has a lock of that kind, and does not only wait for one. That a head is in use says less: where a test
-    /// beside this one starts a process, that one has for a moment whatever this process has open.
+    /// Returns true if a process has a lock of that kind and does not only wait for it. [`Depot::in_use`] is less exact: a
+    /// process that a concurrent test starts inherits for a moment all files that this process has open.
     fn has_lock(kind: &str, process: u32) -> bool {
         let is_its = |lock: &str| lock.contains(kind) && lock.contains(&format!(" {process} "));
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
         locks.lines().any(|lock| is_its(lock) && !lock.contains("->"))
     }
 
-    /// A process of its own that has the lock on a head.
+    /// Starts a process that holds the lock on a header.
     fn holder(depot: &Depot) -> Child {
         let path = depot.head_path(0);
         let path = path.to_str().unwrap();
         drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
-        // In place of `flock` itself, so that the lock's process is the one we started.
+        // `-F` replaces `flock` by the command, so that the process with the lock is the one started here.
         let child =
             Command::new("flock").args(["-F", "-x", path, "sleep", "1000"]).spawn().unwrap();
-        // It is told by the name that it has in the end.
+        // The process is ready when it has its final name.
         let name = || std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap_or_default();
         while !has_lock("FLOCK", child.id()) || !name().starts_with(b"sleep\0") {
             std::thread::sleep(Duration::from_millis(1));
@@ -178,8 +180,8 @@ mod tests {
         child
     }
 
-    /// Ends a process, which gets no further than to the beginning of its end, as one does that the kernel takes apart, until
-    /// `let_end`; both by one thread.
+    /// Ends a process, but halts it at the beginning of its exit, like a process that the kernel is tearing down. `let_end`
+    /// releases it. Both must be called by one thread.
     fn begin_end(pid: u32) {
         let pid = pid as libc::pid_t;
         let no = std::ptr::null_mut::<libc::c_void>();
@@ -189,7 +191,7 @@ mod tests {
             assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, pid, no, options), 0);
             assert_eq!(libc::kill(pid, libc::SIGTERM), 0);
             let mut status = 0;
-            // First the signal's delivery, which is let through, then the stop on the way out.
+            // First comes the delivery of the signal, which is passed on; then the stop at exit.
             loop {
                 assert_eq!(libc::waitpid(pid, &mut status, libc::__WALL), pid);
                 assert!(libc::WIFSTOPPED(status), "{status:x}");
@@ -222,8 +224,7 @@ mod tests {
         depot.clean().unwrap();
     }
 
-    /// As long as the kernel takes a killed process apart (here: as long as its tracer keeps it from going on),
-    /// the lock is waited for.
+    /// As long as the kernel tears a killed process down (here: as long as its tracer holds it), others wait for the lock.
     #[test]
     fn a_holder_that_is_ending_is_waited_for() {
         let depot = depot("ending");
@@ -243,8 +244,8 @@ mod tests {
         depot.clean().unwrap();
     }
 
-    /// Somebody in another container, whom nobody sees who looks from a namespace of processes of its own. Whether he was killed
-    /// cannot be known: he may be giving his memory back.
+    /// A process in another container cannot be seen from a PID namespace of its own. Nothing shows whether it was killed and is
+    /// still freeing its memory.
     #[test]
     fn a_holder_that_cannot_be_seen_is_waited_for_unless_it_gets_on() {
         let within = || {
@@ -265,7 +266,7 @@ mod tests {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
-        // Until it has given a sign of life in its place, and was refused for that.
+        // Waits until that process has counted a heartbeat in its place, and was refused for that.
         let mut beat = [0];
         let until = std::time::Instant::now() + Duration::from_secs(60);
         while beat != [2] && std::time::Instant::now() < until {
@@ -273,7 +274,7 @@ mod tests {
             file.read_exact_at(&mut beat, BEAT_AT).unwrap();
             std::thread::sleep(Duration::from_millis(10));
         }
-        // So that it waits.
+        // Gives the process time to begin waiting.
         std::thread::sleep(Duration::from_millis(300));
         seen_by_us.kill().unwrap();
         seen_by_us.wait().unwrap();
@@ -299,7 +300,7 @@ mod tests {
             assert!(early.is_err(), "not waited for: {early:?}");
             let alive = told.recv().unwrap();
             assert!(matches!(alive, Err(MemoryError::InUse { .. })), "{alive:?}");
-            // Now it is killed.
+            // The process is killed now.
             file.write_at(&[2], BEAT_AT).unwrap();
         });
         drop(depot.hold(0).unwrap());
@@ -326,7 +327,7 @@ mod tests {
         assert!(depot.list().is_empty());
     }
 
-    /// A head that cannot be mapped is none: nothing blank stays under the name, and the next try mends it.
+    /// A header that cannot be mapped does not count: no blank file stays under the name, and the next attempt succeeds.
     #[test]
     fn a_head_that_cannot_be_mapped_does_not_take_the_name() {
         let own = std::env::current_exe().unwrap();
@@ -356,7 +357,7 @@ mod tests {
         depot.clean().unwrap();
     }
 
-    /// Who waited for a file that its holder removed must not take that for the position.
+    /// A process that waited for a file which its holder then removed must not take that file for the position.
     #[test]
     fn a_removed_head_is_not_the_position() {
         let depot = depot("removed");
@@ -369,7 +370,7 @@ mod tests {
                         if let Ok(mut hold) = depot.hold(0) {
                             assert_eq!(taken.fetch_add(1, SeqCst), 0, "two have one position");
                             drop(hold.renew(HEAD_BYTES).unwrap());
-                            // From the removal on the next one may begin.
+                            // From the removal on, the next process may take the position.
                             taken.fetch_sub(1, SeqCst);
                             assert!(hold.remove());
                         }

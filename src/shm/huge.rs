@@ -1,11 +1,11 @@
-//! Huge pages for everything large: where to map it, and how to get them for shared memory.
+//! Huge pages for large memory: aligned mappings, and huge pages for shared memory.
 //!
-//! The kernel maps a huge page as one only where address and offset in the file agree modulo its size, and
-//! gives none to /dev/shm by default. But it collapses small pages into huge ones when asked to
-//! (MADV_COLLAPSE, since Linux 6.1), whatever that default says. Without them a matrix in shared memory is
-//! slower to work in by some percent, and a restart pays a fault for each 4 KB. Called by `region`, `depot`
-//! and `sysv`, and by the matrix's private buffers. All of it is a wish: where the kernel cannot, the
-//! memory is the same in small pages.
+//! The kernel maps a huge page as such only if address and file offset agree modulo its size. By default it gives none to
+//! /dev/shm. Since Linux 6.1 it collapses small pages into huge ones on request (MADV_COLLAPSE), whatever the default. Without
+//! huge pages, work on a matrix in shared memory is slower by some percent, and a restart pays a page fault for each 4 KB.
+//!
+//! `region`, `depot` and `sysv` call this module, and so do the matrix's private buffers. Huge pages are optional: if the kernel
+//! gives none, the memory is the same in small pages.
 
 use std::fs::File;
 use std::ops::Range;
@@ -19,15 +19,15 @@ use crate::base::pulse;
 use crate::base::threads::Pool;
 use crate::base::topology::Topology;
 
-/// What x86-64 and most ARM kernels call huge; on others the wishes below have no effect.
+/// Size of a huge page on x86-64 and most ARM kernels. On other kernels the requests below have no effect.
 pub const HUGE: usize = 2 << 20;
 
-/// `len` bytes of private, zeroed memory that begin on a multiple of `boundary`, and on a boundary of huge pages if that many
-/// would fill one.
+/// Maps `len` bytes of private, zeroed memory at a multiple of `boundary`; from the size of a huge page on, at a multiple of
+/// that, too.
 pub fn map_aligned(len: usize, protection: i32, boundary: usize) -> std::io::Result<NonNull<u8>> {
     let page = page();
     let boundary = boundary.max(if len >= HUGE { HUGE } else { page });
-    // One more, so that an aligned address can be picked.
+    // Room for an aligned address within the mapping.
     let span = if boundary > page { len + boundary } else { len };
     // SAFETY: a fresh anonymous mapping; the parts cut off are not used again.
     unsafe {
@@ -48,7 +48,7 @@ pub fn map_aligned(len: usize, protection: i32, boundary: usize) -> std::io::Res
             if aligned > start {
                 libc::munmap(base, aligned - start);
             }
-            // What is kept ends on a page, as the kernel counts.
+            // The kernel counts in pages, so the kept range ends at a page boundary.
             let kept = aligned + len.next_multiple_of(page);
             if start + span > kept {
                 libc::munmap(kept as *mut _, start + span - kept);
@@ -59,13 +59,13 @@ pub fn map_aligned(len: usize, protection: i32, boundary: usize) -> std::io::Res
     }
 }
 
-/// Bytes of a small page: on ARM often more than elsewhere.
+/// Size of a small page: on ARM often more than 4096.
 pub fn page() -> usize {
     // SAFETY: asks for a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Bytes of a page of a file's memory, which a mapping of it begins on: those of a hugetlbfs are larger than others.
+/// Page size of a file's memory, to which a mapping of it is aligned: larger in a hugetlbfs than elsewhere.
 pub fn page_of(file: &File) -> usize {
     const HUGETLBFS: i64 = 0x9584_58f6;
     let about = nix::sys::statfs::fstatfs(file).ok();
@@ -74,20 +74,21 @@ pub fn page_of(file: &File) -> usize {
     huge.map_or_else(page, |about| about.block_size() as usize)
 }
 
-/// Threads that fill memory at once, at least: one zeroes some GB a second, and a restart waits for it.
+/// Least number of threads that fill memory together. One thread zeroes some GB a second, and a restart waits for it.
 const FILLERS: usize = 4;
-/// Huge pages below which a further thread is not worth its start.
+/// Number of huge pages below which a further thread is not worth its start.
 const SHARE: usize = 16;
-/// Bytes that a thread fills at a time, one after the other in turn.
+/// Bytes that a thread fills at a time; threads take such pieces in turn.
 const TURN: usize = SHARE * HUGE;
 
-/// Turns the whole huge pages of a mapping of new shared memory into huge pages that are really there, or, where the kernel makes
-/// none, takes small ones in their place. What is left over, or all of it, stays unallocated. Each filler takes the pages of its
-/// turn near the cores on which it runs, which are spread over the rank's: so the memory lies in all of the NUMA nodes that the
-/// rank computes on.
+/// Allocates the whole huge pages of a new shared mapping as huge pages, or as small pages if the kernel makes none. The rest, or
+/// all of it, may stay unallocated.
+///
+/// Each filler thread allocates near its cores, and the fillers are spread over the rank's cores. So the memory is spread over
+/// all NUMA nodes on which the rank computes.
 ///
 /// # Safety
-/// `base` is a shared, writable mapping of `len` bytes, and what it maps is at least that long.
+/// `base` is a shared, writable mapping of `len` bytes, and the mapped file or segment is at least that long.
 pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     let first = (base.as_ptr() as usize).next_multiple_of(HUGE);
     let pages = ((base.as_ptr() as usize + len) / HUGE).saturating_sub(first / HUGE);
@@ -96,11 +97,11 @@ pub(super) unsafe fn collapse(base: NonNull<u8>, len: usize) {
     });
 }
 
-/// Takes every page of a mapping by a store: for memory that is no file, kernels before 5.14 know no other way. Each filler asks
-/// before every turn whether the node `has_room` for its bytes. Whether all pages were taken.
+/// Allocates every page of a mapping by a store; kernels before 5.14 know no other way for memory that is no file. Before every
+/// piece, each filler asks `has_room` for that many bytes. Returns true if all pages were allocated.
 ///
 /// # Safety
-/// `base` is a shared, writable mapping of `len` bytes, from the beginning of a page, to which nobody else writes.
+/// `base` is a shared, writable mapping of `len` bytes, from the beginning of a page, to which no other thread or process writes.
 pub(super) unsafe fn touch(
     base: NonNull<u8>,
     len: usize,
@@ -125,7 +126,8 @@ pub(super) unsafe fn touch(
     !full.into_inner()
 }
 
-/// Each filler of a mapping of so many huge pages does its part of the `work`, which is told its number and how many there are.
+/// Runs `work` on the filler threads for a mapping of `pages` huge pages. `work` gets the number of its thread and the number of
+/// threads.
 fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
     let memories = Topology::here().memories_of(cores::bound_to());
     let threads = fillers(cores::count(), memories, pages);
@@ -136,7 +138,7 @@ fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
                 cores::spread(thread, threads);
                 work(thread);
             });
-            // Where the system gives no more threads, those that are here do it.
+            // If the system starts no more threads, this thread does the work.
             if filler.is_err() {
                 work(thread);
             }
@@ -145,15 +147,15 @@ fn by_fillers(pages: usize, work: impl Fn(usize, usize) + Sync) {
     });
 }
 
-/// How many fill so many pages: as many for each of the memories, but not more than may run here: a rank that is bound to one
-/// core has one.
+/// Number of filler threads for so many pages: the same number for each NUMA node, but not more than the cores. A rank that is
+/// bound to one core has one.
 fn fillers(cores: usize, memories: usize, pages: usize) -> usize {
     let wanted = FILLERS.next_multiple_of(memories.max(1));
     wanted.min(cores).min(pages / SHARE).max(1)
 }
 
-/// All threads of a pool work on `len` bytes, each on its huge pages: they take them in turn. `work` is told the thread's number
-/// and what bytes a page has.
+/// Runs `work` on `len` bytes with all threads of a pool, which take huge pages in turn. `work` gets the thread's number and the
+/// byte range of a page.
 pub(super) fn in_turn(len: usize, pool: &mut Pool, work: impl Fn(usize, Range<usize>) + Sync) {
     let (turns, threads) = (len.div_ceil(HUGE), pool.threads());
     let of = |thread: usize| {
@@ -162,19 +164,20 @@ pub(super) fn in_turn(len: usize, pool: &mut Pool, work: impl Fn(usize, Range<us
         }
     };
     match turns {
-        // Not worth a word to the others.
+        // Too little to wake the other threads.
         0 | 1 => of(0),
         _ => pool.on_each(of),
     }
 }
 
-/// Every `step` bytes from `first` to `end`, all on boundaries of huge pages within a mapping that `collapse` was given, a turn.
+/// Allocates a piece every `step` bytes from `first` to `end`. All bounds are multiples of the huge page size, within a mapping
+/// that `collapse` got.
 fn collapse_pages(first: usize, end: usize, step: usize) {
     for start in (first..end).step_by(step) {
         let stop = end.min(start + TURN);
         for place in (start..stop).step_by(HUGE) {
-            // The kernel leaves alone what holds no page at all. Asked this way, it says if there is no room
-            // for one; a plain store would be a SIGBUS.
+            // The kernel does not collapse a range that has no page at all, so each huge page gets one small page first. If there
+            // is no room, this call returns an error; a plain store would be a SIGBUS.
             // SAFETY: within the mapping; contents stay as they are.
             if unsafe { libc::madvise(place as *mut _, page(), libc::MADV_POPULATE_WRITE) } != 0 {
                 return;
@@ -191,13 +194,13 @@ fn collapse_pages(first: usize, end: usize, step: usize) {
     }
 }
 
-/// Allocates and maps all pages of a mapping now. The kernel answers with an error where a later touch would
-/// kill, and with EINVAL where it does not know how to.
+/// Allocates and maps all pages of a mapping now. Returns an error if a later touch would kill the process, and EINVAL if the
+/// kernel does not know the request.
 ///
 /// # Safety
-/// `base` is within a writable mapping that goes on for `len` bytes.
+/// `base` is within a writable mapping that extends `len` bytes from there.
 pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<()> {
-    // The kernel takes whole pages, and what is behind the head of a segment need not begin on one.
+    // The kernel wants whole pages, but the data behind a segment's preface need not begin at a page.
     let (base, len) = on_a_page(base, len);
     for at in (0..len).step_by(pulse::BYTES) {
         let bytes = pulse::BYTES.min(len - at);
@@ -214,7 +217,7 @@ pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<
     Ok(())
 }
 
-/// The same range from the beginning of its first page on.
+/// Extends a range to the beginning of its first page.
 pub(super) fn on_a_page(base: NonNull<u8>, len: usize) -> (NonNull<u8>, usize) {
     let before = base.as_ptr().addr() % page();
     // SAFETY: what is mapped is mapped by whole pages.
@@ -227,7 +230,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
-    /// The main thread alone would have all of it in its memory.
+    /// If only the main thread touched the pages, all of them would be in its NUMA node.
     #[test]
     fn every_thread_of_a_pool_takes_its_turn() {
         for (len, threads) in [(0, 3), (1, 3), (HUGE, 2), (7 * HUGE + 5, 3), (2 * HUGE, 4)] {
@@ -256,7 +259,7 @@ mod tests {
         nix::unistd::gettid().as_raw()
     }
 
-    /// By turns, so by threads: each memory gets an equal part, however many there are.
+    /// The fillers take pieces in turn, so every NUMA node gets an equal part, whatever the number of nodes.
     #[test]
     fn memory_is_filled_from_all_memories_of_a_rank() {
         for (machine, memories) in [(8, 8), (64, 8), (96, 12), (64, 4), (6, 3), (16, 2), (4, 1)]
@@ -281,7 +284,7 @@ mod tests {
     #[test]
     fn what_can_hold_a_huge_page_begins_on_one() {
         let lengths = [1, page(), HUGE - 1, HUGE, HUGE + 1, 5 * HUGE + 12345];
-        // Address space alone is what a boundary of pages of 1 GB takes.
+        // A boundary for pages of 1 GB takes address space only.
         for (len, boundary) in
             lengths.iter().flat_map(|&len| [(len, 1), (len, HUGE), (len, 1 << 30)])
         {

@@ -1,8 +1,8 @@
 //! Results of finished tests, kept in the `done` part of every position.
 //!
-//! A sweep that is restarted in its third test must not run the first two again, so each rank
-//! appends every finished test's result here. All ranks keep all results: any one survivor is
-//! enough. A record is a length, a digest and bytes; the first that does not check ends the list.
+//! A sweep that is restarted in its third test must not repeat the first two. So every rank appends the results of all finished
+//! tests here, and any one surviving rank is enough. A record consists of a length, a digest and bytes. The first record whose
+//! digest does not match ends the list.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -18,22 +18,22 @@ pub struct Ledger {
     region: Region,
 }
 
-/// One finished test.
+/// Result of one finished test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub run: u128,
     pub test: u32,
-    /// What the caller wanted kept, such as the result as JSON.
+    /// Caller's data, such as the result as JSON.
     pub bytes: Vec<u8>,
 }
 
 impl Entry {
-    /// The same of entries of one test and text, whatever the run.
+    /// Returns a number that is equal for entries of the same test and text, whatever the run.
     pub fn mark(&self) -> u64 {
         xxh3_64_with_seed(&self.bytes, self.test.into())
     }
 
-    /// Room that it takes.
+    /// Number of bytes of the record.
     pub fn room(&self) -> usize {
         RECORD_HEAD + self.bytes.len()
     }
@@ -44,7 +44,7 @@ impl Ledger {
         Self { region }
     }
 
-    /// Bytes it takes: records, and what is free.
+    /// Size of the part in bytes, with its free room.
     pub fn bytes(&self) -> usize {
         self.region.len()
     }
@@ -65,7 +65,7 @@ impl Ledger {
         Some((Entry { run, test, bytes: bytes.to_vec() }, next))
     }
 
-    /// All records that check, in the order they were written.
+    /// Returns all undamaged records, in the order of writing.
     pub fn entries(&self) -> Vec<Entry> {
         let mut at = 0;
         let mut found = Vec::new();
@@ -76,7 +76,7 @@ impl Ledger {
         found
     }
 
-    /// Appends one record; false if there is no room left for it.
+    /// Appends one record. Returns false if there is no room left.
     pub fn append(&mut self, entry: &Entry) -> bool {
         let mut at = 0;
         while let Some((_, next)) = self.record(at) {
@@ -90,13 +90,13 @@ impl Ledger {
         let first = (entry.bytes.len() as u64) << 32 | entry.test as u64;
         head[..8].copy_from_slice(&first.to_le_bytes());
         head[8..24].copy_from_slice(&entry.run.to_le_bytes());
-        // The digest goes last: without it the record is not there.
+        // The digest is written last: without it the record does not count.
         let seal = digest(&head[..24], body);
         head[24..32].copy_from_slice(&seal.to_le_bytes());
         true
     }
 
-    /// Forgets everything.
+    /// Removes all records.
     pub fn clear(&mut self) {
         self.region.bytes_mut().fill(0);
     }

@@ -1,12 +1,12 @@
-//! The lock on a position's head (`flock`): who has it, and whether that is worth waiting for.
+//! Lock on a position's header (`flock`): which process has it, and whether to wait for that process.
 //!
-//! A rank that is killed lets go of its lock only when the kernel has taken back all of its memory, which for
-//! hundreds of gigabytes takes many seconds. Whoever comes next waits for that as long as the kernel is at it; a process
-//! that lives on is refused at once, by name. Called by `depot`. What /proc says is judged by pure functions.
+//! A killed rank keeps its lock until the kernel has freed all of its memory, which takes many seconds for hundreds of gigabytes.
+//! The next process waits as long as the kernel makes progress. If the holder lives on, the next process is refused at once, and
+//! the error names the holder. `depot` calls this module; pure functions judge the texts from /proc.
 //!
-//! A process that was killed amid a call of the kernel ends only when that comes back, which from storage that does not answer it
-//! may never do. Such a process takes no time of any processor, by which it is known, and is waited for no longer. It has the
-//! position all the same, so the next process is refused.
+//! A process that was killed within a system call ends only when that call returns. If storage does not answer, that may never
+//! happen. Such a process uses no processor time, by which it is recognised, and the wait ends. It still holds the position, so
+//! the next process is refused.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -20,32 +20,32 @@ use super::region::MemoryError;
 use super::stat::Stat;
 use crate::base::clock::{self, Instant};
 
-/// How long a process that is ending may take: as long as it will, where it gets on.
+/// Unlimited time for a process that is ending, as long as it makes progress.
 pub(super) const UNTIL_IT_HAS_ENDED: Duration = Duration::MAX;
 
-/// How long a process that is ending may take no time of any processor before it is stuck.
+/// Time without any processor time after which a process that is ending counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// How long somebody who cannot be seen may be ending. Whoever lives gives a sign of life sooner than that.
+/// Time that an invisible process gets to end. A live process sends a heartbeat sooner.
 const UNSEEN_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Who keeps us from a lock.
+/// Holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
-    /// Nobody any more, or nobody who can be seen from here (another container's process).
+    /// No process any more, or one that is not visible from here (another container's).
     Unseen,
-    /// The same, and it has given a sign of life.
+    /// Invisible process that has sent a heartbeat.
     UnseenAlive,
-    /// Somebody who asks whether a process lives, and holds it for a moment.
+    /// Process that tests whether another is alive, and holds the lock for a moment.
     Asker,
-    /// A process that was killed or has ended, and is being taken apart.
+    /// Process that was killed or has ended, and is being torn down.
     Ending(u32),
-    /// A process that would end if the kernel let go of it.
+    /// Killed process that is held up in the kernel.
     Stuck(u32),
     Living(u32),
 }
 
-/// Since when a process that is ending has taken no time of any processor.
+/// Time since which a process that is ending has used no processor time.
 struct Still {
     pid: u32,
     ran: Option<u64>,
@@ -53,7 +53,7 @@ struct Still {
 }
 
 impl Still {
-    /// For how long a process has stood still now; `ran` is what the kernel says of the time that it took.
+    /// Returns the time that a process has stood still; `ran` is its processor time by the kernel's count.
     fn stands_at(&mut self, pid: u32, ran: Option<u64>, now: Instant) -> Duration {
         if (self.pid, self.ran) != (pid, ran) {
             *self = Still { pid, ran, since: now };
@@ -66,7 +66,7 @@ impl Still {
     }
 }
 
-/// Takes the lock, or says who has it. Whoever has it and is ending has so much time for that.
+/// Takes the lock, or returns an error that names its holder. Waits up to `patience` for a holder that is ending.
 pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), MemoryError> {
     let began = Instant::now();
     let mut still = Still { pid: 0, ran: None, since: began };
@@ -79,7 +79,7 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
         };
         if let Some(whom) = whom.filter(|_| !told && began.elapsed() > Duration::from_secs(2)) {
             told = true;
-            // Nothing depends on its being heard.
+            // Nothing depends on this message being delivered.
             let _ = writeln!(std::io::stderr(), "skt-hpl: {name}: waiting for {whom} to let go");
         }
         clock::sleep(Duration::from_millis(5));
@@ -87,7 +87,7 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
     let mut first_beat = None;
     let who = || match holder(file) {
         Holder::Ending(pid) if still.stands(pid) >= STUCK_AFTER => Holder::Stuck(pid),
-        // Whether it is ending is nowhere to be read; but whoever is does not get on.
+        // Nothing shows whether an invisible process is ending, but one that is ending sends no heartbeat.
         Holder::Unseen => {
             let beat = beat(file);
             match beat == *first_beat.get_or_insert(beat) {
@@ -116,16 +116,17 @@ const UNSEEN: &str = "a process that cannot be seen from here";
 
 const STUCK: &str = "is stuck in the kernel, in storage that does not answer, say: it ends when that does, or with its node";
 
-/// The signs of life of whoever works under that head, counted; None where nothing was ever put there.
+/// Reads the heartbeat counter of the position; None if nothing was ever written there.
 fn beat(file: &File) -> Option<[u8; 8]> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, header::BEAT_AT).ok().map(|()| word)
 }
 
-/// What is left of our patience goes down at each attempt, faster the surer the refusal.
+/// Budget of attempts. The more certain the refusal, the more an attempt costs.
 const ATTEMPTS: u32 = 1000;
 
-/// `Err` names who had the lock in the end; `waits` says whether somebody who is ending, or may be, is still waited for.
+/// Repeats `attempt` until it succeeds or the budget is spent; `Err` is the last holder. `waits` returns true for a holder that
+/// is ending, or may be, and is still waited for.
 fn try_until(
     mut attempt: impl FnMut() -> bool,
     mut holder: impl FnMut() -> Holder,
@@ -140,7 +141,7 @@ fn try_until(
         let now = holder();
         let cost = match now {
             _ if waits(&now) => 0,
-            // Seen more than once: it may have let go, or begun to end, while we looked.
+            // Confirmed by several looks: the holder may have released the lock, or begun to end, in between.
             Holder::Ending(_) | Holder::Stuck(_) | Holder::Living(_) | Holder::UnseenAlive => {
                 ATTEMPTS / 4
             }
@@ -160,13 +161,13 @@ fn try_lock(file: &File) -> bool {
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// Whether any process has the lock. Takes it for a moment, together with others who ask.
+/// Returns true if any process has the lock. Takes it for a moment, shared with others that test it.
 pub(super) fn is_held(file: &File) -> bool {
     // SAFETY: as above; the lock goes with the file, which the caller closes.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) != 0 }
 }
 
-/// Whether the file is what its name leads to: its last holder may have removed it.
+/// Returns true if the name still leads to this file; its last holder may have removed it.
 pub(super) fn is_named(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
@@ -190,11 +191,11 @@ fn holder(file: &File) -> Holder {
     }
 }
 
-/// The process that has a lock on that file, by the lines of /proc/locks, and whether for itself alone.
+/// Finds the process that has a lock on that file in the lines of /proc/locks. The flag is true for an exclusive lock.
 fn locked_by(locks: &str, device: (u32, u32), inode: u64) -> Option<(u32, bool)> {
     let place = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
     locks.lines().find_map(|line| {
-        // `1: FLOCK  ADVISORY  WRITE 1234 00:1b:9 0 EOF`; who waits for it has `->` after the number.
+        // `1: FLOCK  ADVISORY  WRITE 1234 00:1b:9 0 EOF`; a waiting process has `->` after the number.
         let mut fields = line.split_whitespace().skip(1);
         if fields.next() != Some("FLOCK") {
             return None;
@@ -204,14 +205,14 @@ fn locked_by(locks: &str, device: (u32, u32), inode: u64) -> Option<(u32, bool)>
     })
 }
 
-/// Whether a process is on its way out: all of its threads are. None if there is no such process.
+/// Returns true if all threads of a process are ending; None if there is no such process.
 fn ends(pid: u32) -> Option<bool> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let mut any = false;
     for thread in threads.flatten() {
         let folder = thread.path();
         let status = || fs::read_to_string(folder.join("status")).ok();
-        // A thread that has gone meanwhile is one that ends.
+        // A thread that has disappeared meanwhile counts as ended.
         if let (Some(stat), Some(status)) = (Stat::within(&folder), status()) {
             any = true;
             if !thread_ends(&stat, &status) {
@@ -222,7 +223,7 @@ fn ends(pid: u32) -> Option<bool> {
     any.then_some(true)
 }
 
-/// Whether a thread is a zombie, is exiting, or has a SIGKILL coming; by its `stat` and `status` in /proc.
+/// Returns true if a thread is a zombie, is exiting, or has a SIGKILL pending, by its `stat` and `status` in /proc.
 fn thread_ends(stat: &Stat, status: &str) -> bool {
     const EXITING: u64 = 0x4;
     const KILLED_BY_SIGNAL: u64 = 0x400;
@@ -236,7 +237,7 @@ fn thread_ends(stat: &Stat, status: &str) -> bool {
     matches!(stat.state(), Some('Z' | 'X')) || flags & (EXITING | KILLED_BY_SIGNAL) != 0 || pending
 }
 
-/// A process in words: its number and how it was started.
+/// Describes a process: its number and its command line.
 fn described(pid: u32) -> String {
     const LONGEST: usize = 100;
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -293,7 +294,7 @@ mod tests {
         assert_eq!(ends(u32::MAX / 2), None);
     }
 
-    /// Whatever a process that ends has still to do takes time of a processor; one that takes none for long is stuck.
+    /// A process that is ending uses processor time for its remaining work. One that uses none for long is stuck.
     #[test]
     fn who_gets_on_with_its_end_is_not_stuck() {
         let began = Instant::now();
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(run(ending, 100_000, 501), (Err(Holder::Ending(7)), 504));
         let (end, looks) = run(&|_| Holder::Living(7), 100_000, FOR_EVER);
         assert!(end == Err(Holder::Living(7)) && looks < 5);
-        // It was killed while we looked.
+        // The holder is killed between two looks.
         let killed: &dyn Fn(u32) -> Holder =
             &|look| if look < 2 { Holder::Living(7) } else { Holder::Ending(7) };
         assert_eq!(run(killed, 500, FOR_EVER), (Ok(()), 500));

@@ -1,8 +1,7 @@
-//! Named memory that outlives the process, and the headers that say whose it is.
+//! Persistent shared memory, which outlives the process, and the headers that identify it.
 //!
-//! `checkpoint` keeps the matrix and its copies here, `skt-hpl status` and the agents look here
-//! from outside. A rank that is killed leaves its regions behind; the next process to take the
-//! same grid position finds them by name and continues from them.
+//! `checkpoint` keeps the matrix and its copies here; `skt-hpl status` and the agents read it from outside. A killed rank leaves
+//! its regions behind. The next process that takes the same grid position finds them by name and resumes from them.
 
 pub mod bus;
 pub mod copying;

@@ -1,10 +1,12 @@
-//! Names that somebody removed while the memory is in use: an administrator, a job that tidies /dev/shm.
+//! Recovery of names that were removed while their memory is in use, by an administrator or by a job that tidies /dev/shm.
 //!
-//! The memory lives on as long as its process, but the next process would not find it, and an agent takes a rank without
-//! a name for one that is over. A file without a name cannot get one back (the kernel allows that for none that ever had
-//! one), so a new file is made under the name and the contents move over piece by piece: room is needed for one piece,
-//! and every address stays what it is. But whoever has opened the old file by its name reads zeros from then on. Asked by
-//! `checkpoint` between iterations, for what nobody else reads just then; System V segments are looked at only.
+//! The memory lives as long as its process, but the next process could not find it, and an agent takes a rank without a name for
+//! ended. The kernel gives no new name to a file that has lost its last one. So a new file is created under the name, and the
+//! contents move over piece by piece. The move needs room for one piece, and all addresses stay the same. A process that has
+//! opened the old file reads zeros from then on.
+//!
+//! `checkpoint` checks the names between iterations, for parts that no other thread reads at that moment. System V segments are
+//! checked only.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,21 +17,22 @@ use super::region::{MemoryError, Region};
 use super::{lock, sysv};
 use crate::base::pulse;
 
-/// What is moved at once; whole huge pages.
+/// Bytes moved at a time; whole huge pages.
 const PIECE: usize = 64 << 20;
 
-/// One part in use, apart from the region that somebody works in.
+/// Handle to one part in use, independent of its [`Region`].
 #[derive(Debug)]
 pub struct Named {
     pub part: Part,
-    /// The file the name should lead to, and those that hold pieces left behind; none for a System V segment.
+    /// Files of the part: the last is the one that the name should lead to, earlier ones hold pieces left behind. Empty for a
+    /// System V segment.
     files: Vec<File>,
     base: *mut u8,
     len: usize,
     mapped: usize,
 }
 
-// SAFETY: an address that only `name_again` uses, whose caller promises that nobody else does meanwhile.
+// SAFETY: an address that only `name_again` uses, whose caller promises that no other thread uses it meanwhile.
 unsafe impl Send for Named {}
 
 impl Named {
@@ -38,14 +41,14 @@ impl Named {
         Ok(Self { part, files, base: region.as_ptr(), len: region.len(), mapped: region.mapped() })
     }
 
-    /// Where it lies, for the handler of faults.
+    /// Part, address and length, for the handler of memory faults.
     pub fn span(&self) -> (Part, *const u8, usize) {
         (self.part, self.base, self.len)
     }
 }
 
 impl Depot {
-    /// Whether the part can be found by its name.
+    /// Returns true if the part can be found by its name.
     pub fn has_name(&self, position: u32, named: &Named) -> bool {
         match (self.file(position, named.part), named.files.last()) {
             (Some((path, _)), Some(file)) => lock::is_named(file, &path),
@@ -56,8 +59,8 @@ impl Depot {
     /// Puts the part under its name again.
     ///
     /// # Safety
-    /// The region `named` was made from is still mapped, and nobody writes there meanwhile. Nobody who has opened the part by
-    /// its name still reads there: the file that this one follows is emptied.
+    /// The region from which `named` was made is still mapped, and no thread writes there meanwhile. No process that has opened
+    /// the part by its name still reads there: the old file is emptied.
     pub unsafe fn name_again(&self, position: u32, named: &mut Named) -> Result<(), MemoryError> {
         let name = self.name(position, named.part);
         let Some((path, page)) = self.file(position, named.part) else {
@@ -69,7 +72,7 @@ impl Depot {
         let mut some = false;
         let moved = (|| {
             let length = if page == 4096 { named.len } else { named.mapped };
-            // A second's look, again and again: it is not to take the last of the memory each time.
+            // The check comes first, because the attempt repeats every second and must not take the last of the memory each time.
             room(&file, &path, PIECE.max(page).min(named.mapped))?;
             file.set_len(length as u64)
                 .map_err(|source| cannot_grow("cannot size", &path, length, source))?;
@@ -99,18 +102,18 @@ impl Depot {
                     }
                     some = true;
                 }
-                // The old piece's room is what the next one takes.
+                // Frees the room of the old piece for the next one.
                 for old in &named.files {
                     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                     let (at, bytes) = (at as libc::off_t, bytes as libc::off_t);
-                    // SAFETY: a plain system call on a file we hold open. Where it cannot, room is lost, nothing else.
+                    // SAFETY: a plain system call on a file we hold open. If it fails, only room is lost.
                     unsafe { libc::fallocate(old.as_raw_fd(), how, at, bytes) };
                 }
                 pulse::beat();
             }
             Ok(())
         })();
-        // A part of which only some pieces have moved stays whole at its addresses, but not under a name.
+        // If only some pieces have moved, the part stays whole at its addresses, but has no name.
         if moved.is_err() {
             let _ = std::fs::remove_file(&path);
         } else {
@@ -146,12 +149,12 @@ mod tests {
             assert!(depot.has_name(1, &named));
             for _ in 0..2 {
                 assert!(depot.unlink(1, Part::B) && !depot.has_name(1, &named));
-                // SAFETY: the region is there, and nobody works in it.
+                // SAFETY: the region is mapped, and no thread works in it.
                 unsafe { depot.name_again(1, &mut named).unwrap() };
                 assert!(depot.has_name(1, &named));
             }
             assert!(region.as_ptr() == at && region.bytes() == before);
-            // What is written from now on is found by the name.
+            // Later writes are found by the name.
             region.bytes_mut()[len - 1] = 252;
             drop(region);
             let again = depot.open_sized(1, Part::B, len).unwrap();
@@ -169,14 +172,14 @@ mod tests {
         let mut theirs = depot.create(1, Part::B, 6000).unwrap();
         theirs.bytes_mut().fill(3);
         assert!(!depot.has_name(1, &named));
-        // SAFETY: the region is there, and nobody works in it.
+        // SAFETY: the region is mapped, and no thread works in it.
         let told = unsafe { depot.name_again(1, &mut named) };
         assert!(matches!(told, Err(MemoryError::Exists(_))), "{told:?}");
         assert_eq!(depot.open(1, Part::B).unwrap().bytes(), theirs.bytes());
         depot.unlink(1, Part::B);
     }
 
-    /// It is tried every second: nothing of a try that failed may stay, nor be in the way of the next.
+    /// The attempt repeats every second: a failed one must leave nothing behind that would disturb the next.
     #[test]
     fn a_name_that_cannot_be_given_back_costs_nothing() {
         in_a_small_tmpfs(64 << 10, |folder| {
@@ -187,14 +190,14 @@ mod tests {
             let head = hold.renew(4096).unwrap();
             depot.unlink(1, Part::B);
             assert!(hold.remove());
-            // Up to the last page.
+            // Fills the file system to the last page.
             let rest = folder.join("rest");
             let mut file = File::create(&rest).unwrap();
             while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
             let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
             let (files, before) = (named.files.len(), open());
             for _ in 0..20 {
-                // SAFETY: the region is there, and nobody works in it.
+                // SAFETY: the region is mapped, and no thread works in it.
                 let told = unsafe { depot.name_again(1, &mut named) };
                 assert!(matches!(told, Err(MemoryError::NoRoom { .. })), "{told:?}");
                 assert!(hold.name_again(&head).is_err());
@@ -211,7 +214,7 @@ mod tests {
         });
     }
 
-    /// A tmpfs that says nothing of its size has no limit.
+    /// A tmpfs that reports no size has no limit.
     #[test]
     fn a_tmpfs_without_a_limit_has_room() {
         in_a_small_tmpfs(0, |folder| {
@@ -228,7 +231,7 @@ mod tests {
         assert!(depot.has_name(1, &named));
         depot.unlink(1, Part::B);
         assert!(!depot.has_name(1, &named));
-        // SAFETY: the region is there, and nobody works in it.
+        // SAFETY: the region is mapped, and no thread works in it.
         assert!(unsafe { depot.name_again(1, &mut named) }.is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! One stretch of mapped memory: where it starts, how long it is, and what unmaps it.
+//! Range of mapped memory: its start, its length and its removal.
 //!
-//! Made by [`super::Depot`] for named memory and by [`Region::anonymous`] for what ends with the
-//! process. Space for named memory is taken when it is made: a node that is too small says so there and then, in
-//! numbers, and is not killed by SIGBUS hours later.
+//! [`super::Depot`] makes regions of persistent shared memory, [`Region::anonymous`] those that end with the process. Persistent
+//! shared memory is allocated when it is created. So a node that is too small reports this at once, in numbers; later it would be
+//! a SIGBUS.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -17,7 +17,7 @@ use super::huge;
 use super::room::available_bytes;
 use crate::base::threads::{Pool, Shareable};
 
-/// Why named memory could not be had.
+/// Reason why persistent shared memory is not available.
 #[derive(Debug, Error)]
 pub enum MemoryError {
     #[error(
@@ -71,19 +71,19 @@ impl MemoryError {
 }
 
 enum Owner {
-    /// The file stays open: it carries the lock that says a process is alive on it.
+    /// The file stays open: it carries the lock that shows a live process.
     Mapped {
         file: Option<File>,
     },
     SysV,
 }
 
-/// Mapped memory. Dropping it unmaps; named memory itself stays until it is unlinked.
+/// Mapped memory. Dropping it unmaps; persistent shared memory itself stays until it is unlinked.
 pub struct Region {
-    /// First byte of the caller's part.
+    /// First byte of the caller's range.
     base: NonNull<u8>,
     len: usize,
-    /// What the system mapped, which may begin before `base` and end after it.
+    /// Range mapped by the system, which may begin before `base` and end after it.
     map_base: NonNull<u8>,
     map_len: usize,
     owner: Owner,
@@ -95,7 +95,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Zeroed memory of this process alone, in huge pages where the system grants them.
+    /// Maps zeroed memory of this process alone, in huge pages if the system grants them.
     pub fn anonymous(len: usize) -> Result<Self, MemoryError> {
         let map_len = len.max(1);
         let base =
@@ -112,11 +112,11 @@ impl Region {
         Ok(Self { base, len, map_base: base, map_len, owner: Owner::Mapped { file: None } })
     }
 
-    /// As [`Region::anonymous`], with the pages already there: for what is first touched while a clock runs, since a page's first
-    /// touch costs more than using it.
+    /// Maps memory like [`Region::anonymous`], and touches all pages. Use it for memory whose first use is timed: the first touch
+    /// of a page costs more than its use.
     ///
-    /// A page lies in the memory of the core that touches it first. All threads use all of what is made so, so they touch its
-    /// huge pages in turn: then it lies in all of the rank's memories alike, and none has all the traffic.
+    /// A page is placed in the NUMA node of the core that touches it first. All threads use all of this memory, so they touch its
+    /// huge pages in turn. The memory is then spread evenly over the rank's NUMA nodes, and none gets all the traffic.
     pub fn touched(len: usize, pool: &mut Pool) -> Result<Self, MemoryError> {
         let region = Self::anonymous(len)?;
         let start = Shareable::new(region.base.as_ptr());
@@ -141,7 +141,7 @@ impl Region {
         let protection =
             if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let map_len = map_len.max(1);
-        // Address space first, where a huge page can be one; then the file in its place.
+        // Reserves address space that is aligned for huge pages, then maps the file there.
         let place = huge::map_aligned(map_len, libc::PROT_NONE, huge::page_of(&file))
             .map_err(|_| MemoryError::os("cannot map", path))?;
         // SAFETY: maps a file we hold open, over nothing but the address space just taken.
@@ -170,27 +170,26 @@ impl Region {
         })
     }
 
-    /// Gets huge pages for memory that was just made and is still empty, where the kernel gives some.
+    /// Allocates huge pages, if the kernel gives some, for memory that was just created and is empty.
     pub(super) fn in_huge_pages(&mut self) {
         // SAFETY: our own mapping, whose file was given this length.
         unsafe { huge::collapse(self.map_base, self.map_len) };
     }
 
-    /// Maps all pages now: whoever touches one first would otherwise take a fault for each, as part of its
-    /// time. Only a wish: where the kernel cannot, they come one by one. But a page that nobody can touch any more is
-    /// an error, where a touch would end the process.
+    /// Maps all pages now; otherwise the first touch of each costs a page fault within the computation's time. If the kernel
+    /// cannot do so, pages are mapped on touch. An unreadable page is an error here; a touch would end the process.
     pub fn populate(&mut self, name: &str) -> Result<(), MemoryError> {
         // SAFETY: our own mapping, borrowed mutably.
         damage(unsafe { huge::populate(self.base, self.len) }, name)
     }
 
-    /// Whether every page can be read: for small parts that are looked at by others.
+    /// Checks that every page can be read: for small parts that other processes read.
     pub(super) fn readable(&self, name: &str) -> Result<(), MemoryError> {
         // SAFETY: our own mapping.
         unsafe { readable(self.base, self.len, name) }
     }
 
-    /// Without the file behind it: for who keeps many regions to look at, where files that are open are counted.
+    /// Closes the file, for callers that keep many regions open and would exceed the limit of open files.
     pub(super) fn without_file(mut self) -> Self {
         if let Owner::Mapped { file } = &mut self.owner {
             *file = None;
@@ -205,10 +204,9 @@ impl Region {
         }
     }
 
-    /// The first page of a file's memory in a mapping that lasts as long as the process. None where there is no file behind the
-    /// region.
+    /// Maps the first page of the region's file for the life of the process. Returns None if the region has no file.
     pub(super) fn lasting_page(&self) -> Option<LastingPage> {
-        // Opened anew: a mapping keeps what it was made from open, and with it any lock.
+        // Opened a second time, because a mapping keeps its file open, and with it any lock.
         let own = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         let file = std::fs::OpenOptions::new().read(true).write(true).open(own).ok()?;
         let mut spare = SPARE_PAGES.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -216,8 +214,8 @@ impl Region {
             Some(&base) => (std::ptr::with_exposed_provenance_mut(base), libc::MAP_FIXED),
             None => (std::ptr::null_mut(), 0),
         };
-        // SAFETY: a fresh mapping of a file that holds a page, where the kernel likes it or in place of a page of ours that
-        // nobody uses any more; there is a page at that address at every moment from now on.
+        // SAFETY: a fresh mapping of a file that holds a page, at a place of the kernel's choice or over a page of ours that is
+        // no longer used; there is a page at that address at every moment from now on.
         let base = unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(place, PAGE, access, libc::MAP_SHARED | fixed, file.as_raw_fd(), 0)
@@ -229,11 +227,10 @@ impl Region {
         Some(LastingPage { base: base.expose_provenance() })
     }
 
-    /// Takes over a SysV attachment whose first `skip` bytes name it.
+    /// Takes over a System V attachment whose first `skip` bytes hold its name.
     ///
     /// # Safety
-    /// `attached` is what shmat returned for a segment of `skip + len` bytes or more, and nobody
-    /// else detaches it.
+    /// `attached` is what shmat returned for a segment of `skip + len` bytes or more, and no other code detaches it.
     pub(super) unsafe fn from_sysv(attached: NonNull<u8>, skip: usize, len: usize) -> Self {
         Self {
             // SAFETY: within the attachment, as the caller promises.
@@ -249,7 +246,7 @@ impl Region {
         self.len
     }
 
-    /// Bytes of address space it takes, from `as_ptr` on.
+    /// Bytes of mapped address space from `as_ptr` on.
     pub(super) fn mapped(&self) -> usize {
         self.map_len - (self.base.as_ptr() as usize - self.map_base.as_ptr() as usize)
     }
@@ -273,7 +270,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 
-    /// The region as doubles; the tail that fills no double is left out.
+    /// The region as doubles, without a remainder that fills none.
     pub fn as_slice_f64(&self) -> &[f64] {
         // SAFETY: page-aligned, any bits are a double.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
@@ -284,7 +281,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len / 8) }
     }
 
-    /// The region as 64-bit words: what the codes and copies work on.
+    /// The region as 64-bit words, for codes and copies.
     pub fn words(&self) -> &[u64] {
         // SAFETY: page-aligned, any bits are a word.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
@@ -296,10 +293,10 @@ impl Region {
     }
 }
 
-/// Whether every page there can be read.
+/// Checks that every page of a range can be read.
 ///
 /// # Safety
-/// Within a mapping that goes on for so many bytes.
+/// `at` is within a mapping that extends `len` bytes from there.
 pub(super) unsafe fn readable(at: NonNull<u8>, len: usize, name: &str) -> Result<(), MemoryError> {
     let (at, len) = huge::on_a_page(at, len);
     // SAFETY: as the caller promises; contents stay as they are.
@@ -308,7 +305,7 @@ pub(super) unsafe fn readable(at: NonNull<u8>, len: usize, name: &str) -> Result
     damage(asked, name)
 }
 
-/// Of the kernel's answers to a wish for pages, those that say that a touch would be a SIGBUS.
+/// Turns the kernel's errors that mean a SIGBUS on touch into [`MemoryError::Damaged`]; ignores all others.
 fn damage(answer: std::io::Result<()>, name: &str) -> Result<(), MemoryError> {
     let why = match answer.map_err(|error| error.raw_os_error()) {
         Err(Some(libc::EHWPOISON)) => "a page of it has an uncorrectable memory error",
@@ -320,24 +317,23 @@ fn damage(answer: std::io::Result<()>, name: &str) -> Result<(), MemoryError> {
 
 const PAGE: usize = 4096;
 
-/// Addresses of pages that lasted and are not used any more: the next ones take their place, as a process has only so many
-/// mappings.
+/// Addresses of lasting pages that are no longer used. New ones reuse them, because a process has a limited number of mappings.
 static SPARE_PAGES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// A page that is never unmapped, so its words live for ever. Dropped, it may become the first page of another file.
+/// Page that is never unmapped, so that references to its words stay valid. After a drop it may become the first page of another
+/// file.
 #[derive(Debug)]
 pub(super) struct LastingPage {
     base: usize,
 }
 
 impl LastingPage {
-    /// Once the page is dropped the word may be another file's: it is to be used no longer than that.
+    /// Returns a word of the page. Do not use it after the page is dropped: it may then belong to another file.
     pub(super) fn word(&self, at: usize) -> Option<&'static AtomicU64> {
         if !at.is_multiple_of(8) || at + 8 > PAGE {
             return None;
         }
-        // SAFETY: within a page that is mapped as long as the process lives; nobody but through atomics touches it by this
-        // address.
+        // SAFETY: within a page that is mapped as long as the process lives; all accesses by this address are atomic.
         Some(unsafe {
             AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut::<u64>(self.base + at))
         })
@@ -385,7 +381,7 @@ mod tests {
         assert_eq!(region.words()[17], 2.5f64.to_bits());
     }
 
-    /// A mark always goes to the file that its page is of now, also where the page was another's before.
+    /// A write always reaches the file that the page belongs to now, even if the page belonged to another before.
     #[test]
     fn a_page_that_lasts_is_the_next_files_when_it_is_dropped() {
         let made = || {
@@ -397,14 +393,14 @@ mod tests {
         let page = one.lasting_page().unwrap();
         page.word(64).unwrap().store(1, Ordering::SeqCst);
         drop(page);
-        // Another test may have taken its place by now.
+        // Another test may have taken the old page by now.
         let page = other.lasting_page().unwrap();
         page.word(64).unwrap().store(2, Ordering::SeqCst);
         assert_eq!((one.words()[8], other.words()[8]), (1, 2));
         assert!(page.word(4).is_none() && page.word(4096).is_none() && page.word(4088).is_some());
     }
 
-    /// The kernel's answer for a page that it cannot give, which is what a poisoned one has too.
+    /// The kernel gives the same answer for a page that it cannot provide and for a poisoned page.
     #[test]
     fn a_page_that_cannot_be_touched_is_an_error_and_no_signal() {
         let file = tempfile::tempfile().unwrap();

@@ -1,11 +1,10 @@
-//! How much memory can still be taken on this node, by the machine's figures and by the limits of the control
-//! groups this process is in.
+//! Free memory on this node, by the machine's figures and by the limits of this process's control groups.
 //!
-//! A container or a batch job is often limited far below the machine; past that limit the kernel ends a process
-//! where a full machine would refuse, so nothing may be taken that the smaller figure does not allow. Asked by
-//! `depot`, `sysv`, the agents and the check before a test. What named memory is bounded by besides, /dev/shm's size and
-//! the kernel's limits of System V shared memory, is asked by whoever plans a run. The judging is a pure function of the
-//! files' text.
+//! A container or a batch job is often limited far below the machine. Beyond that limit the kernel kills a process, so nothing
+//! may be allocated that the smaller figure does not allow. `depot`, `sysv`, the agents and the check before a test ask here.
+//!
+//! Persistent shared memory has further limits: the size of /dev/shm and the kernel's limits of System V shared memory. The
+//! planning of a run asks for these. All judgements are pure functions of the files' texts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +15,13 @@ use nix::sys::statvfs::{Statvfs, statvfs};
 use super::huge;
 use crate::base::topology::read_list;
 
-/// Bytes that can still be allocated, or `None` where the system does not say.
+/// Bytes that can still be allocated, or `None` if the system reports no figure.
 pub fn available_bytes() -> Option<u64> {
     available_under(Path::new("/"))
 }
 
-/// Bytes that a file system has in all and free, by its own size, from what it tells of its blocks. A tmpfs that was mounted
-/// without a limit tells of none, and has no end.
+/// Returns total and free bytes of a file system from its counts of blocks. A tmpfs that was mounted without a limit reports no
+/// blocks, and has no limit.
 pub fn of_mount(blocks: u64, free: u64, block_bytes: u64) -> (u64, u64) {
     match blocks {
         0 => (u64::MAX, u64::MAX),
@@ -30,40 +29,40 @@ pub fn of_mount(blocks: u64, free: u64, block_bytes: u64) -> (u64, u64) {
     }
 }
 
-/// What is free of it.
+/// Free bytes of a file system.
 pub fn free_on(fs: &Statvfs) -> u64 {
     of_mount(fs.blocks(), fs.blocks_available(), fs.fragment_size()).1
 }
 
-/// Bytes that /dev/shm has room for by its own size, which may be far less than the memory, or more. `None` where there is
-/// no such file system.
+/// Free bytes in /dev/shm by its own size, which may be less or more than the memory; `None` if there is no such file system.
 pub fn shm_bytes() -> Option<u64> {
     statvfs("/dev/shm").ok().as_ref().map(free_on)
 }
 
-/// What this machine's file of that name, told from the root, says.
+/// Reads a file of this machine; `path` is relative to the root.
 fn told(path: &Path) -> Option<String> {
     fs::read_to_string(Path::new("/").join(path)).ok()
 }
 
-/// Bytes of System V shared memory that the kernel's limits leave, `None` where there is none that outlives its processes. By
-/// default they leave more than any machine has. The limit of one segment counts for all together: how many there will be is not
+/// Bytes of System V shared memory that the kernel's limits leave; `None` if such memory does not outlive its processes.
+///
+/// The default limits exceed any machine. The limit of one segment counts here for all together. The number of segments is not
 /// known here, and a machine that limits them at all limits them to a few megabytes.
 pub fn sysv_bytes() -> Option<u64> {
     sysv_left(&told).filter(|_| sysv_outlives()).map(|left| left.of_one.min(left.of_all))
 }
 
-/// What those limits leave for all segments together; `None` where the system does not say.
+/// Bytes that the limits leave for all segments together; `None` if the system reports no figure.
 pub fn sysv_free_bytes() -> Option<u64> {
     sysv_left(&told).map(|left| left.of_all)
 }
 
-/// Whether the kernel's limits allow one more segment of so many bytes, as far as sizes go.
+/// Returns true if the kernel's limits allow one more segment of so many bytes.
 pub fn sysv_allows(bytes: u64) -> bool {
     sysv_left(&told).is_none_or(|left| bytes <= left.of_one.min(left.of_all))
 }
 
-/// These limits, in the system's words.
+/// Limits of System V shared memory, by the kernel's names.
 pub fn sysv_limits() -> String {
     let limit = |(name, what): (&str, &str)| {
         let value = told(&Path::new("proc/sys/kernel").join(name)).unwrap_or_default();
@@ -74,7 +73,7 @@ pub fn sysv_limits() -> String {
         .join(", ")
 }
 
-/// Whether System V shared memory stays when the last process that has it ends.
+/// Returns true if System V shared memory stays when the last attached process ends.
 pub fn sysv_outlives() -> bool {
     outlives(&told)
 }
@@ -83,16 +82,16 @@ fn outlives(read: &dyn Fn(&Path) -> Option<String>) -> bool {
     read(Path::new("proc/sys/kernel/shm_rmid_forced")).is_none_or(|set| set.trim() == "0")
 }
 
-/// Bytes that limits of System V shared memory leave.
+/// Bytes that the limits of System V shared memory leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SysVLeft {
     of_one: u64,
     of_all: u64,
 }
 
-/// From what `read` says each file holds.
+/// Computes the remaining bytes; `read` returns the text of a file.
 fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<SysVLeft> {
-    // Pages and bytes of the default multiply to more than 64 bits hold.
+    // The default number of pages times the page size exceeds 64 bits.
     let limit = |name: &str| -> Option<u128> {
         read(&Path::new("proc/sys/kernel").join(name))?.trim().parse().ok()
     };
@@ -107,12 +106,12 @@ fn sysv_left(read: &dyn Fn(&Path) -> Option<String>) -> Option<SysVLeft> {
     Some(SysVLeft { of_one: bytes(limit("shmmax")?), of_all: bytes(left) })
 }
 
-/// The same, with the system's files below `root`.
+/// Free bytes, with the system's files below `root`.
 fn available_under(root: &Path) -> Option<u64> {
     available(&|path: &Path| fs::read_to_string(root.join(path)).ok())
 }
 
-/// The same, from what `read` says each file holds (paths without the leading `/`).
+/// Free bytes; `read` returns the text of a file by its path without the leading `/`.
 fn available(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let machine = read(Path::new("proc/meminfo")).as_deref().and_then(mem_available);
     let groups = read(Path::new("proc/self/cgroup")).unwrap_or_default();
@@ -122,8 +121,8 @@ fn available(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     limited.chain(machine).chain(in_own_memories(read)).min()
 }
 
-/// What is free in the NUMA nodes whose memory this process may use, or `None` where it may use that of all: a batch system or a
-/// container may fence it in. File cache that the kernel would give back counts as free.
+/// Free bytes in the NUMA nodes whose memory this process may use; `None` if it may use all. A batch system or a container may
+/// restrict them. File cache that the kernel can drop counts as free.
 fn in_own_memories(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let status = read(Path::new("proc/self/status"))?;
     let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"))?;
@@ -152,10 +151,10 @@ fn mem_available(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The folders of the control groups that may limit this process, from its own up to the root.
+/// Lists the folders of the control groups that may limit this process, from its own up to the root.
 ///
-/// Inside a container the path in /proc/self/cgroup may be the host's, which does not exist there;
-/// the walk up ends at the mount, which then is the container's own group.
+/// Inside a container, the path in /proc/self/cgroup may be the host's and not exist. The walk up ends at the mount, which is
+/// then the container's own group.
 fn group_folders(groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -164,7 +163,7 @@ fn group_folders(groups: &str) -> Vec<PathBuf> {
         else {
             continue;
         };
-        // Where both versions are mounted, the second has a folder of its own.
+        // If both versions are mounted, version 2 has a folder of its own.
         let mounts: &[&str] = if id == "0" && controllers.is_empty() {
             &["sys/fs/cgroup", "sys/fs/cgroup/unified"]
         } else if controllers.split(',').any(|c| c == "memory") {
@@ -181,10 +180,10 @@ fn group_folders(groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// What a group's limits leave, or `None` where it has none. Pages of shared memory count as used, as the
-/// group is charged for them and cannot drop them; file cache that the kernel would give back counts as free.
+/// Bytes that a group's limits leave, or `None` without limits. Pages of shared memory count as used, because the group is
+/// charged for them and cannot drop them. File cache that the kernel can drop counts as free.
 fn left_in(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
-    // "max" does not parse, which is no limit.
+    // "max" means no limit, and does not parse.
     let number = |name: &str| -> Option<u64> { read(name)?.trim().parse().ok() };
     let stat = read("memory.stat").unwrap_or_default();
     let counter = |name: &str| -> u64 {
@@ -194,7 +193,7 @@ fn left_in(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
             .and_then(|(_, value)| value.trim().parse().ok())
             .unwrap_or(0)
     };
-    // Past `high` nothing is ended, but everything crawls: no place for a benchmark.
+    // Beyond `high` the kernel kills nothing, but slows every allocation down, too much for a benchmark.
     let second = number("memory.max").into_iter().chain(number("memory.high")).min();
     let (limit, used, cache) = match second {
         Some(limit) => (limit, number("memory.current")?, counter("inactive_file")),
@@ -213,7 +212,7 @@ pub(crate) mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// A folder with these files, as the system shows them below `/`.
+    /// Makes a folder with these files, like the system's below `/`.
     pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -270,7 +269,7 @@ pub(crate) mod tests {
                 .path(),
             )
         };
-        // Of a node without memory nothing can be taken, and nothing is missing.
+        // A NUMA node without memory offers nothing, and hides nothing.
         assert_eq!([with("0"), with("1"), with("1-2")], [Some(GIB), Some(2 * GIB), Some(2 * GIB)]);
         assert_eq!([with("0-1"), with("0-7")], [Some(8 * GIB); 2]);
     }
@@ -314,7 +313,7 @@ pub(crate) mod tests {
                     ("sys/fs/cgroup/step/memory.max", max),
                     ("sys/fs/cgroup/step/memory.high", "3221225472\n"),
                     ("sys/fs/cgroup/step/memory.current", "2147483648\n"),
-                    // What lies in /dev/shm is in `shmem`, and does not come back.
+                    // Files in /dev/shm count as `shmem`, which the kernel cannot drop.
                     ("sys/fs/cgroup/step/memory.stat", "shmem 2147483648\ninactive_file 0\n"),
                 ])
                 .path(),

@@ -1,40 +1,39 @@
-//! The line that the kernel keeps of a process or a thread (`stat` in its folder in /proc), and the fields of it: in which state
-//! it is, whose child it is, since when it runs.
+//! Parser of `/proc/<pid>/stat`: state, parent, start time and other fields of a process or thread.
 //!
-//! `lock` judges by it who is on the way out, and `supervise` who lives. The second field is a name, which holds whatever
-//! somebody gave it, spaces and brackets too; so the others are counted from the last bracket on.
+//! `lock` finds processes that are ending with it, and `supervise` live ones. The second field is a name of the user's choice,
+//! which may contain spaces and brackets. So the other fields are counted from the last bracket on.
 
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-/// What the kernel says of a process or of a thread.
+/// Text of the `stat` file of a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat(String);
 
-/// The first field behind the name.
+/// Number of the first field after the name.
 const STATE: usize = 3;
 
 impl Stat {
-    /// None if there is no such process.
+    /// Reads the file of a process; None if there is no such process.
     pub fn of(pid: u32) -> Option<Self> {
         Self::within(Path::new(&format!("/proc/{pid}")))
     }
 
-    /// From the folder of a process or of a thread.
+    /// Reads the file from the folder of a process or thread.
     pub fn within(folder: &Path) -> Option<Self> {
-        // The kernel cuts a long name at a byte, be it in the middle of a character.
+        // The kernel cuts a long name at a byte, which may be in the middle of a character.
         let line = fs::read(folder.join("stat")).ok()?;
         Some(Self(String::from_utf8_lossy(&line).into_owned()))
     }
 
-    /// A field behind the name, by its number in proc(5), where the first is 1.
+    /// Field after the name, by its number in proc(5), which counts from 1.
     pub fn field<T: FromStr>(&self, number: usize) -> Option<T> {
         let (_, behind) = self.0.rsplit_once(')')?;
         behind.split_ascii_whitespace().nth(number.checked_sub(STATE)?)?.parse().ok()
     }
 
-    /// A letter: `R`, `S`, `D`, `T` where a signal has halted it, `Z` where it has ended and nobody has asked how, and others.
+    /// State letter: `R`, `S`, `D`, `T` if halted by a signal, `Z` if ended and not yet reaped, and others.
     pub fn state(&self) -> Option<char> {
         self.field(STATE)
     }
@@ -43,22 +42,22 @@ impl Stat {
         self.field(4)
     }
 
-    /// What the kernel notes of it for itself, in bits.
+    /// Kernel flags of the process, as bits.
     pub fn flags(&self) -> Option<u64> {
         self.field(9)
     }
 
-    /// How long it has run on processors, in clock ticks, in its own code and in the kernel.
+    /// Processor time in clock ticks, user and kernel together.
     pub fn ran(&self) -> Option<u64> {
         Some(self.field::<u64>(14)? + self.field::<u64>(15)?)
     }
 
-    /// Whether the place of its variables is known. While a process becomes another program it is not: that is noted last.
+    /// Returns true if the address of the environment is known. During exec it is not: the kernel sets it last.
     pub fn has_variables(&self) -> bool {
         self.field(51).is_some_and(|end: u64| end > 0)
     }
 
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub fn started(&self) -> Option<u64> {
         self.field(22)
     }
@@ -68,12 +67,12 @@ impl Stat {
 pub(super) mod tests {
     use super::*;
 
-    /// What the kernel would say.
+    /// Builds a value from a line.
     pub(crate) fn said(line: &str) -> Stat {
         Stat(line.into())
     }
 
-    /// As Linux 6.1 wrote it, but for the name.
+    /// Line that Linux 6.1 wrote, with another name.
     fn named(name: &str) -> Stat {
         said(&format!(
             "4242 ({name}) S 17 4242 17 34816 4300 4194304 120 99 1 2 3 4 5 6 39 19 1 0 987654321 2400256 200 \
@@ -104,7 +103,7 @@ pub(super) mod tests {
         }
         let short = said("12 (a) R 1 x");
         assert_eq!((short.state(), short.parent(), short.flags()), (Some('R'), Some(1), None));
-        // Neither a number where there is a letter, nor the fields before the name.
+        // Returns no number for a letter, and no field before the name.
         assert_eq!(
             (short.field::<u32>(3), short.field::<u32>(5), short.field::<u32>(1)),
             (None, None, None)

@@ -1,8 +1,7 @@
 //! System V shared memory with names.
 //!
-//! SysV knows segments only by a 32-bit key. The key here is a hash of the name, and the first
-//! page of each segment carries the name itself, so two names with one hash are told apart: the
-//! second takes the next key, and whoever opens it walks the same way.
+//! System V knows segments only by a 32-bit key. The key is a hash of the name, and the first page of each segment contains the
+//! name. If two names have one hash, the second takes the next key; opening tries the same keys in the same order.
 
 use std::ptr::NonNull;
 
@@ -15,13 +14,13 @@ use super::room::{available_bytes, sysv_allows, sysv_limits};
 const PREFACE_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"SKTSYSV1";
 const NAME_AT: usize = 32;
-/// The kernel's mark of a segment that goes when nobody is attached any more.
+/// Kernel's flag of a segment that is removed when the last process detaches.
 const SHM_DEST: u32 = 0o1000;
-/// Keys tried for one name; that many names sharing a hash prefix do not meet on one node.
+/// Number of keys tried for one name. So many names with equal hashes do not occur on one node.
 const PROBES: u32 = 16;
 
 fn key(name: &str, probe: u32) -> libc::key_t {
-    // Zero is IPC_PRIVATE, negative keys only confuse ipcs.
+    // Zero is IPC_PRIVATE; negative keys only confuse ipcs.
     let hash = (xxh3_64(name.as_bytes()) as u32).wrapping_add(probe) & 0x7fff_ffff;
     hash.max(1) as libc::key_t
 }
@@ -29,7 +28,7 @@ fn key(name: &str, probe: u32) -> libc::key_t {
 fn attach(id: i32, read_only: bool) -> Option<NonNull<u8>> {
     let flags = if read_only { libc::SHM_RDONLY } else { 0 };
     let len = stat(id)?.shm_segsz;
-    // Address space where a huge page can be one, which the segment then replaces.
+    // Address space aligned for huge pages, which the segment then replaces.
     let place = huge::map_aligned(len, libc::PROT_NONE, 1).ok()?;
     // SAFETY: over nothing but the address space just taken.
     let at = unsafe { libc::shmat(id, place.as_ptr().cast(), flags | libc::SHM_REMAP) };
@@ -54,10 +53,10 @@ fn stat(id: i32) -> Option<libc::shmid_ds> {
     }
 }
 
-/// The name and length a segment claims, if it is one of ours and not somebody else's.
+/// Name and length in a segment's preface, if the segment is this user's and made by this file.
 fn claim(id: i32) -> Option<(String, u64)> {
     let ds = stat(id)?;
-    // Removed, and there only as long as somebody looks at it.
+    // Already removed; exists only until the last process detaches.
     if u32::from(ds.shm_perm.mode) & SHM_DEST != 0 {
         return None;
     }
@@ -84,8 +83,8 @@ fn claim(id: i32) -> Option<(String, u64)> {
     answer
 }
 
-/// The page that names a segment. None where it cannot be read any more: whoever looks through all segments, agents too, must not
-/// be ended by one of them.
+/// Returns the page with a segment's name; None if the page can no longer be read. A bad page must not end a process that lists
+/// all segments, such as an agent.
 ///
 /// # Safety
 /// At least a page is attached there, as long as the answer is used.
@@ -111,7 +110,7 @@ fn find(name: &str) -> Option<(i32, u64)> {
     None
 }
 
-/// `named` is called when the segment can be found by its name, and has no page yet but the one that says it.
+/// Creates a segment. Calls `named` when the segment can be found by its name, and only its preface is allocated.
 pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Region, MemoryError> {
     if find(name).is_some() {
         return Err(MemoryError::Exists(name.into()));
@@ -153,7 +152,7 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
             remove_id(id);
             return Err(error);
         };
-        // The name first: a process killed while it makes pages must leave what `clean` can see.
+        // The name is written first: if the process is killed during allocation, `clean` can find the segment.
         // SAFETY: the first page is attached.
         if let Err(error) = unsafe { huge::populate(at, PREFACE_BYTES) }
             && error.raw_os_error() != Some(libc::EINVAL)
@@ -162,7 +161,7 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
             remove_id(id);
             return Err(no_room(available_bytes().unwrap_or(0)));
         }
-        // SAFETY: the preface page is attached and nobody else knows this segment yet.
+        // SAFETY: the preface page is attached and no other code knows this segment yet.
         let page = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), PREFACE_BYTES) };
         page[8..16].copy_from_slice(&(len as u64).to_le_bytes());
         page[16..24].copy_from_slice(&(name.len() as u64).to_le_bytes());
@@ -172,7 +171,7 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
         named();
         // SAFETY: just attached, with that length.
         unsafe { huge::collapse(at, whole) };
-        // Take every page now, or say why not.
+        // Allocates every page now, or fails.
         // SAFETY: the attached range.
         let taken = unsafe {
             match huge::populate(at, whole) {
@@ -199,12 +198,12 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
     })
 }
 
-/// Removes a segment under this key whose maker, of this user and gone by now, did not come to name it.
+/// Removes a segment under this key whose creator, a process of this user, ended before it wrote the name.
 fn remove_nameless(key: libc::key_t) -> bool {
     // SAFETY: plain system call.
     let id = unsafe { libc::shmget(key, 0, 0) };
     if id < 0 {
-        // Removed meanwhile by somebody else.
+        // Another process has removed it meanwhile.
         return std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
     }
     let nameless = nameless(id);
@@ -214,8 +213,7 @@ fn remove_nameless(key: libc::key_t) -> bool {
     nameless
 }
 
-/// Whether a segment of this user begins with nothing, or with a page that nobody can read any more, and the process that made it
-/// has ended.
+/// Returns true if a segment of this user begins with an empty or unreadable page, and its creator has ended.
 fn nameless(id: i32) -> bool {
     let Some(ds) = stat(id) else { return false };
     // SAFETY: plain system calls.
@@ -239,7 +237,7 @@ pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
     Ok(unsafe { Region::from_sysv(at, PREFACE_BYTES, len as usize) })
 }
 
-/// Whether there is a segment of that name.
+/// Returns true if there is a segment of that name.
 pub(super) fn exists(name: &str) -> bool {
     find(name).is_some()
 }
@@ -280,7 +278,7 @@ mod tests {
         format!("t-sysv-{what}-{}", std::process::id())
     }
 
-    /// Agents look through all segments, and are attached to one for a moment: that does not bring it back.
+    /// Agents attach to every segment for a moment; that must not list a removed one again.
     #[test]
     fn a_removed_segment_is_not_listed_though_somebody_is_attached() {
         let name = unique("removed");
@@ -292,7 +290,7 @@ mod tests {
         drop(held);
     }
 
-    /// Kernels before 5.14 do not know how to take pages otherwise than by a touch of each.
+    /// Kernels before 5.14 can allocate pages of a segment only by a touch of each.
     #[test]
     fn all_pages_of_a_segment_are_taken_where_an_older_kernel_has_to_be_touched() {
         let unknown = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE, libc::MADV_COLLAPSE];
@@ -308,7 +306,7 @@ mod tests {
         });
     }
 
-    /// Bytes of a segment that have a page.
+    /// Number of bytes of a segment that are allocated.
     fn resident(id: i32) -> u64 {
         let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
         let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -318,7 +316,7 @@ mod tests {
         row[rss].parse().unwrap()
     }
 
-    /// In a namespace with limits of its own, where there may be one.
+    /// Runs in an IPC namespace with limits of its own, if the system allows one.
     #[test]
     fn a_limit_of_the_kernels_is_named() {
         let within = |limit: &str, value: &str, wanted: &[usize]| {
@@ -328,7 +326,7 @@ mod tests {
                     return;
                 }
                 let path = format!("/proc/sys/kernel/{limit}");
-                // What this thread sees: the process has the namespace it had.
+                // Seen by this thread only: the process keeps its namespace.
                 if std::fs::write(&path, value).is_err() {
                     return;
                 }
@@ -358,7 +356,7 @@ mod tests {
         assert_eq!(seen, 1, "killed there, it would stay for ever");
     }
 
-    /// Of a segment nobody can cut a page away, but of a file, which answers as a page with a memory error does.
+    /// No page can be cut off a segment. A file that was cut short gives the same answer as a page with a memory error.
     #[test]
     fn a_preface_that_cannot_be_read_names_nothing() {
         let file = tempfile::tempfile().unwrap();
@@ -374,8 +372,8 @@ mod tests {
         assert_eq!(look(), None);
     }
 
-    /// A process killed between making a segment and naming it, by whose key the next one comes. In a namespace of its own, where
-    /// there may be one: a test beside this one that lists all segments has each of them for a moment.
+    /// A process was killed between creating a segment and naming it, and the next one gets the same key. Runs in a namespace of
+    /// its own, if the system allows one: a concurrent test that lists all segments attaches to each for a moment.
     #[test]
     fn a_nameless_segment_of_a_dead_process_gives_way() {
         let test = || {

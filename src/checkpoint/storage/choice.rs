@@ -1,6 +1,6 @@
-//! Which of the epochs on storage a run can go on from, and which it prefers. Pure.
+//! Choice of the checkpoints on storage from which a run can resume, and their order of preference. Pure.
 //!
-//! All ranks choose from the same list, which rank 0 has read for all, so they choose alike.
+//! All ranks choose from the same list, so they choose alike.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -12,24 +12,24 @@ use super::Sight;
 use super::names::{Key, parse_epoch_folder};
 use super::record::About;
 
-/// What was found in a job's folder.
+/// Inventory of checkpoints: the findings in a job's folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
-    /// Epochs with a manifest that can be believed.
+    /// Checkpoints with a valid manifest.
     pub whole: Vec<About>,
-    /// What these say of who sees DIR.
+    /// Directory scopes that the manifests state.
     pub sights: Vec<Sight>,
-    /// Manifests, results and fronts that cannot be believed: which, and why.
+    /// Manifests, results and file headers that are damaged, with reasons.
     pub damaged: Vec<String>,
-    /// Epochs that were never completed: their folders.
+    /// Folders of incomplete checkpoints.
     pub unfinished: Vec<String>,
     /// Results of finished tests, as they were written.
     pub results: Vec<(u32, Vec<u8>)>,
-    /// The number of the start that came last to write there.
+    /// Number of the last start that came to write there.
     pub owner: Option<u128>,
 }
 
-/// Results of finished tests that count, each with a mark of its text where storage has told that.
+/// Results of finished tests that count, each with a mark of its text if storage has the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results(pub BTreeMap<u32, Option<u64>>);
 
@@ -44,26 +44,26 @@ impl Results {
     }
 }
 
-/// The results on storage that count, as they were found when the launch began. Others go: at the launch's `first` test, and
-/// later where no rank had a part in a test before, so that what lies there is from an earlier launch.
+/// Results on storage that count, as they were found when the launch began. Others are removed at the launch's `first` test. They
+/// are also removed later, on storage whose ranks took no part in a test before, so that its files come from an earlier launch.
 #[derive(Clone, Debug)]
 pub struct Counting {
     pub results: Results,
     pub first: bool,
 }
 
-/// What an epoch is to the run that begins.
+/// Relation of a checkpoint to the run that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of one of its tests, computed with the same arithmetic.
+    /// The checkpoint belongs to one of the run's tests, with the same arithmetic.
     Ours,
-    /// Of one of its tests, but what the last bits depend on differs.
+    /// The checkpoint belongs to one of the run's tests, but with another arithmetic.
     RoundsOtherwise,
-    /// Of another problem.
+    /// The checkpoint belongs to another problem.
     Foreign,
 }
 
-/// `tests` are the digests of the run's tests: choices in the upper half, arithmetic in the lower.
+/// Determines the relation. `tests` are the digests of the run's tests: parameters in the upper half, arithmetic in the lower.
 pub fn kind(about: &About, tests: &[u64]) -> Kind {
     match tests.get(about.test as usize) {
         Some(&digest) if digest == about.params_digest => Kind::Ours,
@@ -72,20 +72,20 @@ pub fn kind(about: &About, tests: &[u64]) -> Kind {
     }
 }
 
-/// What is known of the run that begins before anybody looks at storage.
+/// Facts about the run that begins, before storage is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// The run that memory of one of its tests belongs to.
+    /// Run to which memory of one of its tests belongs.
     pub in_memory: Option<u128>,
-    /// A supervisor has launched it before, and so may have brought nodes in by itself.
+    /// True if a supervisor has launched the run before, and may have replaced nodes by itself.
     pub launched_before: bool,
 }
 
-/// Several DIRs, each told with the name of its node: what those have that are not this run's, since their nodes came in place of
-/// others, counts for nothing but its numbers. Returns one epoch of each, to be told of.
+/// Leaves out foreign checkpoints in DIRs of replacement nodes, of which only the numbers count. `stocks` are the inventories
+/// with the names of their nodes. Returns one checkpoint of each such DIR, for a message.
 ///
-/// Only where the run has something of its own to go on from: memory of one of the `tests`, if not all DIRs are so; or, if it was
-/// launched before, epochs in as many DIRs.
+/// Foreign DIRs are left out only if the run has a checkpoint of its own: memory of one of the `tests`, if not all DIRs are
+/// foreign; or, in a later launch, at least as many DIRs with checkpoints of its own.
 pub fn leave_out_strays(
     stocks: &mut [(String, Stock)],
     tests: &[u64],
@@ -109,11 +109,11 @@ pub fn leave_out_strays(
 }
 
 impl Stock {
-    /// What lies in several DIRs, each told with the name of its node. One manifest makes an epoch whole: none is written
-    /// before all nodes have their files.
+    /// Merges the inventories of several DIRs, given with the names of their nodes. A single manifest makes a checkpoint
+    /// complete, because none is written before all nodes have their files.
     ///
-    /// A result counts where its node has a part in the latest run as well, or more than half of the nodes have that very one:
-    /// a node that was away when a run ended still has that run's. The latest run may be one that memory alone tells of.
+    /// A result counts if its node also has a part of the latest run, or if more than half of the nodes have the same text. A
+    /// node that was away when a run ended still has that run's result. The latest run may exist in memory only.
     pub fn merged(stocks: Vec<(String, Stock)>, in_memory: Option<u128>) -> Stock {
         let mut all = Stock::default();
         let nodes = stocks.len();
@@ -144,7 +144,7 @@ impl Stock {
         }
         all.sights.sort_by_key(|sight| *sight == Sight::Node);
         all.sights.dedup();
-        // Where only this node's manifest is missing, the epoch was completed.
+        // If only this node's manifest is missing, the checkpoint was completed.
         let whole: Vec<Key> = all.whole.iter().map(About::key).collect();
         let key = |folder: &str| {
             Path::new(folder).file_name().and_then(|name| parse_epoch_folder(name.to_str()?))
@@ -153,7 +153,7 @@ impl Stock {
         all
     }
 
-    /// Epochs that test `test` with this digest can go on from, the best first.
+    /// Checkpoints from which test `test` with this digest can resume, the best first.
     pub fn for_test(&self, test: u32, digest: u64) -> Vec<About> {
         let ours = |about: &&About| about.test == test && about.params_digest == digest;
         let mut found: Vec<About> = self.whole.iter().filter(ours).cloned().collect();
@@ -161,18 +161,18 @@ impl Stock {
         found
     }
 
-    /// The first epoch that none of the run's tests can go on from.
+    /// First checkpoint from which none of the run's tests can resume.
     pub fn odd_one(&self, tests: &[u64]) -> Option<(&About, Kind)> {
         let kinds = self.whole.iter().map(|about| (about, kind(about, tests)));
         kinds.into_iter().find(|(_, kind)| *kind != Kind::Ours)
     }
 
-    /// The greatest run any epoch tells of.
+    /// Greatest run id of any checkpoint.
     pub fn latest_run(&self) -> Option<u128> {
         self.whole.iter().map(|about| about.run).max()
     }
 
-    /// The greatest number here: a new run's must be greater.
+    /// Greatest number found here: a new run's id must be greater.
     pub fn latest(&self) -> Option<u128> {
         self.latest_run().max(self.owner)
     }
@@ -243,14 +243,14 @@ mod tests {
         let (ours, none, stray) = (stock(&[Kind::Ours]), stock(&[]), stock(&[Kind::Foreign; 2]));
         let otherwise = stock(&[Kind::RoundsOtherwise]);
         let both = stock(&[Kind::Foreign, Kind::Ours]);
-        // What nodes have, whether memory has something, whether it is a later launch, and which of them are left out.
+        // Contents of the nodes, knowledge from memory, later launch or not, and the DIRs that are left out.
         let neither = Known::default();
         let memory = Known { in_memory: Some(9), ..neither };
         let later = Known { launched_before: true, ..neither };
         type Case<'a> = (&'a [&'a Stock], Known, &'a [usize]);
         let cases: [Case; 14] = [
             (&[&ours, &stray], later, &[1]),
-            // Nobody but the user has brought these nodes together.
+            // The user has brought these nodes together.
             (&[&ours, &stray], neither, &[]),
             (&[&ours, &stray, &stray], later, &[]),
             (&[&ours, &stray, &stray], memory, &[1, 2]),
@@ -260,7 +260,7 @@ mod tests {
             (&[&stray], memory, &[]),
             (&[&both, &both], later, &[]),
             (&[&both, &stray], later, &[1]),
-            // Which is told, and not taken for another run's.
+            // Reported as such, and not taken for another run's.
             (&[&otherwise, &stray], later, &[1]),
             (&[&none, &none], memory, &[]),
             (&[&none, &ours], memory, &[]),
@@ -293,7 +293,7 @@ mod tests {
             results: vec![(0, b"a".to_vec())],
             ..Stock::default()
         };
-        // Its manifest of the newer epoch was not written any more, nor its part of the next.
+        // The node did not write its manifest of the newer checkpoint, nor its part of the next.
         let other = Stock {
             whole: vec![old.clone()],
             sights: vec![Sight::Node],
@@ -323,17 +323,17 @@ mod tests {
         let none = Vec::new;
         assert_eq!(tests(vec![with(&[0], none()), with(&[], none()), with(&[], none())]), [0; 0]);
         assert_eq!(tests(vec![with(&[0], none()), with(&[0], none()), with(&[], none())]), [0]);
-        // Of the latest run's nodes one is enough; of an earlier run's it is not.
+        // For the latest run one node is enough; for an earlier run it is not.
         let (earlier, latest) = (vec![about(3, 0, 1, 10)], vec![about(5, 1, 1, 10)]);
         let stocks = vec![with(&[0], latest), with(&[1], earlier.clone()), with(&[], none())];
         assert_eq!(tests(stocks), [0]);
-        // Memory tells of a later run, which has nothing on storage yet.
+        // Memory has a later run, which has nothing on storage yet.
         let stocks = || vec![with(&[0], earlier.clone()), with(&[], none()), with(&[], none())];
         let counting = |in_memory| Stock::merged(stocks(), in_memory).results.len();
         assert_eq!([None, Some(3), Some(5)].map(counting), [1, 1, 0]);
     }
 
-    /// In whatever order nodes are asked.
+    /// The order of the nodes does not matter.
     #[test]
     fn of_two_results_of_one_test_the_latest_runs_counts() {
         let with = |text: &[u8], run: Option<u128>| {
@@ -348,14 +348,14 @@ mod tests {
         for stocks in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
             assert_eq!(results(&stocks), [(0, b"new".to_vec())]);
         }
-        // Without epochs none is trusted, and two of three do not have the same one.
+        // Without checkpoints no node is trusted, and two of three nodes have different results.
         let (one, other, none) = (with(b"a", None), with(b"b", None), Stock::default());
         assert_eq!(results(&[one.clone(), other.clone(), none]), []);
         assert_eq!(results(&[one, other.clone(), other]), [(0, b"b".to_vec())]);
     }
 
     proptest! {
-        /// In whatever order a folder is read, the choice is the same.
+        /// The order in which a folder is read does not matter.
         #[test]
         fn the_order_of_finding_does_not_matter(
             kinds in proptest::collection::vec((0u128..4, 0u32..2, 0u64..4, 0u64..5), 0..12),

@@ -1,11 +1,11 @@
-//! Checkpoints on storage, the second level: files that outlive the job, and with it all memory.
+//! Checkpoints on storage, level two: files that outlive the job and all of its memory.
 //!
-//! DIR is one folder that all nodes share, or a folder of each node's own, which dies with it; then a group's parity lies beside
-//! the data.
+//! DIR is one folder that all nodes share, or a folder of each node's own, which is lost with the node. In the second case files
+//! include the parity of their group.
 //!
-//! `names`, `record` and `choice` are pure: what lies where, what it says, which of it counts. `shelf` is one job's
-//! folder, `writing` and `reading` stream a position's file. Nothing here talks to other ranks: when to write and
-//! what to believe is `checkpoint`'s affair, which agrees on it. docs/dev/protocol.md tells the whole story.
+//! `names`, `record` and `choice` are pure: the places of files, their contents, and the choice of those that count. `shelf` is
+//! one job's folder; `writing` and `reading` stream a position's file. Nothing here communicates with other ranks: `checkpoint`
+//! agrees on when to write and what to trust. docs/dev/protocol.md describes the whole protocol.
 
 pub mod choice;
 pub mod names;
@@ -21,18 +21,18 @@ pub use choice::{Counting, Results};
 pub use record::{About, Check, Front, Manifest};
 pub use shelf::Shelf;
 
-/// Who sees what lies in DIR.
+/// Directory scope: the nodes that see the files in DIR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sight {
     /// All nodes see one folder.
     #[default]
     Shared,
-    /// Each node has a folder of its own, which nobody else sees.
+    /// Each node has a folder of its own, which no other node sees.
     Node,
 }
 
-/// Files begin their parts at multiples of this, so that a device can be written past the page cache.
+/// Alignment of the parts of a file, so that a device can be written past the page cache.
 pub const BLOCK_BYTES: usize = 4096;
-/// Raised with every change of anything written to storage.
+/// Version of the format. Raise it with every change of anything written to storage.
 pub const FORMAT: u32 = 2;

@@ -1,33 +1,33 @@
-//! What files and folders on storage are called. Pure; every name can be read back.
+//! Names of files and folders on storage. Pure; every name can be parsed back.
 //!
 //! ```text
 //! DIR/skt-hpl.<uid>.<job>/                  one job's folder
-//!     token                                 what this start wrote, so that all nodes can see that they see one DIR
+//!     token                                 written by this start, so that all nodes can check that they see one DIR
 //!     owner-<start>                         left by a start that writes here: the greatest number has the folder
 //!     result-<test>                         the result of a finished test
-//!     run-<run>.test-<test>.epoch-<epoch>/  one epoch
-//!         p<position>                       a position's state, digests and matrix; where DIR is the node's own, its parity, too
-//!         manifest                          written last: without it the epoch was never whole
-//!         starts                            how many starts have gone on from it, if any have
+//!     run-<run>.test-<test>.epoch-<epoch>/  one checkpoint
+//!         p<position>                       a position's state, digests and matrix; with its parity if DIR is the node's own
+//!         manifest                          written last: without it the checkpoint is incomplete
+//!         starts                            number of starts that have resumed from it, if any
 //! ```
-//! Where each node has a DIR of its own, its files are there and no others, and one manifest of any node says that the epoch
-//! was whole on all.
-//! A file is written under its name with `.aside` behind it, and gets its name once all of it is on the device.
+//! If each node has a DIR of its own, it contains the files of this node only, and a manifest on any node shows that the
+//! checkpoint is complete on all. A file is written under its name with the suffix `.aside`, and renamed once all of it is on the
+//! device.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Behind the name of a file that is being written.
+/// Suffix of a file that is being written.
 const ASIDE: &str = ".aside";
 pub const MANIFEST: &str = "manifest";
 pub const TOKEN: &str = "token";
 pub const STARTS: &str = "starts";
 
-/// Stands in DIR for the name of the rank's failure domain.
+/// Placeholder in DIR for the name of the rank's failure domain.
 const DOMAIN: &str = "{domain}";
 
-/// DIR as a rank of this failure domain has it.
+/// DIR for a rank of this failure domain.
 pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
     match dir.to_str() {
         Some(text) => text.replace(DOMAIN, domain).into(),
@@ -35,14 +35,14 @@ pub fn dir_of(dir: &Path, domain: &str) -> PathBuf {
     }
 }
 
-/// Where a file is written that is to be `path`.
+/// Path under which a file is written that will become `path`.
 pub(super) fn aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ASIDE);
     name.into()
 }
 
-/// Which epoch of which run.
+/// Run, test and number of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub run: u128,
@@ -54,7 +54,7 @@ pub fn job_folder(uid: u32, job: &str) -> String {
     format!("skt-hpl.{uid}.{job}")
 }
 
-/// The job a folder belongs to, if it is one of this user's.
+/// Job to which a folder belongs, if it is one of this user's.
 pub fn parse_job_folder(name: &str, uid: u32) -> Option<&str> {
     let job = name.strip_prefix("skt-hpl.")?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
     (!job.is_empty() && !job.contains('.')).then_some(job)
@@ -70,7 +70,7 @@ pub fn parse_epoch_folder(name: &str) -> Option<Key> {
     let test = fields.next()?.strip_prefix("test-")?.parse().ok()?;
     let epoch = fields.next()?.strip_prefix("epoch-")?.parse().ok()?;
     let key = Key { run: u128::from_str_radix(run, 16).ok()?, test, epoch };
-    // Only what is written exactly as we write it.
+    // Accepts only names in exactly the form written here.
     (epoch_folder(key) == name).then_some(key)
 }
 

@@ -1,4 +1,4 @@
-//! Reads a position's file back, once, and believes nothing in it that its digests do not vouch for.
+//! Reader of a position's file: reads it once, and trusts only data that match their digests.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +11,12 @@ use crate::base::pulse;
 use crate::parity::digest::digest;
 use crate::shm::Region;
 
-/// Rows are read so many bytes at a time, and checked while they are in the cache.
+/// Bytes read at a time, and checked while they are in the cache.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Where the bytes of a position's file come from: a file here, or somebody who has it.
+/// Origin of the bytes of a position's file: a local file, or another rank.
 pub trait Feed {
-    /// Bytes from `at` on; calls go forward through the file.
+    /// Reads bytes from `at` on; successive calls go forward through the file.
     fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
 }
 
@@ -26,14 +26,14 @@ impl Feed for File {
     }
 }
 
-/// Rows that follow one another in a file.
+/// Consecutive rows in a file.
 struct Rows {
     at: u64,
     count: usize,
     ld: usize,
 }
 
-/// A position's file whose front is right.
+/// Position's file with a valid header.
 pub struct Source<'a> {
     feed: Box<dyn Feed + 'a>,
     path: PathBuf,
@@ -41,7 +41,7 @@ pub struct Source<'a> {
 }
 
 impl Source<'static> {
-    /// Opens the file of a position of an epoch; an error says which file, and what is wrong with it.
+    /// Opens the file of a position in a checkpoint; an error names the file and the problem.
     pub fn open(path: &Path, about: &About, position: u32) -> Result<Self, String> {
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let file = File::open(path).map_err(|e| wrong(&e))?;
@@ -59,7 +59,7 @@ impl Source<'static> {
 }
 
 impl<'a> Source<'a> {
-    /// The same from somewhere else; `path` is for errors.
+    /// Opens a file from another origin; `path` is for errors.
     pub fn over(
         feed: Box<dyn Feed + 'a>,
         path: &Path,
@@ -76,12 +76,12 @@ impl<'a> Source<'a> {
         Ok(Self { feed, path: path.into(), front })
     }
 
-    /// An error that names the file.
+    /// Error text that names the file.
     pub fn wrong(&self, why: &dyn std::fmt::Display) -> String {
         format!("{}: {why}", self.path.display())
     }
 
-    /// The small state and the digests of the rows.
+    /// Reads the small state and the digests of the rows.
     pub fn vouch(&self) -> Result<Region, String> {
         let words = self.front.vouch_words as usize;
         let mut region = Region::anonymous(words * 8).map_err(|e| self.wrong(&e))?;
@@ -93,8 +93,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads the matrix into `target`, or only looks at it. Every row must be as `sound` wants it; `half` is called
-    /// midway.
+    /// Reads the matrix into `target`, or only checks it. `sound` must return true for every row; `half` is called midway.
     pub fn rows(
         &self,
         target: Option<&mut [u8]>,
@@ -105,8 +104,7 @@ impl<'a> Source<'a> {
         self.read("matrix", Rows { at: self.front.data_at(), count, ld }, target, sound, half)
     }
 
-    /// The same of the parity: of the matrix, in rows of `pitch` words, and then of the small state, whose words all
-    /// come as one row.
+    /// Reads or checks the parity: of the matrix, in rows of `pitch` words, and then of the small state, as one row.
     pub fn check(
         &self,
         target: Option<&mut [u8]>,
@@ -142,9 +140,9 @@ impl<'a> Source<'a> {
         if rows * row_bytes == 0 {
             return Ok(());
         }
-        // Two chunks at least, so that there is something between them.
+        // At least two chunks, so that `half` is called between them.
         let step = (CHUNK_BYTES / row_bytes).clamp(1, rows.div_ceil(2));
-        // Bytes of a file are words of this machine: what a person carries to another kind does not check.
+        // Bytes of a file are words of this machine. On a machine with another byte order, digests do not match.
         let mut chunk = Region::anonymous(step * row_bytes).map_err(|e| self.wrong(&e))?;
         let mut midway = false;
         for first in (0..rows).step_by(step) {
@@ -243,7 +241,7 @@ mod tests {
         assert!(source.check(None, (rows, 77), |_, _| true).is_err());
     }
 
-    /// Ranks that keep checksums alone have no rows of data, and those whose checksums they keep no parity.
+    /// Dedicated ranks have no data rows, and the ranks that they protect no parity.
     #[test]
     fn a_part_that_is_empty_is_read_as_nothing() {
         let dir = tempfile::tempdir().unwrap();
@@ -257,7 +255,7 @@ mod tests {
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
         let source = Source::open(&path, &front.about, 0).unwrap();
         source.check(Some(&mut []), (0, 40), |_, _| false).unwrap();
-        // The same words as parity alone, in thirty rows of 40 and none for the small state.
+        // The same words as parity only, in thirty rows of 40 and none for the small state.
         let alone = Front { rows: 0, cols: 0, ld: 0, check: check(1200), ..front };
         anew(&path, &alone, &vouch, [&[], data.bytes()]).unwrap();
         let source = Source::open(&path, &alone.about, 0).unwrap();

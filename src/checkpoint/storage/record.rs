@@ -1,7 +1,7 @@
-//! What files on storage say about themselves, as text that a person can read and a damaged byte cannot change.
+//! Records in files on storage, as readable text in which any damaged byte is detected.
 //!
-//! A text of ours is one JSON document and, on a line of its own, a digest of it. A position's file begins with one
-//! that fills [`BLOCK_BYTES`]; the manifest is one. Neither is believed unless the digest is right.
+//! A record is a JSON document, followed by its digest on a line of its own. A position's file begins with one that fills
+//! [`BLOCK_BYTES`]; the manifest is one. Both are trusted only if the digest is right.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
@@ -10,7 +10,7 @@ use super::names::Key;
 use super::{BLOCK_BYTES, FORMAT, Sight};
 use crate::base::params::{Mapping, Rng};
 
-/// Numbers of more than 53 bits are written as hexadecimal digits: readers of JSON round them otherwise.
+/// Numbers of more than 53 bits are written as hexadecimal digits, because JSON readers would round them.
 mod hex {
     use super::*;
 
@@ -30,7 +30,7 @@ mod hex {
     }
 }
 
-/// What an epoch is of.
+/// Identity of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     pub format: u32,
@@ -38,8 +38,8 @@ pub struct About {
     pub run: u128,
     pub test: u32,
     pub epoch: u64,
-    /// The incarnation that made it. One that began anew may make an epoch of this number once more, and files of the
-    /// two do not mix.
+    /// Attempt that made it. After a start from scratch, another attempt may make a checkpoint of the same number, and the files
+    /// of the two must not mix.
     #[serde(with = "hex")]
     pub made: u64,
     pub boundary: u64,
@@ -50,12 +50,12 @@ pub struct About {
     pub mapping: Mapping,
     pub rng: Rng,
     pub seed: u64,
-    /// Digest of every choice that must be the same to go on, and of the arithmetic.
+    /// Digest of all settings that must be the same to resume, and of the arithmetic.
     #[serde(with = "hex")]
     pub params_digest: u64,
-    /// What the last bits depend on, in words.
+    /// Arithmetic on which the last bits depend, in words.
     pub arithmetic: String,
-    /// Room for the small state, in bytes.
+    /// Size of the room for the small state, in bytes.
     pub state_bytes: u64,
 }
 
@@ -64,19 +64,19 @@ impl About {
         Key { run: self.run, test: self.test, epoch: self.epoch }
     }
 
-    /// How far it has got: of two epochs of a test the greater one is to go on from, since whatever computed it came to the same
-    /// bits; of equals the one written by the later run.
+    /// Order by progress: of two checkpoints of a test the greater one is better, because every run computes the same bits. Of
+    /// equal ones the one of the later run.
     pub fn progress(&self) -> (u64, Key) {
         (self.boundary, self.key())
     }
 
-    /// What it is worth to run number `run`, which goes on from memory: whatever an earlier one has, that run began without it.
+    /// Worth to run `run`, which resumes from memory. Checkpoints of earlier runs come last, because this run began without them.
     pub fn worth(&self, run: u128) -> (bool, (u64, Key)) {
         (self.run >= run, self.progress())
     }
 
-    /// Whether it makes `other` one that run number `run` has no use for any more: it is of that very test, has got further, and
-    /// is worth more.
+    /// Returns true if this checkpoint makes `other` useless to run `run`: both belong to the same test, and this one is further
+    /// and worth more.
     pub fn outdates(&self, other: &Self, run: u128) -> bool {
         let test = |about: &Self| (about.test, about.params_digest);
         test(self) == test(other)
@@ -93,24 +93,24 @@ impl About {
     }
 }
 
-/// The group of a position, whose parity lies in the file behind the data: where each node has a DIR of its own.
+/// Group of a position whose parity is in the file after the data, if each node has a DIR of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     pub group: u32,
     /// Positions, in the order of the code.
     pub members: Vec<u32>,
-    /// Lost members it survives.
+    /// Number of lost members that the group survives.
     pub losses: u32,
-    /// The code's number in headers.
+    /// Number of the code, as in headers.
     pub code: u8,
-    /// The layout's, by which the parity lies with them.
+    /// Number of the layout, which determines the place of the parity.
     #[serde(default)]
     pub layout: u8,
     /// Words of this member's parity, of the matrix and of the small state.
     pub words: u64,
 }
 
-/// The beginning of a position's file.
+/// Header of a position's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Front {
     pub about: About,
@@ -119,7 +119,7 @@ pub struct Front {
     pub cols: u64,
     /// Words from one row to the next.
     pub ld: u64,
-    /// Words of what follows: the small state and the digests of the matrix, and of the parity if there is any.
+    /// Number of words after the header: the small state and the digests of the matrix, and of the parity if there is any.
     pub vouch_words: u64,
     /// Digest of these words, hence of everything.
     #[serde(with = "hex")]
@@ -128,13 +128,13 @@ pub struct Front {
     pub check: Option<Check>,
 }
 
-/// Bytes of the blocks that so many words take; of absurdly many, too many for any file.
+/// Bytes of the blocks for so many words; for absurd numbers, more than any file can have.
 fn blocks_of(words: u64) -> u64 {
     words.min(1 << 58).saturating_mul(8).next_multiple_of(BLOCK_BYTES as u64)
 }
 
 impl Front {
-    /// Where the matrix begins in the file.
+    /// Offset of the matrix in the file.
     pub fn data_at(&self) -> u64 {
         BLOCK_BYTES as u64 + blocks_of(self.vouch_words)
     }
@@ -143,7 +143,7 @@ impl Front {
         self.rows.saturating_mul(self.ld)
     }
 
-    /// Where the parity begins, if there is any, and where the data have ended.
+    /// Offset of the parity, if there is any, or of the end of the data.
     pub fn check_at(&self) -> u64 {
         self.data_at() + blocks_of(self.data_words())
     }
@@ -153,10 +153,10 @@ impl Front {
             .saturating_add(self.check.as_ref().map_or(0, |check| blocks_of(check.words)))
     }
 
-    /// The first block of the file.
+    /// First block of the file.
     ///
     /// # Panics
-    /// If the text is longer than a block, which names of processors and libraries do not make it.
+    /// If the text is longer than a block; names of processors and libraries are not that long.
     pub fn to_block(&self) -> Vec<u8> {
         let mut block = seal(self).into_bytes();
         assert!(block.len() <= BLOCK_BYTES, "a front of {} bytes", block.len());
@@ -169,7 +169,7 @@ impl Front {
     }
 }
 
-/// One position's file, as the manifest names it.
+/// File of one position, as listed in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
     pub position: u32,
@@ -178,7 +178,7 @@ pub struct File {
     pub root: u64,
 }
 
-/// Says that an epoch is whole, and what it consists of: all files of it, or those of one node.
+/// Manifest: states that a checkpoint is complete, and lists all files of it, or those of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub about: About,
@@ -203,7 +203,7 @@ impl Manifest {
         let known = files.iter().all(|file| (file.position as usize) < positions);
         let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
         let listed = ordered && !files.is_empty();
-        // On a node's own storage there may be checksums of positions beside the grid.
+        // A node's own storage may have parity of dedicated positions.
         match listed && (manifest.sight == Sight::Node || (known && files.len() == positions)) {
             true => Ok(manifest),
             false => Err(Fault::Damaged),
@@ -211,7 +211,7 @@ impl Manifest {
     }
 }
 
-/// Why a text is not believed.
+/// Reason why a record is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("its digest does not match: it is damaged")]
@@ -220,13 +220,13 @@ pub enum Fault {
     Format(u32),
 }
 
-/// A document and its digest.
+/// Writes a document with its digest.
 pub fn seal(document: &impl Serialize) -> String {
     let text = serde_json::to_string(document).expect("plain values have a JSON form");
     format!("{text}\n{:016x}\n", xxh3_64(text.as_bytes()))
 }
 
-/// The document, if the digest is right.
+/// Parses a document, if its digest is right.
 pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|_| Fault::Damaged)?;
     let (document, rest) = text.split_once('\n').ok_or(Fault::Damaged)?;
@@ -235,7 +235,7 @@ pub fn unseal<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Fault> {
     if !blank || digest != format!("{:016x}", xxh3_64(document.as_bytes())) {
         return Err(Fault::Damaged);
     }
-    // Another format may say anything but this.
+    // Another format may have anything but this field.
     #[derive(Deserialize)]
     struct Outer {
         about: Option<Inner>,
@@ -258,7 +258,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Of an earlier run of this very test, one that has got further: it came with a node that was away.
+    /// A checkpoint of an earlier run of this test that is further: it came with a node that was away.
     #[test]
     fn to_a_run_in_memory_what_an_earlier_one_has_is_worth_less() {
         let (earlier, ours, next) = (about(1, 0, 8, 80), about(2, 0, 4, 40), about(2, 0, 5, 50));
@@ -321,7 +321,7 @@ pub(crate) mod tests {
         assert_eq!(Front::from_block(&block), Ok(front()));
         let whole = manifest(about(5, 0, 2, 8));
         assert_eq!(Manifest::from_text(whole.to_text().as_bytes()), Ok(whole));
-        // Of the largest group there can be.
+        // The largest possible group.
         let members = (1_000_000..1_000_240).collect();
         let check =
             Check { group: 1 << 20, members, losses: 16, code: 2, layout: 2, words: 1 << 40 };
@@ -336,7 +336,7 @@ pub(crate) mod tests {
         assert!(front.data_at() >= BLOCK_BYTES as u64 + front.vouch_words * 8);
         assert!(front.file_bytes() >= front.data_at() + front.data_words() * 8);
         assert!(front.file_bytes() < front.data_at() + front.data_words() * 8 + 4096);
-        // Sizes that a forger might write do not wrap round.
+        // Forged sizes do not overflow.
         let huge = Front { rows: u64::MAX / 2, ld: 9, vouch_words: 1 << 50, ..front };
         assert!(huge.file_bytes() > 1 << 60);
     }
@@ -368,7 +368,7 @@ pub(crate) mod tests {
             }
             let block = front().to_block();
             let text = block.iter().rposition(|&b| b != b'\n').unwrap();
-            // What is behind the digest's line says nothing.
+            // Bytes after the line of the digest do not count.
             if cut <= text {
                 prop_assert!(Front::from_block(&block[..cut]).is_err());
             }
@@ -382,7 +382,7 @@ pub(crate) mod tests {
         let mut short = manifest(about(5, 0, 2, 8));
         short.files.pop();
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
-        // Of a node's own there may be fewer, but not none, and none twice.
+        // A manifest of one node may list fewer files, but not none, and none twice.
         short.sight = Sight::Node;
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Ok(short.clone()));
         let file = short.files[0];
@@ -390,7 +390,7 @@ pub(crate) mod tests {
             let odd = Manifest { files, ..short.clone() };
             assert_eq!(Manifest::from_text(odd.to_text().as_bytes()), Err(Fault::Damaged));
         }
-        // Behind the grid's positions there are those that keep checksums alone, and only there.
+        // Dedicated positions have numbers after those of the grid, on a node's own storage only.
         let beside = Manifest { files: vec![File { position: 2, ..file }], ..short };
         assert_eq!(Manifest::from_text(beside.to_text().as_bytes()), Ok(beside.clone()));
         let mut shared = manifest(about(5, 0, 2, 8));

@@ -1,11 +1,11 @@
-//! One job's folder on storage: what lies there, what is added, what is removed.
+//! Checkpoint directory of one job: its contents, and the writing and removal of files.
 //!
-//! Whatever has a name here is whole: files are written aside, synced, and renamed, and an epoch's manifest comes
-//! last and goes first. Errors are sentences that name the file.
+//! Every file under its final name is complete: it is written under another name, synced, and renamed. The manifest of a
+//! checkpoint is written last and removed first. Errors are sentences that name the file.
 //!
-//! A folder is one start's at a time. Two that run under one name on different nodes meet in no memory, so each start that is to
-//! write leaves a file here that is named by its number. The greatest number has the folder: the other start looks before it
-//! writes, lists or removes anything.
+//! A folder belongs to one start at a time. Two starts under one name on different nodes share no memory, so each start that will
+//! write leaves a file named by its number. The greatest number has the folder; a start checks this before it writes, lists or
+//! removes anything.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,30 +24,30 @@ use super::writing::{Flow, Stopped};
 use crate::base::clock::{self, Instant};
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 
-/// Whoever writes manifests, results and the token: faults on purpose know it by this number.
+/// Number by which injected faults know the writer of manifests, results and the token.
 const FIRST: usize = 0;
 
 fn cannot(what: &str, path: &Path, error: io::Error) -> String {
     format!("cannot {what} {}: {error}", path.display())
 }
 
-/// Where one job's epochs lie.
+/// Place of one job's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shelf {
     dir: PathBuf,
     folder: PathBuf,
-    /// The number of the start that writes here; None for whoever looks or removes on a user's word.
+    /// Number of the start that writes here; None for reading, or for removal at the user's request.
     start: Option<u128>,
 }
 
-/// One user's job in a DIR, as `status` tells it.
+/// Job of one user in a DIR, for `status`.
 pub struct Listed {
     pub job: String,
     pub bytes: u64,
     pub stock: Result<Stock, String>,
 }
 
-/// The jobs of this user that have something in `dir`.
+/// Lists the jobs of this user that have files in `dir`.
 pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
     let uid = nix::unistd::geteuid().as_raw();
     let found = names_in(dir).map_err(|e| cannot("read", dir, e))?;
@@ -64,13 +64,13 @@ pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
     Ok(listed.collect())
 }
 
-/// Bytes that can still be written on the file system of `path`.
+/// Free bytes on the file system of `path`.
 pub fn free_bytes(path: &Path) -> Result<u64, String> {
     let found = nix::sys::statvfs::statvfs(path).map_err(|e| cannot("ask", path, e.into()))?;
     Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
 }
 
-/// Whether a folder was this start's before it was claimed.
+/// State of a folder before it was claimed: this start's already, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     Before,
@@ -83,12 +83,12 @@ impl Shelf {
         Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)), start: None }
     }
 
-    /// The same for the start of this number.
+    /// Returns the same folder for the start of this number.
     pub fn held_by(self, start: u128) -> Self {
         Self { start: Some(start), ..self }
     }
 
-    /// Whether both are one folder, whoever writes there.
+    /// Returns true if both are the same folder, for any start.
     pub fn is_at(&self, other: &Self) -> bool {
         self.folder == other.folder
     }
@@ -97,7 +97,7 @@ impl Shelf {
         &self.dir
     }
 
-    /// Whether DIR is a folder.
+    /// Checks that DIR is a folder.
     pub fn is_there(&self) -> Result<(), String> {
         let dir = self.dir.display();
         match fs::metadata(&self.dir) {
@@ -107,7 +107,7 @@ impl Shelf {
         }
     }
 
-    /// Whether it is one that this user can write in.
+    /// Checks that DIR is a folder in which this user can write.
     pub fn check(&self) -> Result<(), String> {
         self.is_there()?;
         let dir = self.dir.display();
@@ -115,8 +115,8 @@ impl Shelf {
             .map_err(|error| format!("--level2 {dir} cannot be written in: {error}"))
     }
 
-    /// Makes the job's folder and leaves a token that all nodes must find there. Whose token it is in the end where another node
-    /// writes into the same folder is for [`Self::is_apart`] to say: so it is written under its name, as nothing else is.
+    /// Creates the job's folder and leaves a token that all nodes must find there. Unlike all other files, the token is written
+    /// under its final name: if another node writes to the same folder, [`Self::is_apart`] must see the last one.
     pub fn prepare(&self, token: &str) -> Result<(), String> {
         private_folder(&self.folder)?;
         let path = self.folder.join(TOKEN);
@@ -124,13 +124,13 @@ impl Shelf {
         sync_folder(&self.folder)
     }
 
-    /// Whether this node finds the token.
+    /// Checks that this node finds the token.
     pub fn sees(&self, token: &str) -> Result<(), String> {
-        /// So long it is looked again: a node may remember for a while that a folder was not there.
+        /// Time during which the check is repeated: a node may cache for a while that a folder did not exist.
         const FOR: Duration = Duration::from_secs(3);
         let path = self.folder.join(TOKEN);
         let look = || {
-            // Over NFS a node asks anew what lies in a folder that is opened.
+            // Over NFS, opening a folder makes the node ask for its contents again.
             let _ = fs::read_dir(&self.dir);
             let _ = fs::read_dir(&self.folder);
             match fs::read_to_string(&path) {
@@ -154,7 +154,7 @@ impl Shelf {
         })
     }
 
-    /// The same where each node has a folder of its own, and `token` is this folder's.
+    /// Checks that this node has a folder of its own, by the `token` of this folder.
     pub fn is_apart(&self, token: &str) -> Result<(), String> {
         let path = self.folder.join(TOKEN);
         match fs::read_to_string(&path) {
@@ -176,7 +176,7 @@ impl Shelf {
         self.epoch(key).join(names::position(position))
     }
 
-    /// Positions of an epoch that have a file here, in order.
+    /// Positions that have a file here in a checkpoint, in order.
     pub fn positions(&self, key: Key) -> Result<Vec<u32>, String> {
         let mut found: Vec<u32> = names_if_there(&self.epoch(key))?
             .iter()
@@ -186,14 +186,14 @@ impl Shelf {
         Ok(found)
     }
 
-    /// The positions of every epoch that have a file here, with a manifest or not.
+    /// Positions that have a file here, for every checkpoint, with a manifest or without.
     pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
         let found = names_if_there(&self.folder)?;
         let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
         keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
 
-    /// The latest start that has claimed the folder.
+    /// Latest start that has claimed the folder.
     fn owner(&self) -> Result<Option<u128>, String> {
         Ok(names_if_there(&self.folder)?.iter().filter_map(|name| names::parse_owner(name)).max())
     }
@@ -211,8 +211,8 @@ impl Shelf {
         }
     }
 
-    /// Makes the folder this start's, unless a later one has it; says whether it was already. Each start leaves a file of its
-    /// own, so that of two which claim at one moment neither writes over the other's.
+    /// Claims the folder for this start, unless a later one has it; returns whether it was claimed before. Each start leaves a
+    /// file of its own, so that of two simultaneous claims neither overwrites the other.
     pub fn claim(&self) -> Result<Claimed, String> {
         self.is_held()?;
         let Some(start) = self.start else { return Ok(Claimed::Before) };
@@ -232,8 +232,8 @@ impl Shelf {
         Ok(Claimed::Now)
     }
 
-    /// A start goes on from an epoch here, and leaves word of that: where all memory is lost before it saves anything, nothing
-    /// else knows of it. How many did so before it, as far as can be told: nothing but a count depends on it.
+    /// Records that a start resumes from a checkpoint here: if all memory is lost before that start saves anything, no other
+    /// trace of it is left. Returns the number of starts that did so before, as far as known; it is only used for a count.
     pub fn set_out_from(&self, key: Key) -> u32 {
         let path = self.epoch(key).join(STARTS);
         let before = read_sealed(&path).unwrap_or(0u32);
@@ -244,25 +244,25 @@ impl Shelf {
         before
     }
 
-    /// Guards each removal: it is still wanted, and no later start has claimed the folder. The start is asked after the step is
-    /// told, so that nothing comes between the answer and the removal.
+    /// Checks before each removal that it is not cancelled and that no later start has claimed the folder. The claim is checked
+    /// last, so that nothing comes between the check and the removal.
     fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
         flow.went_on(0)?;
         self.is_held().map_err(Stopped::Failed)
     }
 
-    /// Makes the folder of an epoch, and the job's, should somebody have removed it; any rank may be the first.
+    /// Creates the folder of a checkpoint, and the job's if it was removed; any rank may be the first.
     pub fn make_epoch(&self, key: Key) -> Result<(), String> {
         private_folder(&self.folder)?;
         private_folder(&self.epoch(key))
     }
 
-    /// Everything that lies here, and what of it can be believed by its name and its manifest.
+    /// Takes the inventory: all entries, and those that are valid by name and manifest.
     pub fn survey(&self) -> Result<Stock, String> {
         self.survey_for(&Flow::default())
     }
 
-    /// The same for somebody who waits for it.
+    /// Takes the inventory, and reports each step to `flow`.
     pub fn survey_for(&self, flow: &Flow) -> Result<Stock, String> {
         let mut stock = Stock::default();
         let mut found = names_if_there(&self.folder)?;
@@ -309,7 +309,7 @@ impl Shelf {
         }
     }
 
-    /// What an epoch consists of; None if it was never completed.
+    /// Manifest of a checkpoint; None if it is incomplete.
     pub fn manifest(&self, key: Key) -> Result<Option<Manifest>, String> {
         let path = self.epoch(key).join(MANIFEST);
         let text = match fs::read(&path) {
@@ -324,9 +324,9 @@ impl Shelf {
         }
     }
 
-    /// Declares an epoch whole, of which every position has said that its file is: what lies there of `positions` is looked at
-    /// from here, listed, and the list written. Then everything older goes, but what `stays`. Returns the bytes of what is
-    /// listed.
+    /// Concludes a checkpoint of which every position has reported a complete file. Checks the files of `positions` from here,
+    /// lists them, and writes the manifest. Then removes all older checkpoints, except for `stays`. Returns the bytes of the
+    /// listed files.
     pub fn conclude(
         &self,
         about: &About,
@@ -344,9 +344,9 @@ impl Shelf {
         let bytes =
             self.list(about, sight, positions, || hit(Point::ManifestSynced, first), flow)?;
         hit(Point::ManifestWhole, first);
-        // Who has been given up must not remove what others have begun since.
+        // A cancelled request must not remove files that others have begun since.
         flow.went_on(0)?;
-        // What cannot be removed now is removed next time, and believed by nobody before this one.
+        // Files that cannot be removed now are removed next time. They are not preferred to this checkpoint.
         match stays {
             None => self.prune_before(Some(key), first, flow)?,
             Some(stays) => self.prune_but(&[key, stays], first, flow)?,
@@ -355,7 +355,8 @@ impl Shelf {
         Ok(bytes)
     }
 
-    /// Where an epoch is whole by another node's manifest alone, which may be gone tomorrow: one for what lies here of it.
+    /// Writes a manifest for the files here, if a checkpoint is complete by another node's manifest only, which may be lost
+    /// later.
     pub fn list_too(&self, about: &About, flow: &Flow) -> Result<(), Stopped> {
         self.claim().map_err(Stopped::Failed)?;
         let mut here = self.positions(about.key()).map_err(Stopped::Failed)?;
@@ -404,12 +405,12 @@ impl Shelf {
         Ok(manifest.bytes())
     }
 
-    /// Removes all epochs, as far as that can be done.
+    /// Removes all checkpoints, as far as possible.
     pub fn prune(&self, flow: &Flow) -> Result<(), Stopped> {
         self.prune_before(None, FIRST, flow)
     }
 
-    /// An epoch's files are to be written over: nobody believes in it any more.
+    /// Invalidates a checkpoint whose files will be overwritten.
     pub fn give_up(&self, key: Key, who: usize) -> Result<(), Stopped> {
         self.claim().map_err(Stopped::Failed)?;
         self.disown(&self.epoch(key));
@@ -417,7 +418,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Removes epochs that were never completed, but for those to `keep`: no manifest here, and none elsewhere that is known of.
+    /// Removes incomplete checkpoints, except for those to `keep`: those without a manifest here, nor a known one elsewhere.
     pub fn tidy(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         let unfinished = |key: Key| {
             !keep.contains(&key) && matches!(self.epoch(key).join(MANIFEST).try_exists(), Ok(false))
@@ -425,9 +426,10 @@ impl Shelf {
         self.prune_where(unfinished, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes what an epoch that has got further outdates, as whoever listed that one would have if it had not been cut off:
-    /// every other one of its test that is listed here or is among the `whole`. There is to be room for two, not three. Run
-    /// number `run` begins or goes on from memory: of its own nothing goes for what an earlier one has.
+    /// Removes checkpoints that are outdated by one that is further. The writer of that one's manifest would have removed them,
+    /// had it not been interrupted. Only checkpoints of the same test count, listed here or among the `whole`. There must be room
+    /// for two checkpoints, not three. If run `run` begins or resumes from memory, none of its own is removed for one of an
+    /// earlier run.
     pub fn outdate(
         &self,
         whole: &[About],
@@ -446,8 +448,8 @@ impl Shelf {
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// The same where run number `run` goes on `from` an epoch here: every other one of that test goes, also one that has got
-    /// further, which could not be read.
+    /// Removes all other checkpoints of a test, if run `run` resumes `from` one here; also one that is further, which could not
+    /// be read.
     pub fn outdate_but(
         &self,
         from: Key,
@@ -455,23 +457,23 @@ impl Shelf {
         who: usize,
         flow: &Flow,
     ) -> Result<(), Stopped> {
-        // On its own epochs somebody may be at work already.
+        // Other ranks may already be writing checkpoints of this run.
         let outdated = |key: Key| key.test == from.test && key != from && key.run != run;
         self.prune_where(outdated, || hit(Point::TidyHalf, who), flow)
     }
 
-    /// Removes all epochs but these, as far as that can be done.
+    /// Removes all checkpoints but these, as far as possible.
     pub fn prune_but(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         self.prune_where(|key| !keep.contains(&key), || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes all epochs but `keep` and later ones of its run, on which somebody may be at work already.
+    /// Removes all checkpoints but `keep` and later ones of its run, which others may already be writing.
     fn prune_before(&self, keep: Option<Key>, who: usize, flow: &Flow) -> Result<(), Stopped> {
         let older = |key: Key| keep.is_none_or(|keep| key.run != keep.run || key < keep);
         self.prune_where(older, || hit(Point::PruneHalf, who), flow)
     }
 
-    /// Removes the epochs that go. `halfway` is called for each between its manifest and its files.
+    /// Removes the checkpoints for which `goes` returns true. `halfway` is called for each between its manifest and its files.
     fn prune_where(
         &self,
         goes: impl Fn(Key) -> bool,
@@ -479,20 +481,21 @@ impl Shelf {
         flow: &Flow,
     ) -> Result<(), Stopped> {
         let goes = |name: &str| names::parse_epoch_folder(name).is_some_and(&goes);
-        // What cannot be removed is in nobody's way.
+        // Files that cannot be removed disturb nothing.
         self.remove_where(goes, halfway, flow).map(|_| ())
     }
 
-    /// Removes the entries of the job's folder that go, those of later starts excepted, and says what could not be removed.
-    /// Epochs go first, and of each the manifest: without it nobody believes the rest. The claim of this start goes last.
-    /// `halfway` is called for each epoch between its manifest and its files, and before each other entry.
+    /// Removes the entries of the job's folder for which `goes` returns true, except those of later starts, and reports what
+    /// could not be removed. Checkpoints are removed first, and of each the manifest: without it the rest is not trusted. The
+    /// claim of this start is removed last. `halfway` is called for each checkpoint between its manifest and its files, and
+    /// before each other entry.
     fn remove_where(
         &self,
         goes: impl Fn(&str) -> bool,
         halfway: impl Fn(),
         flow: &Flow,
     ) -> Result<Removed, Stopped> {
-        // Numbers of starts are greater than any that they have found here.
+        // Numbers of later starts are greater than any number found here.
         let later = |number: u128| self.start.is_some_and(|start| number > start);
         let mut removed = Ok(());
         let mut found = names_in(&self.folder).unwrap_or_default();
@@ -534,8 +537,8 @@ impl Shelf {
         }
     }
 
-    /// Removes one position's part of an epoch that comes to nothing, also one that somebody had no time to remove who wrote it,
-    /// and the folder with the last of them. A later start removes it by itself.
+    /// Removes one position's part of a failed checkpoint, even if its writer had no time to do so, and the folder if it becomes
+    /// empty. Otherwise a later start removes them.
     pub fn withdraw(&self, key: Key, position: u32) {
         if self.is_held().is_err() {
             return;
@@ -560,9 +563,9 @@ impl Shelf {
                 continue;
             };
             self.may_remove(flow)?;
-            // One that cannot be read counts for nobody.
+            // An unreadable result never counts.
             if read_sealed(&entry.path()).is_ok_and(|text: Vec<u8>| !counting.has(test, &text)) {
-                // What cannot be removed is in nobody's way but a later start's.
+                // A result that cannot be removed only disturbs a later start.
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -585,8 +588,8 @@ impl Shelf {
         Ok(files)
     }
 
-    /// Removes all that this job has here, but what later starts have; how many files, and their bytes. An error if a later start
-    /// has claimed the folder.
+    /// Removes all files of this job here, except those of later starts. Returns the number of files and their bytes, or an error
+    /// if a later start has claimed the folder.
     pub fn clean(&self, flow: &Flow) -> Result<(usize, u64), String> {
         if !self.folder.exists() {
             return Ok((0, 0));
@@ -604,10 +607,10 @@ impl Shelf {
     }
 }
 
-/// What could not be removed, and why.
+/// Path that could not be removed, and the reason.
 type Removed = Result<(), (PathBuf, io::Error)>;
 
-/// What came of a removal; somebody else may have been first.
+/// Result of a removal; a missing file counts as removed.
 fn remove(path: &Path, done: io::Result<()>) -> Removed {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err((path.to_owned(), error)),
@@ -615,8 +618,8 @@ fn remove(path: &Path, done: io::Result<()>) -> Removed {
     }
 }
 
-/// Removes a folder with all that lies in it, a file at a time as long as that is wanted; what could not be removed and why, if
-/// anything.
+/// Removes a folder with its contents, file by file, unless cancelled; returns the first path that could not be removed, and the
+/// reason.
 fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
     let entries = match fs::read_dir(folder) {
         Err(error) => return Ok(remove(folder, Err(error))),
@@ -638,13 +641,13 @@ fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
     Ok(removed.and(remove(folder, fs::remove_dir(folder))))
 }
 
-/// What lies in a folder. An error amid it is one: what it cuts off may be all there is.
+/// Names in a folder. An error while reading is an error of the whole: the rest may be missing.
 fn names_in(folder: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
-/// The same; nothing where it is not there.
+/// Names in a folder; none if it does not exist.
 fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
     match names_in(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -652,7 +655,7 @@ fn names_if_there(folder: &Path) -> Result<Vec<String>, String> {
     }
 }
 
-/// Makes a folder for its owner alone, if it is not there.
+/// Creates a folder for its owner alone, if it does not exist.
 fn private_folder(path: &Path) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => sync_folder(path.parent().unwrap_or(path)),
@@ -661,7 +664,7 @@ fn private_folder(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Puts a folder's names on the device; file systems that cannot do that do not need it.
+/// Syncs a folder's names to the device. A file system that reports EINVAL does not need it.
 pub fn sync_names(folder: &Path) -> io::Result<()> {
     match File::open(folder).and_then(|folder| folder.sync_all()) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
@@ -673,7 +676,7 @@ fn sync_folder(path: &Path) -> Result<(), String> {
     sync_names(path).map_err(|error| cannot("sync", path, error))
 }
 
-/// Writes a small file aside, syncs it and gives it its name; `synced` is called in between.
+/// Writes a small file under another name, syncs and renames it; `synced` is called in between.
 fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), String> {
     let aside = names::aside(path);
     write_synced(&aside, bytes).map_err(|e| cannot("write", &aside, e))?;
@@ -688,7 +691,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Gives a whole file that was written aside its name, for good.
+/// Renames a complete file to its final name, and syncs the folder.
 pub(super) fn give_name(aside: &Path, path: &Path) -> Result<(), String> {
     fs::rename(aside, path).map_err(|e| cannot("rename", aside, e))?;
     sync_folder(path.parent().expect("a file is in a folder"))
@@ -711,7 +714,7 @@ mod tests {
     use super::super::writing::tests::write_small;
     use super::*;
 
-    /// procfs says EINVAL, as file systems do that cannot.
+    /// procfs reports EINVAL, like file systems that cannot sync.
     #[test]
     fn a_file_system_that_cannot_sync_names_need_not() {
         assert!(File::open("/proc").unwrap().sync_all().is_err());
@@ -738,7 +741,7 @@ mod tests {
         shelf.conclude(about, Sight::Shared, &[0, 1], None, &Flow::default())
     }
 
-    /// Two starts under one name that meet nowhere but here.
+    /// Two starts under one name that share nothing but this folder.
     #[test]
     fn of_two_starts_the_later_one_writes_and_neither_removes_what_the_other_has() {
         let (_dir, shelf) = shelf();
@@ -751,7 +754,7 @@ mod tests {
         two.claim().unwrap();
         store(&shelf, &late);
         store(&shelf, &about(1, 0, 3, 30));
-        // The later one has not concluded anything yet: nothing is gone, and nothing goes on one's account.
+        // The later start has not concluded anything yet: nothing is removed, and the earlier one can do nothing.
         let flow = Flow::default();
         let told = one.is_held().unwrap_err();
         assert!(told.contains("another start of this job"), "{told}");
@@ -763,26 +766,26 @@ mod tests {
         assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 2));
         conclude(&two, &late).unwrap();
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
-        // By a clock that is late, or before it looks: what is of a later start is never its to remove.
+        // Checkpoints of a later start are never removed, even if its claim is missing.
         fs::remove_file(shelf.folder.join(names::owner(2))).unwrap();
         one.prune(&flow).unwrap();
         one.prune_but(&[], 0, &flow).unwrap();
         assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
-        // Whoever is told to by a user removes all of it.
+        // A removal at the user's request removes everything.
         shelf.clean(&flow).unwrap();
         assert!(!shelf.folder.exists());
-        // What somebody has removed is made again.
+        // A removed folder is created again.
         two.claim().unwrap();
         store(&two, &late);
         conclude(&two, &late).unwrap();
     }
 
     thread_local! {
-        /// The steps of [`late_start`] that are left, and the later start's folder.
+        /// Remaining steps of [`late_start`], and the later start's folder.
         static LATE_START: RefCell<Option<(usize, Shelf)>> = const { RefCell::new(None) };
     }
 
-    /// Claims the folder for a later start, with an epoch and a result, when no step is left.
+    /// Claims the folder for a later start, with a checkpoint and a result, when no step remains.
     fn late_start(_: u64) {
         let due = LATE_START.with_borrow_mut(|start| match start {
             Some((left @ 1.., _)) => {
@@ -856,12 +859,12 @@ mod tests {
             store(&shelf, about);
             conclude(&shelf, about).unwrap();
         }
-        // Of one that is gone there is none.
+        // A missing checkpoint has no count.
         assert_eq!([one.key(), two.key(), two.key()].map(|key| shelf.set_out_from(key)), [0, 0, 1]);
         assert!(!shelf.epoch(one.key()).exists());
         shelf.clone().held_by(2).claim().unwrap();
         let sets_out = |start| shelf.clone().held_by(start).set_out_from(two.key());
-        // Who has lost the folder to a later start writes nothing there.
+        // A start that has lost the folder to a later one writes nothing there.
         assert_eq!([1, 1, 2, 3].map(sets_out), [2, 2, 2, 3]);
         fs::write(shelf.epoch(two.key()).join(STARTS), "5\n").unwrap();
         assert_eq!(sets_out(2), 0);
@@ -880,12 +883,12 @@ mod tests {
         assert_eq!(there, [true, false, true]);
     }
 
-    /// Who has written a manifest may have been cut off before it removed what was older.
+    /// The writer of a manifest may have been interrupted before it removed older checkpoints.
     #[test]
     fn what_a_later_epoch_outdates_is_removed() {
         let (_dir, shelf) = shelf();
         let flow = Flow::default();
-        // Two of one test, one that was never completed, one of another test, and one of the run that went on from storage.
+        // Two of one test, an incomplete one, one of another test, and one of the run that resumed from storage.
         let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 4)];
         let all = all.map(|(run, test, epoch)| about(run, test, epoch, 10 * epoch));
         let fill = |count: usize| {
@@ -903,12 +906,12 @@ mod tests {
         fill(5);
         shelf.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
-        // One that only another node has listed goes as well; whatever has got further here stays.
+        // A checkpoint with a manifest on another node only is removed, too; those that are further here stay.
         shelf.outdate(&all[2..3], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         shelf.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
-        // It goes on from the older one: the later one could not be read.
+        // The run resumes from the older one: the later one could not be read.
         fill(5);
         shelf.outdate_but(all[0].key(), 2, 0, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, true]);
@@ -919,7 +922,7 @@ mod tests {
         assert!(shelf.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
     }
 
-    /// A run that goes on from memory may be further than a later one, which went on from storage and is over.
+    /// A run that resumes from memory may be further than a later one that resumed from storage and has ended.
     #[test]
     fn of_two_runs_the_epoch_that_has_got_further_stays() {
         let (_dir, shelf) = shelf();
@@ -929,19 +932,19 @@ mod tests {
             store(&shelf, about);
             shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
         }
-        // The next of the run, which others are writing, and which nobody has listed.
+        // Next checkpoint of the run, which others are writing, without a manifest.
         let next = about(1, 0, 7, 65);
         store(&shelf, &next);
         shelf.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
         let there = |about: &About| shelf.epoch(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
-        // Whole by another node's manifest, and further than what is listed here.
+        // Complete by another node's manifest, and further than those listed here.
         shelf.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
     }
 
-    /// A node came into the run with what another problem's has left, or was away since an earlier run of this one, which got
-    /// further: neither is what this run goes on from.
+    /// A node came with a checkpoint of another problem, or was away since an earlier run of this one, which was further. The run
+    /// resumes from neither.
     #[test]
     fn what_the_run_does_not_go_on_from_outdates_nothing_of_its_own() {
         let (foreign, earlier) = (about(1, 0, 9, 90), about(1, 0, 8, 80));
@@ -958,7 +961,7 @@ mod tests {
         }
     }
 
-    /// Where each node has its own DIR.
+    /// Each node has its own DIR.
     #[test]
     fn a_manifest_of_a_node_lists_what_it_has() {
         let (_dir, shelf) = shelf();
@@ -973,22 +976,22 @@ mod tests {
         assert_eq!(shelf.files(), Ok(vec![(one.key(), vec![1])]));
         let stock = shelf.survey().unwrap();
         assert_eq!((stock.whole, stock.sights), (vec![one.clone()], vec![Sight::Node]));
-        // A later epoch that is on its way already does not go with what is older.
+        // A later checkpoint that is being written is not removed with the older ones.
         store(&two);
         store(&three);
         conclude(&two).unwrap();
         assert!(!shelf.epoch(one.key()).exists() && shelf.epoch(three.key()).exists());
-        // Nobody else writes here.
+        // No other node writes here.
         shelf.is_apart("token").unwrap();
         assert!(shelf.is_apart("another node's").unwrap_err().contains("--level2-scope shared"));
-        // Who was given up removes nothing.
+        // A cancelled request removes nothing.
         let flow = Flow::default();
         flow.give_up();
         assert!(shelf.conclude(&three, Sight::Node, &[1], None, &flow).is_err());
         assert!(shelf.epoch(two.key()).exists());
     }
 
-    /// Two nodes whose folder is one learn that from the token, whoever wrote last.
+    /// Two nodes with the same folder notice it by the token, whichever wrote last.
     #[test]
     fn folders_that_are_one_are_told_whoever_writes_first() {
         let (_dir, shelf) = shelf();
@@ -1024,7 +1027,7 @@ mod tests {
         assert_eq!((shelf.survey(), nothing), (Ok(Stock::default()), Ok((0, 0))));
     }
 
-    /// Steps that are told, by whoever removes.
+    /// Number of reported steps of a removal.
     static REMOVED: AtomicU64 = AtomicU64::new(0);
 
     #[test]
@@ -1037,7 +1040,7 @@ mod tests {
         conclude(&shelf, &one).unwrap();
         let all = || shelf.all_files(&Flow::default()).unwrap();
         let there = all();
-        // What others have begun since is not for who was given up.
+        // A cancelled request must not touch files that others have begun since.
         let flow = Flow::default();
         flow.give_up();
         assert_eq!(shelf.prune(&flow), Err(Stopped::GivenUp));
@@ -1066,7 +1069,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let why = conclude(&shelf, &one).unwrap_err().to_string();
         assert!(why.contains("share"), "{why}");
-        // What comes to nothing is withdrawn by everybody; the last one takes the folder.
+        // Each position withdraws its part of a failed checkpoint; the last one removes the folder.
         shelf.withdraw(one.key(), 0);
         assert!(!shelf.epoch(one.key()).exists());
     }
@@ -1076,7 +1079,7 @@ mod tests {
         let (_dir, shelf) = shelf();
         let texts = [b"a", b"b", b"c", b"d"];
         (0..4).for_each(|test| shelf.put_result(test, texts[test as usize]).unwrap());
-        // The one that storage told of, one that memory told of, and another text than the one that counts.
+        // A result found on storage, one found in memory, and one with another text than the one that counts.
         let counting =
             [(0, Some(Results::mark(b"a"))), (1, None), (2, Some(Results::mark(b"other")))];
         let counting = Results(counting.into_iter().collect());
@@ -1108,7 +1111,7 @@ mod tests {
             let damaged = shelf.survey().unwrap().damaged;
             assert!(damaged.iter().any(|why| why.contains(says)), "{damaged:?}");
         }
-        // A manifest in another epoch's folder.
+        // A manifest in another checkpoint's folder.
         let two = about(1, 0, 2, 20);
         store(&shelf, &two);
         conclude(&shelf, &two).unwrap();
@@ -1126,7 +1129,7 @@ mod tests {
         shelf.check().unwrap();
         shelf.sees("token").unwrap();
         assert!(shelf.sees("other").unwrap_err().contains("share"));
-        // A node that sees it only after a while.
+        // A node that sees the folder only after a while.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));

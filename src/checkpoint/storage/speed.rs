@@ -1,4 +1,4 @@
-//! How fast a folder's device takes data: measured with the very way a position's file is written.
+//! Measurement of a device's write speed, in the same way as a position's file is written.
 
 use std::fs;
 use std::path::Path;
@@ -10,24 +10,24 @@ use super::writing::Target;
 use crate::shm::Region;
 
 const CHUNK_BYTES: usize = 8 << 20;
-/// No more than this is written, and no longer than that.
+/// Limits of a measurement: bytes and time.
 const MOST_BYTES: u64 = 512 << 20;
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// What is free for others stays so: no more than this part of it is written.
+/// Divisor of the free bytes: at most this part of them is written, so that most stays free for others.
 const PART: u64 = 8;
 
-/// Bytes a second that reach the device from one process, by a file that is removed again. `free_bytes` are free there.
+/// Measures the bytes per second that one process can write to the device, with a temporary file. `free_bytes` are free there.
 pub fn measure(dir: &Path, free_bytes: u64) -> Result<f64, String> {
     let cannot = |why: String| format!("cannot write to {}: {why}", dir.display());
-    // A folder of its own: nobody else has put anything there.
+    // A new folder of its own, without files of others.
     let own = mkdtemp(&dir.join("skt-hpl.speed.XXXXXX")).map_err(|e| cannot(e.to_string()))?;
     let measured = write(&own.join("data"), MOST_BYTES.min(free_bytes / PART));
     let _ = fs::remove_dir_all(&own);
     measured.map_err(cannot)
 }
 
-/// At least one chunk.
+/// Writes at least one chunk.
 fn write(path: &Path, most_bytes: u64) -> Result<f64, String> {
     let mut chunk = Region::anonymous(CHUNK_BYTES).map_err(|e| e.to_string())?;
     // Not zeros, which some file systems do not store.
@@ -58,7 +58,7 @@ mod tests {
     fn a_folder_has_a_speed_and_keeps_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let speed = measure(dir.path(), 1 << 40).unwrap();
-        // Between a floppy disk and memory: a unit mistaken would show.
+        // Between a floppy disk and memory: a wrong unit would show.
         assert!((1e4..1e12).contains(&speed), "{speed}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         assert!(measure(dir.path(), 0).unwrap() > 0.0);

@@ -1,8 +1,8 @@
-//! Streams a position's file to storage, past the page cache where the file system allows it.
+//! Writer of a position's file, past the page cache if the file system allows it.
 //!
-//! The page cache would be a second copy of what is written, on a node whose memory the matrix fills. So data goes to the
-//! device as it lies in named memory (`O_DIRECT`); where that is refused, in pieces that are synced and dropped from
-//! the cache. Whoever waits, or has lost patience, sees and says so through a [`Flow`].
+//! The page cache would hold a second copy of the data, on a node whose memory the matrix fills. So data goes to the device
+//! directly from persistent shared memory (`O_DIRECT`). If that is refused, data is written in pieces that are synced and dropped
+//! from the cache. A waiting thread follows the progress in a [`Flow`], and can cancel there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,29 +22,29 @@ use crate::base::faults::{Point, hit};
 use crate::base::pulse;
 use crate::shm::Region;
 
-/// What one call of the kernel writes.
+/// Bytes written by one system call.
 const CHUNK_BYTES: usize = 8 << 20;
-/// What may lie in the page cache before it is synced and dropped.
+/// Maximum number of bytes in the page cache before they are synced and dropped.
 const CACHED_BYTES: u64 = 64 << 20;
-/// The same where the file system has taken `O_DIRECT`. Some that do (ext4 with data=journal) keep all of it in the page cache,
-/// and the sync at the end, which tells of no step, would take as long as the whole file. Where nothing is kept a sync costs
-/// little.
+/// Number of bytes between syncs if the file system accepts `O_DIRECT`. Some that do (ext4 with data=journal) keep all of it in
+/// the page cache. A sync at the end would then take as long as the whole file, without reported progress. If nothing is cached,
+/// a sync costs little.
 const TAKEN_BYTES: u64 = 512 << 20;
 
-/// How a transfer gets on, seen from another thread.
+/// Progress of a transfer, visible to other threads.
 #[derive(Debug, Default)]
 pub struct Flow {
     moved: AtomicU64,
-    /// Steps of any kind: what lists or removes files moves no bytes, and goes on all the same.
+    /// Steps of any kind: listing or removing files moves no bytes, but is progress.
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
-    /// What a test does at each step.
+    /// Function that a test runs at each step.
     #[cfg(test)]
     tell: Option<fn(u64)>,
 }
 
-/// Why a transfer came to nothing.
+/// Reason why a transfer failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Stopped {
     #[error("it was given up")]
@@ -54,13 +54,13 @@ pub enum Stopped {
 }
 
 impl Flow {
-    /// One whose steps a test sees, bytes each.
+    /// Makes a flow whose steps a test sees, with their bytes.
     #[cfg(test)]
     pub fn told_to(tell: fn(u64)) -> Self {
         Self { tell: Some(tell), ..Self::default() }
     }
 
-    /// A step is done, of so many bytes; an error where nobody wants the rest.
+    /// Reports a step of so many bytes; returns an error if the transfer is cancelled.
     pub fn went_on(&self, bytes: u64) -> Result<(), Stopped> {
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         self.steps.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Flow {
             tell(bytes);
         }
         if self.awaited.load(Ordering::Relaxed) {
-            // Beside a rank that computes this would hide that it hangs.
+            // Only while the rank waits: heartbeats for a computing rank would hide that it hangs.
             pulse::beat();
         }
         match self.is_given_up() {
@@ -86,7 +86,7 @@ impl Flow {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// How often it went on.
+    /// Number of steps so far.
     pub fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
@@ -95,36 +95,36 @@ impl Flow {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// From here on the rank does nothing but wait for this.
+    /// Declares that from here on the rank only waits for this.
     pub fn is_awaited(&self) {
         self.awaited.store(true, Ordering::Relaxed);
     }
 }
 
-/// A file that is being written in whole blocks, from its beginning or over what is there.
+/// File that is being written in whole blocks, from its beginning or over its old contents.
 pub(super) struct Target {
     file: File,
     path: PathBuf,
-    /// Past the page cache.
+    /// True if it is written past the page cache.
     direct: bool,
     at: u64,
-    /// Bytes that may lie in the page cache.
+    /// Bytes that may be in the page cache.
     cached: u64,
 }
 
-/// A file of an epoch that nobody needs any more, to be made the one that is written: what both have alike is left as it is.
+/// Obsolete file of a checkpoint, to be turned into the new file: equal parts are not written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
     pub from: PathBuf,
-    /// Bytes of the matrix, and of the parity, that differ: ascending, side by side at most.
+    /// Byte ranges of the matrix, and of the parity, that differ: ascending, without overlap.
     pub data: Vec<Range<u64>>,
     pub check: Vec<Range<u64>>,
 }
 
-/// So little between two pieces is written through: a further call costs more.
+/// Gap between two pieces up to which both are written as one: a further call costs more.
 const GAP_BYTES: u64 = 32 << 10;
 
-/// Whole blocks of a part of so many bytes that cover these ranges.
+/// Whole blocks that cover these ranges, in a part of so many bytes.
 fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     let block = BLOCK_BYTES as u64;
     let mut found: Vec<Range<u64>> = Vec::new();
@@ -139,7 +139,7 @@ fn in_blocks(ranges: &[Range<u64>], bytes: u64) -> Vec<Range<u64>> {
     found
 }
 
-/// The same in pieces for one call each: two at least where there is more than a block, so that there is something between them.
+/// Cuts ranges into pieces for one call each: at least two if there is more than a block, so that a crash point fits in between.
 fn in_pieces(ranges: &[Range<u64>]) -> Vec<Range<usize>> {
     let all: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     let piece = (all as usize / 2).next_multiple_of(BLOCK_BYTES).clamp(BLOCK_BYTES, CHUNK_BYTES);
@@ -161,7 +161,7 @@ impl Target {
         Self::with(options().create(true).truncate(true), path)
     }
 
-    /// Past the page cache where the file system can do that.
+    /// Opens a file past the page cache if the file system allows it.
     fn with(options: &mut OpenOptions, path: &Path) -> io::Result<Self> {
         let (file, direct) = match options.custom_flags(libc::O_DIRECT).open(path) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -172,7 +172,7 @@ impl Target {
         Ok(Self { file, path: path.into(), direct, at: 0, cached: 0 })
     }
 
-    /// Opens a file that is there, of this length.
+    /// Opens an existing file, which must have this length.
     fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         let target = Self::with(&mut options(), path)?;
         match target.file.metadata()?.len() == bytes {
@@ -181,12 +181,12 @@ impl Target {
         }
     }
 
-    /// Puts whole blocks that lie at the beginning of a page.
+    /// Writes whole blocks from page-aligned memory.
     pub(super) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(bytes.len().is_multiple_of(BLOCK_BYTES));
         let mut written = self.file.write_all_at(bytes, self.at);
         if self.direct && matches!(&written, Err(e) if e.raw_os_error() == Some(libc::EINVAL)) {
-            // The device wants other blocks than ours, or will not take this memory.
+            // The device needs other blocks, or does not accept this memory.
             self.file = options().open(&self.path)?;
             self.direct = false;
             written = self.file.write_all_at(bytes, self.at);
@@ -210,10 +210,11 @@ impl Target {
     }
 }
 
-/// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data`, then the parity if
-/// the front tells of any, the beginning of `check`; both lie at the beginning of a page. Its name it gets when it is whole and
-/// on the device, and if `same` says that what was written is what lay there from beginning to end. Returns the bytes that were
-/// written, which are all of its, or those that `over` leaves to be written.
+/// Writes the file of a position: `front`, then `vouch`, then the matrix, which is the beginning of `data`, then the parity, if
+/// the header has any, from the beginning of `check`. Both must be page-aligned.
+///
+/// The file gets its name when it is complete and on the device, and if `same` confirms that the source has not changed
+/// meanwhile. Returns the number of bytes written: all of the file, or those that differ from `over`.
 pub fn write_position(
     path: &Path,
     front: &Front,
@@ -255,14 +256,14 @@ fn stream(
     hit(Point::StreamBegin, position);
     let target = match over {
         None => Target::create(aside),
-        // From here on it is nobody's.
+        // From here on the old file is gone.
         Some(over) => {
             fs::rename(&over.from, aside).and_then(|()| Target::open(aside, front.file_bytes()))
         }
     };
     let mut target = target.map_err(|e| failed("make", e))?;
     let mut written = 0;
-    // What does not lie in whole pages is put together in memory that does.
+    // Data not aligned to pages is copied to aligned memory.
     let room = Region::anonymous(CHUNK_BYTES.min(front.data_at() as usize).max(BLOCK_BYTES));
     let mut room = room.map_err(|e| Stopped::Failed(e.to_string()))?;
     let mut put = |target: &mut Target, bytes: &[u8]| -> Result<(), Stopped> {
@@ -287,7 +288,7 @@ fn stream(
 
     let data = &data[..front.data_words() as usize * 8];
     let check = &check[..front.check.as_ref().map_or(0, |check| check.words as usize * 8)];
-    // Who has no part of the matrix writes parity alone.
+    // A position without a part of the matrix writes parity only.
     let longer = usize::from(data.is_empty());
     for (part, bytes) in [data, check].into_iter().enumerate() {
         let at = [front.data_at(), front.check_at()][part];
@@ -326,12 +327,12 @@ pub(super) mod tests {
     use super::*;
     use crate::parity::digest::digest;
 
-    /// What lies there does not change.
+    /// Confirms that the source does not change.
     fn same() -> Result<(), Stopped> {
         Ok(())
     }
 
-    /// Writes a file of a matrix and a parity, undisturbed and over nothing.
+    /// Writes a new file with a matrix and a parity, undisturbed.
     pub(crate) fn anew(
         path: &Path,
         front: &Front,
@@ -341,7 +342,7 @@ pub(super) mod tests {
         write_position(path, front, vouch, parts, None, &Flow::default(), same)
     }
 
-    /// A matrix of some rows, its state and digests, and its front.
+    /// Matrix of some rows, its state and digests, and its header.
     pub(crate) fn sample(about: &About, position: u32, rows: usize) -> (Front, Vec<u64>, Region) {
         let ld = 40;
         let mut data = Region::anonymous(rows * ld * 8).unwrap();
@@ -392,7 +393,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Whatever differs is covered, by whole blocks, in order, and no more is written than that needs.
+        /// All differing bytes are covered, by whole blocks, in order, without more than that needs.
         #[test]
         fn pieces_cover_what_differs(
             rows in 1u64..60, ld in 1u64..3000, from in (0.0f64..1.0, 0.0f64..1.0),
@@ -418,7 +419,7 @@ pub(super) mod tests {
         }
     }
 
-    /// An old file becomes the new one by what differs, and is the very file that would have been written anew.
+    /// An old file becomes the new one by its differences, and equals a newly written one.
     #[test]
     fn a_file_written_over_is_the_file_written_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -442,7 +443,7 @@ pub(super) mod tests {
         let some = write_position(&over, &front, &vouch, parts, Some(&what), &flow, same).unwrap();
         assert!(some < all / 2, "{some} of {all}");
         assert!(fs::read(&over).unwrap() == fs::read(&new).unwrap() && !from.exists());
-        // One that is not as it was written is not used.
+        // A file of the wrong length is not used.
         let what = Over { from: over.clone(), ..what };
         File::options().write(true).open(&over).unwrap().set_len(8192).unwrap();
         let stopped = write_position(&from, &front, &vouch, parts, Some(&what), &flow, same);

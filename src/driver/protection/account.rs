@@ -1,5 +1,5 @@
-//! Where the time of a protected test went so far: what is saved with each epoch beside the matrix, so that a test tells all its
-//! attempts. What a failure took is pure: moments come in as numbers.
+//! Account of the time of a protected test. It is saved with each checkpoint next to the matrix, so that the report of a test
+//! covers all its attempts. The cost of a failure is computed by pure functions: moments come in as numbers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use crate::base::course::{Recorder, What};
 use crate::base::outcome::Protection;
 use crate::lu::unix_seconds;
 
-/// Room for the small state: [`Account`] as text.
+/// Size of the room for the small state: [`Account`] as text.
 pub const STATE_BYTES: usize = 1024 + Recorder::TEXT_BYTES_MAX;
 
-/// Where the time of a test went so far: what is saved with each epoch beside the matrix.
+/// Account of the time of a test so far. It is saved with each checkpoint next to the matrix.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Account {
     pub(super) began_unix_s: f64,
@@ -18,23 +18,25 @@ pub(super) struct Account {
     pub(super) told: Protection,
     #[serde(default)]
     pub(super) way: Recorder,
-    /// What had passed at this save since an epoch last went to storage: seconds, and saves.
+    /// Seconds and saves, at the time of this save, since a checkpoint was last written to storage.
     #[serde(default)]
     pub(super) unstored: (f64, usize),
-    /// Starts of the test that the run in memory does not count among its own.
+    /// Starts of the test that the run in memory does not include in its own count.
     #[serde(default)]
     pub(super) uncounted: u32,
 }
 
 impl Account {
-    /// Seconds since the test's timer started first.
+    /// Seconds since the test's timer was first started.
     pub(super) fn elapsed(&self) -> f64 {
         (unix_seconds() - self.began_unix_s).max(0.0)
     }
 
-    /// Counts this start, or this going on in place. Its run counts each that took part in its memory, `joined` with this one:
-    /// also those that died before they saved anything. A run that has come from storage has a count of its own, which may begin
-    /// with 1; `fetched` so many starts had come from the same epoch there before it.
+    /// Counts this start or in-place attempt. `joined` is the number of attempts of the run in memory, including this one, and
+    /// those that died before they saved anything.
+    ///
+    /// A run that was fetched from storage has a new count, which may begin with 1. `fetched` is then the number of earlier
+    /// starts from the same checkpoint on storage.
     pub(super) fn count_start(&mut self, joined: u64, fetched: Option<u32>) {
         let joined = u32::try_from(joined).unwrap_or(u32::MAX);
         let told = &mut self.told;
@@ -48,9 +50,9 @@ impl Account {
         }
     }
 
-    /// Adds what a failure and the restart at boundary `boundary` took. As all ranks know it: `last`, when somebody showed a sign
-    /// of life last before it, `saved`, when the epoch was saved that it goes on from, and `began`, when the test did. `started`:
-    /// when this start did.
+    /// Adds the cost of a failure and of the restart at boundary `boundary`. The first array is the same on all ranks: the time
+    /// of the last heartbeat of any rank, the time of the restored save, and the start of the test. `started` is the time of this
+    /// start.
     pub(super) fn charge_restart(
         &mut self,
         [last, saved, began]: [f64; 3],
@@ -83,7 +85,7 @@ mod tests {
     #[test]
     fn a_failure_costs_lost_work_a_gap_and_a_start() {
         let mut account = Account::default();
-        // Begun at 100, saved at 130, gone at 150, started at 170, computing at 175.
+        // Started at 100, saved at 130, lost at 150, restarted at 170, computing at 175.
         account.charge_restart([150.0, 130.0, 100.0], (170.0, 175.0), 7);
         let Account { began_unix_s, told, way, .. } = account;
         assert_eq!(
@@ -104,7 +106,7 @@ mod tests {
         let mut account = Account::default();
         account.charge_restart([150.0, 130.0, 100.0], (170.0, 175.0), 7);
         account.charge_restart([0.0, 130.0, 100.0], (180.0, 181.0), 7);
-        // Nobody has shown a sign of life since: all of it was the gap.
+        // No rank has sent a heartbeat since the save: all of the time was down time.
         let Protection { lost_s, down_s, restore_s, .. } = account.told;
         assert_eq!((lost_s, down_s, restore_s), (20.0, 70.0, 6.0));
     }
@@ -114,28 +116,29 @@ mod tests {
         let mut first = Account::default();
         first.count_start(1, None);
         assert_eq!(first.told.attempts, 1);
-        // Three go on from what the first has saved, and only the last gets on.
+        // Three starts resume from the first one's save, and only the last makes progress.
         let mut later = first.clone();
         later.count_start(4, None);
         assert_eq!(later.told.attempts, 4);
-        // All memory is lost: what storage has is another run, the first of its starts after those that had saved.
+        // All memory is lost. Storage has another run, whose first start comes after those that had saved.
         let mut fetched = later.clone();
         fetched.count_start(1, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (5, 4));
         fetched.count_start(3, None);
         assert_eq!(fetched.told.attempts, 7);
-        // Too much memory is lost: what is left of it has counted more starts than storage knows of.
+        // Too much memory is lost. What is left has counted more starts than storage knows of.
         let mut fetched = first.clone();
         fetched.count_start(4, Some(0));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (4, 0));
-        // Two came from storage and died before they saved: the memory of the second is still there, that of the first is not.
+        // Two starts came from storage and died before they saved. The memory of the second still exists, that of the first does
+        // not.
         let mut fetched = later.clone();
         fetched.count_start(2, Some(2));
         assert_eq!((fetched.told.attempts, fetched.uncounted), (7, 5));
     }
 
     proptest! {
-        /// Whatever clocks of different nodes say: nothing takes less than no time, and from the save on all is charged once.
+        /// Clocks of different nodes may disagree. No duration is negative, and all time since the save is charged once.
         #[test]
         fn whatever_clocks_say_nothing_is_charged_twice(
             moments in proptest::array::uniform3(0.0..1e6f64),

@@ -1,8 +1,8 @@
-//! A rank that keeps checksums and nothing else (`--layout dedicated`): it goes along with the saves of those that compute, and
-//! sleeps in between.
+//! Test on a dedicated checksum rank (`--layout dedicated`): it takes part in the saves of the computing ranks, and sleeps in
+//! between.
 //!
-//! To the checkpoint it is a position as any other, with an empty matrix and nothing to say. It has no place in the grid: what
-//! the solver tells its observer on the other ranks, boundary by boundary, is told here by counting.
+//! For the checkpoint, it is a position like any other, with an empty matrix and no state. It has no position in the grid. On
+//! other ranks the solver calls the observer at each boundary; here a loop counts the boundaries.
 
 use super::Guardian;
 use super::account::Account;
@@ -18,17 +18,17 @@ use crate::driver::agreement::Ended;
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::shm::header::Doing;
 
-/// What those that compute tell the others before the first iteration, with the solution and at the end: all goes on ...
+/// Word of the computing ranks to the others before the first iteration, with the solution and at the end: all is well.
 pub(super) const WELL: u64 = 0;
-/// ... or they could not begin.
+/// Word of the computing ranks: the test could not begin.
 pub(super) const CANNOT: u64 = 1;
 
-/// The position that tells them the result.
+/// Position that sends the result.
 pub(super) const TELLER: usize = 0;
 
 impl Guardian<'_> {
-    /// All ranks that have a position in a test, where some keep checksums alone; None where nobody does, or on a rank without a
-    /// position. All ranks of the job together.
+    /// Makes a communicator of all ranks with a position in a test with dedicated checksum ranks. None without such ranks, or on
+    /// a rank without a position. Collective call of all ranks of the job.
     pub fn with_dedicated(
         &self,
         params: &TestParams,
@@ -42,7 +42,7 @@ impl Guardian<'_> {
         Some(Positions::waited_on(all, layout.working()))
     }
 
-    /// Keeps checksums of a test until it is over.
+    /// Keeps the checksums of a test until it ends.
     pub fn keep(
         &self,
         params: &TestParams,
@@ -53,9 +53,9 @@ impl Guardian<'_> {
     ) -> Result<(), Ended> {
         let (position, blocks) = (everybody.rank(), params.blocks());
         let (number, digest) = test;
-        // Nothing goes on in place where there are such ranks.
+        // Recovery in place is not possible with dedicated ranks.
         let storage = self.storage(number as u32, digest, false);
-        // A stays mapped while its name is looked after: a part of nothing but its first page.
+        // A stays mapped as long as its name is checked; here the part is only its first page.
         let Started { mut checkpointer, a: _a, origin, .. } =
             self.take(params, test, everybody, 0, storage, pool)?;
         set_phase("keeping checksums");
@@ -100,14 +100,14 @@ impl Guardian<'_> {
             guard.iteration(k, blocks, began.elapsed().as_secs_f64());
         }
         guard.note(Milestone::Factored);
-        // What the others check takes no part in what the test took: power is measured up to here.
+        // Verification is not part of the test's time, so power is measured up to here.
         told(&guard)?;
         guard.note(Milestone::Solved);
         told(&guard)?;
         let mut checkpointer = guard.checkpointer;
         checkpointer.tick(Doing::Done, blocks);
         checkpointer.end_level2();
-        // A node with such a rank alone has the result as the others have it.
+        // A node may have only such a rank, and keeps the result, too.
         let result = checkpointer.world().tell(&[], TELLER);
         self.end(checkpointer, number as u32, result);
         Ok(())

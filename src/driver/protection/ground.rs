@@ -1,6 +1,6 @@
-//! What one rank needs to be protected at all: found by itself, before all agree to begin.
+//! Prerequisites for protection on this node. Each rank checks them by itself, before all ranks agree to begin.
 //!
-//! What is missing is a refusal like any other a rank may have to its part in the run.
+//! A missing prerequisite is a refusal like any other.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::config::settings;
 use crate::driver::agreement::Ended;
 use crate::shm::Depot;
 
-/// Where this rank is, and where its memory will be.
+/// Host and failure domain of this rank, and the place of its memory.
 #[derive(Clone)]
 pub struct Ground {
     pub host: String,
     pub domain: String,
-    /// The domain file names hosts, but not this one.
+    /// True if the domain file names hosts, but not this one.
     pub(super) left_out: bool,
     pub(super) depot: Depot,
 }

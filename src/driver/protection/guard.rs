@@ -1,6 +1,7 @@
-//! The observer of a protected test: saves at boundaries, shows signs of life, stops when asked to.
+//! Checkpoint observer of a protected test: saves at boundaries, sends heartbeats and obeys requests to stop.
 //!
-//! The solver tells it how far it is, `dedicated` by counting. What it is told it passes on to whoever watches.
+//! The solver reports its progress to the observer; on dedicated ranks, `dedicated` does. The observer passes all reports on to a
+//! second one.
 
 use std::time::Duration;
 
@@ -19,43 +20,43 @@ use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::shm::Part;
 use crate::shm::header::Doing;
 
-/// The observer: saves at boundaries, shows signs of life, stops when asked to.
+/// Checkpoint observer.
 pub(super) struct Guard<'w, O> {
     pub(super) checkpointer: Checkpointer<Positions, Group>,
     len: usize,
     pub(super) account: Account,
-    /// What earlier starts did on the second level.
+    /// Account of level two from earlier starts.
     pub(super) earlier: Option<outcome::Level2>,
-    /// At a stop: whether it got to storage.
+    /// Set at a stop: true if the save was written to storage.
     pub(super) stored: Option<bool>,
     pub(super) watcher: &'w mut O,
     stop: bool,
     blocks: usize,
     position: usize,
     host: &'w str,
-    /// When names were last looked after.
+    /// Time of the last check of the names.
     looked: Instant,
-    /// What was said about them last, and when.
+    /// Last warning about the names, and its time.
     said: Option<(Renamed, Instant)>,
-    /// Whether there are ranks that keep checksums alone, who are told how the test goes on.
+    /// True if dedicated checksum ranks wait for word about the test.
     others_wait: bool,
-    /// Whether this rank's small state is part of what is saved.
+    /// True if this rank's small state is part of the checkpoint.
     has_state: bool,
-    /// The last test of which something was saved, and this one.
+    /// Last test of which something was saved, and the number of this test.
     saved: &'w mut Option<usize>,
     test: usize,
 }
 
-/// Between two looks at the names of our memory: an agent takes a rank without one for gone after a while.
+/// Time between two checks of the memory's names. An agent takes a rank without a name for lost after a while.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two words about the same trouble.
+/// Time between two warnings about the same problem.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// Whose saves they are.
+/// Facts about the position and the test.
 pub(super) struct Whose<'w> {
     pub(super) position: usize,
     pub(super) host: &'w str,
-    /// Doubles of its matrix.
+    /// Number of doubles of the local matrix.
     pub(super) len: usize,
     pub(super) blocks: usize,
     pub(super) others_wait: bool,
@@ -92,14 +93,14 @@ impl<'w, O: Observer> Guard<'w, O> {
         }
     }
 
-    /// Tells those who keep checksums alone. All ranks of the grid together.
+    /// Sends a word to the dedicated checksum ranks. Collective call of all ranks of the grid.
     pub(super) fn tell(&self, word: u64) {
         if self.others_wait {
             self.checkpointer.world().first_says(word);
         }
     }
 
-    /// This rank is so far.
+    /// Records that this rank has reached a milestone.
     pub(super) fn note(&mut self, milestone: Milestone) {
         let (point, doing) = signs::words(milestone);
         self.checkpointer.tick(doing, 0);
@@ -111,11 +112,11 @@ impl<'w, O: Observer> Guard<'w, O> {
         self.watcher.reached(milestone);
     }
 
-    /// Says what became of names that were removed: nobody goes on unprotected without a word.
+    /// Checks the names of the memory, restores removed ones, and warns. A lack of protection is always reported.
     fn look_after_names(&mut self, frozen: bool) {
         self.looked = Instant::now();
         let Some(found) = self.checkpointer.look_after_names(frozen) else { return };
-        // What cannot be put right, or waits for a save, is found each time.
+        // A problem that cannot be solved, or must wait for a save, is found at each check.
         let known = self.said.as_ref().is_some_and(|(before, at)| {
             let same = *before == found
                 || found.later == found.missing
@@ -166,7 +167,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
         self.look_after_names(true);
         self.account.saved_unix_s = unix_seconds();
         self.account.told.saves += 1;
-        // Whoever goes on from this save must know of it; how long it takes nobody knows yet.
+        // Recorded before the save, for a run that resumes from it. Its duration is not known yet.
         let at_s = self.account.saved_unix_s - self.account.began_unix_s;
         self.account.way.interrupt(What::Save, k, at_s, 0.0);
         self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());
@@ -175,7 +176,7 @@ impl<O: Observer> Observer for Guard<'_, O> {
             true => serde_json::to_vec(&self.account).expect("plain values have a JSON form"),
             false => Vec::new(),
         };
-        // SAFETY: the whole local matrix, which the factorisation leaves alone at a boundary.
+        // SAFETY: the whole local matrix, which the factorisation does not touch at a boundary.
         let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
         let report = self.checkpointer.save(k, a, &state, pool);
         *self.saved = Some(self.test);

@@ -1,11 +1,11 @@
-//! The benchmark under protection: which memory is whose, what is finished already, and how a test is solved.
+//! Benchmark under protection: finds this run's memory and finished tests, and solves tests.
 //!
-//! `benchmark` asks a [`Guardian`], for each test, whether there is a result already, which position each rank
-//! takes, and to solve. Everything about epochs and headers is `checkpoint`'s affair.
+//! For each test, `benchmark` asks a [`Guardian`], the protection session, for an existing result and for the position of each
+//! rank, and lets it solve the test. `checkpoint` handles all details of checkpoints and headers.
 //!
-//! A rank finds its `ground` by itself; `stock` is what all find once a launch, `record` what of it counts; `solve` is one test,
-//! on a rank of the grid, and `dedicated` on one that keeps checksums alone. While it goes on, `guard` saves, obeys `signals` and
-//! keeps the `account`. `words` has what is said.
+//! `ground` checks a rank's prerequisites. `stock` finds, once a launch, what is left of earlier starts, and `record` decides
+//! which results count. `solve` runs one test on a rank of the grid, `dedicated` on a dedicated checksum rank. During a test,
+//! `guard` saves, obeys `signals` and keeps the `account`. `words` has the messages.
 
 mod account;
 mod dedicated;
@@ -36,58 +36,58 @@ pub use ground::{Ground, read_domains};
 pub use record::digest;
 pub use signals::obey as obey_signals;
 
-/// One run's protection on one rank.
+/// Protection session of one run on one rank.
 pub struct Guardian<'a> {
     comm: &'a Comm,
     settings: &'a settings::Protection,
     depot: Depot,
-    /// The run in memory; another one once a test has gone on from storage.
+    /// Id of the run in memory. It changes when a test resumes from storage.
     run: Cell<u128>,
-    /// A number that no run has had.
+    /// Run id that no run has had.
     fresh_run: u128,
-    /// Whether there was something of this run at the start.
+    /// True if something of this run was found at the start.
     continued: bool,
-    /// Whether what earlier runs have left is still there, and to be removed.
+    /// True if memory and files of earlier runs still exist and must be removed.
     unwanted: bool,
-    /// The second level, if there is one.
+    /// Level two, if there is one.
     level2: Option<Level2<'a>>,
-    /// Why this start does without it, although there should be one.
+    /// Reason why this start runs without level two, although it was requested.
     storage_gone: Option<String>,
-    /// Whether it was said that nothing is put on storage.
+    /// True once the warning was printed that nothing is written to storage.
     warned: Cell<bool>,
-    /// What the last bits of results depend on.
+    /// Arithmetic on which the last bits of results depend.
     rounding: String,
     /// Finished tests.
     finished: Vec<Finished>,
-    /// Those that have ended since this was looked at.
+    /// Tests that have ended since `finished` was determined.
     ended: RefCell<Vec<u32>>,
-    /// What the launch found on its nodes.
+    /// Memory that the launch found on its nodes.
     arrival: Arrival,
     host: String,
-    /// The first rank on its node.
+    /// First rank on its node.
     leader: usize,
     domain: String,
     started_unix_s: f64,
 }
 
 impl Guardian<'_> {
-    /// Whether memory keeps no checkpoint.
+    /// Returns true if checkpoints are kept on storage only.
     fn on_disk_alone(&self) -> bool {
         self.settings.scheme.method == Method::Disk
     }
 
-    /// The result of test `number`, if it is finished.
+    /// Result of test `number`, if it is finished.
     pub fn finished(&self, number: usize) -> Option<&Outcome> {
         let found = self.finished.iter().find(|test| test.number as usize == number);
         found.map(|test| &test.record.outcome)
     }
 
-    /// A test is over, on this rank or on others.
+    /// Records that a test has ended, on this rank or on others.
     pub fn has_ended(&self, number: usize) {
         self.ended.borrow_mut().push(number as u32);
     }
 
-    /// The test that was under way when the last launch ended, if it has no result. The same on every rank.
+    /// Unfinished test of the last launch, if there is one. The same on every rank.
     pub fn under_way(&self) -> Option<usize> {
         let open = |test: &u32| self.finished(*test as usize).is_none();
         let stock = self.level2.as_ref().map(|level2| &level2.stock);
@@ -96,8 +96,8 @@ impl Guardian<'_> {
         self.arrival.test.filter(open).or(stored.filter(open)).map(|test| test as usize)
     }
 
-    /// The position of each rank in test `number`, to which all come together: where its node's memory is, or its file. Of
-    /// `players`, who may lose some of their number, each keeps its own. None if they are too few.
+    /// Assigns a position in test `number` to each rank: where the memory of its node is, or its file. `players` are the
+    /// candidate ranks after a loss; each keeps its own position. None if there are too few ranks. Collective call.
     pub fn place(
         &self,
         (number, digest): (usize, u64),
@@ -109,7 +109,7 @@ impl Guardian<'_> {
         let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
         let nobody_keeps = players.iter().all(|player| player.kept.is_none());
-        // Who takes a lost one's position finds it in memory; a file draws where all begin.
+        // After a loss, a new rank finds its position's data in memory of the group. Files decide only if all ranks start.
         let by_files = files.is_some() && nobody_keeps && players.len() >= positions;
         match players.is_empty() || by_files {
             true => Some(self.arrival.place(number as u32, positions, files)),
@@ -117,7 +117,7 @@ impl Guardian<'_> {
         }
     }
 
-    /// How a test lies over all positions, those beside the grid included.
+    /// Distribution of a test over all positions, including those outside of the grid.
     pub fn layout(&self, params: &TestParams) -> Layout {
         Layout::of(params).kept_by(&self.settings.scheme, self.settings.group)
     }

@@ -1,6 +1,6 @@
-//! The results of finished tests as they are kept, in memory and on storage, and which of them are this run's. Pure.
+//! Records of finished tests, in memory and on storage, and the choice of those that belong to this run. Pure.
 //!
-//! A restart does not compute them again: `stock` sorts out what it finds, `solve` keeps what it has computed.
+//! A restart does not compute finished tests again: `stock` selects from the records that it finds, `solve` writes new ones.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,37 +8,37 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
 
-/// A finished test's result, as it is kept in memory.
+/// Record of a finished test, as kept in memory.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Which test exactly: a file that was changed meanwhile has other tests.
+    /// Digest of the test: an input file that was changed meanwhile has other tests.
     pub(super) digest: u64,
-    /// The supervised run it was computed in, if any.
+    /// Supervised run that computed the result, if any.
     #[serde(default)]
     pub(super) run_id: Option<String>,
     pub(super) outcome: Outcome,
 }
 
-/// A digest of everything that must be alike for a test to be the same: of its choices in the upper half, of
-/// what the last bits of results depend on in the lower.
+/// Digest of everything that identifies a test: the upper half covers its parameters, the lower half the arithmetic on which the
+/// last bits of results depend.
 pub fn digest(params: &TestParams, rounding: &str) -> u64 {
     let text = serde_json::to_string(params).expect("plain values have a JSON form");
     xxh3_64(text.as_bytes()) >> 32 << 32 | xxh3_64(rounding.as_bytes()) >> 32
 }
 
-/// Whether two digests are of one test that was not computed alike.
+/// Returns true if two digests belong to the same test with different arithmetic.
 pub(super) fn rounds_otherwise(one: u64, other: u64) -> bool {
     one >> 32 == other >> 32 && one != other
 }
 
-/// Who is supervised marks its runs by this in the lower half of their numbers, so that what lies about says whose it is. Small
-/// enough that ranks can find the greatest number of all by MPI (`checkpoint/world.rs`), which compares as if there were signs.
+/// Mark of a supervised run: the lower half of its runs' ids, by which memory and files show their owner. The mark is small
+/// enough for ranks to find the greatest id of all by MPI (`checkpoint/world.rs`), which compares signed numbers.
 fn mark(own: &str) -> u64 {
     xxh3_64(own.as_bytes()) >> 2
 }
 
-/// The number of a run that begins: by the clock, supervised as `own` if at all. Clocks differ: it is greater than that of the
-/// `latest` that has left something.
+/// Returns the id of a new run: by the clock, and marked as the supervised run `own`, if any. Clocks differ, so the id is made
+/// greater than `latest`, the greatest one found.
 pub(super) fn run_number(clock: u128, own: Option<&str>, latest: Option<u128>) -> u128 {
     let lower = own.map_or(clock as u64, mark);
     let number = |upper: u64| u128::from(upper) << 64 | u128::from(lower);
@@ -49,36 +49,36 @@ pub(super) fn run_number(clock: u128, own: Option<&str>, latest: Option<u128>) -
     }
 }
 
-/// Whether a run with that number is the supervised run `own`, in whichever of its launches it began.
+/// Returns true if a run belongs to the supervised run `own`, in whichever of its launches it began.
 pub(super) fn is_of(run: u128, own: &str) -> bool {
     run as u64 == mark(own)
 }
 
-/// Whether a result was computed in the supervised run `own`.
+/// Returns true if a result was computed in the supervised run `own`.
 pub(super) fn was_kept_by(bytes: &[u8], own: &str) -> bool {
     serde_json::from_slice::<Record>(bytes)
         .is_ok_and(|record| record.run_id.as_deref() == Some(own))
 }
 
-/// A test that is finished.
+/// Finished test.
 pub(super) struct Finished {
     pub(super) number: u32,
     pub(super) record: Record,
-    /// As it was kept: whoever hands it on hands on this very text, by which all who have it know it for the same.
+    /// Text of the record as kept. It is passed on unchanged, because equal texts identify equal results.
     pub(super) text: Vec<u8>,
 }
 
-/// What was kept, sorted out.
+/// Selection from the records found.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// This run's, each test once.
+    /// Records of this run, one per test.
     pub(super) finished: Vec<Finished>,
-    /// Whether there are others.
+    /// True if there are other records.
     pub(super) stale: bool,
 }
 
-/// Sorts out `results`, number and text, for a run of tests with these digests, supervised as `own` if at all. `in_progress`:
-/// whether there is a test to be gone on with.
+/// Selects from `results` (number and text) those of a run of tests with these digests, supervised as `own`, if any.
+/// `in_progress` is true if there is an unfinished test to resume.
 pub(super) fn sort<'r>(
     results: impl Iterator<Item = (u32, &'r Vec<u8>)>,
     tests: &[u64],
@@ -86,8 +86,8 @@ pub(super) fn sort<'r>(
     in_progress: bool,
 ) -> Kept {
     let mut kept = Kept::default();
-    // What another supervised run has left behind, on a node it had lost, say, is its result, not this one's;
-    // unless there is a test to be gone on with.
+    // A result of another supervised run, for example on a node that was lost to it, is not this run's; unless there is an
+    // unfinished test to resume.
     let others = |record: &Record| {
         let both = own.is_some() && record.run_id.is_some();
         both && own != record.run_id.as_deref() && !in_progress
@@ -129,7 +129,7 @@ mod tests {
         (finished.into_iter().map(|test| test.number).collect(), stale)
     }
 
-    /// What is written anew may be another text: by another build, or where a figure has been read to a neighbour of itself.
+    /// Serializing again may give another text: with another build, or if a figure was read as its neighbour.
     #[test]
     fn a_result_is_handed_on_as_it_was_kept() {
         let mut text = record(10, None);
@@ -138,8 +138,8 @@ mod tests {
         assert!(kept.finished.iter().map(|test| &test.text).eq([&text]));
     }
 
-    /// Figures are read as they were written, to the last bit: the document of a run that was started again tells those of a
-    /// finished test as the first start has told them.
+    /// Figures are read exactly as written, to the last bit: a restarted run reports the same figures of a finished test in its
+    /// document as the first start did.
     #[test]
     fn figures_are_read_to_the_last_bit() {
         let mut seconds = 1.0f64 / 3.0;
@@ -156,7 +156,7 @@ mod tests {
     fn results_of_this_runs_tests_count_once() {
         let all = [(1, record(11, None)), (0, record(10, None)), (1, record(11, None))];
         assert_eq!(sorted(&all, &[10, 11, 12], None, false), (vec![1, 0], false));
-        // Another test under its number, no such test, and what cannot be read.
+        // Another test under its number, no such test, and an unreadable record.
         assert_eq!(sorted(&all, &[10, 99], None, false), (vec![0], true));
         assert_eq!(sorted(&all, &[10], None, false), (vec![0], true));
         assert_eq!(sorted(&[(0, b"{".to_vec())], &[10], None, true), (vec![], true));

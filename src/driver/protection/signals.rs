@@ -1,6 +1,6 @@
-//! The signals that ask a protected run for an end: at the next boundary (SIGTERM, SIGUSR1), or after the next save (SIGUSR2).
+//! Signals that ask a protected run to stop: at the next boundary (SIGTERM, SIGUSR1), or after the next save (SIGUSR2).
 //!
-//! They only leave word here; `guard` looks at boundaries, where all ranks do as rank 0 does.
+//! The handler only sets flags. `guard` checks them at boundaries, where all ranks follow rank 0.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +17,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     }
 }
 
-/// From here on they are obeyed.
+/// Installs the handlers.
 pub fn obey() {
     let action =
         SigAction::new(SigHandler::Handler(on_signal), SaFlags::SA_RESTART, SigSet::empty());
@@ -27,12 +27,12 @@ pub fn obey() {
     }
 }
 
-/// Whether a stop at the next boundary is wanted.
+/// Returns true if a stop at the next boundary is requested.
 pub(super) fn stop_now() -> bool {
     STOP_NOW.load(Ordering::Relaxed)
 }
 
-/// Whether one after the next save is.
+/// Returns true if a stop after the next save is requested.
 pub(super) fn stop_after_save() -> bool {
     STOP_AFTER_SAVE.load(Ordering::Relaxed)
 }

@@ -1,6 +1,6 @@
-//! One test under protection, on a rank of the grid: its memory is taken, it begins or goes on, and its result is kept.
+//! Test under protection on a rank of the grid: takes the position's memory, starts or resumes the test, and keeps its result.
 //!
-//! `take` and what stands at its end are for ranks that keep checksums alone as well (`dedicated`).
+//! `take` and the functions for the end of a test serve dedicated checksum ranks, too (`dedicated`).
 
 use super::account::{Account, STATE_BYTES};
 use super::guard::{Guard, Whose};
@@ -27,8 +27,7 @@ use crate::supervise::start::in_place::{self, ANEW};
 use crate::supervise::start::launcher::own_run_id;
 
 impl Guardian<'_> {
-    /// Takes this position's memory in a test, and gets it back where there is something to go on from. All of the `world`
-    /// together.
+    /// Takes this position's memory for a test, and restores it if there is a checkpoint. Collective call of the `world`.
     pub(super) fn take(
         &self,
         params: &TestParams,
@@ -52,7 +51,7 @@ impl Guardian<'_> {
             encode: self.settings.encode,
             interval: self.settings.interval,
             restart: match &self.storage_gone {
-                // Storage may have what memory has not.
+                // Storage may have a checkpoint that memory lacks.
                 Some(_) if self.arrival.test == Some(number as u32) => Continue::Require,
                 _ => Continue::Auto,
             },
@@ -72,8 +71,8 @@ impl Guardian<'_> {
         .map_err(|error| words::refused(self.storage_gone.as_deref(), error))
     }
 
-    /// Solves test `number` under protection. All ranks of the grid together; `everybody`: with those who keep checksums alone,
-    /// if there are any.
+    /// Solves test `number` under protection. Collective call of all ranks of the grid. `everybody` includes the dedicated
+    /// checksum ranks, if there are any.
     pub fn solve(
         &self,
         context: &Context,
@@ -130,7 +129,7 @@ impl Guardian<'_> {
                     let notice = story.notice.take();
                     say(notice.map_or(how.clone(), |notice| notice.told(&how)));
                 }
-                // The last sign of any survivor; positions without memory have none.
+                // Time of the last heartbeat of any survivor; zero for positions without memory.
                 let mut times =
                     [last_sign.unwrap_or(0.0), account.saved_unix_s, account.began_unix_s];
                 context.grid.all_reduce(&mut times, Reduce::Max);
@@ -148,9 +147,9 @@ impl Guardian<'_> {
         };
         self.hand_results_on(&mut checkpointer);
         account.count_start(checkpointer.run().1, fetched);
-        // What was saved last may be older than the last loss.
+        // The last save may be older than the last loss.
         let losses = max(context, story.losses.into()) as u32;
-        // Rank 0, which came here too, has told the last one.
+        // Rank 0, which also passes here, has printed the last notice.
         story.notice = None;
         story.losses_before = match losses {
             0 => account.told.in_place,
@@ -162,7 +161,7 @@ impl Guardian<'_> {
         let mut group_min = [checkpointer.members().len() as u64];
         context.grid.all_reduce(&mut group_min, Reduce::Min);
         account.told.group_min = group_min[0] as usize;
-        // The process before this one has left its own figures.
+        // Clears the figures of the process before this one.
         checkpointer.worked(0.0, 0.0);
         let whose = Whose {
             position,
@@ -183,7 +182,7 @@ impl Guardian<'_> {
             guard.tell(dedicated::WELL);
         }
         let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
-        // Whoever watches must not take the end that follows for a death.
+        // An observer must not take the end of this process for a failure.
         checkpointer.tick(Doing::Done, params.blocks());
         let Some(mut outcome) = outcome else {
             return Err(Ended::new(Exit::Stopped, words::stopped(self.settings, stored)));
@@ -194,13 +193,13 @@ impl Guardian<'_> {
         outcome.course = account.way.course(params.n, params.nb);
         let record = Record { digest, run_id: own_run_id(), outcome };
         let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
-        // The same text everywhere: where nodes differ in it, they kept it in different runs.
+        // All nodes keep the same text. If nodes have different texts, these come from different runs.
         let bytes = checkpointer.world().tell(&bytes, dedicated::TELLER);
         self.end(checkpointer, number as u32, bytes);
         Ok(record.outcome)
     }
 
-    /// A test is over: its result is kept, and what there is of its matrix goes. All ranks with a position together.
+    /// Ends a test: keeps its result and removes its matrix. Collective call of all ranks with a position.
     pub(super) fn end(
         &self,
         mut checkpointer: Checkpointer<Positions, Group>,
@@ -216,17 +215,18 @@ impl Guardian<'_> {
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));
         }
-        // Where not all nodes have it, a part of them is not enough to believe it by, nor would the others' epochs be enough.
+        // If only some nodes have the result, it would not be trusted, and the checkpoints of the other nodes would not suffice
+        // either. So checkpoints stay then.
         let is_kept = !matches!(kept, Some(Err(_)));
         let everywhere = checkpointer.world().least(&[u64::from(is_kept)]) == [1];
         checkpointer.finish();
         if let Some(shelf) = shelf.filter(|_| everywhere) {
-            // What cannot be removed now goes with the run.
+            // Files that cannot be removed now are removed at the end of the run.
             let _ = patiently(move |flow| shelf.prune(flow).map_err(|stopped| stopped.to_string()));
         }
     }
 
-    /// Says, once, why nothing is put on storage from now on, where something should be.
+    /// Warns once if nothing will be written to storage, although it should be.
     fn warn_of_storage(&self) {
         let unwritable = self.level2.as_ref().and_then(|level2| level2.unwritable.as_ref());
         let told = match (&self.storage_gone, unwritable) {
@@ -241,7 +241,7 @@ impl Guardian<'_> {
         }
     }
 
-    /// What the start of a test is told of the second level.
+    /// Description of storage for the start of a test.
     pub(super) fn storage(&self, number: u32, digest: u64, in_place: bool) -> Option<Storage> {
         let helpers = self.settings.helpers;
         let level2 = self.level2.as_ref()?;
@@ -251,13 +251,13 @@ impl Guardian<'_> {
         Some(level2.of_test(test, tests, &self.rounding, self.fresh_run, in_place, helpers))
     }
 
-    /// What was fetched from storage belongs to a run of its own in memory.
+    /// Adopts the id of the new run that a checkpoint from storage has started in memory.
     pub(super) fn go_on_as_another_run(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         self.run.set(checkpointer.run().0);
     }
 
-    /// Who came in place of others, or belongs to another run by now, has no results of finished tests yet: where all that had
-    /// them were lost, one after the other, those tests would be run again.
+    /// Copies results of finished tests to memory without them: memory of a replacement, or of a new run. Otherwise these tests
+    /// would be run again, once all ranks that had the results were lost.
     pub(super) fn hand_results_on(&self, checkpointer: &mut Checkpointer<Positions, Group>) {
         let here = checkpointer.results();
         for test in self.finished.iter().filter(|test| !here.contains(&test.number)) {
@@ -265,15 +265,15 @@ impl Guardian<'_> {
         }
     }
 
-    /// A test may have gone on from storage, as another run: so have all ranks then, those that had no part in it included. All
-    /// ranks together, by the word of one that had.
+    /// Adopts the run id of rank `teller`, which took part in the test. A test that resumed from storage has a new id, and idle
+    /// ranks need it, too. Collective call.
     pub fn follow(&self, teller: usize) {
         if self.level2.is_some() {
             self.run.set(told_by(self.comm, teller, self.run.get()));
         }
     }
 
-    /// When the position's memory was last worked on, if it is here.
+    /// Time at which the position's memory was last worked on, if it is on this node.
     fn last_sign_of_life(&self, position: usize) -> Option<f64> {
         let region = self.depot.peek(position as u32, Part::Head).ok()?;
         let progress = Head::new(region).ok()?.progress();

@@ -1,7 +1,8 @@
-//! What an earlier start of the job left: whose it is, which results of finished tests it has, and how it is removed.
+//! Inventory at a launch: what is left of earlier starts of the job, which results of finished tests count, and the removal of
+//! both.
 //!
-//! Looked at once a launch, by all ranks together, before the first test. Whether results count is `record`'s to say; what is
-//! left of a test under way is looked at when that begins.
+//! All ranks take the inventory together, once a launch, before the first test. `record` decides which results count. The
+//! checkpoint of an unfinished test is examined when that test begins.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -26,24 +27,25 @@ use crate::lu::unix_seconds;
 use crate::shm::{MemoryError, bus};
 use crate::supervise::start::launcher::{own_incarnation, own_run_id};
 
-/// Whether this is a later launch of a supervised run. All ranks together, by rank 0's word.
+/// Returns true in a later launch of a supervised run. Collective call; rank 0 decides.
 fn launched_before(comm: &Comm) -> bool {
     let mut said = [u8::from(own_run_id().is_some() && own_incarnation() > 1)];
     comm.broadcast(&mut said, 0);
     said == [1]
 }
 
-/// One rank's number of a run, at all.
+/// Broadcasts the run id of rank `teller`.
 pub(super) fn told_by(comm: &Comm, teller: usize, run: u128) -> u128 {
     let mut number = run.to_le_bytes().to_vec();
     comm.broadcast_bytes(&mut number, teller);
     u128::from_le_bytes(number.try_into().expect("sixteen bytes"))
 }
 
-/// Going on in place takes seconds, or a supervisor starts all again: it waits no longer for storage that memory makes good.
+/// Time limit for storage during recovery in place, which takes seconds; after more, a supervisor restarts all. Memory has
+/// everything that storage has.
 const IN_PLACE: Duration = Duration::from_secs(5);
 
-/// The node of the first rank of which the domain file says nothing. All ranks together.
+/// Finds the node of the first rank that the domain file does not list. Collective call.
 fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<String> {
     let (me, ranks) = (world.rank() as u64, world.size() as u64);
     let first = world.least(&[if left_out { me } else { ranks }])[0];
@@ -55,9 +57,9 @@ fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<Stri
 }
 
 impl<'a> Guardian<'a> {
-    /// Looks at what an earlier start left. All ranks together; all end alike. `tests` are the
-    /// digests of the run's tests, `rounding` what all ranks' results depend on. Once this very launch has begun, which its
-    /// `story` tells, what it finds is its own.
+    /// Takes the inventory of earlier starts; the same result on all ranks. `tests` are the digests of the run's tests,
+    /// `rounding` is the arithmetic of all ranks. If this launch has begun, as its recovery history `story` shows, everything
+    /// found is its own. Collective call.
     pub fn new(
         comm: &'a Comm,
         node: &Comm,
@@ -71,12 +73,12 @@ impl<'a> Guardian<'a> {
         bus::install();
         signals::obey();
         let Ground { host, domain, left_out, depot } = ground;
-        // Two nodes may have one name; the rank that leads a node tells them apart.
+        // Two nodes may have one name, so a node is identified by its first rank.
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
         let all = comm.split(Some(0), comm.rank()).expect("everybody is in the world");
         let world = Positions::new(all);
-        // All ranks have the settings of rank 0, so all ask or none.
+        // All ranks have rank 0's settings, so either all or none take part.
         if let Some(domains) = &settings.domains
             && let Some(node) = first_left_out(&world, left_out, &host)
             && comm.rank() == 0
@@ -111,14 +113,14 @@ impl<'a> Guardian<'a> {
         };
         let patience = if begun { IN_PLACE } else { PATIENCE };
         let restart = if begun { Restart::Auto } else { settings.restart };
-        // A supervised run is one run however often it is launched: what its earlier launches have left is its own.
+        // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
         let again = restart == Restart::Never && launched_before(comm);
         this.unwanted = restart == Restart::Never && !again;
         if this.unwanted {
             this.arrival = this.arrival.anew();
         }
-        // What memory has needs no storage; where nothing but storage may have it, there is nothing to go on from. Between two
-        // tests there is nothing but results, which memory has as well.
+        // If memory has the checkpoint, storage is not needed. If only storage may have it, the run cannot resume without
+        // storage. Between two tests there are only results, which memory has, too.
         let has = |test: usize| this.arrival.finished.contains_key(&(test as u32));
         let in_memory = this.arrival.test.is_some() || story.is_between_tests(has);
         this.level2 = match this.open_level2(node, tests, patience, this.unwanted) {
@@ -129,7 +131,7 @@ impl<'a> Guardian<'a> {
             opened => opened?,
         };
         if again && this.storage_gone.is_none() && !this.has_own() {
-            // Earlier launches did not come as far as to remove what others have left.
+            // Earlier launches ended before they removed what others had left.
             this.unwanted = true;
             this.arrival = this.arrival.anew();
             this.level2 = this.open_level2(node, tests, PATIENCE, true)?;
@@ -141,7 +143,7 @@ impl<'a> Guardian<'a> {
         Ok(this)
     }
 
-    /// Looks at storage, once it is known what memory has. All ranks together.
+    /// Opens storage, once the contents of memory are known. Collective call.
     fn open_level2(
         &self,
         node: &Comm,
@@ -159,7 +161,7 @@ impl<'a> Guardian<'a> {
         Level2::open((self.comm, node), self.settings, &self.domain, ours, patience, anew)
     }
 
-    /// Whether anything here was left by an earlier launch of this very supervised run. The same on every rank.
+    /// Returns true if an earlier launch of this supervised run has left anything here. The same on every rank.
     fn has_own(&self) -> bool {
         let Some(own) = own_run_id() else { return false };
         let none = Stock::default();
@@ -170,7 +172,7 @@ impl<'a> Guardian<'a> {
             || stock.results.iter().any(|(_, bytes)| record::was_kept_by(bytes, &own))
     }
 
-    /// Sorts out the run that memory belongs to and the results it holds.
+    /// Determines the run to which the memory belongs, and its results.
     fn take_stock(&mut self, node: &Comm, tests: &[u64], rounding: &str) -> Result<(), Ended> {
         if let Some(level2) = &self.level2 {
             level2.check(tests, rounding, &self.settings.job)?;
@@ -211,7 +213,7 @@ impl<'a> Guardian<'a> {
         let open = |test: &u32| self.finished(*test as usize).is_none();
         let theirs = |test: &u32| tests.get(*test as usize).copied() != self.arrival.params_digest;
         if let Some(test) = self.arrival.test.filter(open).filter(theirs)
-            // What the first test finds, it judges itself, and knows better words for it.
+            // The first test checks its own memory when it begins, with more precise messages.
             && (0..tests.len() as u32).find(open) != Some(test)
         {
             let what = format!("its test {} is none of this one's", test + 1);
@@ -222,7 +224,7 @@ impl<'a> Guardian<'a> {
             !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
         let something = self.arrival.run.is_some() || on_storage;
         if stale {
-            // Results of a run that is over or given up, and nothing that could be continued.
+            // Results of a run that has ended or was given up, without anything to resume.
             self.finished.clear();
             self.remove(node, None)?;
             self.level2 = self.open_level2(node, tests, PATIENCE, false)?;
@@ -234,8 +236,8 @@ impl<'a> Guardian<'a> {
         Ok(())
     }
 
-    /// Where the run begins anew: removes what earlier ones have left, once all `tests` can be protected. A run that is refused
-    /// takes nothing away. All ranks together.
+    /// Removes everything that earlier runs left, if the run begins from scratch and all `tests` can be protected. A run that is
+    /// refused removes nothing. Collective call.
     pub fn clear_ground(
         &self,
         node: &Comm,
@@ -264,13 +266,13 @@ impl<'a> Guardian<'a> {
         self.remove(node, None)
     }
 
-    /// Removes all memory of the finished run, and what it has on storage unless a later start writes there.
+    /// Removes all memory of the finished run, and its files on storage, unless a later start writes there.
     pub fn clean(&self, node: &Comm) -> Result<(), Ended> {
         self.remove(node, Some(self.fresh_run))
     }
 
-    /// Removes all memory of the job, and what it has on storage, unless a start later than `start` writes there. Memory first:
-    /// its locks tell whether a run is at work under this name, and then nothing on storage is touched.
+    /// Removes all memory of the job, and its files on storage, unless a start later than `start` writes there. Memory comes
+    /// first: its locks show whether a run is active under this name, and then storage is left alone.
     fn remove(&self, node: &Comm, start: Option<u128>) -> Result<(), Ended> {
         self.comm.barrier();
         let strike = |point| {
@@ -287,8 +289,8 @@ impl<'a> Guardian<'a> {
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
         let shelf = level2::shelf(self.settings, &self.domain);
-        // Without a number this start has written nothing yet, and removes whatever lies there. The locks on memory have told
-        // that no run of this name is at work on these nodes; one on others that share DIR loses its epochs to this start.
+        // A start without an id has written nothing yet, and removes everything. The locks on memory have shown that no run of
+        // this name is active on these nodes. A run on other nodes that share DIR would lose its checkpoints.
         let shelf = shelf.map(|shelf| match start {
             None => shelf,
             Some(number) => shelf.held_by(number),
@@ -298,11 +300,11 @@ impl<'a> Guardian<'a> {
         let mut left = Ok(());
         if let Some(shelf) = shelf {
             let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
-            // A DIR that is gone has nothing to remove, it seems.
+            // A missing DIR seems to have nothing to remove.
             let removed = patiently(move |flow| {
                 shelf.check()?;
                 let cleaned = shelf.clean(flow);
-                // What another start has taken over is its own.
+                // Files that another start has taken over belong to that start.
                 let theirs = shelf.is_held().err();
                 if theirs.is_none() {
                     cleaned?;
@@ -321,15 +323,15 @@ impl<'a> Guardian<'a> {
                         dir.display()
                     );
                     match start {
-                        // The run is over, and does not depend on it.
+                        // The run has ended and does not depend on the removal.
                         Some(_) => say(words),
-                        // A restart of the run that begins would come upon it.
+                        // A restart of the run that begins would find these files.
                         None => left = Err(Ended::new(Exit::Environment, words)),
                     }
                 }
             }
         }
-        // Nobody looks at storage before it is done.
+        // No rank reads storage before the removal is complete.
         unanimous(self.comm, left)?;
         strike(Point::GroundCleared);
         Ok(())

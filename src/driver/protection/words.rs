@@ -1,4 +1,4 @@
-//! What is said of a protected test: why it cannot begin, what it goes on from, how it was stopped. Pure.
+//! Messages about a protected test: why it cannot begin, from where it resumes, how it was stopped. Pure.
 
 use crate::base::exit::Exit;
 use crate::checkpoint::protocol::Method;
@@ -23,7 +23,7 @@ impl From<StartError> for Ended {
     }
 }
 
-/// Why a test cannot begin, where storage is `gone` that might have helped.
+/// Reason why a test cannot begin; `gone` is the problem of storage, which might have helped.
 pub(super) fn refused(gone: Option<&str>, error: StartError) -> Ended {
     match (gone, error) {
         (None, error) => error.into(),
@@ -42,7 +42,7 @@ pub(super) fn refused(gone: Option<&str>, error: StartError) -> Ended {
     }
 }
 
-/// What was restored, which of this test, and what for that had to be done.
+/// Describes the restored checkpoint, its place in the test, and the necessary recovery.
 pub(super) fn restored(settings: &settings::Protection, restored: &Restored, from: &str) -> String {
     let rebuilt = match restored.rebuilt.len() {
         0 => "nothing had to be rebuilt".to_owned(),
@@ -60,7 +60,7 @@ pub(super) fn restored(settings: &settings::Protection, restored: &Restored, fro
     format!("{from} (epoch {}); {rebuilt}", restored.epoch)
 }
 
-/// What is said of a stop; `stored`: whether it got to storage. None where nothing could be put there from the start.
+/// Describes a stop. `stored` is true if the save was written to storage, None if nothing could be written from the start.
 pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> String {
     let job = &settings.job;
     let level2 = settings.level2.as_ref();
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Whoever reads it after a stop knows what to start again, and where.
+    /// A message about a stop shows the reader what to start again, and on which nodes.
     #[test]
     fn a_stop_names_the_job_and_where_the_save_is() {
         use Method::{Disk, SelfCheckpoint};
@@ -188,7 +188,7 @@ mod tests {
         );
     }
 
-    /// What the input asks for is one's to change; what memory has lost is not.
+    /// The user can change the input, but cannot get lost memory back.
     #[test]
     fn each_reason_has_its_exit_code() {
         let too_many = Refusal::TooManyLost { group: 0, size: 2, losses: 1, lost: vec![0, 1] };
@@ -211,7 +211,7 @@ mod tests {
         ];
         for (error, exit) in all {
             let (why, nothing) = (error.to_string(), matches!(error, StartError::Nothing { .. }));
-            // That storage is gone changes the reason only where it may have what memory has not.
+            // Missing storage changes the exit code only if storage may have a checkpoint that memory lacks.
             let gone = refused(Some("it hangs"), copy(&error));
             assert!(gone.why.contains("it hangs"), "{}", gone.why);
             assert_eq!(gone.exit, if nothing { Exit::Environment } else { exit });

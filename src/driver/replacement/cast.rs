@@ -1,4 +1,5 @@
-//! Who has which role after a loss, where all go on from, and who is to keep new checksums: pure.
+//! Role assignment after a loss under `--method abft`: the role of each rank, the boundary at which all resume, and the ranks
+//! that get new checksums. Pure.
 
 use std::ops::Range;
 
@@ -9,40 +10,40 @@ use crate::grid::ProcessGrid;
 use crate::lu::{Exchange, Exchanges, From, Past, Progress, Renewal, SUMS_EVER, Seat};
 use crate::matrix::Shape;
 
-/// What a rank has of a test, as it tells the others.
+/// State of a test on one rank, as sent to the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub test: usize,
     pub row: usize,
     pub col: usize,
     pub place: usize,
-    /// What lies in its memory are checksums, whatever its role.
+    /// True if the rank's memory contains checksums, whatever its role.
     pub sums: bool,
-    /// How many columns of checksums the test began with.
+    /// Number of checksum columns with which the test began.
     pub columns: usize,
     pub progress: Progress,
-    /// What it has heard of it.
+    /// Exchanges and renewals that the rank knows of.
     pub past: Past,
 }
 
-/// Who does what in an act.
+/// Role assignment of one in-place attempt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cast {
     pub seats: Vec<Option<Seat>>,
-    /// How many columns of checksums there are.
+    /// Number of checksum columns.
     pub sums: usize,
-    /// None: the test begins.
+    /// State from which all resume; None if the test begins.
     pub from: Option<From>,
-    /// So many of the roles, the last ones, are exchanged now, not in an earlier act.
+    /// Number of exchanges, the last ones, that are new in this attempt.
     pub exchanged: usize,
-    /// The columns, all past the grid's last, of those who are to keep new checksums, which are made now.
+    /// Columns after the grid's last one whose ranks make new checksums now.
     pub new: Range<usize>,
-    /// Ranks that have no part.
+    /// Number of ranks without a role.
     pub idle: usize,
 }
 
 impl Cast {
-    /// Without checksums: the positions that ranks have in a test.
+    /// Assignment without checksums: the positions of ranks in a test.
     pub fn plain(params: &TestParams, taken: impl Iterator<Item = Option<usize>>) -> Self {
         let grid = ProcessGrid::of(params);
         let seat = |position: Option<usize>| {
@@ -52,7 +53,7 @@ impl Cast {
         Self { seats: taken.map(seat).collect(), ..Self::default() }
     }
 
-    /// The roles that are exchanged now.
+    /// Exchanges that are new in this attempt.
     pub fn exchanges(&self) -> &[Exchange] {
         let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
         &all[all.len() - self.exchanged..]
@@ -60,7 +61,7 @@ impl Cast {
 }
 
 impl Status {
-    /// Whether it was to keep new checksums that are not there yet.
+    /// Returns true if the rank should have new checksums, but has not finished them.
     fn lacks_new_ones(&self, q: usize) -> bool {
         self.col >= q + self.columns && !self.progress.generated
     }
@@ -70,20 +71,21 @@ impl Status {
     }
 }
 
-/// The roles in a test of those that are left, by what each has of it. `asked`: columns of checksums for a test that begins.
+/// Assigns roles in a test to the ranks that are left, by the state of each. `asked` is the number of checksum columns of a test
+/// that begins.
 ///
 /// # Errors
 /// More is lost than the checksums can replace; in words.
 pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Result<Cast, String> {
     let (p, q) = (params.p, params.q);
-    // Checksums that were not finished are none.
+    // Unfinished checksums do not count.
     let known = || players.iter().flatten().filter(|s| !s.lacks_new_ones(q));
     if known().next().is_none() || known().any(|s| !s.progress.generated) {
-        // Nobody computes before all have generated.
+        // No rank computes before all have generated their parts.
         return begin(params, asked, players.len());
     }
     let columns = known().map(|s| s.columns).max().unwrap_or(0);
-    // Somebody may have left before it heard of the last exchanges, which others have made.
+    // A rank may have left an attempt before it heard of the last exchanges, which others have made.
     let told = || players.iter().flatten().map(|s| &s.past);
     let longest = told().max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
     let past = longest.cloned().unwrap_or_default();
@@ -91,7 +93,7 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     let numbers = columns + past.renewals.len();
     let col = |s: &Status| after(s.col, &before[s.past.exchanges.len()..], q);
     let members = |wanted: usize| known().filter(move |s| col(s) == Some(wanted));
-    // Each row once: two that tell of one row make no column of two.
+    // Requires each row exactly once: two ranks with the same row do not complete a column.
     let whole = |col: usize| {
         members(col).count() == p && (0..p).all(|row| members(col).any(|s| s.row == row))
     };
@@ -99,15 +101,15 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     let sums: Vec<usize> = (0..numbers).filter(|by| whole(q + by)).collect();
     if lacking.len() > sums.len() {
         if known().all(|s| s.has_not_computed()) {
-            // Nothing is lost that is not soon generated again.
+            // Only generated data are lost, which are soon generated again.
             return begin(params, asked, players.len());
         }
         return Err(too_many(&lacking, &sums, before, (columns, past.renewals.len())));
     }
     let there: Vec<usize> = (0..q + numbers).filter(|&col| whole(col)).collect();
     let applied = |col: usize| members(col).map(|s| s.progress.applied);
-    // Sums that have a part hold what was computed up to the boundary of their exchange. Whoever had come so far may be lost
-    // since; all others have what it takes to come there.
+    // Checksums that took over a role contain the computation up to the boundary of their exchange. All ranks that had come so
+    // far may be lost since; the others have the data to catch up.
     let exchanged_at = before.iter().map(|e| e.boundary);
     let boundary =
         there.iter().flat_map(|&col| applied(col)).chain(exchanged_at).max().unwrap_or(0);
@@ -123,7 +125,7 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     let shape = Shape::of(params.n, params.nb, ProcessGrid::of(params), (0, 0));
     let best = Exchanges::new(&past, &shape).best(&sums, &lacking);
     let now: Vec<Exchange> = lacking.iter().zip(&best).map(exchange).collect();
-    // Who has the panel of the boundary if anybody has.
+    // The column that owns the boundary's panel, unless that column is lost.
     let owner = boundary % q;
     let ready = boundary < params.blocks()
         && !lacking.contains(&owner)
@@ -133,23 +135,23 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
         });
     let seat = |s: &Status| {
         let col = after(col(s)?, &now, q)?;
-        // What is left of checksums that lack a rank stands idle.
+        // Remaining ranks of an incomplete checksum column become idle.
         (col < q || whole(col)).then_some(Seat { row: s.row, col, place: s.place })
     };
     let part = |s: &&Status| !s.lacks_new_ones(q);
     let seats = players.iter().map(|player| player.as_ref().filter(part).and_then(seat));
     let mut seats: Vec<Option<Seat>> = seats.collect();
     let (left, exchanged) = (sums.len() - now.len(), now.len());
-    // New checksums are of ranks that have no part: as many columns as there were, or as there are ranks for.
+    // Idle ranks make new checksums: as many columns as there were, or as there are ranks for.
     let idle: Vec<usize> = (0..seats.len()).filter(|&rank| seats[rank].is_none()).collect();
-    // They are made where no panel is factored ahead, and are of use as long as there are panels.
+    // New checksums are made at a boundary without a panel factored ahead, and are useful as long as there are panels.
     let in_time = boundary + usize::from(ready) < params.blocks();
     let most = if in_time { SUMS_EVER - numbers } else { 0 };
     let count = (columns.saturating_sub(left)).min(idle.len() / p).min(most);
     let new = q + numbers..q + numbers + count;
     let roles = new.clone().flat_map(|col| (0..p).map(move |row| (row, col)));
     for (&rank, (row, col)) in idle.iter().zip(roles) {
-        // Nobody had that number before.
+        // No earlier rank had this number.
         seats[rank] = Some(Seat { row, col, place: col * p + row });
     }
     let renew: Vec<usize> = (numbers..numbers + count).collect();
@@ -163,7 +165,7 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     Ok(Cast { seats, sums: left + count, from, exchanged, new, idle })
 }
 
-/// The role that who had one has after exchanges; None: it stands idle.
+/// Role of a column after exchanges; None if it becomes idle.
 fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
     exchanges.iter().try_fold(col, |col, e| match col {
         col if col == q + e.by => Some(e.col),
@@ -172,7 +174,7 @@ fn after(col: usize, exchanges: &[Exchange], q: usize) -> Option<usize> {
     })
 }
 
-/// Why these cannot be replaced.
+/// Explains why the lost columns cannot be replaced.
 fn too_many(
     lacking: &[usize],
     sums: &[usize],
@@ -219,7 +221,7 @@ fn number(count: usize) -> String {
         .map_or_else(|| count.to_string(), |&word| word.into())
 }
 
-/// Several of a kind, in words.
+/// Joins several items into a list in words.
 pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
     let words: Vec<String> = all.map(|one| one.to_string()).collect();
     match words.split_last() {
@@ -228,7 +230,7 @@ pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
     }
 }
 
-/// Roles by the launcher's order; with fewer checksums, or without, where there are too few ranks by now.
+/// Assigns roles in the launcher's order. With too few ranks, there are fewer checksum columns, or none.
 fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String> {
     let (p, q) = (params.p, params.q);
     if ranks < p * q {
@@ -246,7 +248,7 @@ fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String
 }
 
 impl Status {
-    /// If it is of that test.
+    /// Returns the state if it belongs to that test.
     pub fn of(&self, test: usize) -> Option<Self> {
         (self.test == test).then(|| self.clone())
     }
@@ -262,7 +264,7 @@ mod tests {
     const P: usize = 2;
     const Q: usize = 2;
     const RANKS: usize = P * (Q + 1);
-    /// A boundary somewhere in the middle.
+    /// A boundary in the middle.
     const K: usize = 4;
 
     fn params(depth: usize) -> TestParams {
@@ -276,12 +278,13 @@ mod tests {
         dat.tests(Rng::Hpl, 100).next().unwrap()
     }
 
-    /// Everybody, where the columns in `behind` have a step to do until boundary `K`, and `factored` says who has its panel.
+    /// States of all ranks: the columns in `behind` are one step before boundary `K`, and `factored` is true if the owner has its
+    /// panel.
     fn everybody(behind: usize, factored: bool) -> Vec<Status> {
         everybody_with(1, behind, factored)
     }
 
-    /// The same with so many columns of checksums.
+    /// States of all ranks, with so many checksum columns.
     fn everybody_with(columns: usize, behind: usize, factored: bool) -> Vec<Status> {
         let one = |rank: usize| {
             let (row, col) = (rank / (Q + columns), rank % (Q + columns));
@@ -302,7 +305,7 @@ mod tests {
         all.iter().enumerate().filter_map(alive).collect()
     }
 
-    /// As `take_role`.
+    /// Takes a role like `take_role`.
     fn take(status: &mut Option<Status>, seat: Option<Seat>, from: &From) {
         let joins = |seat: &Seat| from.renew.iter().any(|by| seat.col == Q + by);
         let seat = seat.filter(|seat| !joins(seat));
@@ -314,7 +317,7 @@ mod tests {
         });
     }
 
-    /// The same of all, and those who are to keep new checksums have room for them; of which those in `finished` have them, too.
+    /// Takes roles on all ranks. Ranks with new checksums have room for them; the ones in `finished` have also completed them.
     fn take_all(players: &[Option<Status>], found: &Cast, finished: usize) -> Vec<Option<Status>> {
         let from = found.from.as_ref().unwrap();
         let columns = players.iter().flatten().map(|s| s.columns).max().unwrap();
@@ -341,7 +344,7 @@ mod tests {
         (0..=Q).filter(|col| (0..P).any(|row| lost >> (row * (Q + 1) + col) & 1 == 1)).collect()
     }
 
-    /// Whoever is lost, and whichever columns are a step behind.
+    /// Covers every lost rank and every set of columns that are one step behind.
     #[test]
     fn one_column_is_replaced_and_everybody_else_keeps_its_role() {
         for depth in 0..=DEPTH_IN_STEPS {
@@ -359,7 +362,7 @@ mod tests {
                     }
                     let found = cast(&params(depth), 1, &players).unwrap();
                     let from = found.from.clone().unwrap();
-                    // If nobody that is whole has taken the step there is none to take.
+                    // If no complete column has taken the step, no other must take it.
                     let whole = |col: &usize| *col != hit[0];
                     let ahead = (0..=Q).filter(whole).any(|col| behind >> col & 1 == 0);
                     let boundary = if ahead { K } else { K - 1 };
@@ -389,12 +392,12 @@ mod tests {
                     }
                     let owner = boundary % Q;
                     let has = match boundary {
-                        // Who is behind factors it while catching up.
+                        // A column that is behind factors the panel while catching up.
                         K => {
                             (factored && behind >> owner & 1 == 0)
                                 || (behind >> owner & 1 == 1 && depth > 0)
                         }
-                        // Everybody had it when the step began.
+                        // All columns had the panel when the step began.
                         _ => true,
                     };
                     assert_eq!(from.ready, owner != hit[0] && has, "{lost:b} {behind:b} {depth}");
@@ -403,8 +406,8 @@ mod tests {
         }
     }
 
-    /// Some may leave before they have heard of it, and be joined by those who have: whoever those are, roles stay as they
-    /// were given out.
+    /// Some ranks may leave before they hear of the assignment, and join others who have heard. Roles stay as assigned in every
+    /// case.
     #[test]
     fn a_roll_call_that_is_cut_short_changes_nothing() {
         for (behind, lost) in (0..7).flat_map(|b| (0..RANKS).map(move |rank| (b, 1 << rank))) {
@@ -465,7 +468,7 @@ mod tests {
             Some(0b000_100),
             "process column 1 has lost a rank, and the column of checksums",
         );
-        // Who stands idle is not missed.
+        // Idle ranks are not missed.
         assert!(refused(0b001_000, Some(0b000_001)).is_ok());
         assert!(refused(0b100_000, Some(0b000_100)).is_ok());
     }
@@ -481,16 +484,16 @@ mod tests {
         assert_eq!(few.sums, 0);
         assert_eq!(few.seats[2], Some(Seat { row: 1, col: 0, place: 2 }));
         assert!(begins(3).unwrap_err().contains("3 ranks are left, and the grid needs 4"));
-        // With as many columns of checksums as there are ranks for.
+        // With as many checksum columns as there are ranks for.
         let sums = |ranks| cast(&params(1), 2, &vec![None; ranks]).unwrap().sums;
         assert_eq!([4, 5, 6, 7, 8, 11].map(sums), [0, 0, 1, 1, 2, 2]);
-        // Generated by some: nobody can have computed.
+        // Only some ranks have generated their parts, so none can have computed.
         let mut some: Vec<_> = everybody(0, false).into_iter().map(Some).collect();
         some[3].as_mut().unwrap().progress.generated = false;
         assert_eq!(cast(&params(1), 1, &some).unwrap().from, None);
     }
 
-    /// A loss too many before anything is computed costs the time of generating it, no more.
+    /// If too many ranks are lost before anything is computed, only the time of generation is lost.
     #[test]
     fn what_was_only_generated_begins_anew() {
         let with = |applied: usize, factored: usize| {
@@ -505,7 +508,7 @@ mod tests {
         assert!(with(0, 1).is_err() && with(1, 1).is_err());
         let all = everybody_at_the_beginning();
         assert!(cast(&params(1), 1, &left(&all, 0b000_111)).unwrap_err().contains("3 ranks are"));
-        // What checksums can bear they do.
+        // Losses that the checksums can replace are replaced.
         assert!(cast(&params(1), 1, &left(&all, 0b000_001)).unwrap().from.is_some());
     }
 
@@ -517,7 +520,7 @@ mod tests {
         all
     }
 
-    /// Two that tell of one row are no column.
+    /// Two ranks with the same row do not form a column.
     #[test]
     fn a_column_has_each_row_once() {
         let mut players: Vec<Option<Status>> = everybody(0, true).into_iter().map(Some).collect();
@@ -526,9 +529,8 @@ mod tests {
         assert_eq!(found.exchanges(), [Exchange { col: 1, by: 0, boundary: K }]);
     }
 
-    /// Whoever is lost of a grid with two columns of checksums, and then whoever else, with some who did not hear of the
-    /// first exchange: as long as there are as many whole columns as the grid has, each role is taken, and by whom it was taken
-    /// it is kept.
+    /// Loses any rank of a grid with two checksum columns, and then any other, while some did not hear of the first exchange. As
+    /// long as there are as many complete columns as the grid has, each role is taken and stays with its rank.
     #[test]
     fn two_columns_are_replaced_at_once_or_one_after_another() {
         const COLUMNS: usize = 2;
@@ -580,8 +582,8 @@ mod tests {
         }
     }
 
-    /// Who alone had come so far is lost, after its boundary was taken for an exchange: the sums that have a part now are of that
-    /// boundary, so all catch up to it.
+    /// The only column that had come so far is lost after its boundary was used for an exchange. The checksums that took over are
+    /// at that boundary, so all others catch up to it.
     #[test]
     fn an_exchange_that_was_made_binds_the_boundary() {
         const COLUMNS: usize = 2;
@@ -605,7 +607,7 @@ mod tests {
         }
     }
 
-    /// The first column of checksums has lost a rank as well: of the others the third has the largest weight of process column 1.
+    /// The first checksum column has lost a rank as well. Of the others, the third has the largest weight of process column 1.
     #[test]
     fn the_checksums_with_the_largest_weight_take_the_place() {
         let players = left(&everybody_with(4, 0, true), 0b110);
@@ -620,7 +622,7 @@ mod tests {
         let refused = loop {
             let there = players.iter().flatten().find(|s| s.col < Q).map(|s| s.place);
             let mut left = without(&players, there.unwrap());
-            // As many as a column needs wait.
+            // As many idle ranks as a column needs.
             left.extend([None, None]);
             match cast(&params(1), 1, &left) {
                 Ok(found) => {
@@ -676,7 +678,7 @@ mod tests {
         );
     }
 
-    /// One rank stands by: with what is left of a lost column it is as many as a column needs.
+    /// A single rank is idle: with the rest of a lost column there are enough for a column.
     fn with_a_spare() -> Vec<Option<Status>> {
         everybody(0, true).into_iter().map(Some).chain([None]).collect()
     }
@@ -686,8 +688,7 @@ mod tests {
         players.iter().filter(lives).cloned().collect()
     }
 
-    /// Whoever is lost, be it of a process column or of the checksums, those who are free make new ones, and those bear the
-    /// loss of whoever else.
+    /// Loses any rank, of a process column or of the checksums. Idle ranks make new checksums, and these replace the next loss.
     #[test]
     fn new_checksums_take_the_place_of_the_next_column() {
         for lost in 0..RANKS {
@@ -705,11 +706,11 @@ mod tests {
                 let past = second.from.clone().unwrap().past;
                 assert_eq!(past.exchanges[..made], from.past.exchanges[..]);
                 assert_eq!(past.renewals[0], from.past.renewals[0]);
-                // One is free, and two are needed.
+                // One rank is idle, and two are needed.
                 assert_eq!((second.new.len(), second.idle), (0, 1));
                 let takes = past.exchanges.last().filter(|_| past.exchanges.len() > made);
                 assert!(takes.is_none_or(|e| e.by == 1));
-                // What the first exchange and the second renewal left: nothing to bear a third.
+                // The first exchange and the second renewal have left nothing to replace a third loss.
                 let now = take_all(&left, &second, 0);
                 for third in now.iter().flatten().filter(|s| s.col < Q).map(|s| s.place) {
                     assert!(cast(&params(1), 1, &without(&now, third)).is_err());
@@ -718,7 +719,7 @@ mod tests {
         }
     }
 
-    /// As long as one of them has not finished, new checksums are none; they are begun anew, under another number.
+    /// As long as one of their ranks has not finished, new checksums do not count. They are started again under another number.
     #[test]
     fn checksums_that_are_not_finished_are_none() {
         let two_spares: Vec<_> = with_a_spare().into_iter().chain([None]).collect();
@@ -727,7 +728,7 @@ mod tests {
         assert_eq!(first.idle, 1);
         for finished in 0..3 {
             let now = take_all(&players, &first, finished);
-            // Somebody is lost who has no part.
+            // A rank without a role is lost.
             let mut left = now.clone();
             left.retain(Option::is_some);
             left.push(None);
@@ -736,13 +737,13 @@ mod tests {
             let numbers: Vec<usize> =
                 second.from.unwrap().past.renewals.iter().map(|renewal| renewal.by).collect();
             assert_eq!(numbers, [1, 2]);
-            // A process column is lost: nothing can take its place.
+            // A process column is lost, and nothing can take its place.
             let why = cast(&params(1), 1, &without(&now, 1)).unwrap_err();
             assert!(why.contains("or was not finished"), "{why}");
         }
     }
 
-    /// New checksums are not begun when it is too late for them, nor more of them than there were.
+    /// New checksums are not started too late, nor more of them than there were.
     #[test]
     fn new_checksums_are_made_while_there_are_panels() {
         let at = |applied: usize, factored: usize| {

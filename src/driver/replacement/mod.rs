@@ -1,8 +1,8 @@
-//! Columns of checksums take the place of process columns that have lost ranks: `--method abft`.
+//! Replacement of process columns that have lost ranks by checksum columns: `--method abft`.
 //!
-//! The acts are those of [`nonstop`](super::nonstop). What differs is what an act begins with: nothing is restored. By the last
-//! roll call each rank knows how far every process column has come; [`cast`], a pure function of that, gives everybody its role
-//! and the boundary that all go on from, or says why it cannot. docs/dev/nonstop.md tells the whole protocol.
+//! The in-place attempts are those of [`nonstop`](super::nonstop), but nothing is restored at their beginning. After the roll
+//! call each rank knows the progress of every process column. [`cast`], a pure function of that, assigns a role to each rank and
+//! the boundary at which all resume, or explains why it cannot. docs/dev/nonstop.md describes the whole protocol.
 
 pub mod cast;
 
@@ -25,13 +25,13 @@ use crate::supervise::start::in_place::{self, ANEW, Notice};
 
 pub use cast::{Cast, Status, cast, listed};
 
-/// What a rank keeps of a test from one act to the next.
+/// State of a test that a rank keeps from one in-place attempt to the next.
 pub struct Held {
     test: usize,
     seat: Seat,
     standing: Standing,
     past: Past,
-    /// Those that are made as far as this rank knows, but perhaps not yet elsewhere.
+    /// New checksums that are complete as far as this rank knows, but perhaps not yet elsewhere.
     renewed: Option<Renewed>,
     way: Recorder,
     told: Checksums,
@@ -45,7 +45,7 @@ struct Renewed {
 }
 
 impl Renewed {
-    /// They are there.
+    /// Records that the checksums are complete on all ranks.
     fn take_in(self, told: &mut Checksums, number: usize, speaks: bool) {
         let Self { cols, boundary, seconds } = self;
         told.renewed_at.extend(vec![boundary as u64; cols.len()]);
@@ -58,7 +58,7 @@ impl Renewed {
         }
     }
 
-    /// Whether they are, by the roles of the next act.
+    /// Returns true if they are complete, by the roles of the next attempt.
     fn stand(&self, cast: &Cast, q: usize) -> bool {
         let exchanges = cast.from.iter().flat_map(|from| &from.past.exchanges);
         let cols = cast.seats.iter().flatten().map(|seat| seat.col);
@@ -85,21 +85,21 @@ impl Held {
     }
 }
 
-/// Takes the role that this rank has from now on; to be called by all as soon as it is known, since who leaves later
-/// must not tell an older one.
+/// Adopts this rank's new role. All ranks must call this as soon as the role is known: a rank that leaves the attempt later must
+/// not report an older role.
 pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, cast: &Cast) {
-    // Who stands idle keeps none; what is of another test makes room when this one begins.
+    // Idle ranks have no role. State of another test is freed when this one begins.
     let (Some(seat), Some(from)) = (seat, &cast.from) else { return };
     if cast.new.contains(&seat.col) {
-        // It has nothing to tell until it has room for new checksums.
+        // The rank has no state until it has room for new checksums.
         *held = None;
     } else if let Some(held) = held {
         (held.seat, held.past) = (seat, from.past.clone());
     }
 }
 
-/// Those who are to keep new checksums come to know what the others know of test `number`, and get room for them. All ranks that
-/// have a role together.
+/// Prepares ranks for new checksums: they receive the facts about test `number` from the others, and allocate memory. Collective
+/// call of all ranks with a role.
 fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &mut Option<Held>) {
     let known = held.as_ref().map(|h| (h.standing.progress.began_unix_s, &h.told, &h.way));
     let mut bytes = serde_json::to_vec(&known).expect("plain values have a JSON form");
@@ -114,7 +114,7 @@ fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &m
         say(format_args!(
             "no room for new checksums here ({error}): this rank ends, and the others go on"
         ));
-        // As one that was lost: what it was to keep nobody needs to go on.
+        // Ends like a lost rank: the others can continue without its new checksums.
         let _ = raise(Signal::SIGKILL);
         unreachable!("nobody outlives that signal")
     });
@@ -123,7 +123,7 @@ fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &m
     *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
 }
 
-/// Solves test `number`; `asked`: how many columns of checksums it is to have. All ranks that have a role together.
+/// Solves test `number`; `asked` is the number of checksum columns that it should have. Collective call of all ranks with a role.
 pub fn solve(
     context: &mut Context,
     (number, asked, cast): (usize, usize, &Cast),
@@ -133,7 +133,7 @@ pub fn solve(
     story: &mut Story,
 ) -> Result<Option<Outcome>, String> {
     if cast.from.is_none() {
-        // What there is of another test, or of one that begins anew, makes room first.
+        // State of another test, or of this one before it starts again, is freed first.
         let losses = held.take().filter(|held| held.test == number).map_or(0, |h| h.told.losses);
         let standing = Standing::new(context, pool).map_err(|error| error.to_string())?;
         let mut bytes = [0, 0];
@@ -146,8 +146,8 @@ pub fn solve(
         let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
         let (past, way) = (Past::default(), Recorder::default());
         *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
-        // Who has generated its part knows by this that all have one: after a loss nobody who has none yet passes for one who is
-        // gone.
+        // After this barrier each rank knows that all have generated their parts: a rank without state cannot be taken for a lost
+        // one.
         context.grid.barrier();
     }
     if !cast.new.is_empty() {
@@ -185,7 +185,7 @@ pub fn solve(
     Ok(Some(Outcome { checksums: Some(told.clone()), course, ..outcome }))
 }
 
-/// Where it goes on from, in words. `columns`: as in [`Steps`].
+/// Describes the point at which the test resumes. `columns` is the same as in [`Steps`].
 fn words(number: usize, (blocks, rows): (usize, usize), cast: &Cast, columns: usize) -> String {
     let test = number + 1;
     let Some(from) = &cast.from else {
@@ -235,17 +235,18 @@ fn so_many(sums: usize) -> String {
     }
 }
 
-/// Notes the way of a test, strikes where faults are armed, and tells of a loss when all is ready to go on.
+/// Observer that records the timeline of a test, triggers injected faults, and reports a loss when all ranks are ready to
+/// continue.
 struct Steps<'a, O> {
     number: usize,
     blocks: usize,
-    /// Of the grid.
+    /// Rows of the process grid.
     rows: usize,
     place: usize,
     speaks: bool,
     began_unix_s: f64,
     notice: &'a mut Option<Notice>,
-    /// Of checksums: what the test began with, or what one that begins is to have.
+    /// Number of checksum columns with which the test began, or should begin.
     columns: usize,
     cast: &'a Cast,
     renewed: &'a mut Option<Renewed>,
@@ -259,7 +260,8 @@ impl<O> Steps<'_, O> {
         (unix_seconds() - self.began_unix_s).max(0.0)
     }
 
-    /// Nobody comes to iteration `k` before new checksums of an earlier boundary are made everywhere.
+    /// Records complete checksums: no rank reaches iteration `k` before new checksums of an earlier boundary are complete
+    /// everywhere.
     fn take_in_renewed(&mut self, k: usize) {
         if let Some(new) = self.renewed.take_if(|new| new.boundary < k) {
             new.take_in(self.told, self.number, self.speaks);

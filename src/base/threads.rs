@@ -738,7 +738,7 @@ mod tests {
         pool.together(|crew| {
             for round in 0..500 {
                 crew.run(cells.len(), |i| {
-                    // The neighbor's value is that of the round before or of this one.
+                    // The neighbour's value is that of the round before or of this one.
                     let beside = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
                     assert!(beside == round || beside == round + 1);
                     cells[i].store(round + 1, Ordering::Relaxed);

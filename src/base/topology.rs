@@ -129,7 +129,7 @@ impl Topology {
         self.memories
     }
 
-    /// Returns all processors with neighbors next to each other: those of a core, of a cache, of a NUMA node, of a socket.
+    /// Returns all processors with neighbours next to each other: those of a core, of a cache, of a NUMA node, of a socket.
     pub fn in_order(&self) -> Vec<usize> {
         let mut all: Vec<(Place, usize)> =
             self.places.iter().map(|(cpu, place)| (*place, *cpu)).collect();

@@ -15,14 +15,14 @@ use super::communicator::On;
 /// Request of one rank when all ranks of a communicator are split.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    /// Color of the subset; 0 for none.
+    /// Colour of the subset; 0 for none.
     pub colour: u64,
     pub key: u64,
     /// First series such that no subset of this rank has it or a later one.
     pub free: u64,
 }
 
-/// Returns the ranks with the color of rank `me`, ordered by key, then by rank.
+/// Returns the ranks with the colour of rank `me`, ordered by key, then by rank.
 pub(super) fn members(asked: &[Asked], me: usize) -> Vec<usize> {
     let mut members: Vec<usize> =
         (0..asked.len()).filter(|&rank| asked[rank].colour == asked[me].colour).collect();

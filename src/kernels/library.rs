@@ -114,7 +114,7 @@ impl Library {
         loaded::chosen().map_or_else(linked::query, |loaded| loaded.library.clone())
     }
 
-    #[cfg_attr(not(feature = "blis"), allow(dead_code))] // then only as a loaded one
+    #[cfg_attr(not(feature = "blis"), allow(dead_code))] // without BLIS only for a loaded library
     pub(super) fn blis(version: String, kernel: String) -> Self {
         Self { name: "BLIS", version, kernel, variable: "BLIS_ARCH_TYPE" }
     }

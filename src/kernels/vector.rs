@@ -20,7 +20,7 @@ macro_rules! for_this_processor {
         $(#[$doc])*
         pub fn $name($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            #[allow(clippy::extra_unused_type_parameters)] // loops that multiply nothing
+            #[allow(clippy::extra_unused_type_parameters)] // for loops without multiplication
             fn plain<const FUSED: bool>($($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
@@ -164,7 +164,7 @@ for_this_processor! {
         for (x, y) in x_rest.iter().zip(y_rest) {
             sum = plus_product::<FUSED>(*x, *y, sum);
         }
-        #[allow(clippy::needless_range_loop)] // the lanes go in step
+        #[allow(clippy::needless_range_loop)] // the lanes are added pairwise by index
         for i in 0..LANES {
             sum += (lanes[0][i] + lanes[1][i]) + (lanes[2][i] + lanes[3][i]);
         }

@@ -36,7 +36,7 @@ pub const DEPTH_IN_STEPS: usize = 1;
 ///
 /// # Safety
 /// As for [`super::pipeline::factorise`].
-#[allow(clippy::too_many_arguments)] // those of `factorise` and two
+#[allow(clippy::too_many_arguments)] // the parameters of `factorise` and two more
 pub unsafe fn factorise_in_steps<O: Observer>(
     context: &Context,
     a: *mut f64,

@@ -252,8 +252,7 @@ mod tests {
     use crate::grid::{Cyclic, ProcessGrid};
     use crate::kernels::Engine;
 
-    /// The same columns give the same strips for every current lookahead, and columns that may be factored next are strips of
-    /// their own.
+    /// Equal columns give equal strips for every current lookahead. Columns that may be factored next are strips of their own.
     #[test]
     fn strips_of_a_blas_depend_on_the_panel_alone() {
         for (n, nb, q) in [

@@ -22,7 +22,7 @@ pub struct Generator {
     rng: Rng,
     seed: u64,
     n: usize,
-    /// Jump from an element to its right neighbor: N members of the sequence.
+    /// Jump from an element to its right neighbour: N members of the sequence.
     right: Lcg,
 }
 

@@ -35,7 +35,7 @@ pub trait Lanes {
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // registers by number
+#[allow(clippy::needless_range_loop)] // registers are indexed by number
 pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
     k: usize,
     (mut v, v_stride): (*const f64, usize),

@@ -52,7 +52,7 @@ impl Isa {
             Isa::Portable => is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
             Isa::Portable => true,
-            #[allow(unreachable_patterns)] // those of other processors
+            #[allow(unreachable_patterns)] // instruction sets of other processors
             _ => false,
         }
     }

@@ -212,7 +212,7 @@ impl Run<'_, '_> {
     }
 
     /// Returns L1(i, j).
-    #[allow(clippy::mut_from_ref)] // values, each used at once
+    #[allow(clippy::mut_from_ref)] // each value is used at once
     fn top(&self, i: usize, j: usize) -> &mut f64 {
         debug_assert!(i < self.width && j < self.width);
         // SAFETY: within L1; values are read or written one at a time.

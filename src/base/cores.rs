@@ -37,7 +37,7 @@ fn given() -> &'static Given {
 static STARTED_WITH: [AtomicUsize; most() / WORD] = [const { AtomicUsize::new(0) }; most() / WORD];
 
 /// Called before libraries are initialised. GNU's OpenMP, which comes with BLIS, may bind the thread that starts it to one
-/// processor. It does so if `OMP_PROC_BIND` or the like is set, as guides to HPL advise.
+/// processor. OpenMP does so if `OMP_PROC_BIND` or the like is set, as guides to HPL advise.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".preinit_array")]
@@ -317,7 +317,8 @@ pub mod tests {
         allowed()
     }
 
-    /// A bound process, as a launcher starts it. It must be a separate process, because the processors are recorded only once.
+    /// A bound process, as a launcher starts it. The test needs a separate process, because the processors are recorded only
+    /// once.
     #[test]
     fn who_is_alone_on_a_node_takes_all_of_it() {
         const BOUND: &str = "SKT_TEST_BOUND";

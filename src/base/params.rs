@@ -1,7 +1,7 @@
 //! Parameters of one test of the benchmark, as plain values.
 //!
-//! All layers describe a test by [`TestParams`]: the reader makes it, the solver obeys it, the report prints it. It contains only
-//! checked values; this file neither reads text nor calls MPI.
+//! All layers describe a test by [`TestParams`]: the reader makes it, the solver obeys it, the report prints it. [`TestParams`]
+//! contains only checked values; this file neither reads text nor calls MPI.
 
 use serde::{Deserialize, Serialize};
 

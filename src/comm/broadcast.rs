@@ -9,8 +9,8 @@ use crate::base::params::Bcast;
 /// A broadcast of a buffer along a communicator, advanced by [`Broadcast::poll`] between pieces of other work and finished by
 /// [`Broadcast::finish`].
 ///
-/// It refers to the buffer by address, because the solver reads the buffer while it is still being forwarded. The creator must
-/// keep the buffer alive and must not write to it before [`Broadcast::complete`].
+/// A broadcast refers to the buffer by address, because the solver reads the buffer while it is still being forwarded. The
+/// creator must keep the buffer alive and must not write to it before [`Broadcast::complete`].
 pub struct Broadcast {
     data: *mut f64,
     len: usize,

@@ -234,8 +234,8 @@ pub(super) fn say_left(members: &[c_int]) {
     for &member in members.iter().filter(|member| !gone.contains(member)) {
         let to = Address { raw: line.talk, peer: member, tag: LEFT };
         let mut request = library::handle(0);
-        // SAFETY: an empty message, for which the library uses no buffer of ours. It is neither waited for nor released: if it
-        // cannot reach a lost rank, the error would have no handler and would end this process.
+        // SAFETY: an empty message, for which the library uses no buffer of ours. The message is neither waited for nor released:
+        // if it cannot reach a lost rank, the error would have no handler and would end this process.
         unsafe { library::start_send::<u8>(std::ptr::null(), 0, to, &mut request) };
     }
 }

@@ -1,9 +1,9 @@
 //! A subset of a communicator's ranks as a communicator of its own, unknown to the library.
 //!
 //! If a lost rank is survived, the library makes no communicators. Open MPI reports a lost process on all communicators of that
-//! process, including one that is just being made and is incomplete. That crashed every rank that learned of a loss during a
-//! split (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So the messages of a subset use the communicator that it
-//! is taken from, with tags of their own.
+//! process, including one that is just being made and is incomplete. This report crashed every rank that learned of a loss during
+//! a split (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So the messages of a subset use the communicator that
+//! it is taken from, with tags of their own.
 
 use std::cell::RefCell;
 

@@ -6,8 +6,8 @@
 //! split moves to the right with the trailing submatrix, so columns that are exchanged early have always been multiplied before.
 //!
 //! All ranks of a process column split at the same column, because they exchange rows with each other. The split therefore
-//! depends on sizes and on settings agreed on by all ranks. It does not depend on the current lookahead, which only the next
-//! iteration knows. The time at which a rank starts its exchange is free.
+//! depends on sizes and on settings agreed on by all ranks. The current lookahead does not matter, because only the next
+//! iteration knows it. The time at which a rank starts its exchange is free.
 
 use super::context::Order;
 use super::crew::mates;

@@ -20,9 +20,9 @@ use crate::matrix::Shape;
 const TAG: i32 = 16;
 /// Number of tags for concurrent broadcasts of panels.
 ///
-/// With some broadcast orders, a process column has two panels in transit from different senders. It may forward the later one
-/// first, so each panel needs its own tag. The number is far larger than needed. A rank that factors a panel has received all
-/// panels before it, so at most one more per process column is in transit.
+/// With some broadcast orders, a process column has two panels in transit from different senders. The process column may forward
+/// the later one first, so each panel needs its own tag. The number is far larger than needed. A rank that factors a panel has
+/// received all panels before it, so at most one more per process column is in transit.
 const TAGS: usize = 8192;
 
 /// State of a factorisation in progress on one rank.

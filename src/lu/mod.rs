@@ -26,7 +26,7 @@
 //! | memory of every buffer | `need` | |
 //!
 //! This folder knows nothing of checkpoints: the pipeline notifies an [`Observer`] at each boundary, and asks it beforehand where
-//! to drain. It knows nothing of failures either: it knows process columns, their roles, and that an attempt may have been
+//! to drain. Nor does this folder know of failures: its terms are process columns, their roles, and attempts that may have been
 //! abandoned.
 
 mod ahead;

@@ -28,7 +28,8 @@ const REFRESH: (usize, usize) = (2, 5);
 ///
 /// Checksum columns round differently from the columns that they sum. The recomputed U fits the rows above the diagonal all the
 /// same. But L below the diagonal was computed with the U that is lost. There the difference is multiplied by the solve with L,
-/// and grows with the column (docs/dev/nonstop.md, Weights). Recomputed checksums are free of this rounding in the finished rows.
+/// and is larger for later columns (docs/dev/nonstop.md, Weights). Recomputed checksums are free of this rounding in the finished
+/// rows.
 pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
     let less = |left: usize| left * REFRESH.0 / REFRESH.1;
     let mut left = less(blocks);

@@ -1,8 +1,8 @@
 //! Kernels for AVX-512 and for AVX2 with fused multiply-add.
 //!
-//! The loop of a whole tile is written in assembly. It keeps all of C in registers. It broadcasts each element of S once and uses
-//! it for all of V. It does four steps of k per turn and prefetches the next data in time. Compilers were seen to spill
-//! registers, or to read S from memory for each multiplication.
+//! The loop of a whole tile is written in assembly. The loop keeps all of C in registers. Each element of S is broadcast once and
+//! used for all of V. A turn does four steps of k and prefetches the next data in time. Compilers were seen to spill registers,
+//! or to read S from memory for each multiplication.
 //!
 //! Each turn prefetches one cache line and no more. A core has few buffers for lines in transit, and V and S come from the
 //! second-level cache through the same buffers. The lines of the next tile of C come first, then those of V's next panel.

@@ -1,12 +1,12 @@
-//! A number that others wait for, asleep: the kernel's futex.
+//! A futex counter: a number on which threads sleep until it changes.
 //!
-//! Who sleeps on a condition variable wakes into its mutex, one after the other. Here all that are woken run at once, and who
-//! counts up need not wake all by itself: each that wakes may wake some more.
+//! Threads that sleep on a condition variable wake one after the other, each with its mutex. Here, all woken threads run at once.
+//! The thread that counts up need not wake all of them itself: each woken thread may wake some more.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// The number, and how many sleep until it is another, or are about to.
+/// The number, and how many threads sleep until it changes or are about to.
 #[derive(Debug, Default)]
 pub struct Bell {
     number: AtomicU32,
@@ -18,20 +18,22 @@ impl Bell {
         self.number.load(Ordering::SeqCst)
     }
 
-    /// Counts up. Whoever sleeps sleeps on until it is woken; nobody falls asleep any more who has the old number in mind.
+    /// Adds `by` to the number. Sleeping threads sleep until they are woken. No thread falls asleep any more that expects the old
+    /// number.
     pub fn advance(&self, by: u32) {
         self.number.fetch_add(by, Ordering::SeqCst);
     }
 
-    /// Wakes so many at most.
+    /// Wakes at most `most` threads.
     pub fn wake(&self, most: u32) {
-        // In the one order that all see: whoever is not counted here yet finds the new number when it asks the kernel for sleep.
+        // All threads see these operations in one order. A thread that is not counted here yet finds the new number when it asks
+        // the kernel to sleep.
         if self.asleep.load(Ordering::SeqCst) > 0 {
             self.call(libc::FUTEX_WAKE, most.min(i32::MAX as u32));
         }
     }
 
-    /// Sleeps until somebody wakes it, if the number still is this; a signal may end that sooner.
+    /// Sleeps until another thread wakes this one, if the number still is `seen`. A signal may end the sleep sooner.
     pub fn sleep(&self, seen: u32) {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         self.call(libc::FUTEX_WAIT, seen);
@@ -40,8 +42,8 @@ impl Bell {
 
     fn call(&self, what: i32, value: u32) {
         let none: *const libc::timespec = ptr::null();
-        // SAFETY: the kernel reads the number, which lives as long as the call; without a time it waits until it is woken. That
-        // another number was there, or a signal came, is no error here.
+        // SAFETY: the kernel reads the number, which lives as long as the call. Without a timeout it waits until it is woken. A
+        // changed number or a signal is not an error here.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -61,7 +63,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    /// Two take turns, each asleep when it is not its turn: a call that is missed ends it all.
+    /// Two threads take turns, each asleep when it is not its turn: a missed call would end the exchange.
     #[test]
     fn nobody_sleeps_through_its_number() {
         let bell = Arc::new(Bell::default());

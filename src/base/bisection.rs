@@ -1,9 +1,9 @@
-//! The last of a row of whole numbers for which something holds that does not hold again once it has stopped to hold.
+//! Finds the last number of a range for which a condition holds, if it does not hold again after the first failure.
 //!
-//! Models and the need for memory ask it: the largest problem that fits, the boundary before a moment.
+//! Models and the memory need use it: the largest problem that fits, the last boundary before a time.
 
-/// The last number from `low` on and below `high` that `holds`, where all up to it do and none after it. It is taken for granted
-/// that `low` does; `holds` is never asked about it, nor about `high`.
+/// Returns the last number from `low` on and below `high` for which `holds` is true. The condition must be true for all numbers
+/// up to that one and for none after it. `low` is assumed to meet the condition; `holds` is never called with `low` or `high`.
 pub fn last_that_holds<E>(
     mut low: u64,
     mut high: u64,
@@ -24,7 +24,7 @@ pub fn last_that_holds<E>(
 mod tests {
     use super::*;
 
-    /// Every row of up to 40 numbers, wherever the last one that holds lies; no end of the row is asked about.
+    /// Every range of up to 40 numbers, with every possible result; the ends of the range are not tested.
     #[test]
     fn the_last_is_found_and_the_ends_are_not_asked_about() {
         for low in 0..40u64 {

@@ -1,6 +1,7 @@
-//! Time as a rank sees it: the machine's, or a simulation's.
+//! Time as a rank sees it: that of the machine, or of a simulation.
 //!
-//! Whatever a rank decides by time, it decides by this clock: a simulation that repeats a run from its seed repeats its time, too.
+//! All decisions of a rank that depend on time use this clock. So a simulation that repeats a run from its seed repeats its
+//! times, too.
 
 use std::ops::{Add, Sub};
 use std::sync::OnceLock;
@@ -8,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::simulated::simulator;
 
-/// A moment, as `std::time::Instant`, on this clock.
+/// A moment on this clock, like `std::time::Instant`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(std::time::Instant);
 
@@ -34,7 +35,7 @@ impl Instant {
     }
 }
 
-/// The moment at which virtual time is 0.
+/// Returns the moment at which virtual time is 0.
 fn beginning() -> std::time::Instant {
     static BEGINNING: OnceLock<std::time::Instant> = OnceLock::new();
     *BEGINNING.get_or_init(std::time::Instant::now)
@@ -64,7 +65,7 @@ impl Sub for Instant {
     }
 }
 
-/// Time since 1970. A simulation begins at a fixed date.
+/// Returns the time since 1970. A simulation begins at a fixed date.
 pub fn since_1970() -> Duration {
     const SIMULATION_BEGINS: Duration = Duration::from_secs(1_800_000_000);
     match simulator() {
@@ -73,7 +74,7 @@ pub fn since_1970() -> Duration {
     }
 }
 
-/// Gives the processor to others for so long.
+/// Sleeps for `how_long`.
 pub fn sleep(how_long: Duration) {
     match simulator() {
         None => std::thread::sleep(how_long),

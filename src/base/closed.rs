@@ -1,7 +1,7 @@
-//! A standard output that was closed before the program began (`>&-`).
+//! Handles a standard output that was closed before the program began (`>&-`).
 //!
-//! Rust's runtime opens /dev/null in its place, so whatever is told would be gone, and nobody the wiser. It is a full disk
-//! instead: what cannot be told is noticed where it is told, also by this program started anew for another kernel of its BLAS.
+//! Rust's runtime opens /dev/null in its place, so all output would be lost unnoticed. This module opens /dev/full instead, so
+//! that each write fails and is reported. Writes also fail after the program executes itself again for other kernels of its BLAS.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -18,14 +18,14 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".preinit_array")]
 static BEFORE_THE_RUNTIME: extern "C" fn() = {
     extern "C" fn note() {
-        // SAFETY: only asks whether there is such a file.
+        // SAFETY: only queries the file descriptor.
         let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } < 0;
         CLOSED.store(closed, Ordering::Relaxed);
     }
     note
 };
 
-/// Makes a closed standard output one that nothing can be written to. Where there is no such device all stays as it is.
+/// Replaces a closed standard output by a device on which every write fails. Changes nothing if there is no such device.
 pub fn take_for_full() {
     if CLOSED.load(Ordering::Relaxed)
         && let Ok(full) = OpenOptions::new().write(true).open("/dev/full")
@@ -34,7 +34,7 @@ pub fn take_for_full() {
     }
 }
 
-/// Why the standard output cannot be written to.
+/// Returns the reason that the standard output cannot be written.
 pub fn why(error: &io::Error) -> String {
     let full = |stat: FileStat| (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 7);
     match fstat(io::stdout()).is_ok_and(full) {

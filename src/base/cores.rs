@@ -1,5 +1,7 @@
-//! The cores this process may use, and which of them a thread keeps to. Hardware threads of one core share its arithmetic and
-//! its caches, so a core counts once, however many threads it has. Cores that are set aside for helpers count for nobody else.
+//! The cores that this process may use, and the binding of threads to them.
+//!
+//! Hardware threads of one core share its arithmetic and its caches. So a core counts once, however many hardware threads it has.
+//! Cores reserved for helpers are not counted for other work.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,14 +17,14 @@ use crate::base::topology::Topology;
 #[path = "../../tests/mpi/left_out.rs"]
 pub mod left_out;
 
-/// Processors that may be used, and how many processors' time: a container may have less of that.
+/// Processors that may be used, and the amount of processor time in processors. A container may have less time than processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     pub processors: BTreeSet<usize>,
     pub time: usize,
 }
 
-/// What this process was given when it first asked: before any of its threads was pinned, which would be given less.
+/// Returns the processors that this process had at the first call, which must be before any of its threads is pinned.
 fn given() -> &'static Given {
     static GIVEN: OnceLock<Given> = OnceLock::new();
     GIVEN.get_or_init(|| Given {
@@ -31,25 +33,25 @@ fn given() -> &'static Given {
     })
 }
 
-/// What the process was started with, as the kernel gives it; nothing where it gives nothing.
+/// Processors that the process was started with, as the kernel's mask; zero if the kernel does not report them.
 static STARTED_WITH: [AtomicUsize; most() / WORD] = [const { AtomicUsize::new(0) }; most() / WORD];
 
-/// Called before libraries are set up: GNU's OpenMP, which comes with BLIS, binds the thread that starts it to one processor
-/// where `OMP_PROC_BIND` or the like is set, as guides to HPL advise.
+/// Called before libraries are initialised. GNU's OpenMP, which comes with BLIS, may bind the thread that starts it to one
+/// processor. OpenMP does so if `OMP_PROC_BIND` or the like is set, as guides to HPL advise.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".preinit_array")]
 static BEFORE_LIBRARIES: extern "C" fn() = {
     extern "C" fn note() {
         let mask = STARTED_WITH.as_ptr().cast_mut().cast();
-        // SAFETY: the kernel writes so many bytes at most, to where nothing but atomics of a word each lies; nothing else runs.
+        // SAFETY: the kernel writes at most that number of bytes to an array of word-sized atomics; no other thread runs yet.
         unsafe { libc::sched_getaffinity(0, size_of_val(&STARTED_WITH), mask) };
     }
     note
 };
 
-/// The calling thread may run wherever the process might when it was started. To be called before MPI starts, which may bind a
-/// process for good reasons, and after each library that is loaded.
+/// Lets the calling thread run on all processors that the process was started with. Must be called after each library is loaded,
+/// and before MPI starts, because MPI may bind the process on purpose.
 pub fn take_back() {
     let mask: Mask = STARTED_WITH.iter().map(|word| word.load(Ordering::Relaxed) as _).collect();
     let started = processors_in(&mask);
@@ -58,8 +60,9 @@ pub fn take_back() {
     }
 }
 
-/// The process takes all that its node would give it, for it is alone there, and whoever has bound it to less did not know. To be
-/// called before anything asks what there is: false if that has been.
+/// Lets the process use all processors of its node. For a process that is alone there, although a launcher has bound it to fewer.
+///
+/// Must be called before any query of the processors; returns false otherwise.
 pub fn take_all() -> bool {
     let all = mask_with(0..most()).is_some_and(|mask| set_mask(Pid::from_raw(0), &mask));
     if all && let Some(mask) = mask_of(Pid::from_raw(0)) {
@@ -69,33 +72,33 @@ pub fn take_all() -> bool {
     given().processors == allowed()
 }
 
-/// The processors that the calling thread may run on.
+/// Returns the processors that the calling thread may run on.
 fn allowed() -> BTreeSet<usize> {
     allowed_to(Pid::from_raw(0))
 }
 
-/// The same of a thread by its number.
+/// Returns the processors that the given thread may run on.
 fn allowed_to(thread: Pid) -> BTreeSet<usize> {
     mask_of(thread).map_or_else(BTreeSet::new, |mask| processors_in(&mask))
 }
 
-/// Processors have numbers below this: no kernel is built for more.
+/// Upper limit of processor numbers: no kernel is built for more processors.
 pub const fn most() -> usize {
     8192
 }
 
-/// Processors as the kernel takes and gives them: one bit each. The set of the C library ends at 1024, and a kernel that may
-/// have more gives nothing at all to whoever has no room for all of them.
+/// Processors in the kernel's format, one bit each. The C library's set ends at 1024. A kernel that supports more returns an
+/// error if the buffer is too short for all of them.
 type Mask = Vec<libc::c_ulong>;
 
-/// Processors of one word of a mask.
+/// Number of processors in one word of a mask.
 const WORD: usize = libc::c_ulong::BITS as usize;
 
 fn processors_in(mask: &Mask) -> BTreeSet<usize> {
     (0..mask.len() * WORD).filter(|cpu| mask[cpu / WORD] >> (cpu % WORD) & 1 == 1).collect()
 }
 
-/// Nothing if one of them is no processor's number.
+/// Returns the mask of these processors; `None` if a number is too large.
 fn mask_with(processors: impl IntoIterator<Item = usize>) -> Option<Mask> {
     let mut mask = Mask::new();
     for cpu in processors {
@@ -108,18 +111,18 @@ fn mask_with(processors: impl IntoIterator<Item = usize>) -> Option<Mask> {
     Some(mask)
 }
 
-/// The processors that a thread may run on; nothing where the system does not tell.
+/// Returns the processors that a thread may run on; `None` if the system does not report them.
 fn mask_of(thread: Pid) -> Option<Mask> {
     let mut words = 1024 / WORD;
     while words * WORD <= most() {
         let mut mask: Mask = vec![0; words];
         let bytes = size_of_val(mask.as_slice());
-        // SAFETY: the kernel writes so many bytes at most.
+        // SAFETY: the kernel writes at most that number of bytes.
         let got =
             unsafe { libc::sched_getaffinity(thread.as_raw(), bytes, mask.as_mut_ptr().cast()) };
         match nix::errno::Errno::result(got) {
             Ok(_) => return Some(mask),
-            // There is no room for all that this kernel may have.
+            // The mask is too short for the processors that this kernel supports.
             Err(nix::errno::Errno::EINVAL) => words *= 2,
             Err(_) => return None,
         }
@@ -127,34 +130,37 @@ fn mask_of(thread: Pid) -> Option<Mask> {
     None
 }
 
-/// What this process could have of its node if it asked for all: its launcher may have bound it to less. None where the system
-/// does not tell. The kernel cuts what is asked for down to the cpuset that a container or a batch job is in.
+/// Returns the processors of the node that this process could use at most: its launcher may have bound it to fewer. `None` if the
+/// system does not report them.
+///
+/// The kernel restricts the request to the cpuset of a container or batch job.
 pub fn of_node() -> Option<Given> {
     let ask = || {
         allow(0..most());
         let time = std::thread::available_parallelism().map_or(1, |n| n.get());
         Given { processors: allowed(), time }
     };
-    // On a thread that ends after it.
+    // A temporary thread asks, because the request changes the binding of the thread.
     let asked = new_thread::start("cpuset", ask).ok()?.join().ok()?;
     (!asked.processors.is_empty()).then_some(asked)
 }
 
-/// What is left of the given processors where some were set aside.
+/// Processors that remain if some were reserved for helpers.
 static LEFT: OnceLock<BTreeSet<usize>> = OnceLock::new();
 
-/// The processors, as the system numbers them, that this process is bound to: each hardware thread is one. Without those that
-/// were set aside. Empty where the system does not tell.
+/// Returns the processors that this process is bound to, by the system's numbers. Each hardware thread is one processor. Reserved
+/// processors are excluded. Empty if the system does not report them.
 pub fn bound_to() -> &'static BTreeSet<usize> {
     LEFT.get().unwrap_or(&given().processors)
 }
 
-/// Where helpers of this process run; nowhere in particular if there are none.
+/// Processors on which helpers of this process run; empty if none were reserved.
 static ASIDE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// From here on helpers of this process run on `seats`, and all else of it on `left`: the threads there are, and those that
-/// come. To be called once, by a process that has pinned no thread yet. False if the system does not allow it: then all is as
-/// before.
+/// Reserves `seats` for helpers. All other threads of this process, existing and future, run on `left`.
+///
+/// Must be called once, before the process has pinned a thread. Returns false and changes nothing if the system does not permit
+/// it.
 pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
     let wanted: BTreeSet<usize> = seats.iter().copied().collect();
     let tried = wanted.clone();
@@ -166,7 +172,7 @@ pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
     let before = &given().processors;
     if left != *before && LEFT.set(left).is_ok() {
         for thread in threads() {
-            // What a library has bound otherwise has its reasons.
+            // Threads that a library has bound differently are left alone.
             if allowed_to(thread) == *before {
                 allow_to(thread, bound_to().iter().copied());
             }
@@ -176,7 +182,8 @@ pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
     true
 }
 
-/// The calling thread, a helper, goes where helpers run; wherever this process may, if nothing was set aside for them.
+/// Moves the calling thread, a helper, to the processors reserved for helpers. If none are reserved, it may run on all processors
+/// of the process.
 pub fn go_aside() {
     let seats = ASIDE.lock().unwrap_or_else(|e| e.into_inner()).clone();
     match seats.is_empty() {
@@ -185,14 +192,14 @@ pub fn go_aside() {
     }
 }
 
-/// Whole cores among the processors this process is bound to; 0 where the system does not tell.
+/// Number of whole cores among the processors that this process is bound to; 0 if the system does not report them.
 fn bound() -> usize {
     let known = Topology::here().among(bound_to());
-    // Processors that the system says nothing more of are alone.
+    // Processors without known topology count as cores of their own.
     known.cores() + bound_to().len() - known.hardware_threads()
 }
 
-/// How many cores this process may use, at least one.
+/// Number of cores that this process may use, at least one.
 pub fn count() -> usize {
     match bound() {
         0 => given().time,
@@ -201,21 +208,21 @@ pub fn count() -> usize {
     }
 }
 
-/// Whether all the time of its cores is this process's to use.
+/// Returns whether this process may use all the time of its cores.
 pub fn are_whole() -> bool {
     (1..=given().time).contains(&bound())
 }
 
-/// The processors that this process's pool keeps to, while it is pinned.
+/// Processors of this process's thread pool, while it is pinned.
 static OWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Says which processors the threads of this process keep to from now on; none to say that they do not any more.
+/// Sets the processors of the thread pool; empty if it is no longer pinned.
 pub fn keep_to(processors: &[usize]) {
     *OWN.lock().unwrap_or_else(|e| e.into_inner()) = processors.to_vec();
 }
 
-/// The calling thread, `part` of `parts` that are started together, runs where these are spread evenly over the processors
-/// that this process keeps to; wherever the process may, if there are none.
+/// Binds the calling thread, `part` of `parts` that start together, to one of the pool's processors, over which the parts are
+/// spread evenly. If the pool is not pinned, the thread may run on all processors of the process.
 pub fn spread(part: usize, parts: usize) {
     let seat = seat(&OWN.lock().unwrap_or_else(|e| e.into_inner()), part, parts);
     match seat {
@@ -224,23 +231,23 @@ pub fn spread(part: usize, parts: usize) {
     }
 }
 
-/// The processor of a part.
+/// Returns the processor of a part.
 pub fn seat(own: &[usize], part: usize, parts: usize) -> Option<usize> {
     own.get(part * own.len() / parts).copied()
 }
 
-/// From here on the calling thread runs on this processor alone, if the system lets it. Threads that it starts begin there,
-/// too: those that are to go where there is room [unpin](unpin) themselves.
+/// Binds the calling thread to this processor, if the system permits it. Threads that it starts inherit the binding; those that
+/// may run anywhere call [unpin](unpin) themselves.
 pub fn pin(processor: usize) -> bool {
     allow([processor])
 }
 
-/// The calling thread may run wherever this process may.
+/// Lets the calling thread run on all processors of this process.
 pub fn unpin() {
     allow(bound_to().iter().copied());
 }
 
-/// Does what may move the calling thread elsewhere, and moves it back.
+/// Calls `moves`, which may change the binding of the calling thread, and restores the binding.
 pub fn staying(moves: impl FnOnce()) {
     let before = allowed();
     moves();
@@ -249,8 +256,8 @@ pub fn staying(moves: impl FnOnce()) {
     }
 }
 
-/// Lets those threads of this process go that keep to the calling thread's processor beside it: a library has started them
-/// since that one was pinned, and they have inherited what was not meant for them.
+/// Releases other threads of this process that are bound to the calling thread's processor. A library started them after the
+/// calling thread was pinned, so they have inherited its binding unintentionally.
 pub fn let_heirs_go() {
     let own = allowed();
     let own_number = nix::unistd::gettid();
@@ -261,14 +268,15 @@ pub fn let_heirs_go() {
         let is_heir = |thread| thread != own_number && allowed_to(thread) == own;
         is_heir(thread) && allow_to(thread, bound_to().iter().copied()) && !is_heir(thread)
     };
-    // A list in which a thread ends while it is read may lack others: once more whenever there was anybody, and once for good.
+    // If a thread ends while the list is read, the list may be incomplete. So the list is read until two readings in a row find
+    // no such thread.
     let mut found_none = 0;
     while found_none < 2 {
         found_none = if threads().filter(|&t| let_go(t)).count() > 0 { 0 } else { found_none + 1 };
     }
 }
 
-/// The threads of this process, or most of them if one ends meanwhile: the kernel's list then stops short.
+/// Returns the threads of this process. If a thread ends meanwhile, the kernel's list may end early.
 fn threads() -> impl Iterator<Item = Pid> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok().map(Pid::from_raw))
@@ -278,16 +286,16 @@ fn allow(processors: impl IntoIterator<Item = usize>) -> bool {
     allow_to(Pid::from_raw(0), processors)
 }
 
-/// As [`allow`], for a thread by its number; 0 is the calling one.
+/// Lets the thread with this number run on `processors`; 0 is the calling thread.
 fn allow_to(thread: Pid, processors: impl IntoIterator<Item = usize>) -> bool {
-    // What was given is not to be asked for by a thread that has less.
+    // The processors of the process must be recorded before a thread has fewer.
     given();
     mask_with(processors).is_some_and(|mask| set_mask(thread, &mask))
 }
 
 fn set_mask(thread: Pid, mask: &Mask) -> bool {
     let bytes = size_of_val(mask.as_slice());
-    // SAFETY: the kernel reads so many bytes.
+    // SAFETY: the kernel reads that number of bytes.
     unsafe { libc::sched_setaffinity(thread.as_raw(), bytes, mask.as_ptr().cast()) == 0 }
 }
 
@@ -297,25 +305,26 @@ pub mod tests {
     use super::*;
     use std::sync::MutexGuard;
 
-    /// Held by tests that pin threads: one that lets heirs go must not meet another's.
+    /// Lock for tests that pin threads: a test that releases bound threads must not affect another test's.
     static PINNING: Mutex<()> = Mutex::new(());
 
     pub fn alone() -> MutexGuard<'static, ()> {
         PINNING.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Where the calling thread may run.
+    /// Returns the processors that the calling thread may run on.
     pub fn own() -> BTreeSet<usize> {
         allowed()
     }
 
-    /// As a launcher binds it: a process of its own, for what was given is asked once.
+    /// A bound process, as a launcher starts it. The test needs a separate process, because the processors are recorded only
+    /// once.
     #[test]
     fn who_is_alone_on_a_node_takes_all_of_it() {
         const BOUND: &str = "SKT_TEST_BOUND";
         if std::env::var_os(BOUND).is_some() {
             assert_eq!(allowed().len(), 1);
-            // Before anything asks what there is.
+            // Must come before any query of the processors.
             assert!(take_all());
             let whole = of_node().unwrap().processors;
             assert!(whole.len() > 1);
@@ -347,7 +356,7 @@ pub mod tests {
         assert!(out.status.success() && said.contains("1 passed"), "{said}");
     }
 
-    /// Also beyond 1024, where the C library's set ends.
+    /// Masks are correct beyond 1024 as well, where the C library's set ends.
     #[test]
     fn masks_have_room_for_every_processor() {
         for of in [vec![], vec![0], vec![1, 63, 64], vec![3, 1023, 1024, 5000], vec![most() - 1]] {
@@ -389,7 +398,7 @@ pub mod tests {
             own()
         });
         assert_eq!(&heir.join().unwrap(), bound_to());
-        // Where there is no such processor all stays as it is.
+        // If there is no such processor, nothing changes.
         if !bound_to().contains(&(most() - 1)) {
             let before = bound_to().clone();
             assert!(!set_aside(&[most() - 1], BTreeSet::new()));

@@ -1,18 +1,18 @@
-//! How a test went on in time: when it passed which iteration, and what interrupted it.
+//! The timeline of a test: the times at which it passed its iterations, and its interruptions.
 //!
-//! The driver records it while a test runs, in a space that does not grow with the length of the run, because a
-//! protected test keeps it in its small saved state. So a result tells the whole way, attempts before a
-//! failure included. When the space is full, every second point is dropped. Pure: times come in as numbers.
+//! The driver records the timeline while a test runs. Its size does not grow with the length of the run, because a protected test
+//! stores it in its small saved state. So a result covers the whole test, including attempts before a failure. When the record is
+//! full, every second point is dropped. Pure: times are passed in as numbers.
 
 use serde::{Deserialize, Serialize};
 
-/// Points that are kept at most.
+/// Maximum number of points.
 const POINTS_MAX: usize = 64;
 
-/// Interruptions that are kept at most.
+/// Maximum number of interruptions.
 const MOMENTS_MAX: usize = 40;
 
-/// What interrupted the computing.
+/// Kind of an interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
@@ -20,9 +20,9 @@ pub enum What {
     Save,
     /// Work that a failure undid.
     Lost,
-    /// Nothing ran: from the last sign of life to the next start.
+    /// Time without a running job: from the last heartbeat to the next start.
     Down,
-    /// A start until it computed again.
+    /// Time from a start until computation resumed.
     Restore,
 }
 
@@ -37,62 +37,62 @@ impl What {
     }
 }
 
-/// An interruption: times are seconds since the test's timer started.
+/// An interruption. Times are seconds since the test's timer started.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
     pub what: What,
-    /// The iteration before which it happened.
+    /// Iteration before which it happened.
     pub iteration: u64,
     pub at_s: f64,
     pub seconds: f64,
 }
 
-/// The way of a finished test. The lists have the same length.
+/// Timeline of a finished test. The lists have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Course {
-    /// Iterations, each about to begin; the last stands for the end of the factorisation.
+    /// Iterations that were about to begin; the last is the end of the factorisation.
     pub iteration: Vec<u64>,
-    /// When, in seconds since the timer started.
+    /// Times of the iterations, in seconds since the timer started.
     pub seconds: Vec<f64>,
-    /// The rate since the point before, in 10^9 operations a second of wall time; 0 for the first.
+    /// Rate since the previous point, in 10^9 operations per second of wall time; 0 for the first.
     pub gflops: Vec<f64>,
     pub moments: Vec<Moment>,
-    /// Moments that there was no room for.
+    /// Number of interruptions that were dropped for lack of space.
     pub moments_left_out: u64,
 }
 
-/// Floating-point operations of the factorisation up to an iteration.
+/// Returns the floating-point operations of the factorisation up to an iteration.
 pub fn flops_until(n: usize, nb: usize, iteration: u64) -> f64 {
     let (n, nb) = (n as f64, nb as f64);
     let left = (n - iteration as f64 * nb).max(0.0);
     2.0 / 3.0 * (n.powi(3) - left.powi(3))
 }
 
-/// Milliseconds are enough, and short to write. Those that are over: nothing is told of later than the end.
+/// Rounds down to milliseconds, which are precise enough and short to write. Rounding down keeps all times before the end.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 1e3).floor() / 1e3
 }
 
-/// Records the way of a test under way.
+/// Recorder of the timeline of a running test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorder {
     points: Vec<(u64, f64)>,
     moments: Vec<Moment>,
     left_out: u64,
-    /// An attempt's first point is kept whatever its number.
+    /// False until the first point of an attempt, which is kept whatever its number.
     #[serde(skip)]
     under_way: bool,
 }
 
 impl Recorder {
-    /// Iteration `k` of `blocks` is about to begin.
+    /// Records that iteration `k` of `blocks` is about to begin.
     pub fn pass(&mut self, k: usize, blocks: usize, at_s: f64) {
         let stride = blocks.div_ceil(POINTS_MAX / 2).max(1);
         if self.under_way && !k.is_multiple_of(stride) && k != blocks {
             return;
         }
         if !self.under_way {
-            // What was passed after the save this attempt goes on from is passed again.
+            // Points after the save from which this attempt resumes are passed again.
             self.points.retain(|&(passed, _)| passed < k as u64);
         }
         self.under_way = true;
@@ -106,10 +106,10 @@ impl Recorder {
         self.points.push((k as u64, rounded(at_s)));
     }
 
-    /// Something interrupted the computing before iteration `iteration`.
+    /// Records an interruption before iteration `iteration`.
     pub fn interrupt(&mut self, what: What, iteration: usize, at_s: f64, seconds: f64) {
         if self.moments.len() == MOMENTS_MAX {
-            // Saves come in great numbers and are alike; what failures cost is kept as long as can be.
+            // Saves are numerous and similar, so every second one is dropped. The costs of failures are kept as long as possible.
             let (before, mut at) = (self.moments.len(), 0);
             self.moments.retain(|m| {
                 at += usize::from(m.what == What::Save);
@@ -125,14 +125,14 @@ impl Recorder {
         self.moments.push(Moment { what, iteration: iteration as u64, at_s, seconds });
     }
 
-    /// How long the last save took, which is only known after it is told of.
+    /// Sets the duration of the last save, which is known only after the save was recorded.
     pub fn took(&mut self, seconds: f64) {
         if let Some(save) = self.moments.last_mut().filter(|m| m.what == What::Save) {
             save.seconds = rounded(seconds);
         }
     }
 
-    /// What is told of a test of this size.
+    /// Returns the timeline of a test of this size.
     pub fn course(&self, n: usize, nb: usize) -> Course {
         let mut gflops = Vec::with_capacity(self.points.len());
         for (i, &(k, at)) in self.points.iter().enumerate() {
@@ -150,7 +150,7 @@ impl Recorder {
         }
     }
 
-    /// Bytes this takes as text at most, for iterations below 10^9 and times below 10^8 s.
+    /// Maximum number of bytes of the record as text, for iterations below 10^9 and times below 10^8 s.
     pub const TEXT_BYTES_MAX: usize = POINTS_MAX * 25 + MOMENTS_MAX * 95 + 100;
 }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a long and much interrupted run does, the record fits into the saved state.
+        /// The record of a long run with many interruptions always fits into the saved state.
         #[test]
         fn the_record_stays_small(
             steps in proptest::collection::vec((0u8..6, 0usize..999_999_999, 0.0..9.9e7f64), 0..500),

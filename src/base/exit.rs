@@ -1,10 +1,10 @@
-//! What the program's exit status means: one table for the code, the help and the man page.
+//! Meaning of the program's exit status: one table for the code, the help and the man page.
 //!
 //! Scripts and supervisors act on these numbers, so a number never changes its meaning.
 
 use std::process::ExitCode;
 
-/// How the program ended.
+/// Exit status of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Exit {
@@ -52,7 +52,7 @@ impl Exit {
         }
     }
 
-    /// The table as the help shows it.
+    /// Returns the table as shown in the help.
     pub fn table() -> String {
         let lines: Vec<String> = Exit::ALL
             .iter()
@@ -62,7 +62,7 @@ impl Exit {
     }
 }
 
-/// Why a command did not do what was asked: the exit status, and what to say.
+/// Reason that a command did not do its work: the exit status and the message.
 #[derive(Debug)]
 pub struct Refusal(pub Exit, pub String);
 

@@ -1,19 +1,24 @@
-//! Named crash points: faults on purpose, at an exact step.
+//! Named crash points: faults that are injected at an exact step.
 //!
-//! `SKT_FAULT=point:position:hit:action` (several separated by commas; position `*` is any) makes the
-//! rank at that grid position do the action when it comes to that point for the hit-th time. Before it
-//! strikes it writes a line to stderr and, if `SKT_FAULT_LOG` names a file, to that file with fsync: so a
-//! test can assert that it died *there*. Not armed, a point costs one relaxed load.
+//! `SKT_FAULT=point:position:hit:action` makes the rank at that grid position do the action when it reaches the point for the
+//! hit-th time. Several faults are separated by commas; position `*` is any. Before the action, the rank writes a line to stderr.
+//! If `SKT_FAULT_LOG` names a file, the line is also written there with fsync, so that a test can assert that the rank failed
+//! *there*. While no fault is armed, a point costs one relaxed load.
 //!
-//! Under `skt-hpl run` every incarnation of the job has the same variable; `2@point:...` strikes in the second only. So a test
-//! can strike a run in the middle of recovering from what struck it first. Going on without a rank that was lost (`--nonstop`)
-//! counts as one more incarnation; `1.2@point:...` strikes when the first launch has gone on in place once, and not when it is
-//! launched a second time.
+//! Under `skt-hpl run`, every attempt of the job has the same variable; `2@point:...` applies to the second attempt only. So a
+//! test can inject a fault while a run recovers from an earlier one. An in-place attempt (`--nonstop`) counts as one more
+//! attempt. `1.2@point:...` applies to the second attempt within the first launch, after one recovery in place, and not to a
+//! second launch.
 //!
-//! What may be done, and why a run must survive it: `kill` is a process lost (memory stays; the harness removes it to make a node
-//! lost); `lose` is one that takes its position's memory along, as a node would; `stop` a rank that hangs; `hang` a thread that
-//! does (`hang=<file>`: until that file is there); `exit` a rank that leaves without a word; `panic` a bug;
-//! `corrupt=<part>:<offset>` a flipped byte in a named part of its memory.
+//! The actions stand for faults that a run must survive.
+//!
+//! - `kill`: a lost process. Its memory stays; a test harness removes it to simulate a lost node.
+//! - `lose`: a lost process whose position memory is lost, too, as with its node.
+//! - `stop`: a rank that hangs.
+//! - `hang`: a thread that hangs; with `hang=<file>`, until that file exists.
+//! - `exit`: a rank that ends without a message.
+//! - `panic`: a bug.
+//! - `corrupt=<part>:<offset>`: a flipped byte in a named part of the position memory.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -27,40 +32,41 @@ use super::simulated::simulator;
 
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// A step at which a fault can be made to strike.
+        /// Step at which a fault can be injected.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Point { $($(#[$doc])* $name,)* }
 
         impl Point {
-            /// Every point, in the order a run comes to them.
+            /// All points, in the order in which a run reaches them.
             pub const ALL: &[Point] = &[$(Point::$name,)*];
 
             pub fn name(self) -> &'static str {
                 match self { $(Point::$name => $text,)* }
             }
 
-            /// Steps of a job before its first test begins, whatever protects it.
+            /// Returns whether this is a step of a job before its first test, independent of the protection.
             pub fn is_of_start(self) -> bool {
                 matches!(self, Point::Started | Point::RollCall)
             }
 
-            /// Steps of a run that begins anew where others have left something.
+            /// Returns whether this is a step of a run that starts from scratch and finds memory of earlier runs.
             pub fn is_of_ground(self) -> bool {
                 matches!(self, Point::GroundSeen | Point::GroundHalf | Point::GroundCleared)
             }
 
-            /// Steps of a save whose checksum helpers make, which no other save comes to.
+            /// Returns whether this is a step of a save whose parity is encoded by helpers. Other saves do not reach it.
             pub fn is_helpers(self) -> bool {
                 matches!(self, Point::EncodeLeft | Point::EncodeFound)
             }
 
-            /// These points and all between them.
+            /// Returns these points and all between them.
             pub fn between(first: Point, last: Point) -> &'static [Point] {
                 let at = |point| Point::ALL.iter().position(|p| *p == point).expect("it is there");
                 &Point::ALL[at(first)..=at(last)]
             }
 
-            /// Steps of the solver itself, which has them under any protection; `tests/nonstop` strikes there.
+            /// Returns whether this is a step of the solver itself, which exists under any protection. `tests/nonstop` injects
+            /// faults there.
             pub fn is_solvers(self) -> bool {
                 Point::between(Point::PanelHalf, Point::RegainHalf).contains(&self)
                     || matches!(self, Point::SolveHalf | Point::SolveSent)
@@ -70,144 +76,144 @@ macro_rules! points {
 }
 
 points! {
-    /// MPI has started, no attempt has begun. By rank, not by position.
+    /// MPI has started, and no attempt has begun. By rank, not by position.
     Started = "started",
-    /// An attempt has begun, its ranks have not met yet: under `--nonstop` and `--method abft`. By rank, not by position.
+    /// An attempt has begun, and its ranks have not met yet: under `--nonstop` and `--method abft`. By rank, not by position.
     RollCall = "roll-call",
-    /// Where a run begins anew: what others have left is seen, nothing of it is removed. By rank, not by position.
+    /// A run that starts from scratch has found memory of earlier runs and removed none of it. By rank, not by position.
     GroundSeen = "ground-seen",
-    /// A part of the memory of a position is removed, the next one is still there. By that memory's position.
+    /// A part of the memory of a position is removed, and the next part still exists. By the position of that memory.
     GroundHalf = "ground-half",
-    /// All is removed, nothing is made yet. By rank, not by position.
+    /// All memory of earlier runs is removed, and none is allocated yet. By rank, not by position.
     GroundCleared = "ground-cleared",
-    /// A part of named memory has its name; its pages are still to come.
+    /// A part of persistent shared memory has its name, but no pages yet.
     PartNamed = "part-named",
-    /// Memory is made, nothing generated yet.
+    /// Memory is allocated, and no matrix is generated yet.
     GenerateBegin = "generate-begin",
-    /// The matrix is complete; the first boundary is still to come.
+    /// The matrix is complete, and the first boundary is still to come.
     GenerateEnd = "generate-end",
-    /// At any boundary, saving or not.
+    /// Any boundary, with or without a save.
     Iteration = "iteration",
     /// Half of a panel's columns are factored.
     PanelHalf = "panel-half",
-    /// This rank's panel is factored and on its way.
+    /// This rank's panel is factored and its broadcast has begun.
     PanelSent = "panel-sent",
-    /// A panel has come. This and the points up to `step-end`: with a checksum column.
+    /// A panel has arrived. This point and those up to `step-end` need checksum columns.
     PanelHere = "panel-here",
-    /// All have the panel, and the process column has agreed to apply it.
+    /// All ranks have the panel, and the process column has agreed to apply it.
     StepBegin = "step-begin",
-    /// Amid the exchange of rows.
+    /// The row exchange is in progress.
     SwapHalf = "swap-half",
-    /// The own share of U is solved, the others' are still to come: where process rows share the solving.
+    /// The own share of U is solved, and those of others are still to come: if process rows share the solve.
     SwapSolved = "swap-solved",
-    /// U is solved, nothing is multiplied.
+    /// U is solved, and no column is multiplied yet.
     MultiplyBegin = "multiply-begin",
-    /// The panel is applied here.
+    /// This rank has applied the panel.
     StepEnd = "step-end",
-    /// Half of the rows of the sums are made again, as far as this rank has a share in them.
+    /// Half of the rows of a checksum column are recomputed, as far as this rank contributes to them.
     RefreshHalf = "refresh-half",
-    /// After a loss roles are exchanged, nothing is computed since.
+    /// Roles are exchanged after a loss, and no step is computed since.
     Exchanged = "exchanged",
-    /// Half of the rows of new sums are made, as far as this rank has a share in them.
+    /// Half of the rows of a checksum column are rebuilt, as far as this rank contributes to them.
     RenewHalf = "renew-half",
-    /// All of them are.
+    /// All rows of the checksum columns are rebuilt.
     Renewed = "renewed",
-    /// Half of the lost part of U is regained.
+    /// Half of the lost part of U is recomputed.
     RegainHalf = "regain-half",
-    /// A is frozen, nothing of the save has happened.
+    /// The matrix is frozen, and no step of the save is done.
     SaveBegin = "save-begin",
     /// The small state is in its spare place.
     SaveState = "save-state",
-    /// The copy is made; a helper is about to encode it, and the rank to go on.
+    /// The copy is complete. A helper is about to encode it, and the rank is about to continue.
     EncodeLeft = "encode-left",
     /// Between two batches of rows being encoded.
     EncodeBatch = "encode-batch",
-    /// The checksum is complete, the header does not say so yet.
+    /// The parity is complete, and the header does not state it yet.
     EncodeEnd = "encode-end",
-    /// The rank has found that its helper is done; the header does not say so yet.
+    /// The rank has found that its helper is done; the header does not state it yet.
     EncodeFound = "encode-found",
     /// Sealed, before the barrier.
     Sealed = "sealed",
-    /// Past the barrier, nothing overwritten yet.
+    /// After the barrier, with no data overwritten yet.
     BarrierPassed = "barrier-passed",
     /// Half of the checkpoint is overwritten.
     FlushHalf = "flush-half",
-    /// The checkpoint is new, its checksum is old.
+    /// The checkpoint is new, and its parity is old.
     FlushData = "flush-data",
-    /// All is new but the header.
+    /// All data are new except the header.
     FlushEnd = "flush-end",
-    /// Committed, A not touched yet.
+    /// Committed, and the matrix is not changed yet.
     Committed = "committed",
-    /// A file is about to be made on storage.
+    /// A file is about to be created on storage.
     StreamBegin = "stream-begin",
-    /// Half of the matrix is written to it.
+    /// Half of the matrix is written to the file.
     StreamHalf = "stream-half",
-    /// All of it is on the device, under a name that does not count.
+    /// The whole file is on the device, under a temporary name that does not count.
     StreamSynced = "stream-synced",
-    /// The file has its name.
+    /// The file has its final name.
     StreamWhole = "stream-whole",
-    /// All files are whole, and the manifest is on the device, under a name that does not count.
+    /// All files are complete, and the manifest is on the device under a temporary name that does not count.
     ManifestSynced = "manifest-synced",
-    /// The epoch on storage is whole; the one before it is still there.
+    /// The checkpoint on storage is complete, and the previous one still exists.
     ManifestWhole = "manifest-whole",
-    /// An older epoch has lost its manifest.
+    /// An older checkpoint has lost its manifest.
     PruneHalf = "prune-half",
-    /// Only the new epoch is there.
+    /// Only the new checkpoint remains on storage.
     Pruned = "pruned",
-    /// Headers are read, nothing is decided.
+    /// Headers are read, and no decision is made.
     AgreeBegin = "agree-begin",
-    /// Decided and checked, nothing written.
+    /// The decision is made and checked, and not written yet.
     Agreed = "agreed",
-    /// The decision is in my header.
+    /// The decision is in this rank's header.
     Pinned = "pinned",
-    /// Half of an unfinished flush is done again.
+    /// Half of an interrupted flush is repeated.
     FinishHalf = "finish-half",
-    /// The flush is finished, the header does not say so yet.
+    /// The flush is complete, and the header does not state it yet.
     FinishEnd = "finish-end",
-    /// The checkpoint is the target, later seals are void.
+    /// The checkpoint is the target, and later seals are void.
     Settled = "settled",
-    /// Before the lost are rebuilt.
+    /// Before lost positions are rebuilt.
     RebuildBegin = "rebuild-begin",
     /// Between two batches of rows being rebuilt.
     RebuildBatch = "rebuild-batch",
-    /// Rebuilt, the header does not say so yet.
+    /// A position is rebuilt, and the header does not state it yet.
     RebuildEnd = "rebuild-end",
-    /// The rebuilt position says what it holds.
+    /// The header of the rebuilt position states its content.
     Rebuilt = "rebuilt",
-    /// The second agreement is made.
+    /// The second agreement is complete.
     AgreedAgain = "agreed-again",
     /// This position's file on storage is about to be read.
     FetchBegin = "fetch-begin",
-    /// Half of its matrix is read.
+    /// Half of the position's matrix is read from storage.
     FetchHalf = "fetch-half",
-    /// All of it is in the workspace; no save in memory has been made of it yet.
+    /// The whole matrix is in the workspace, and not saved in memory yet.
     FetchEnd = "fetch-end",
-    /// Where a start removes from storage what nobody needs: an epoch has lost its manifest, if it had one.
+    /// A start removes unneeded checkpoints from storage: one has lost its manifest, if it had one.
     TidyHalf = "tidy-half",
-    /// The run goes on from an epoch on storage, and what nobody needs there is removed, as far as that is for this rank to do;
-    /// no save in memory has been made of it yet.
+    /// The run resumes from a checkpoint on storage, and this rank has removed its share of the unneeded ones. The matrix is not
+    /// saved in memory yet.
     Tidied = "tidied",
     /// Half of the checkpoint is copied back.
     RestoreHalf = "restore-half",
-    /// A is restored, the header still says recovering.
+    /// The matrix is restored, and the header still states recovery.
     RestoreEnd = "restore-end",
     /// Resumed, before the last barrier.
     Resumed = "resumed",
-    /// The factorisation is over.
+    /// The factorisation is complete.
     SolveBegin = "solve-begin",
     /// Half of the back substitution is done.
     SolveHalf = "solve-half",
-    /// A block of this process column is solved and the next block's rows are on their way; those above are still to come.
+    /// A block of this process column is solved and the rows of the next block are sent; those above are still to come.
     SolveSent = "solve-sent",
-    /// The solution is there, not yet checked.
+    /// The solution is computed and not yet checked.
     VerifyBegin = "verify-begin",
-    /// The result is recorded, memory still there.
+    /// The result is recorded, and the memory still exists.
     CleanBegin = "clean-begin",
     /// Some of the memory is removed.
     CleanHalf = "clean-half",
-    /// A test is over for this rank; it is still to hear, or to pass on, what came of it. By rank, not by position.
+    /// A test is over for this rank, which has not yet received or forwarded its result. By rank, not by position.
     Verdict = "verdict",
-    /// All tests are over and told; results are still kept. By rank, not by position.
+    /// All tests are over and reported; results are still kept. By rank, not by position.
     Told = "told",
 }
 
@@ -221,38 +227,38 @@ impl FromStr for Point {
     }
 }
 
-/// What happens when a fault strikes.
+/// Action of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Kill,
-    /// Its memory first, then itself.
+    /// Removes the position memory, then kills the rank.
     Lose,
     Stop,
-    /// Gets no further, though its process is well and its other threads go on; until the file is there, if one is named.
+    /// Blocks the calling thread, while the process and its other threads continue. Ends when the file exists, if one is named.
     Hang(Option<PathBuf>),
     Exit,
     Panic,
-    /// Flip all bits of one byte of the position's named part.
+    /// Flips all bits of one byte of a named part of the position memory.
     Corrupt {
         part: String,
         offset: usize,
     },
-    /// Unwind with [`Struck`]: the death of a rank that is a thread of a test.
+    /// Unwinds with [`Struck`]: the death of a rank that is a thread of a test.
     Unwind,
 }
 
-/// Exit code of the action `exit`: no code the program uses itself.
+/// Exit code of the action `exit`, which the program itself does not use.
 pub const EXIT_CODE: i32 = 111;
 
 /// Payload of [`Action::Unwind`].
 pub struct Struck(pub Point);
 
-/// In which part of a run a fault strikes.
+/// Attempt of a run to which a fault applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// From 1; going on in place counts as one more.
+    /// Number of the attempt, from 1; an in-place attempt counts as one more.
     Incarnation(u32),
-    /// From 1 both: which launch, and which act of it.
+    /// Number of the launch and number of the in-place attempt within it, both from 1.
     Act { launch: u32, act: u32 },
 }
 
@@ -270,16 +276,16 @@ impl FromStr for When {
     }
 }
 
-/// One armed fault.
+/// An armed fault.
 #[derive(Debug)]
 pub struct Fault {
     pub point: Point,
-    /// None: whichever rank comes there.
+    /// Grid position of the rank; `None` for any rank.
     pub position: Option<usize>,
-    /// Strikes at this arrival, counted from 1.
+    /// Number of the arrival at the point that triggers the fault, from 1.
     pub hit: u64,
     pub action: Action,
-    /// None: in whichever incarnation of a supervised run.
+    /// Attempt of a supervised run; `None` for any attempt.
     pub when: Option<When>,
     seen: AtomicU64,
 }
@@ -336,7 +342,7 @@ impl FromStr for Fault {
     }
 }
 
-/// Reads an action that says more than its name.
+/// Parses an action with an argument.
 fn with_argument(text: &str) -> Option<Action> {
     match text.split_once('=')? {
         ("hang", file) => Some(Action::Hang(Some(file.into()))),
@@ -348,13 +354,13 @@ fn with_argument(text: &str) -> Option<Action> {
     }
 }
 
-/// Faults separated by commas.
+/// Parses faults separated by commas.
 pub fn parse(text: &str) -> Result<Vec<Fault>, String> {
     text.split(',').filter(|t| !t.trim().is_empty()).map(|t| t.trim().parse()).collect()
 }
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// Which launch this is, and how often it has gone on in place.
+/// Number of this launch, and number of its in-place attempts.
 static LAUNCH: AtomicU32 = AtomicU32::new(1);
 static GONE_ON: AtomicU32 = AtomicU32::new(0);
 static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
@@ -372,7 +378,7 @@ thread_local! {
 pub fn arm_from_environment() -> Result<(), String> {
     if let Ok(text) = std::env::var("SKT_FAULT") {
         let faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
-        // The supervisor says which one this is; unsupervised it is the first.
+        // The supervisor sets the number of the attempt; without a supervisor it is the first.
         let now = std::env::var("SKT_INCARNATION").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
         LAUNCH.store(now, Ordering::Relaxed);
         if !faults.is_empty() && FAULTS.set(faults).is_ok() {
@@ -382,18 +388,20 @@ pub fn arm_from_environment() -> Result<(), String> {
     Ok(())
 }
 
-/// The run goes on in this very process after a loss, as it would in a new one.
+/// Counts an in-place attempt: the run continues in this process after a loss.
 pub fn next_incarnation() {
     GONE_ON.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether the product that a burn-in looks at is to come out wrong on this node: `SKT_FAULT_PRODUCT=HOST`.
+/// Returns whether the product of a burn-in must be wrong on this node: `SKT_FAULT_PRODUCT=HOST`.
 pub fn spoils_product(host: &str) -> bool {
     std::env::var("SKT_FAULT_PRODUCT").is_ok_and(|spoilt| spoilt == host)
 }
 
-/// Whether this process is to do as if its processor could not run that engine: how tests have unlike
-/// processors on one machine. `SKT_FAULT_LACKS=avx512,avx2` takes all engines of these names, `packed` all but the BLAS.
+/// Returns whether this process must act as if its processor could not run that engine. So tests can have different processors on
+/// one machine.
+///
+/// `SKT_FAULT_LACKS=avx512,avx2` disables all engines of these names, `packed` all but the BLAS.
 pub fn lacks(engine: &str) -> bool {
     let this = |lacked: &str| match lacked {
         "packed" => engine != "blas",
@@ -408,27 +416,27 @@ pub fn arm_thread(faults: Vec<Fault>) {
     ARMED.store(true, Ordering::Release);
 }
 
-/// Has a simulation look at every crash point that this process comes to.
+/// Reports every crash point that this process reaches to the simulation.
 pub fn arm_simulation() {
     ARMED.store(true, Ordering::Release);
 }
 
-/// Says how a byte of (position, part) at an offset is flipped, for this thread's faults.
+/// Sets the function that flips a byte of (position, part) at an offset, for this thread's faults.
 pub fn set_corruptor(corruptor: impl Fn(usize, &str, usize) + 'static) {
     CORRUPTOR.with(|c| *c.borrow_mut() = Some(Box::new(corruptor)));
 }
 
-/// Says how all memory of a position is removed, for this thread's faults.
+/// Sets the function that removes all memory of a position, for this thread's faults.
 pub fn set_remover(remover: impl Fn(usize) + 'static) {
     REMOVER.with(|r| *r.borrow_mut() = Some(Box::new(remover)));
 }
 
-/// Whether any fault is armed: callers may prepare for it only then.
+/// Returns whether any fault is armed. Callers prepare for faults only then.
 pub fn armed() -> bool {
     ARMED.load(Ordering::Relaxed)
 }
 
-/// A crash point. Does nothing unless a fault is armed for it.
+/// Marks a crash point. Does nothing unless a fault is armed for it.
 #[inline]
 pub fn hit(point: Point, position: usize) {
     if ARMED.load(Ordering::Relaxed) {
@@ -453,7 +461,7 @@ fn strike_if_due(point: Point, position: usize) {
             fault.action.clone()
         })
     };
-    // Collected first: striking may unwind, and must not do so with the list borrowed.
+    // Actions are collected first, because an action may unwind, which must not happen while the list is borrowed.
     let actions: Vec<Action> = FAULTS
         .get()
         .into_iter()
@@ -499,7 +507,7 @@ fn strike(point: Point, position: usize, action: Action) {
             }
         }
         Action::Exit => {
-            // SAFETY: ends the process at once, without MPI's or anybody's exit handlers.
+            // SAFETY: ends the process at once, without exit handlers of MPI or others.
             unsafe { libc::_exit(EXIT_CODE) }
         }
         Action::Panic => panic!("fault on purpose at {}", point.name()),
@@ -516,8 +524,8 @@ fn strike(point: Point, position: usize, action: Action) {
 
 macro_rules! sabotages {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// A safeguard left out on purpose, to see that the tests notice. Only builds with debug assertions, which are those
-        /// that tests are made with, can leave any out; in a release build `sabotaged` is constant and costs nothing.
+        /// A safeguard that is disabled on purpose, to check that the tests notice. Only builds with debug assertions, as tests
+        /// use, can disable any. In a release build `sabotaged` is constant and costs nothing.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Sabotage { $($(#[$doc])* $name,)* }
 
@@ -573,12 +581,12 @@ mod sabotage {
         static MINE: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
     }
 
-    /// By this thread, or by SKT_SABOTAGE=NAME for the whole process.
+    /// Returns whether the safeguard is disabled, by this thread or by SKT_SABOTAGE=NAME for the whole process.
     pub fn sabotaged(what: Sabotage) -> bool {
         MINE.get() == Some(what) || std::env::var("SKT_SABOTAGE").is_ok_and(|v| v == what.name())
     }
 
-    /// Leaves a safeguard out in the calling thread.
+    /// Disables a safeguard in the calling thread.
     pub fn sabotage_thread(what: Option<Sabotage>) {
         MINE.set(what);
     }

@@ -1,4 +1,4 @@
-//! The ground of the house: modules that every folder may use and that use no folder.
+//! The base of the program: modules that every folder may use and that use no folder.
 
 #[macro_use]
 pub mod terminal;

@@ -1,8 +1,8 @@
-//! A thread that runs, or an error.
+//! Starts a thread that really runs, or returns an error.
 //!
-//! Between the system's yes to a new thread and that thread's first line, Rust's runtime asks for memory again, for a stack on
-//! which it tells of an overflow, and panics where there is none: no caller could say then what is missing. So threads start one
-//! at a time, and only where there is more room than one takes.
+//! Between the creation of a thread and its first line, Rust's runtime allocates a stack for overflow reports and panics if it
+//! cannot. No caller could then say which resource is missing. So threads start one at a time, and only if there is more memory
+//! than a thread needs.
 
 use std::hint::black_box;
 use std::io::{Error, ErrorKind};
@@ -12,23 +12,23 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 use nix::libc;
 
-/// Bytes of a thread's stack; those of its pages that it never touches take no memory, only room among the addresses.
+/// Bytes of a thread's stack. Pages that it never touches take addresses and no memory.
 const STACK: usize = 2 << 20;
 
-/// Bytes that there must be room for beside the stack: the C library may take 128 MiB of addresses for the heap of a new thread,
-/// all there are otherwise, and the runtime needs a few pages after that.
+/// Bytes that must be available in addition to the stack. The C library may reserve 128 MiB of addresses for the heap of a new
+/// thread, and the runtime needs a few pages after that.
 const BESIDE: usize = 132 << 20;
 
-/// Why there is no thread, and what can be done.
+/// Error: a thread could not be started, with its reason and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("the system gives this process no more threads ({0}); {HELP}")]
 pub struct NoThread(pub Error);
 
-/// What can be done about it.
+/// Advice for this error.
 pub const HELP: &str = "ask for fewer with --threads, or raise what limits them: `ulimit -u`, `ulimit -v`, a container's or job's \
                         number of processes (pids.max), the system's number of mappings in a process (vm.max_map_count)";
 
-/// Starts a thread of that name, and returns when it runs.
+/// Starts a thread with this name, and returns when it runs.
 pub fn start<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -36,7 +36,7 @@ pub fn start<T: Send + 'static>(
     once_it_runs(name, |builder, runs| builder.spawn(|| told(runs, work)))
 }
 
-/// The same for one that ends within `scope`.
+/// Starts a thread that ends within `scope`, and returns when it runs.
 pub fn start_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -45,13 +45,13 @@ pub fn start_scoped<'scope, T: Send + 'scope>(
     once_it_runs(name, |builder, runs| builder.spawn_scoped(scope, || told(runs, work)))
 }
 
-/// What the new thread does: whoever starts it waits for the word that it runs.
+/// Body of a new thread: first reports to its creator that it runs.
 fn told<T>(runs: Sender<()>, work: impl FnOnce() -> T) -> T {
     let _ = runs.send(());
     work()
 }
 
-/// Does `work` on a thread of its own, which nobody waits for; where the system gives none, at once and here.
+/// Runs `work` on a separate thread, without waiting for it. If the system gives no thread, runs it here at once.
 pub fn start_or_here(name: &str, work: impl FnOnce() + Send + 'static) {
     let kept = Arc::new(Mutex::new(Some(work)));
     let there = Arc::clone(&kept);
@@ -75,22 +75,23 @@ fn once_it_runs<H>(
     Ok(thread)
 }
 
-/// So many mappings there must be room for: a thread has four, with the pages before its stacks that nobody may touch; the rest
-/// is for what allocates meanwhile.
+/// Number of mappings that must be available. A thread needs four, including the guard pages of its stacks; the rest is for
+/// allocations at the same time.
 const MAPPINGS: usize = 32;
 
-/// Some processors' pages are larger than 4 KiB.
+/// Returns the size of a page, which is larger than 4 KiB on some processors.
 fn page_bytes() -> usize {
-    // SAFETY: plain question to the C library.
+    // SAFETY: a query of the C library without side effects.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Whether the system's limit on the mappings of a process (vm.max_map_count) leaves enough for a thread.
+/// Returns whether the system's limit on the mappings of a process (vm.max_map_count) leaves enough for a thread.
 fn has_mappings_left() -> bool {
     let page = page_bytes();
     let whole = MAPPINGS * page;
     let none = std::ptr::null_mut();
-    // SAFETY: pages of our own, which nobody touches. Every second one that may be read makes mappings of all of them.
+    // SAFETY: pages of our own, which no thread touches. Making every second page readable turns all pages into separate
+    // mappings.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let at = libc::mmap(none, whole, libc::PROT_NONE, flags, -1, 0);
@@ -105,8 +106,7 @@ fn has_mappings_left() -> bool {
     }
 }
 
-/// Whether `ulimit -v`, or a system that lends no more memory than it has, leaves enough for a thread, and the process has not
-/// too many mappings.
+/// Checks that a thread fits. Limits are `ulimit -v`, a system without overcommitted memory, and the number of mappings.
 fn look_for_room() -> Result<(), NoThread> {
     let out_of_memory = |why| Err(NoThread(Error::new(ErrorKind::OutOfMemory, why)));
     if !has_mappings_left() {
@@ -116,7 +116,7 @@ fn look_for_room() -> Result<(), NoThread> {
     }
     let mut room: Vec<u8> = Vec::new();
     let there = room.try_reserve_exact(STACK + BESIDE).is_ok();
-    // Or the compiler would leave out what nobody uses.
+    // Prevents the compiler from removing the unused allocation.
     black_box(&mut room);
     match there {
         true => Ok(()),
@@ -130,12 +130,12 @@ mod tests {
     use crate::base::cores::left_out::left_out;
     use std::process::Command;
 
-    /// Whatever room there is, threads that do not fit are refused and nothing panics: a process for each of some limits.
+    /// For various limits, each in a process of its own: threads that do not fit are refused without a panic.
     #[test]
     fn where_there_is_no_room_for_a_thread_it_is_said() {
         let own = std::env::current_exe().unwrap();
         for megabytes in (1800..3000).step_by(97) {
-            // Not always a whole number of stacks.
+            // The limit is not always a whole number of stacks.
             let limit = megabytes * 1024 + megabytes % 13 * 4;
             let script = format!("ulimit -v {limit}; exec \"$0\" \"$@\"");
             let child = "base::new_thread::tests::a_process_starts_threads_until_there_is_no_room";
@@ -153,25 +153,25 @@ mod tests {
         }
     }
 
-    /// What the system allows a process.
+    /// Returns the number of mappings that the system allows a process.
     fn most_mappings() -> usize {
         let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
         most.trim().parse().unwrap()
     }
 
-    /// Whether they may be used up for a test: each takes some 200 bytes of the kernel, and some systems allow as many as can be
-    /// counted.
+    /// Returns whether a test may use up this number of mappings. Each takes some 200 bytes of the kernel, and some systems have
+    /// practically no limit.
     fn may_be_used_up(mappings: usize) -> bool {
         mappings <= 1 << 21
     }
 
     #[test]
     fn mappings_are_used_up_where_they_take_little_memory() {
-        // What Linux allows of itself, some distributions for games, and SteamOS.
+        // Limits of Linux by default, of some distributions for games, and of SteamOS.
         assert_eq!([65530, 1048576, 2147483642].map(may_be_used_up), [true, true, false]);
     }
 
-    /// The same where the mappings come to an end.
+    /// Threads are refused without a panic when the mappings are used up.
     #[test]
     fn where_there_is_no_room_for_mappings_it_is_said() {
         let most = most_mappings();
@@ -199,7 +199,7 @@ mod tests {
         let left: usize = std::env::var("T_MAPPINGS_LEFT").map_or(100, |n| n.parse().unwrap());
         let pages = most_mappings() + 2;
         let mut threads = Vec::new();
-        // SAFETY: pages of our own, which nobody touches; every second one is another mapping, until there can be no more.
+        // SAFETY: pages of our own, which no thread touches. Every second one is a separate mapping, until no more are possible.
         let why = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             let none = std::ptr::null_mut();
@@ -215,7 +215,7 @@ mod tests {
                     Err(why) => break why,
                 }
             };
-            // What ends a process needs some, too.
+            // The end of a process needs some mappings, too.
             libc::munmap(at, pages * page);
             why
         };

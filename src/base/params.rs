@@ -1,14 +1,14 @@
-//! What one test of the benchmark is asked to do, as plain values.
+//! Parameters of one test of the benchmark, as plain values.
 //!
-//! Every layer speaks of a test through [`TestParams`]: the reader makes it, the solver obeys it,
-//! the report prints it. It holds only checked values; nothing here reads text or talks to MPI.
+//! All layers describe a test by [`TestParams`]: the reader makes it, the solver obeys it, the report prints it. [`TestParams`]
+//! contains only checked values; this file neither reads text nor calls MPI.
 
 use serde::{Deserialize, Serialize};
 
-/// The largest block and the largest alignment that are taken: the reference counts them by C's `int`.
+/// Largest accepted block size and alignment: the reference HPL counts them in C's `int`.
 pub const SIZE_MOST: usize = i32::MAX as usize;
 
-/// Order in which the ranks are laid over the P x Q grid (HPL.dat line 9).
+/// Order in which the ranks are assigned to the P x Q grid (HPL.dat line 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {
@@ -16,7 +16,7 @@ pub enum Mapping {
     Column,
 }
 
-/// Which side of the panel is brought up to date when (HPL.dat lines 15 and 21).
+/// Variant of the panel factorisation: the side of the panel that is updated at each step (HPL.dat lines 15 and 21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fact {
@@ -25,7 +25,7 @@ pub enum Fact {
     Right,
 }
 
-/// How a factored panel travels along its process row (HPL.dat line 23).
+/// Algorithm that broadcasts a factored panel along its process row (HPL.dat line 23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bcast {
@@ -37,7 +37,7 @@ pub enum Bcast {
     LongM,
 }
 
-/// How rows are exchanged between process rows (HPL.dat line 26).
+/// Algorithm that exchanges rows between process rows (HPL.dat line 26).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Swap {
@@ -55,27 +55,27 @@ pub enum Form {
     NotTransposed,
 }
 
-/// Which random numbers fill the matrix.
+/// Generator of the matrix elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rng {
-    /// The reference's 64-bit linear congruential generator, bit for bit.
+    /// The 64-bit linear congruential generator of the reference HPL, bit for bit.
     Hpl,
     /// xoshiro256++, seeded per block so that the matrix does not depend on the grid.
     Xoshiro,
 }
 
 impl Rng {
-    /// The only seed of the reference.
+    /// Only seed of the reference HPL.
     pub const HPL_SEED: u64 = 100;
 
-    /// Whether this generator and `seed` make the matrix of the reference.
+    /// Returns whether this generator and `seed` generate the matrix of the reference HPL.
     pub fn makes_hpl_matrix(self, seed: u64) -> bool {
         self == Rng::Hpl && seed == Self::HPL_SEED
     }
 }
 
-/// Whether threads keep to processors of their own.
+/// Binding of threads to processors.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -88,7 +88,7 @@ pub enum Pinning {
     Off,
 }
 
-/// What comes of tests that need more memory than a node seems to have.
+/// Treatment of tests that need more memory than a node seems to have.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -103,7 +103,7 @@ pub enum MemoryCheck {
     Off,
 }
 
-/// Whether the trailing update goes in two halves: the rows of one are exchanged while the other is multiplied.
+/// Splitting of the trailing update in two halves: the rows of one are exchanged while the other is multiplied.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -118,7 +118,7 @@ pub enum Halves {
     Never,
 }
 
-/// Which multiplication does the trailing update.
+/// Code that multiplies in the trailing update.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -141,7 +141,7 @@ pub enum Engine {
     Blas,
 }
 
-/// One test: a problem, a grid and every algorithmic choice.
+/// Parameters of a test: the problem, the grid and every algorithmic choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TestParams {
     pub n: usize,
@@ -156,14 +156,14 @@ pub struct TestParams {
     pub pfact: Fact,
     pub nbmin: usize,
     pub swap: Swap,
-    /// Columns up to which [`Swap::Mix`] takes the binary exchange.
+    /// Maximum number of columns for which [`Swap::Mix`] uses the binary exchange.
     pub swap_threshold: usize,
     pub l1: Form,
     pub u: Form,
     pub equilibrate: bool,
     /// Alignment of work arrays, in doubles.
     pub align: usize,
-    /// The scaled residual must stay below this; zero or less skips the check.
+    /// Upper limit of the scaled residual; zero or less skips the check.
     pub threshold: f64,
     pub rng: Rng,
     pub seed: u64,
@@ -175,12 +175,12 @@ impl TestParams {
         self.n.div_ceil(self.nb)
     }
 
-    /// How many panels are factored ahead at most: DEPTH, or as many as there are where somebody asks for more.
+    /// Maximum number of panels that are factored ahead: DEPTH, or the number of panels if that is less.
     pub fn lookahead(&self) -> usize {
         self.depth.min(self.blocks())
     }
 
-    /// Floating-point operations the benchmark credits: N^2 (2N/3 + 3/2).
+    /// Floating-point operations that the benchmark credits: N^2 (2N/3 + 3/2).
     pub fn flops(&self) -> f64 {
         let n = self.n as f64;
         n * n * (2.0 * n / 3.0 + 1.5)

@@ -1,4 +1,4 @@
-//! Where a document or a page that a user names goes to: a file, or what is none, such as a pipe.
+//! Output target of a document or page: a file, or a pipe or device.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -8,29 +8,29 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::fstat;
 
-/// A place that may be written to again and again.
+/// A target that may be written to repeatedly.
 #[derive(Debug)]
 pub enum Place {
-    /// Put there in one step each time, so that nobody reads half of it, if its folder allows that.
+    /// A file that is replaced in one step each time, so that no reader sees half of it, if its folder permits that.
     File(PathBuf),
-    /// A pipe or a device, to which a rename would be the end: it stays open and gets one text after the other.
+    /// A pipe or a device, which a rename would replace. It stays open and receives one text after the other.
     Stream(File),
 }
 
 impl Place {
-    /// A link is followed, so that it goes on pointing at the newest text.
+    /// Opens the target of `path`. A link is followed, so that it still points at the newest text.
     pub fn of(path: &Path) -> io::Result<Self> {
-        // Metadata, not the resolved name, tells what is there: `/dev/stdout` may lead to a pipe, which
-        // has no name to resolve to.
+        // Metadata, not the resolved name, identify the target: `/dev/stdout` may lead to a pipe, which has no name to resolve
+        // to.
         match fs::metadata(path) {
-            // A folder cannot be opened so, and that is the error to tell.
+            // A folder cannot be opened for writing, and that is the error to return.
             Ok(there) if !there.is_file() => {
                 Ok(Self::Stream(File::options().write(true).open(path)?))
             }
             Ok(_) => Ok(Self::File(fs::canonicalize(path)?)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if fs::symlink_metadata(path).is_ok() {
-                    // A link to a file that is not there yet: make it, to have its real name.
+                    // A link to a file that does not exist yet: the file is created to find its real name.
                     File::create(path)?;
                     return Ok(Self::File(fs::canonicalize(path)?));
                 }
@@ -40,7 +40,7 @@ impl Place {
         }
     }
 
-    /// Puts `text` there; `durable`, where that is a file, also when the machine goes down right after.
+    /// Writes `text` to the target. A `durable` file also survives a machine that fails right after.
     pub fn put(&mut self, text: &[u8], durable: bool) -> io::Result<()> {
         let path = match self {
             Self::File(path) => &*path,
@@ -48,9 +48,9 @@ impl Place {
         };
         let temporary = aside(path)?;
         let written = File::create(&temporary).and_then(|mut file| {
-            // Who could read the one before can read this one.
+            // The new file gets the permissions of the old one, so that the same users can read it.
             if let Ok(before) = fs::metadata(path) {
-                // Not every file system has them.
+                // Not every file system has permissions.
                 let _ = file.set_permissions(before.permissions());
             }
             file.write_all(text)?;
@@ -60,35 +60,35 @@ impl Place {
             fs::rename(&temporary, path)
         });
         let Err(error) = written else { return Ok(()) };
-        // The error of the write is the one to tell; that nothing is left behind is a courtesy.
+        // The error of the write is returned; the removal may fail.
         let _ = fs::remove_file(&temporary);
         if !is_barred(&error) {
             return Err(error);
         }
         let mut file = File::options().write(true).open(path).map_err(|_| error)?;
-        // What was there is overwritten, not given up beforehand: there is room for it.
+        // The old text is overwritten and not truncated beforehand, so its space is available.
         file.write_all(text)?;
         file.set_len(text.len() as u64)?;
         if durable { file.sync_all() } else { Ok(()) }
     }
 }
 
-/// Whether only what is there may be written, and nothing put in its place: somebody else's folder, or a file by itself that a
-/// container has been given.
+/// Returns whether the error means that a file may be written but not replaced: the folder belongs to another user, or the file
+/// alone was mounted into a container.
 fn is_barred(error: &io::Error) -> bool {
     use ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy)
 }
 
-/// Where a file is written before it takes the place of the other one.
+/// Returns the temporary name under which a file is written before it replaces the old one.
 fn aside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.file_name().ok_or(ErrorKind::InvalidFilename)?.to_owned();
     name.push(format!(".{}.part", std::process::id()));
     Ok(path.with_file_name(name))
 }
 
-/// Whether something can be put at `path`, before the work whose outcome is to go there. Nothing is opened whose other end might
-/// wait for it.
+/// Checks that `path` can be written, before the work whose result it will receive. Does not open targets that could block until
+/// another process opens the other end.
 pub fn is_open_to_us(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
@@ -107,12 +107,12 @@ pub fn is_open_to_us(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts `text` at `path`, once.
+/// Writes `text` to `path` once.
 pub fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     Place::of(path)?.put(text, false)
 }
 
-/// Whether `path` is what `open` is; whether that is a file.
+/// Compares `path` with the open file `open`. `None` if they differ; otherwise whether that is a regular file.
 pub fn is_open_as(path: &Path, open: impl AsFd) -> Option<bool> {
     let (there, open) = (fs::metadata(path).ok()?, fstat(open).ok()?);
     let same = (there.dev(), there.ino()) == (open.st_dev, open.st_ino);
@@ -167,7 +167,7 @@ mod tests {
         put(&file, b"new").unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o604);
         if nix::unistd::geteuid().is_root() {
-            // Nothing is barred from root but by the system: see the kinds of errors.
+            // Only the system can refuse a write of root: see the kinds of errors.
             assert!(is_barred(&ErrorKind::PermissionDenied.into()));
             assert!(!is_barred(&ErrorKind::StorageFull.into()));
             return;
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "in place");
     }
 
-    /// Who reads until the end is there until the last text.
+    /// A reader until the end of the pipe sees all texts.
     #[test]
     fn a_pipe_stays_open_from_the_first_text_to_the_last() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,20 +1,22 @@
-//! Signs of life from inside steps that take long.
+//! Heartbeats from inside long steps.
 //!
-//! A rank shows its progress in named memory: a beat at every boundary and every step. But making memory, generating, saving and
-//! checking take minutes each where a rank has hundreds of gigabytes, and whoever watches must not take that for a hang. So loops
-//! that may run long beat in between, from whatever thread; a rank that only waits for others does not. Who waits where a loss
-//! would be survived says that by another count: what tells it from one that hangs. One load where nobody watches.
+//! A rank shows its progress in persistent shared memory, by a heartbeat at every boundary and every step. But allocating,
+//! generating, saving and checking take minutes each on a rank with hundreds of gigabytes. The supervisor must not take that for
+//! a hang. So long loops report heartbeats from any thread; a rank that only waits for others does not.
+//!
+//! If the run can survive a loss, a rank that waits reports that by a second counter. This counter distinguishes it from a rank
+//! that hangs. Without a supervisor, a heartbeat costs one load.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Bytes of memory that one call of the kernel works on between two beats; whole huge pages.
+/// Bytes of memory that one call of the kernel handles between two heartbeats; a multiple of a huge page.
 pub const BYTES: usize = 512 << 20;
 
-/// Where beats are counted, if anywhere.
+/// Address of the counter of heartbeats, if any.
 struct Pulse(AtomicPtr<AtomicU64>);
 
-/// A process has one position at a time.
+/// Counters of this process, which has one position at a time.
 static PULSE: Pulse = Pulse(AtomicPtr::new(null_mut()));
 static WAITS: Pulse = Pulse(AtomicPtr::new(null_mut()));
 
@@ -32,19 +34,19 @@ impl Pulse {
     }
 }
 
-/// From now on this process's beats are counted in the first, its waiting in the second.
+/// Sets the counters of this process's heartbeats and of its waiting.
 pub fn follow(beats: &'static AtomicU64, waits: &'static AtomicU64) {
     PULSE.follow(beats);
     WAITS.follow(waits);
 }
 
-/// Something that takes its time has got on.
+/// Reports a heartbeat: a long step has advanced.
 #[inline]
 pub fn beat() {
     PULSE.beat();
 }
 
-/// This rank waits for others, and looks after them.
+/// Reports that this rank waits for others and monitors them.
 #[inline]
 pub fn wait() {
     WAITS.beat();

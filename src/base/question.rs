@@ -1,4 +1,4 @@
-//! A command that is asked for a few words and may hang: what it prints, if it ends in time.
+//! Runs a command with a timeout and returns its output.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -11,11 +11,11 @@ use nix::unistd::Pid;
 
 use crate::base::new_thread;
 
-/// How it ended and what it printed, which must fit a pipe. [`io::ErrorKind::TimedOut`]: it took longer than `limit` and was
-/// killed.
+/// Runs `command` and returns its exit status and output, which must fit into a pipe. If the command takes longer than `limit`,
+/// it is killed and the error is [`io::ErrorKind::TimedOut`].
 pub fn ask(command: &mut Command, limit: Duration) -> io::Result<(ExitStatus, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // With what it starts it is ended.
+    // The command gets its own process group, so that its children are killed with it.
     command.process_group(0);
     let mut child = command.spawn()?;
     let began = Instant::now();
@@ -32,12 +32,12 @@ pub fn ask(command: &mut Command, limit: Duration) -> io::Result<(ExitStatus, St
         Ok(status) => status,
         Err(why) => {
             let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-            // One that a disk holds up goes when the disk lets it: nobody waits for that.
+            // A process that is blocked by a disk ends only when the disk responds; this function does not wait for it.
             let _ = new_thread::start("wait", move || child.wait());
             return Err(why);
         }
     };
-    // Whatever it has started may hold the pipe open: what was printed is there already.
+    // A child of the command may keep the pipe open, but the output is already there.
     fcntl(&out, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     let mut bytes = Vec::new();
     match out.read_to_end(&mut bytes) {
@@ -59,17 +59,17 @@ mod tests {
         let long = Duration::from_secs(20);
         let (status, text) = shell("echo 1 2; exit 3", long).unwrap();
         assert_eq!((status.code(), text.as_str()), (Some(3), "1 2\n"));
-        // Somebody else holds the pipe open.
+        // Another process keeps the pipe open.
         assert_eq!(shell("sleep 20 & echo 3", long).unwrap().1, "3\n");
         let late = shell("sleep 20", Duration::from_millis(50)).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
         assert!(ask(&mut Command::new("/no/such/program"), long).is_err());
-        // What it has started is ended with it.
+        // Children of the command are killed with it.
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("here");
         let file = file.to_str().unwrap();
         let words = format!("(while :; do echo . >> {file}; sleep 0.01; done); true");
-        // On a busy machine it may not have begun by then.
+        // On a busy machine the command may not have started by then.
         while !folder.path().join("here").exists() {
             assert!(shell(&words, Duration::from_millis(300)).is_err());
         }

@@ -1,4 +1,4 @@
-//! What a simulation gives to a rank's process in place of the machine's: time, background work, and faults at crash points.
+//! Replacements by a simulation for a rank's process: time, background work, and faults at crash points.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use super::faults::Point;
 
 pub trait Simulator: Sync {
-    /// Time since the simulation began.
+    /// Returns the time since the simulation began.
     fn now(&self) -> Duration;
-    /// Returns when so much of that has passed.
+    /// Returns after `how_long` of simulated time.
     fn sleep(&self, how_long: Duration);
-    /// How long a task in the background takes that is started now.
+    /// Returns the duration of a background task that is started now.
     fn task_takes(&self) -> Duration;
-    /// A position has come to a crash point, which it may not get past.
+    /// Reports that a position has reached a crash point. May not return.
     fn passes(&self, point: Point, position: usize);
 }
 
 static SIMULATOR: OnceLock<&'static dyn Simulator> = OnceLock::new();
 
-/// This process is simulated from now on.
+/// Makes this process a simulated one from now on.
 pub fn begin(simulator: &'static dyn Simulator) {
     assert!(SIMULATOR.set(simulator).is_ok(), "a process is simulated once");
 }

@@ -1,6 +1,6 @@
-//! Middle and spread of repeated measurements, which a few wild values do not move.
+//! Median and spread of repeated measurements, which a few outliers do not change.
 
-/// The middle value; of an even number the mean of the two in the middle. NaN of none.
+/// Returns the median; of an even number of values, the mean of the two in the middle. NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -11,10 +11,10 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// So many median distances from the median are the standard deviation of a normal distribution.
+/// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 pub const OF_NORMAL: f64 = 1.4826;
 
-/// The median distance from the median, in units of the standard deviation that a normal distribution would have.
+/// Returns the median absolute deviation, scaled to the standard deviation of a normal distribution.
 pub fn deviation(values: &[f64]) -> f64 {
     let middle = median(values);
     let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
@@ -31,7 +31,7 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
-        // One wild value of five moves neither.
+        // One outlier of five changes neither.
         assert_eq!(median(&[1.0, 2.0, 3.0, 4.0, 1e9]), 3.0);
         assert_eq!(deviation(&[1.0, 2.0, 3.0, 4.0, 1e9]), OF_NORMAL);
         assert_eq!(deviation(&[5.0; 4]), 0.0);

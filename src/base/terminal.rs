@@ -1,4 +1,4 @@
-//! Words for a person, on the standard streams.
+//! Messages for a person, on the standard streams.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ macro_rules! tell {
     };
 }
 
-/// Writes a line to the standard output, as `tell!` does. The product of a subcommand goes by [`print`], which reports a
+/// Writes a line to the standard output, as `tell!` does. The output of a subcommand is written by [`print`], which reports a
 /// failure.
 macro_rules! show {
     ($($words:tt)*) => {
@@ -21,7 +21,7 @@ macro_rules! show {
     };
 }
 
-/// Writes a message to the standard error in one piece, since other ranks and the launcher write there too.
+/// Writes a message to the standard error in one piece, because other ranks and the launcher write there too.
 pub fn say(text: impl std::fmt::Display) {
     tell!("skt-hpl: {text}");
 }
@@ -32,13 +32,14 @@ pub fn write_to(stream: &mut impl std::io::Write, words: std::fmt::Arguments) {
     let _ = stream.write_all(format!("{words}\n").as_bytes());
 }
 
-/// Writes text that is the whole product of a subcommand to the standard output. A reader that
-/// closes the pipe early (`| head`) is no fault of ours.
+/// Writes the text that a subcommand produces to the standard output. A reader that closes the pipe early (`| head`) is not an
+/// error.
 pub fn print(bytes: &[u8]) -> ExitCode {
     print_then(bytes, Exit::Passed).into()
 }
 
-/// The same of a subcommand that has found something: its status counts, unless there was none and nobody could read it.
+/// Writes the text of a subcommand with a result of its own and returns its status. If the status is `Passed` and the text cannot
+/// be written, returns an error status instead.
 pub fn print_then(bytes: &[u8], exit: Exit) -> Exit {
     printed(put(bytes), exit)
 }

@@ -1,9 +1,10 @@
-//! The threads of one rank: a pool that shares out numbered tasks.
+//! The threads of one rank: a pool that runs numbered tasks.
 //!
-//! Only the main thread talks to MPI, so it must be free to leave the others at work and factor
-//! the next panel meanwhile: [`Pool::spread`] runs `lead` on the main thread first, while the
-//! workers already take tasks, and lets it join them afterwards. Some of the workers may be lent to
-//! `lead` as its [`Crew`]: they do what it shares out and take tasks only when it is through.
+//! Only the main thread calls MPI, so it must be free to leave tasks to the others and factor the next panel meanwhile.
+//! [`Pool::spread`] first runs `lead` on the main thread, while the workers already run tasks; then the main thread joins them.
+//!
+//! Some of the workers may be lent to `lead` as its [`Crew`]. They do the work that `lead` divides among them, and run tasks only
+//! after `lead` returns.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -18,22 +19,22 @@ use crate::base::cores;
 use crate::base::new_thread;
 use crate::base::pulse;
 
-/// How long a worker without tasks looks for some before it sleeps. Long against the gaps within
-/// an iteration, short against anything a person would notice as load.
+/// Time that a worker without tasks polls before it sleeps. Long compared with the gaps within an iteration, and too short to be
+/// noticed as load.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// So many sleeping workers the main thread wakes, and each of them as many again: of hundreds it would else wake one after the
-/// other, and a call of the kernel for each.
+/// Number of sleeping workers that the main thread wakes; each of them wakes as many again. With hundreds of workers, the main
+/// thread would otherwise make a kernel call for each.
 const CALLS: u32 = 8;
 
-/// The work of one round: called with the task's number.
+/// The work of one round: called with the number of a task.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
 struct Shared {
-    /// Counts rounds; odd while a round is open to workers.
+    /// Counter of rounds; odd while a round is open to workers.
     round: Apart<Bell>,
     next: Apart<AtomicUsize>,
-    /// Workers inside the current round.
+    /// Number of workers inside the current round.
     inside: Apart<AtomicUsize>,
     present: Round,
     stop: AtomicBool,
@@ -41,44 +42,44 @@ struct Shared {
     orders: Orders,
 }
 
-/// What there is to do in the present round.
+/// Work of the current round.
 struct Round(UnsafeCell<(usize, Option<Task<'static>>)>);
 
-// SAFETY: it is written by the main thread alone, while no round is open and no worker inside one; and read by workers that are
-// inside, after they have seen the round open that was opened after it was written.
+// SAFETY: only the main thread writes it, while no round is open and no worker is inside one. Workers inside a round read it,
+// after they have seen that the round is open, which happens after the write.
 unsafe impl Sync for Round {}
 
-/// What the lead of a round shares out to its crew: one order at a time, cut into parts, one for each of the crew at most.
+/// Work that the lead divides among its crew: one order at a time, in parts, at most one for each thread of the crew.
 ///
-/// Order after order the same part is the same thread's, whose caches have its rows. But who comes late must not hold the
-/// others up: what nobody has begun after a while is done by the lead.
+/// The same part goes to the same thread in each order, because that thread's caches have its rows. But a late thread must not
+/// delay the others: a part that is not begun after a while is done by the lead.
 struct Orders {
     present: Order,
-    /// For each thread the part of its number.
+    /// State of the parts, by the number of the thread.
     parts: Vec<Part>,
-    /// Workers that belong to the crew of this round.
+    /// Number of workers that belong to the crew of this round.
     mates: AtomicUsize,
-    /// The lead is through: its crew may take tasks.
+    /// True when the lead has finished: its crew may run tasks.
     dismissed: AtomicBool,
 }
 
-/// The present order, in cache lines that lie together: a line on its way from core to core takes as long as the smaller parts
-/// do, so a mate that sees the number must not be led from one line to the next.
+/// The current order, in adjacent cache lines. A line takes as long from core to core as a small part takes to compute. So a
+/// worker that sees the number must not have to follow pointers to other lines.
 #[repr(C, align(128))]
 struct Order {
-    /// Its number, from 1, and its parts: written last.
+    /// Number of the order, from 1, and number of its parts; written last.
     head: AtomicU64,
-    /// Calls the work with the number of a part.
+    /// Function that calls the work with the number of a part.
     call: UnsafeCell<unsafe fn(*const WorkRoom, usize)>,
-    /// A copy of the work itself.
+    /// Copy of the work itself.
     work: UnsafeCell<WorkRoom>,
 }
 
-/// Room for what a closure has captured.
+/// Space for the values that a closure captures.
 type WorkRoom = [MaybeUninit<u64>; 46];
 
-// SAFETY: `call` and `work` are written by the lead alone, while no part of any order is begun and not done; and they are read by
-// whoever has begun a part, who has seen the number that was written after them.
+// SAFETY: only the lead writes `call` and `work`, while all parts that were begun are done. A thread that has begun a part reads
+// them; it has seen the number, which was written after them.
 unsafe impl Sync for Order {}
 
 impl Default for Order {
@@ -90,16 +91,16 @@ impl Default for Order {
 }
 
 impl Order {
-    /// The number and the parts.
+    /// Returns the number and the parts.
     fn read(&self) -> (u64, usize) {
         let head = self.head.load(Ordering::Acquire);
         (head / NUMBER_UNIT, (head % NUMBER_UNIT) as usize)
     }
 
-    /// Gives the next order; returns its number.
+    /// Issues the next order and returns its number.
     ///
     /// # Safety
-    /// All parts of the one before are done, and what `work` has captured lives until those of this one are.
+    /// All parts of the previous order are done, and all that `work` captures lives until the parts of this order are done.
     unsafe fn give<W: Fn(usize) + Sync + Copy>(&self, parts: usize, work: W) -> u64 {
         const {
             assert!(size_of::<W>() <= size_of::<WorkRoom>(), "the closure captures too much");
@@ -108,13 +109,13 @@ impl Order {
         /// Does a part of the work in `room`.
         ///
         /// # Safety
-        /// It holds a `W`.
+        /// `room` contains a `W`.
         unsafe fn call<W: Fn(usize)>(room: *const WorkRoom, part: usize) {
-            // SAFETY: as the caller vouches; it is only borrowed.
+            // SAFETY: ensured by the caller; the work is only borrowed.
             unsafe { (*room.cast::<W>())(part) }
         }
         let number = self.read().0 + 1;
-        // SAFETY: nobody reads them now. A closure that is `Copy` may be used in two places and has nothing to drop.
+        // SAFETY: no thread reads them now. A closure that is `Copy` may be used in two places and needs no drop.
         unsafe {
             *self.call.get() = call::<W>;
             self.work.get().cast::<W>().write(work);
@@ -124,26 +125,26 @@ impl Order {
     }
 }
 
-/// The last order in which a part was begun, and in which it was done: apart, since the lead looks for the one while a mate
-/// writes the other.
+/// Numbers of the last order in which a part was begun, and in which it was done. They are in separate cache lines, because the
+/// lead reads one while a worker writes the other.
 #[derive(Default)]
 struct Part {
     begun: Apart<AtomicU64>,
     done: Apart<AtomicU64>,
 }
 
-/// A value with cache lines of its own.
+/// A value in cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// An order as one number.
+/// Unit of the order's number in `head`; the number of parts is below it.
 const NUMBER_UNIT: u64 = 1 << 16;
 
-/// So many threads a pool can have at most.
+/// Maximum number of threads of a pool.
 pub const THREADS_MAX: usize = NUMBER_UNIT as usize - 1;
 
-/// How often the lead looks whether a mate has begun its part before it does that itself: one to three microseconds.
+/// Number of polls after which the lead does a part that no worker has begun: one to three microseconds.
 const PATIENCE: u32 = 60;
 
 impl Orders {
@@ -157,18 +158,18 @@ impl Orders {
         }
     }
 
-    /// Does this part of the order unless somebody has begun it. A part that panics counts as done; true if it did not.
+    /// Does this part of the order unless another thread has begun it. Returns false if the part panicked, which counts as done.
     fn attempt(&self, number: u64, part: usize) -> bool {
         let Part { begun: Apart(begun), done: Apart(done) } = &self.parts[part];
         let last = begun.load(Ordering::Acquire);
-        // Whoever looked at the order long ago finds this one begun, or a later one.
+        // A thread that read the order long ago finds this order begun, or a later one.
         let mine = last < number
             && begun.compare_exchange(last, number, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !mine {
             return true;
         }
         let Order { call, work, .. } = &self.present;
-        // SAFETY: until this part is done the order stands, and what it borrows is alive.
+        // SAFETY: until this part is done, the order stays valid and the data that it borrows are alive.
         let work = || unsafe { (*call.get())(work.get(), part) };
         let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
         done.store(number, Ordering::Release);
@@ -176,26 +177,27 @@ impl Orders {
     }
 }
 
-/// The main thread and the workers lent to it, for as long as it leads.
+/// The main thread and the workers lent to it, while it runs `lead`.
 pub struct Crew<'a> {
     shared: Option<&'a Shared>,
     mates: usize,
 }
 
 impl Crew<'_> {
-    /// The main thread by itself.
+    /// Returns a crew of the main thread alone.
     pub fn alone() -> Self {
         Self { shared: None, mates: 0 }
     }
 
-    /// The main thread and its mates together.
+    /// Number of threads: the main thread and the lent workers.
     pub fn size(&self) -> usize {
         self.mates + 1
     }
 
-    /// Runs `work(0)` to `work(parts - 1)`, each on a thread of its own if that comes in time, and returns when all are done.
-    /// There are no more parts than threads. `work` is copied to where mates find it at once: better it captures small values
-    /// than references to them.
+    /// Runs `work(0)` to `work(parts - 1)`, each on its own thread if that thread is in time. Returns when all are done.
+    ///
+    /// There must not be more parts than threads. `work` is copied to a place that workers read at once, so it should capture
+    /// small values and not references to them.
     pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync + Copy) {
         assert!(parts <= self.size(), "{parts} parts for {} threads", self.size());
         let Some(shared) = self.shared.filter(|_| self.mates > 0 && parts > 1) else {
@@ -203,7 +205,7 @@ impl Crew<'_> {
             return;
         };
         let orders = &shared.orders;
-        // SAFETY: this function does not return, nor unwind, before all parts of the order are done.
+        // SAFETY: this function neither returns nor unwinds before all parts of the order are done.
         let number = unsafe { orders.present.give(parts, work) };
         let mut well = orders.attempt(number, 0);
         let mut spins = 0u32;
@@ -222,7 +224,7 @@ impl Crew<'_> {
     }
 }
 
-/// The part of so many elements that is part `part` of `parts`: whole cache lines of words, so that threads do not share any.
+/// Returns part `part` of `parts` of `len` elements: whole cache lines of words, so that threads share none.
 fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
     const LINE: usize = 16;
     let each = len.div_ceil(parts).next_multiple_of(LINE);
@@ -230,13 +232,13 @@ fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
 }
 
 impl Crew<'_> {
-    /// Calls `work` with parts of `0..len`, each on a thread of its own; with fewer where parts would be smaller than `worth`.
+    /// Calls `work` with parts of `0..len`, each on its own thread. Uses fewer threads if parts would be smaller than `worth`.
     pub fn parts(&mut self, len: usize, worth: usize, work: impl Fn(Range<usize>) + Sync + Copy) {
         let parts = (len / worth).clamp(1, self.size());
         self.run(parts, move |part| work(part_of(len, part, parts)));
     }
 
-    /// As [`Crew::parts`], of a slice: `work` is called with where a part begins, and the part.
+    /// Divides a slice as [`Crew::parts`] does. `work` is called with the start of a part, and the part.
     pub fn cut<T: Send>(
         &mut self,
         all: &mut [T],
@@ -245,7 +247,7 @@ impl Crew<'_> {
     ) {
         let first = Shareable::new(all.as_mut_ptr());
         self.parts(all.len(), worth, move |range| {
-            // SAFETY: parts lie within the slice, which is borrowed until all are done, and no two overlap.
+            // SAFETY: parts are within the slice, which is borrowed until all are done, and no two overlap.
             let part = unsafe {
                 std::slice::from_raw_parts_mut(first.get().add(range.start), range.len())
             };
@@ -262,7 +264,8 @@ impl Drop for Crew<'_> {
     }
 }
 
-/// A limit of the user's (`ulimit -u`), of a container's or job's processes, of memory or of its mappings is reached.
+/// Error: a limit on threads is reached. Possible limits are those of the user (`ulimit -u`), of a container's or job's
+/// processes, of memory or of mappings.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the system gives this process {given} of {threads} threads ({source}); {}",
@@ -274,7 +277,7 @@ pub struct FewThreads {
     source: std::io::Error,
 }
 
-/// `threads - 1` workers and the thread that made them.
+/// A pool of `threads - 1` workers and the thread that made them.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -282,7 +285,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// So many threads, which run wherever the system lets them.
+    /// Starts a pool of `threads` threads, which the system may run on any processor.
     ///
     /// # Panics
     /// If the system gives no more threads.
@@ -290,15 +293,16 @@ impl Pool {
         Self::of(threads, None).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The same, or how many threads the system gives.
+    /// Starts a pool of `threads` threads. If the system gives fewer, the error contains their number.
     pub fn try_new(threads: usize) -> Result<Self, FewThreads> {
         Self::of(threads, None)
     }
 
-    /// A thread for each of these processors, which keeps to it; the calling one has the first, until the pool ends.
+    /// Starts a pool with one thread bound to each of these processors. The calling thread is bound to the first, until the pool
+    /// ends.
     pub fn pinned(processors: &[usize]) -> Result<Self, FewThreads> {
         let mut pool = Self::of(processors.len(), Some(processors))?;
-        // Not before: its workers would begin there, all of them.
+        // The calling thread is bound last: workers would inherit its binding.
         pool.pinned = processors.first().is_some_and(|&first| cores::pin(first));
         if pool.pinned {
             cores::keep_to(processors);
@@ -316,14 +320,14 @@ impl Pool {
                 own.map(cores::pin);
                 shared.serve(i);
             });
-            // Dropped, the pool ends those that are there.
+            // If this fails, dropping the pool ends the threads already started.
             let few = |new_thread::NoThread(source)| FewThreads { given: i, threads, source };
             pool.workers.push(worker.map_err(few)?);
         }
         Ok(pool)
     }
 
-    /// Main thread and workers together.
+    /// Number of threads: main thread and workers together.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
@@ -333,7 +337,7 @@ impl Pool {
         self.spread(tasks, task, 0, |_| (), || ());
     }
 
-    /// Calls `work` once on each thread, with the thread's number from 0, and returns when all are through.
+    /// Calls `work` once on each thread, with the thread's number from 0, and returns when all are done.
     pub fn on_each(&mut self, work: impl Fn(usize) + Sync) {
         let threads = self.threads();
         let came = AtomicUsize::new(0);
@@ -341,7 +345,7 @@ impl Pool {
             let here = Here(&came);
             work(NUMBER.get());
             drop(here);
-            // Who is through early must not take another's part.
+            // A thread that finishes early must not take another's part.
             let mut spins = 0u32;
             while came.load(Ordering::SeqCst) < threads {
                 pause(&mut spins);
@@ -349,22 +353,23 @@ impl Pool {
         });
     }
 
-    /// Runs `lead` with all threads as its crew, and nothing beside it.
+    /// Runs `lead` with all threads as its crew, and no tasks.
     pub fn together<R>(&mut self, lead: impl FnOnce(&mut Crew) -> R) -> R {
         self.few(self.threads(), lead)
     }
 
-    /// As [`Pool::together`], with so many threads at most.
+    /// Runs `lead` as [`Pool::together`] does, with at most `threads` threads.
     pub fn few<R>(&mut self, threads: usize, lead: impl FnOnce(&mut Crew) -> R) -> R {
         self.spread(0, |_| (), threads.saturating_sub(1), lead, || ())
     }
 
-    /// Calls `work` with parts of `0..len`, of `each` but the last, on all threads as they come.
+    /// Calls `work` with parts of `0..len`, each of length `each` except the last, on the threads that are free.
     pub fn over(&mut self, len: usize, each: usize, work: impl Fn(Range<usize>) + Sync) {
         self.run(len.div_ceil(each), |task| work(task * each..len.min((task + 1) * each)));
     }
 
-    /// Calls `work` with each row of a matrix and its number, on all threads; a task has rows of `each` elements or so.
+    /// Calls `work` with each row of a matrix and its number, on all threads. A task has rows with about `each` elements in
+    /// total.
     pub fn rows<T: Send>(
         &mut self,
         all: &mut [T],
@@ -384,8 +389,8 @@ impl Pool {
         });
     }
 
-    /// As [`Pool::run`], but the main thread first runs `lead`, with `mates` of the workers as its
-    /// crew; then these take tasks like the others, and the main thread calls `between` after each.
+    /// Runs tasks as [`Pool::run`] does, but the main thread first runs `lead`, with `mates` workers as its crew. Afterwards
+    /// these workers run tasks like the others, and the main thread calls `between` after each task.
     pub fn spread<R>(
         &mut self,
         tasks: usize,
@@ -406,8 +411,8 @@ impl Pool {
         }
         let shared = &*self.shared;
         let work: Task<'_> = &task;
-        // SAFETY: the borrow is only followed by workers inside the round, and this function does
-        // not return, nor unwind past `Close`, before the round is closed and they have left it.
+        // SAFETY: the borrow is only used by workers inside the round. This function neither returns nor unwinds past `Close`
+        // before the round is closed and they have left it.
         let work: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(work) };
         shared.open(tasks, work, mates);
         let close = Close(shared);
@@ -429,11 +434,11 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // As even or odd as before: no round begins.
+        // An even step keeps the counter's parity, so no round begins.
         self.shared.round.0.advance(2);
         self.shared.round.0.wake(u32::MAX);
         for worker in self.workers.drain(..) {
-            // A worker that panicked has said so already.
+            // A worker that panicked has already reported it.
             let _ = worker.join();
         }
         if self.pinned {
@@ -444,11 +449,11 @@ impl Drop for Pool {
 }
 
 thread_local! {
-    /// Of a worker in its pool, from 1; 0 for whoever has a pool.
+    /// Number of a worker in its pool, from 1; 0 for the thread that made a pool.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts a thread that is through. One that panics counts for all: some may never come, since its round ends with it.
+/// Counts a thread that has finished. A thread that panics counts for all: its round ends, so some threads may never start.
 struct Here<'a>(&'a AtomicUsize);
 
 impl Drop for Here<'_> {
@@ -460,7 +465,7 @@ impl Drop for Here<'_> {
     }
 }
 
-/// Closes a round, however the main thread leaves it.
+/// Closes a round on every exit of the main thread from it.
 struct Close<'a>(&'a Shared);
 
 impl Drop for Close<'_> {
@@ -468,16 +473,16 @@ impl Drop for Close<'_> {
         let shared = self.0;
         shared.orders.dismissed.store(true, Ordering::SeqCst);
         if std::thread::panicking() {
-            // What is left of the round is of no use to anybody: those inside finish the task at hand.
+            // The rest of the round is no longer needed: workers inside finish only their current task.
             shared.next.0.store(usize::MAX / 2, Ordering::SeqCst);
         }
-        // Even from here on: no worker enters any more. Those inside finish their tasks.
+        // The counter is even from here on, so no worker enters. Those inside finish their tasks.
         shared.round.0.advance(1);
         let mut spins = 0u32;
         while shared.inside.0.load(Ordering::SeqCst) != 0 {
             pause(&mut spins);
         }
-        // SAFETY: no round is open, and nobody is inside one.
+        // SAFETY: no round is open, and no worker is inside one.
         unsafe { *shared.present.0.get() = (0, None) };
         if shared.panicked.load(Ordering::SeqCst) && !std::thread::panicking() {
             panic!("a worker thread panicked");
@@ -501,23 +506,23 @@ impl Shared {
     fn open(&self, tasks: usize, work: Task<'static>, mates: usize) {
         self.orders.mates.store(mates, Ordering::SeqCst);
         self.orders.dismissed.store(mates == 0, Ordering::SeqCst);
-        // SAFETY: no round is open, and the one before has waited until nobody was inside.
+        // SAFETY: no round is open, and the previous one has waited until no worker was inside.
         unsafe { *self.present.0.get() = (tasks, Some(work)) };
         self.next.0.store(0, Ordering::Relaxed);
         self.round.0.advance(1);
         self.round.0.wake(CALLS);
     }
 
-    /// Worker `number`, from 1.
+    /// Runs the loop of worker `number`, from 1.
     fn serve(&self, number: usize) {
         NUMBER.set(number);
         let mut seen = 0;
         while let Some(round) = self.await_round(seen) {
             seen = round;
             self.inside.0.fetch_add(1, Ordering::SeqCst);
-            // The round may have closed in between: then it must not be touched any more.
+            // If the round has closed in between, its work must not be touched.
             if self.round.0.number() == round {
-                // SAFETY: the round is open, or whoever closes it waits for this worker, which is inside.
+                // SAFETY: the round is open, or the main thread that closes it waits for this worker, which is inside.
                 let (tasks, work) = unsafe { *self.present.0.get() };
                 if number <= self.orders.mates.load(Ordering::SeqCst) {
                     self.follow(number);
@@ -542,7 +547,7 @@ impl Shared {
         }
     }
 
-    /// Does its part of what the lead shares out until that is through.
+    /// Does this worker's part of each order until the lead has finished.
     fn follow(&self, own: usize) {
         let mut spins = 0u32;
         let mut last = 0;
@@ -559,7 +564,7 @@ impl Shared {
         }
     }
 
-    /// The next open round after `seen`; nothing when the pool ends.
+    /// Returns the next open round after `seen`; `None` when the pool ends.
     fn await_round(&self, seen: u32) -> Option<u32> {
         let start = Instant::now();
         let (mut spins, mut has_slept) = (0, false);
@@ -584,7 +589,7 @@ impl Shared {
     }
 }
 
-/// A short rest; a longer one, which lets others have the core, every now and then.
+/// Pauses briefly; every 64th call yields the core to other threads.
 fn pause(spins: &mut u32) {
     *spins = spins.wrapping_add(1);
     if (*spins).is_multiple_of(64) {
@@ -594,7 +599,7 @@ fn pause(spins: &mut u32) {
     }
 }
 
-/// A raw pointer that tasks may share: each task promises to touch a part of its own.
+/// A raw pointer that tasks may share: each task must touch only its own part.
 pub struct Shareable<T>(*mut T);
 
 impl<T> Clone for Shareable<T> {
@@ -605,7 +610,7 @@ impl<T> Clone for Shareable<T> {
 
 impl<T> Copy for Shareable<T> {}
 
-// SAFETY: the pointer alone does nothing; every use of it is an unsafe block with its own reason.
+// SAFETY: the pointer alone does nothing; every use is in an unsafe block with its own justification.
 unsafe impl<T> Send for Shareable<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shareable<T> {}
@@ -751,7 +756,7 @@ mod tests {
             let hits: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
             crew.run(4, |part| {
                 hits[part].fetch_add(1, Ordering::Relaxed);
-                // A mate that comes now, to this order or with an old one in mind, finds what is begun begun.
+                // A late worker, with this order or an old one in mind, finds all begun parts begun.
                 let number = shared.orders.present.read().0;
                 assert_eq!(number, round);
                 assert!(
@@ -790,7 +795,7 @@ mod tests {
         }
     }
 
-    /// As after a loss: nobody needs what is left.
+    /// Behaves as after a loss: the remaining tasks are no longer needed.
     #[test]
     fn whoever_leaves_a_round_does_not_wait_for_all_of_its_tasks() {
         let mut pool = Pool::new(2);
@@ -804,7 +809,7 @@ mod tests {
         }));
         assert!(left.is_err());
         assert!(done.load(Ordering::Relaxed) < 20, "{done:?}");
-        // And the pool is as good as before.
+        // The pool can still be used.
         pool.run(7, |_| _ = done.fetch_add(1000, Ordering::Relaxed));
         assert!(done.into_inner() >= 7000);
     }

@@ -1,34 +1,35 @@
-//! How the processors of a machine lie: sockets, memories, caches, cores and their hardware threads, as its kernel tells it.
+//! Topology of a machine's processors: sockets, NUMA nodes, caches, cores and their hardware threads, as the kernel reports it.
 //!
-//! The one reading of it: `cores` counts by it and pins threads, `kernels` cuts by its caches, the description of a node
-//! counts by it, and how many ranks suit a node follows from it ([`Topology::layout`]). Tests read small trees of files.
+//! All other code uses this reading of it. `cores` counts and pins by it, `kernels` divides by its caches, and a node is
+//! described by it. The recommended number of ranks on a node follows from it ([`Topology::layout`]). Tests read small trees of
+//! files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Where a processor, which is a hardware thread of a core, lies. Whatever is shared has the number of the first processor
-/// that shares it, but sockets and memories, which have their own.
+/// Place of a processor, which is a hardware thread of a core. Sockets and memories have their own numbers. Caches and cores have
+/// the number of the first processor that shares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub socket: usize,
-    /// The NUMA node.
+    /// NUMA node.
     pub memory: usize,
-    /// The cache of the highest level.
+    /// Cache of the highest level.
     pub cache: usize,
     pub core: usize,
 }
 
-/// The processors of a machine, or some of them, by the numbers that the system gives them.
+/// Processors of a machine, or some of them, by the system's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     places: BTreeMap<usize, Place>,
-    /// NUMA nodes, those without processors included.
+    /// Number of NUMA nodes, including those without processors.
     memories: usize,
 }
 
-/// Ranks for a node, and threads for each.
+/// Ranks on a node, and threads of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub ranks: usize,
@@ -36,13 +37,13 @@ pub struct Layout {
 }
 
 impl Topology {
-    /// This machine's processors that are online, read once.
+    /// Returns the online processors of this machine, read once.
     pub fn here() -> &'static Self {
         static HERE: OnceLock<Topology> = OnceLock::new();
         HERE.get_or_init(|| Self::under(Path::new("/")))
     }
 
-    /// By the files under `root`; without processors where they tell nothing.
+    /// Reads the topology from the files under `root`. Contains no processors if the files do not describe any.
     pub fn under(root: &Path) -> Self {
         let mut memory_of = BTreeMap::new();
         let mut memories = 0;
@@ -66,7 +67,7 @@ impl Topology {
         Self { places, memories }
     }
 
-    /// A machine of so many cores, alike and with one hardware thread each, in so many memories of equal size.
+    /// Returns a machine of `cores` equal cores with one hardware thread each, in `memories` NUMA nodes of equal size.
     pub fn even(cores: usize, memories: usize) -> Self {
         let memories = memories.max(1);
         let places = (0..cores)
@@ -79,19 +80,19 @@ impl Topology {
         Self { places, memories }
     }
 
-    /// Those of `processors` that are here.
+    /// Returns the topology restricted to those of `processors` that it contains.
     pub fn among(&self, processors: &BTreeSet<usize>) -> Self {
         let mut some = self.clone();
         some.places.retain(|cpu, _| processors.contains(cpu));
         some
     }
 
-    /// Those of `processors` that are not here.
+    /// Returns those of `processors` that the topology does not contain.
     pub fn lacking(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
         processors.iter().copied().filter(|cpu| !self.places.contains_key(cpu)).collect()
     }
 
-    /// All processors of the cores that these belong to.
+    /// Returns all processors of the cores that these processors belong to.
     pub fn of_their_cores(&self, processors: &BTreeSet<usize>) -> BTreeSet<usize> {
         let some = self.among(processors);
         let cores: BTreeSet<usize> = some.places.values().map(|place| place.core).collect();
@@ -103,7 +104,7 @@ impl Topology {
         self.count(|place| place.socket)
     }
 
-    /// Whole cores, however many hardware threads they have.
+    /// Number of whole cores, however many hardware threads they have.
     pub fn cores(&self) -> usize {
         self.count(|place| place.core)
     }
@@ -112,23 +113,23 @@ impl Topology {
         self.places.len()
     }
 
-    /// Memory domains that these processors belong to.
+    /// Number of NUMA nodes that these processors belong to.
     pub fn own_memories(&self) -> usize {
         self.count(|place| place.memory)
     }
 
-    /// Memory domains in which those of `processors` that are here compute: memory of no processor's, such as that behind CXL or
-    /// a graphics card's, is no place for a rank.
+    /// Number of NUMA nodes that have some of `processors`. Memory without processors, such as that behind CXL or of a graphics
+    /// card, is no place for a rank.
     pub fn memories_of(&self, processors: &BTreeSet<usize>) -> usize {
         self.among(processors).own_memories()
     }
 
-    /// Memory domains, those without a processor included.
+    /// Number of NUMA nodes, including those without a processor.
     pub fn memories(&self) -> usize {
         self.memories
     }
 
-    /// All processors, neighbours beside each other: those of a core, of a cache, of a memory, of a socket.
+    /// Returns all processors with neighbours next to each other: those of a core, of a cache, of a NUMA node, of a socket.
     pub fn in_order(&self) -> Vec<usize> {
         let mut all: Vec<(Place, usize)> =
             self.places.iter().map(|(cpu, place)| (*place, *cpu)).collect();
@@ -136,7 +137,7 @@ impl Topology {
         all.into_iter().map(|(_, cpu)| cpu).collect()
     }
 
-    /// The first processor of each core, in the same order.
+    /// Returns the first processor of each core, in the order of [`Topology::in_order`].
     pub fn one_a_core(&self) -> Vec<usize> {
         let mut taken = BTreeSet::new();
         let mut all = self.in_order();
@@ -144,14 +145,15 @@ impl Topology {
         all
     }
 
-    /// How many ranks suit these processors, with a thread a core.
+    /// Returns the recommended number of ranks for these processors, with one thread per core.
     ///
-    /// One rank for each cache of the highest level, so that what its threads read together is there once; if such caches are
-    /// too small a matter, or do not have equally many cores, one for each memory, then for each socket, and else one for all.
+    /// Preferably one rank for each cache of the highest level, so that data which its threads share is there once. If such
+    /// caches have too few cores, or unequal numbers of cores, one rank for each NUMA node. Otherwise one rank for each socket,
+    /// and else one for all.
     pub fn layout(&self) -> Layout {
-        /// Fewer cores are no reason for a rank of their own: ranks send each other what threads have in common.
+        /// Minimum number of cores for a rank: ranks send each other data that threads share.
         const WORTHWHILE: usize = 4;
-        /// What the processors of a part have in common.
+        /// Key of the part that a processor belongs to.
         type Part = fn(&Place) -> (usize, usize);
         let parts: [Part; 3] = [|p| (p.memory, p.cache), |p| (p.memory, 0), |p| (p.socket, 0)];
         for part in parts {
@@ -167,7 +169,7 @@ impl Topology {
         Layout { ranks: 1, threads: self.cores().max(1) }
     }
 
-    /// The memory domain that a processor belongs to.
+    /// Returns the NUMA node of a processor.
     #[cfg(test)]
     pub fn memory_of(&self, processor: usize) -> Option<usize> {
         Some(self.places.get(&processor)?.memory)
@@ -178,13 +180,13 @@ impl Topology {
     }
 }
 
-/// Bytes of the second-level cache that a core of this machine may count on; None where the system does not tell.
+/// Bytes of the second-level cache that a core of this machine can use; `None` if the system does not report it.
 pub fn second_level() -> Option<usize> {
     second_level_in(Path::new("/sys/devices/system/cpu/cpu0"))
 }
 
-/// From the folder that the kernel keeps for a processor: the level's size, divided among the cores that share it. Threads
-/// of a core count as one: we use one of them.
+/// Reads the second-level cache from the kernel's folder of a processor: its size, divided by the cores that share it. Hardware
+/// threads of a core count as one, because only one of them is used.
 fn second_level_in(cpu: &Path) -> Option<usize> {
     let threads = fs::read_to_string(cpu.join("topology/thread_siblings_list"));
     let threads = threads.map_or(1, |list| read_list(&list).len()).max(1);
@@ -194,13 +196,13 @@ fn second_level_in(cpu: &Path) -> Option<usize> {
     Some(bytes / (read_list(&sharing).len() / threads).max(1))
 }
 
-/// The first processor that shares the cache of the highest level.
+/// Returns the first processor that shares the cache of the highest level.
 fn last_cache(folder: &Path) -> Option<usize> {
     let (_, last) = caches(folder).into_iter().max_by_key(|(level, _)| *level)?;
     first(&fs::read_to_string(last.join("shared_cpu_list")).ok()?)
 }
 
-/// A processor's caches for data, with their levels.
+/// Returns the levels and folders of a processor's data caches.
 fn caches(folder: &Path) -> Vec<(usize, std::path::PathBuf)> {
     let all = numbered(folder, "index").into_iter().filter_map(|(_, path)| {
         let read = |name| fs::read_to_string(path.join(name)).unwrap_or_default();
@@ -210,7 +212,7 @@ fn caches(folder: &Path) -> Vec<(usize, std::path::PathBuf)> {
     all.collect()
 }
 
-/// `2048K` or `2M`.
+/// Parses a size such as `2048K` or `2M`.
 fn bytes(text: &str) -> Option<usize> {
     let (number, unit) = match text.strip_suffix(['K', 'M']) {
         Some(number) if text.ends_with('K') => (number, 1 << 10),
@@ -220,7 +222,7 @@ fn bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok().filter(|&n| n > 0)?.checked_mul(unit)
 }
 
-/// Entries of a folder that are named by a word and a number, with that, in its order.
+/// Returns the entries of a folder that are named by `word` and a number, sorted by that number.
 fn numbered(folder: &Path, word: &str) -> Vec<(usize, std::path::PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<_> = entries
@@ -239,7 +241,7 @@ fn first(list: &str) -> Option<usize> {
     read_list(list).into_iter().min()
 }
 
-/// The numbers in a list as the kernel writes it: `0-3,8`. What cannot be read is left out.
+/// Returns the numbers in a list in the kernel's format: `0-3,8`. Parts that cannot be parsed are left out.
 pub fn read_list(list: &str) -> Vec<usize> {
     let number = |text: &str| text.trim().parse::<usize>().ok();
     let range = |part: &str| match part.split_once('-') {
@@ -253,15 +255,15 @@ pub fn read_list(list: &str) -> Vec<usize> {
 pub mod tests {
     use super::*;
 
-    /// A machine in the files a kernel tells it by, as far as they are read here.
+    /// A machine that is described by files like the kernel's, as far as they are read here.
     pub struct Machine {
         pub sockets: usize,
         pub memories_a_socket: usize,
-        /// Caches of the highest level in each memory's part.
+        /// Number of caches of the highest level in each NUMA node.
         pub caches_a_memory: usize,
         pub cores_a_cache: usize,
         pub threads_a_core: usize,
-        /// Whether the numbers go round the memories core by core.
+        /// True if the numbers go round the NUMA nodes core by core.
         pub scattered: bool,
     }
 
@@ -279,7 +281,7 @@ pub mod tests {
             self.sockets * self.memories_a_socket * self.caches_a_memory * self.cores_a_cache
         }
 
-        /// The cores by the cache they share. The second hardware threads have the numbers after all first ones.
+        /// Returns the cores by the cache that they share. The second hardware threads have numbers after all first ones.
         fn caches(&self) -> Vec<Vec<usize>> {
             let caches = self.cores() / self.cores_a_cache;
             let number = |cache: usize, core: usize| match self.scattered {
@@ -291,7 +293,7 @@ pub mod tests {
         }
 
         pub fn tree(&self) -> tempfile::TempDir {
-            // Thousands of files: in memory, where that can be.
+            // Thousands of files: in memory, if possible.
             let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
             let put = |path: String, text: String| {
                 let path = dir.path().join("sys/devices/system").join(path);
@@ -338,13 +340,13 @@ pub mod tests {
         }
     }
 
-    /// Two processors of 28 cores, each cut into four memories of seven.
+    /// Two processors of 28 cores, each divided into four NUMA nodes of seven.
     fn xeon_with_snc4() -> Machine {
         let part = Machine { sockets: 2, memories_a_socket: 4, cores_a_cache: 7, ..Machine::PLAIN };
         Machine { threads_a_core: 2, scattered: true, ..part }
     }
 
-    /// Two processors of 32 cores in four memories each, with two caches of the third level for four cores a memory.
+    /// Two processors of 32 cores in four NUMA nodes each, with two third-level caches of four cores per node.
     fn epyc_with_nps4() -> Machine {
         let part = Machine { sockets: 2, memories_a_socket: 4, cores_a_cache: 4, ..Machine::PLAIN };
         Machine { caches_a_memory: 2, threads_a_core: 2, ..part }
@@ -365,15 +367,15 @@ pub mod tests {
         assert_eq!((epyc.sockets(), epyc.memories()), (2, 8));
         assert_eq!((epyc.cores(), epyc.hardware_threads()), (64, 128));
         assert_eq!(layout(&epyc), (16, 4));
-        // Caches of two cores each are too small a matter, memories of four are not.
+        // Caches of two cores each are too small for a rank; NUMA nodes of four cores are not.
         let small = Machine { cores_a_cache: 2, ..epyc_with_nps4() };
         assert_eq!(layout(&small.topology()), (8, 4));
-        // One memory in all, and one cache.
+        // A single NUMA node and a single cache.
         let graviton = Machine { cores_a_cache: 64, ..Machine::PLAIN };
         assert_eq!(layout(&graviton.topology()), (1, 64));
         let two_virtual_cores = Machine { cores_a_cache: 2, ..Machine::PLAIN };
         assert_eq!(layout(&two_virtual_cores.topology()), (1, 2));
-        // A machine that says each processor had a socket of its own, as some virtual ones do.
+        // A machine that reports a socket for each processor, as some virtual machines do.
         let odd = Machine { sockets: 16, ..Machine::PLAIN };
         assert_eq!(layout(&odd.topology()), (1, 16));
         assert_eq!(layout(&Machine::PLAIN.topology()), (1, 1));
@@ -405,7 +407,7 @@ pub mod tests {
     fn a_container_has_the_part_it_is_given() {
         let epyc = epyc_with_nps4().topology();
         let part = |list: &str| epyc.among(&read_list(list).into_iter().collect());
-        // One hardware thread of each of eight cores, of which two caches have four: as many cores.
+        // One hardware thread of each of eight cores, four in each of two caches: as many cores.
         let halves = part("0-3,68-71");
         assert_eq!((halves.cores(), halves.hardware_threads()), (8, 8));
         assert_eq!(halves.layout(), Layout { ranks: 2, threads: 4 });
@@ -427,7 +429,7 @@ pub mod tests {
         assert_eq!(lacking(&epyc, "0-127"), [0usize; 0]);
         assert_eq!(lacking(&epyc, ""), [0usize; 0]);
         assert_eq!(lacking(&epyc, "900,3,127-129"), [128, 129, 900]);
-        // Those of a part are all that it has.
+        // A restricted topology contains only its own processors.
         let part = epyc.among(&BTreeSet::from([1, 65]));
         assert_eq!(lacking(&part, "0-2,65"), [0, 2]);
         assert_eq!(lacking(&Topology::default(), "0-1"), [0, 1]);

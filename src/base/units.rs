@@ -1,14 +1,14 @@
-//! Quantities as people write them: `64GiB`, `5h`, `100Gbit/s`. One grammar for every flag, key and variable.
+//! Quantities with units: `64GiB`, `5h`, `100Gbit/s`. One grammar for every flag, key and variable.
 //!
-//! A bare number is taken in the unit the flag documents; a wrong suffix is refused with the list of
-//! right ones, because `--mtbf 5` read as five seconds instead of five years would plan nonsense.
+//! A bare number is read in the unit that the flag documents. A wrong suffix is refused with the list of valid ones: `--mtbf 5`,
+//! read as five seconds instead of five years, would plan nonsense.
 
 use std::time::Duration;
 
-/// Why a text is not such a quantity.
+/// Result of parsing; the error says why the text is not such a quantity.
 type Result<T> = std::result::Result<T, String>;
 
-/// A year of 365 days, the convention of the papers.
+/// Seconds in a year of 365 days, the convention of the papers.
 pub const YEAR_S: f64 = 365.0 * 86_400.0;
 pub const HOUR_S: f64 = 3_600.0;
 pub const GIB: f64 = 1_073_741_824.0;
@@ -46,7 +46,7 @@ const SIZES: [(&str, f64); 13] = [
     ("t", 1024.0 * GIB),
 ];
 
-/// A small b is a bit, as those write who make networks.
+/// A small b is a bit, as network vendors write it.
 const RATES: [(&str, f64); 20] = [
     ("B/s", 1.0),
     ("kB/s", 1e3),
@@ -87,8 +87,7 @@ const FLOPS: [(&str, f64); 12] = [
 
 fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<f64> {
     let text = text.trim();
-    // The number ends at the first character that cannot belong to one; an `e` counts only when
-    // digits follow it.
+    // The number ends at the first character that cannot belong to one; an `e` counts only when digits follow it.
     let mut end = 0;
     let bytes = text.as_bytes();
     while end < bytes.len() {
@@ -116,7 +115,7 @@ fn parse(text: &str, kind: &str, default: f64, table: &[(&str, f64)]) -> Result<
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err(refuse()) }
 }
 
-/// What a unit stands for. Capitals make no difference, unless that would make one unit of two.
+/// Returns the factor of a unit. Case does not matter, unless that would make two units equal.
 fn scale_of(unit: &str, table: &[(&str, f64)]) -> Option<f64> {
     if let Some((_, scale)) = table.iter().find(|(name, _)| *name == unit) {
         return Some(*scale);
@@ -126,19 +125,19 @@ fn scale_of(unit: &str, table: &[(&str, f64)]) -> Option<f64> {
     found.next().is_none().then_some(*scale)
 }
 
-/// Seconds from `90s`, `13.6min`, `5h`, `3d`, `5y`; a bare number is seconds.
+/// Parses seconds, such as `90s`, `13.6min`, `5h`, `3d`, `5y`. A bare number is seconds.
 pub fn seconds(text: &str) -> Result<f64> {
     parse(text, "a duration", 1.0, &TIMES)
 }
 
-/// As [`seconds`], but there may be none: `0`, `0s`.
+/// Parses seconds as [`seconds`] does, and also zero: `0`, `0s`.
 pub fn seconds_or_none(text: &str) -> Result<f64> {
     let number = text.trim().trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let none = number.parse::<f64>() == Ok(0.0) && seconds(&text.replacen('0', "1", 1)).is_ok();
     if none { Ok(0.0) } else { seconds(text) }
 }
 
-/// As [`seconds_or_none`], for clocks: thirty years at most.
+/// Parses a duration as [`seconds_or_none`] does; at most about thirty years.
 pub fn duration(text: &str) -> Result<Duration> {
     match seconds_or_none(text)? {
         value if value < 1e9 => Ok(Duration::from_secs_f64(value)),
@@ -146,7 +145,7 @@ pub fn duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// As [`duration`], where none at all, or less than a millisecond, would spoil what is timed.
+/// Parses a duration as [`duration`] does, of at least a millisecond, for timings that zero would spoil.
 pub fn some_time(text: &str) -> Result<Duration> {
     match duration(text)? {
         time if time.as_millis() > 0 => Ok(time),
@@ -154,7 +153,7 @@ pub fn some_time(text: &str) -> Result<Duration> {
     }
 }
 
-/// Whole bytes, as [`bytes`].
+/// Parses whole bytes as [`bytes`] does.
 pub fn whole_bytes(text: &str) -> Result<u64> {
     match bytes(text)? {
         value if value < 1.8e19 => Ok(value as u64),
@@ -162,22 +161,22 @@ pub fn whole_bytes(text: &str) -> Result<u64> {
     }
 }
 
-/// Bytes from `64GiB`, `600MB`, `16g`; a bare number is bytes.
+/// Parses bytes, such as `64GiB`, `600MB`, `16g`. A bare number is bytes.
 pub fn bytes(text: &str) -> Result<f64> {
     parse(text, "an amount of memory", 1.0, &SIZES)
 }
 
-/// Bytes a second from `12.5GB/s`, `100Gb/s` or `100Gbit/s`; a bare number is bytes a second.
+/// Parses bytes per second, such as `12.5GB/s`, `100Gb/s` or `100Gbit/s`. A bare number is bytes per second.
 pub fn bytes_per_second(text: &str) -> Result<f64> {
     parse(text, "a bandwidth", 1.0, &RATES)
 }
 
-/// Flop/s from `83Gflop/s`, `5.2T`, `1.1Eflops`; a bare number is Gflop/s.
+/// Parses flop/s, such as `83Gflop/s`, `5.2T`, `1.1Eflops`. A bare number is Gflop/s.
 pub fn flops_per_second(text: &str) -> Result<f64> {
     parse(text, "a rate of computing", 1e9, &FLOPS)
 }
 
-/// A duration for a reader: `950 ms`, `16.0 s`, `13.6 min`, `5.00 h`, `2.1 d`, `12.1 y`.
+/// Formats a duration: `950 ms`, `16.0 s`, `13.6 min`, `5.00 h`, `2.1 d`, `12.1 y`.
 pub fn show_seconds(s: f64) -> String {
     let magnitude = s.abs();
     if magnitude == 0.0 {
@@ -199,7 +198,7 @@ pub fn show_seconds(s: f64) -> String {
     }
 }
 
-/// An amount of memory for a reader, in binary units.
+/// Formats an amount of memory, in binary units.
 pub fn show_bytes(b: f64) -> String {
     let mut value = b;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] {
@@ -215,7 +214,7 @@ pub fn show_bytes(b: f64) -> String {
     format!("{value:.2} EiB")
 }
 
-/// A rate for a reader, from flop/s.
+/// Formats a rate given in flop/s.
 pub fn show_flops(r: f64) -> String {
     for (scale, unit) in [(1e18, "E"), (1e15, "P"), (1e12, "T")] {
         if r >= scale {

@@ -1,16 +1,16 @@
-//! Files that a user names, read whole: hosts, domains, traces, results, documents, tests and settings.
+//! Bounded reads of files that a user names: hosts, domains, traces, results, documents, tests and settings.
 //!
-//! A name may be that of something else by mistake, such as a device, which has no end: what is longer than such files are is not
-//! read on. Callers put the file's name before the error.
+//! A name may be that of another kind of file by mistake, such as an endless device. So reading stops at a length that such files
+//! never have. Callers put the file's name before the error.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// Documents of the largest runs have some ten MiB.
+/// Maximum length; documents of the largest runs have some ten MiB.
 const LONGEST: u64 = 256 << 20;
 
-/// The bytes of a file.
+/// Reads the bytes of a file.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     bytes_up_to(path, LONGEST)?.ok_or_else(|| {
         let why = format!("it has more than {} MiB: such a file is not read", LONGEST >> 20);
@@ -18,13 +18,13 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// The same as text.
+/// Reads a file as text.
 pub fn text(path: &Path) -> Result<String> {
     let not_text = |_| Error::new(ErrorKind::InvalidData, "it is not text (UTF-8)");
     String::from_utf8(bytes(path)?).map_err(not_text)
 }
 
-/// Nothing of a file that is longer.
+/// Reads the bytes of a file; `None` if it is longer than `longest`.
 pub fn bytes_up_to(path: &Path, longest: u64) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let read = File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;

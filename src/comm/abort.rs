@@ -1,4 +1,4 @@
-//! The ways a rank ends before its time: each takes the whole job with it.
+//! Premature ends of a rank: each ends the whole job.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -12,13 +12,13 @@ use super::communicator::On;
 use super::{library, loss};
 use crate::base::clock;
 
-/// What this rank is doing, in words for a person; read only when something goes wrong.
+/// Current activity of this rank in words for a person, read only when an error occurs.
 static PHASE: Mutex<&'static str> = Mutex::new("starting");
-/// Whether MPI is up, so that an abort may call it.
+/// True while MPI is initialised, so that an abort may call it.
 static MPI_UP: AtomicBool = AtomicBool::new(false);
 static RANK: AtomicI32 = AtomicI32::new(-1);
 
-/// Says what this rank is doing from here on.
+/// Sets the activity of this rank from here on.
 pub fn set_phase(phase: &'static str) {
     *PHASE.lock().unwrap_or_else(|e| e.into_inner()) = phase;
     if let Some(transport) = library::simulated() {
@@ -26,28 +26,28 @@ pub fn set_phase(phase: &'static str) {
     }
 }
 
-/// What this rank last said it was doing.
+/// Returns the activity that this rank has set last.
 pub fn phase() -> &'static str {
     *PHASE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Ends the whole job with `code` after saying `why` on stderr.
+/// Ends the whole job with `code` after writing `why` to stderr.
 ///
-/// `code` is the exit status `mpirun` passes on where the MPI library does pass it on.
+/// `code` is the exit status that `mpirun` returns, if the MPI library passes it on.
 pub fn die(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed);
     let who = if rank >= 0 { format!("rank {rank}, ") } else { String::new() };
-    // In one piece: other ranks may be dying at the same moment.
+    // Written in one piece, because other ranks may end at the same moment.
     let text = format!("skt-hpl: {who}while {}: {why}\n", phase());
     let _ = std::io::stderr().write_all(text.as_bytes());
     if let Some(transport) = library::simulated() {
         transport.abort(code);
     }
     if MPI_UP.load(Ordering::Acquire) {
-        // Launchers drop what they have not read yet of an aborted job's output: let them read.
+        // Launchers drop unread output of an aborted job, so this gives them time to read.
         std::thread::sleep(Duration::from_millis(150));
-        // SAFETY: MPI is initialised and not yet finalised; MPI_Abort may be called at any time
-        // in between, from any thread that got here first.
+        // SAFETY: MPI is initialised and not yet finalised; MPI_Abort may be called at any time in between, from whichever thread
+        // arrives here first.
         unsafe {
             ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code);
         }
@@ -55,20 +55,20 @@ pub fn die(code: i32, why: &str) -> ! {
     std::process::exit(code)
 }
 
-/// The same where all ranks come to it at the same moment: one calls MPI_Abort, the others if it does not end them. Open MPI 5's
-/// mpirun may hang for minutes where all of them call it at once.
+/// Ends the whole job as [`die`] does, for errors that all ranks meet at the same moment. One rank calls MPI_Abort; the others
+/// call it later, if they have not been ended by then. Open MPI 5's mpirun may hang for minutes if all ranks call it at once.
 pub fn die_in_turn(code: i32, why: &str) -> ! {
     let rank = RANK.load(Ordering::Relaxed).clamp(0, 10);
     clock::sleep(rank as u32 * Duration::from_millis(300));
     die(code, why)
 }
 
-/// Names this rank in messages.
+/// Sets the rank's number for messages.
 pub(super) fn rank_is(rank: i32) {
     RANK.store(rank, Ordering::Relaxed);
 }
 
-/// From here on a panic or an MPI error ends the job as rank `rank`.
+/// Makes a panic or an MPI error end the job as rank `rank` from here on.
 pub(super) fn arm(rank: i32) {
     rank_is(rank);
     MPI_UP.store(true, Ordering::Release);
@@ -79,12 +79,12 @@ pub(super) fn arm(rank: i32) {
     }));
 }
 
-/// MPI is about to go down: nothing may call it any more.
+/// Records that MPI is about to be finalised: it must not be called any more.
 pub(super) fn disarm() {
     MPI_UP.store(false, Ordering::Release);
 }
 
-/// Ends the job unless `rc` says that the call `what` succeeded; within an attempt a lost peer ends only that.
+/// Ends the job unless `rc` says that the call `what` succeeded. Within an attempt, a lost peer only ends the attempt.
 pub(super) fn check(rc: i32, what: &str) {
     if rc != ffi::MPI_SUCCESS as i32 {
         let why = || format!("{what} failed: {}", error_text(rc));
@@ -92,14 +92,15 @@ pub(super) fn check(rc: i32, what: &str) {
             if loss::unwinds() {
                 loss::leave();
             }
-            // The detector tells all ranks at the same moment.
+            // The failure detector reports the loss to all ranks at the same moment.
             die_in_turn(6, &why());
         }
         die(6, &why());
     }
 }
 
-/// As [`check`] for a call for messages `on`; false if it met a loss that does not end what this rank is doing.
+/// Checks `rc` as [`check`] does, for a call that handles messages `on`. Returns false after a loss that does not end this rank's
+/// current work.
 pub(super) fn check_on(on: On, rc: i32, what: &str) -> bool {
     if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && library::is_loss(rc) {
         loss::met(on);
@@ -116,7 +117,7 @@ fn error_text(rc: i32) -> String {
     let mut text = [0 as std::ffi::c_char; ffi::MPI_MAX_ERROR_STRING as usize + 1];
     let mut length = 0;
     let mut class = 0;
-    // SAFETY: the buffer is as long as MPI asks for, plus a terminating zero it never writes over.
+    // SAFETY: the buffer is as long as MPI requires, plus a terminating zero that MPI never overwrites.
     unsafe {
         ffi::MPI_Error_class(rc, &mut class);
         ffi::MPI_Error_string(rc, text.as_mut_ptr(), &mut length);

@@ -1,4 +1,4 @@
-//! A panel's broadcast under way: carries out a [`schedule`](super::schedule) without blocking.
+//! A panel's broadcast in progress: carries out a [`schedule`](super::schedule) without blocking.
 
 use std::ops::Range;
 
@@ -6,12 +6,11 @@ use super::communicator::{Comm, Pending};
 use super::schedule::{Step, parts, schedule};
 use crate::base::params::Bcast;
 
-/// One broadcast of a buffer along a communicator, advanced by [`Broadcast::poll`] between pieces
-/// of other work and finished by [`Broadcast::finish`].
+/// A broadcast of a buffer along a communicator, advanced by [`Broadcast::poll`] between pieces of other work and finished by
+/// [`Broadcast::finish`].
 ///
-/// It holds the buffer by address, because the solver keeps reading it while a forward is still
-/// under way; whoever makes it keeps the buffer alive, and does not write to it before
-/// [`Broadcast::complete`].
+/// A broadcast refers to the buffer by address, because the solver reads the buffer while it is still being forwarded. The
+/// creator must keep the buffer alive and must not write to it before [`Broadcast::complete`].
 pub struct Broadcast {
     data: *mut f64,
     len: usize,
@@ -19,9 +18,9 @@ pub struct Broadcast {
     root: usize,
     tag: i32,
     steps: Vec<Step>,
-    /// The first step not yet begun.
+    /// First step that is not yet begun.
     next: usize,
-    /// Receives begun and not known to be complete: index of the step and its request.
+    /// Receives that are begun and not known to be complete: index of the step, and its request.
     receives: Vec<(usize, Pending)>,
     sends: Pending,
 }
@@ -30,8 +29,8 @@ impl Broadcast {
     /// Begins a broadcast of `len` doubles at `data` from `root` along `comm`.
     ///
     /// # Safety
-    /// The doubles must stay valid until [`Broadcast::complete`] says yes, unchanged by anybody
-    /// else, and unread on ranks other than the root until [`Broadcast::arrived`] says yes.
+    /// The doubles must stay valid until [`Broadcast::complete`] returns true, and no other code may change them. On ranks other
+    /// than the root, they must not be read until [`Broadcast::arrived`] returns true.
     pub unsafe fn start(
         comm: &Comm,
         kind: Bcast,
@@ -56,7 +55,7 @@ impl Broadcast {
         this
     }
 
-    /// Does what can be done without waiting.
+    /// Advances the broadcast as far as possible without waiting.
     pub fn poll(&mut self, comm: &Comm) {
         self.receives.retain_mut(|(_, pending)| !pending.test());
         while let Some(step) = self.steps.get(self.next) {
@@ -64,9 +63,8 @@ impl Broadcast {
                 Step::Recv { from, piece } => {
                     let range = self.range(&piece);
                     let mut pending = Pending::default();
-                    // SAFETY: within the buffer vouched for at the start; pieces of receives
-                    // under way never overlap, since a schedule receives each piece once or only
-                    // after the earlier copy was sent on.
+                    // SAFETY: within the buffer that the creator ensures. Pieces of receives in progress never overlap, because a
+                    // schedule receives each piece once, or only after the earlier copy was forwarded.
                     unsafe {
                         comm.start_recv(
                             self.data.add(range.start),
@@ -89,7 +87,7 @@ impl Broadcast {
                         return;
                     }
                     let range = self.range(&piece);
-                    // SAFETY: within the buffer, and what it carries has arrived.
+                    // SAFETY: within the buffer, and the piece to send has arrived.
                     unsafe {
                         comm.start_send(
                             self.data.add(range.start),
@@ -105,19 +103,19 @@ impl Broadcast {
         }
     }
 
-    /// Whether the whole buffer is here, though perhaps not yet passed on.
+    /// Returns whether the whole buffer has arrived, even if it is not yet forwarded.
     pub fn arrived(&self) -> bool {
         self.receives.is_empty()
             && !self.steps[self.next..].iter().any(|s| matches!(s, Step::Recv { .. }))
     }
 
-    /// Whether nothing is left to do; the buffer is free again then.
+    /// Returns whether the broadcast is complete. The buffer may be reused then.
     pub fn complete(&mut self, comm: &Comm) -> bool {
         self.poll(comm);
         self.next == self.steps.len() && self.receives.is_empty() && self.sends.test()
     }
 
-    /// Waits until the buffer is here, passing it on meanwhile.
+    /// Waits until the whole buffer has arrived, and forwards it meanwhile.
     pub fn wait_arrived(&mut self, comm: &Comm) {
         loop {
             self.poll(comm);
@@ -130,7 +128,7 @@ impl Broadcast {
         }
     }
 
-    /// Waits until nothing is left to do.
+    /// Waits until the broadcast is complete.
     pub fn finish(&mut self, comm: &Comm) {
         self.wait_arrived(comm);
         self.poll(comm);
@@ -142,7 +140,7 @@ impl Broadcast {
         (virtual_rank + self.root) % comm.size()
     }
 
-    /// The doubles of the parts `piece`.
+    /// Returns the range of doubles of the parts `piece`.
     fn range(&self, piece: &Range<usize>) -> Range<usize> {
         let at = |part: usize| (self.len as u128 * part as u128 / self.parts as u128) as usize;
         at(piece.start)..at(piece.end)

@@ -1,15 +1,16 @@
-//! Collectives made of plain messages, for where a lost rank is survived.
+//! Collectives made of plain messages, for runs that survive a lost rank.
 //!
-//! A library's own collective that fails gives up what it has under way with its buffers still in use, and an error that comes in
-//! later then ends the process (seen with Open MPI 5.0.11). So within an attempt nothing is left to it but single messages, whose
-//! end is waited for whatever becomes of it. Each takes as many rounds as the ranks have binary digits, but for gathering.
+//! A library's own collective that fails abandons its messages while their buffers are still in use. A later error then ends the
+//! process (seen with Open MPI 5.0.11). So within an attempt, the library only transmits single messages, and each message is
+//! waited for until it ends in any way. Every collective except gathering takes as many rounds as the number of ranks has binary
+//! digits.
 
 use super::communicator::{Comm, Reduce, Wire};
 
-/// Ours alone. Messages of successive collectives cannot overtake each other.
+/// Tag of these messages alone. Messages of successive collectives cannot overtake each other.
 const TAG: i32 = 32_000;
 
-/// Nobody leaves before everybody has come.
+/// Waits until all ranks have come.
 pub(super) fn barrier(comm: &Comm) {
     let (me, size) = (comm.rank(), comm.size());
     let mut step = 1;
@@ -20,8 +21,8 @@ pub(super) fn barrier(comm: &Comm) {
     }
 }
 
-/// Where a rank stands in the tree whose root is `root`: its parent, and its children, the one with the largest
-/// part of the tree first.
+/// Returns the place of a rank in the tree with root `root`: its parent and its children. The child with the largest subtree is
+/// first.
 fn tree(me: usize, size: usize, root: usize) -> (Option<usize>, Vec<usize>) {
     let place = (me + size - root) % size;
     let rank = |place: usize| (place + root) % size;
@@ -52,7 +53,7 @@ pub(super) fn reduce<T: Wire>(comm: &Comm, data: &[T], result: &mut [T], root: u
     }
 }
 
-/// All ranks get the very same, which the order in a tree alone decides.
+/// Combines values of all ranks. All ranks get the same bits, because the tree alone determines the order.
 pub(super) fn all_reduce<T: Wire>(comm: &Comm, data: &mut [T], op: Reduce) {
     towards(comm, data, 0, op);
     broadcast(comm, data, 0);
@@ -72,7 +73,8 @@ fn towards<T: Wire>(comm: &Comm, sum: &mut [T], root: usize, op: Reduce) {
     }
 }
 
-/// Everybody's `data` in `all`, that of each rank from where `place` says to where the next one's begins.
+/// Gathers the `data` of all ranks in `all`. `place` returns the start of each rank's data, which ends where the next one's
+/// begins.
 pub(super) fn gather<T: Wire>(
     comm: &Comm,
     data: &[T],

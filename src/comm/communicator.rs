@@ -1,4 +1,4 @@
-//! A communicator, its messages and its collectives, for the three element types we send.
+//! A communicator with its messages and collectives, for the three element types that are sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::base::clock::{self, Instant};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::base::pulse;
 
-/// Messages longer than this many elements are cut: MPI counts them with a C int.
+/// Maximum number of elements in a message: longer ones are divided, because MPI counts elements with a C int.
 const CHUNK: usize = 1 << 30;
 
-/// Element types that travel.
+/// Element types of messages.
 pub trait Wire: Copy + Default + 'static {
     fn datatype() -> ffi::MPI_Datatype;
-    /// Two of them as a reduction combines them.
+    /// Combines two elements as a reduction does.
     fn combined(op: Reduce, one: Self, other: Self) -> Self;
 }
 
@@ -62,7 +62,7 @@ impl Wire for u8 {
 
 /// Operators of a reduction.
 ///
-/// `Max` and `Min` of `u64` hold below 2^63 only: MPICH 4.0 compares as if there were signs.
+/// `Max` and `Min` of `u64` are correct only below 2^63: MPICH 4.0 compares them as signed numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Reduce {
     Sum,
@@ -97,34 +97,35 @@ impl Reduce {
     }
 }
 
-/// A communicator: an ordered set of ranks that talk among themselves.
+/// A communicator: an ordered set of ranks that exchange messages.
 pub struct Comm {
     on: On,
     rank: usize,
     size: usize,
-    /// Whether it ends with this value.
+    /// True if the library's communicator is freed with this value.
     owned: bool,
-    /// Where the library has none of their own for these ranks ([`subset`]): their ranks in the one that their messages are on.
+    /// Ranks in the library's communicator. Present if the library itself has no communicator of these ranks ([`subset`]).
     members: Option<Arc<[i32]>>,
 }
 
-/// What messages are on.
+/// Communicator and series of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct On {
-    /// The library's communicator.
+    /// Communicator of the library.
     pub raw: ffi::MPI_Comm,
-    /// Tells apart the sets of ranks that talk over it; 0 for all of them.
+    /// Number that distinguishes sets of ranks on the same communicator; 0 for all of its ranks.
     pub series: u64,
 }
 
-/// A communicator for another thread than the one that started MPI: there where the library lets any thread call it. One thread
-/// at a time talks over it, and it must be kept until nobody does.
+/// A communicator for a thread other than the one that started MPI. Exists only if the library lets any thread call it.
+///
+/// Only one thread may use it at a time, and it must be kept until its use has ended.
 pub struct Elsewhere(Comm);
 
-// SAFETY: to the library a communicator is a plain value, and `Comm::elsewhere` gives one only where any thread may use it.
+// SAFETY: to the library a communicator is a plain value, and `Comm::elsewhere` returns one only if any thread may use it.
 unsafe impl Send for Elsewhere {}
 
-/// Between two looks of a thread that waits beside one that computes: it is to take no core from that.
+/// Pause between two polls of a thread that waits while another one computes, so that it takes no core from that thread.
 const ASIDE: Duration = Duration::from_micros(20);
 
 impl Elsewhere {
@@ -132,7 +133,7 @@ impl Elsewhere {
         &self.0
     }
 
-    /// As [`Comm::exchange_while`], but a core is free while nothing comes.
+    /// Exchanges messages as [`Comm::exchange_while`] does, but leaves the core to others while nothing arrives.
     pub fn exchange_while<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,
@@ -148,34 +149,34 @@ impl Elsewhere {
     }
 }
 
-/// Messages under way. Completed by [`Pending::wait`] or by [`Pending::test`] saying so; where a lost peer is survived,
-/// at the latest when it is dropped, so their buffers must be dropped after it.
+/// Messages in transit, completed by [`Pending::wait`] or by [`Pending::test`] returning true. If a lost peer is survived, they
+/// end at the latest when this is dropped. So their buffers must be dropped later.
 #[derive(Default)]
 #[must_use = "a message under way has to be waited for"]
 pub struct Pending {
     requests: Vec<ffi::MPI_Request>,
-    /// Of each the rank at its other end, by its number in the library's communicator.
+    /// Rank at the other end of each request, by its number in the library's communicator.
     peers: Vec<i32>,
-    /// What they were begun on, all of them.
+    /// Communicator of all the messages.
     on: Option<On>,
-    /// One of them has failed, within a step that is not left for its sake: they never complete.
+    /// True if a message failed within a step that the rank must not leave. The messages then never complete.
     failed: bool,
 }
 
-/// Whether MPI was started so that any thread may call it.
+/// Returns whether MPI was started so that any thread may call it.
 pub(super) fn any_thread_may_call() -> bool {
     if library::simulated().is_some() {
         return false;
     }
     let mut provided = 0;
-    // SAFETY: MPI is up, or there would be no communicator; a constant of the library.
+    // SAFETY: MPI is initialised, or there would be no communicator; a constant of the library.
     unsafe {
         check(ffi::MPI_Query_thread(&mut provided), "asking which threads may call MPI");
         provided >= ffi::RSMPI_THREAD_MULTIPLE
     }
 }
 
-/// Ends the process if it is dropped: a panic must not free a buffer that messages still go to.
+/// Aborts the process when dropped: a panic must not free a buffer that messages still write to.
 struct Landing;
 
 impl Drop for Landing {
@@ -185,7 +186,7 @@ impl Drop for Landing {
 }
 
 impl Comm {
-    /// Wraps a communicator that somebody else frees.
+    /// Wraps a communicator that other code frees.
     ///
     /// # Safety
     /// `raw` must be a valid communicator for as long as the value lives.
@@ -193,7 +194,8 @@ impl Comm {
         unsafe { Self::wrap(raw, false) }
     }
 
-    /// The ranks of `raw` that are `members`, in that order; this one is one of them. Whoever else there is in it takes no part.
+    /// Makes a communicator of the ranks of `raw` that are `members`, in that order. This rank must be one of them. Other ranks
+    /// of `raw` take no part.
     ///
     /// # Safety
     /// As for [`Self::borrowed`].
@@ -202,7 +204,7 @@ impl Comm {
         whole.among(members, 0).expect("asked for by one of them")
     }
 
-    /// These ranks of the library's communicator that this one's messages are on, if this rank is one of them.
+    /// Makes a communicator of these ranks of the library's communicator. Returns `None` if this rank is not one of them.
     fn among(&self, members: Arc<[i32]>, series: u64) -> Option<Self> {
         let me = self.peer(self.rank);
         let rank = members.iter().position(|&member| member == me)?;
@@ -210,13 +212,13 @@ impl Comm {
         Some(Self { on, rank, size: members.len(), owned: series > 0, members: Some(members) })
     }
 
-    /// The same communicator for another thread; None where the library was not asked for that, or does not let any thread
-    /// call it.
+    /// Returns the same communicator for another thread. `None` if the library was not started for that, or does not let any
+    /// thread call it.
     pub fn elsewhere(&self) -> Option<Elsewhere> {
         any_thread_may_call().then(|| Elsewhere(self.alias()))
     }
 
-    /// The same communicator, which stays whoever's it is.
+    /// Returns the same communicator without its ownership.
     pub(super) fn alias(&self) -> Self {
         let members = self.members.clone();
         Self { on: self.on, rank: self.rank, size: self.size, owned: false, members }
@@ -226,28 +228,28 @@ impl Comm {
         self.on
     }
 
-    /// The number of a rank in the library's communicator.
+    /// Returns the number of a rank in the library's communicator.
     pub(super) fn peer(&self, rank: usize) -> i32 {
         self.members.as_ref().map_or(rank as i32, |members| members[rank])
     }
 
-    /// A tag as it is on the way.
+    /// Returns the tag that is used in the library's communicator.
     fn tag(&self, tag: i32) -> i32 {
         subset::tag(self.on.series, tag)
     }
 
-    /// Where messages to or from a rank go.
+    /// Returns the address of messages to or from a rank.
     fn address(&self, rank: usize, tag: i32) -> Address {
         Address { raw: self.on.raw, peer: self.peer(rank), tag: self.tag(tag) }
     }
 
-    /// Whether single messages end only when they are through, whatever becomes of their communicator.
+    /// Returns whether single messages must be waited for until they end, even if their communicator is revoked.
     fn one_by_one() -> bool {
         loss::unwinds() || library::simulated().is_some()
     }
 
-    /// Whether the library's collectives are not for these ranks: it does not know that they belong together, a lost one is
-    /// survived, or there is no library.
+    /// Returns whether collectives must use single messages. That is so if the library has no communicator of these ranks, if a
+    /// lost rank is survived, or if there is no library.
     fn by_messages(&self) -> bool {
         self.members.is_some() || loss::unwinds() || library::simulated().is_some()
     }
@@ -257,7 +259,7 @@ impl Comm {
             return Self::simulated(transport, raw);
         }
         let (mut rank, mut size) = (0, 0);
-        // SAFETY: the caller vouches for `raw`.
+        // SAFETY: ensured by the caller.
         unsafe {
             check(ffi::MPI_Comm_rank(raw, &mut rank), "asking for the rank");
             check(ffi::MPI_Comm_size(raw, &mut size), "asking for the number of ranks");
@@ -266,7 +268,7 @@ impl Comm {
         Self { on, rank: rank as usize, size: size as usize, owned, members: None }
     }
 
-    /// All ranks of a communicator of the transport's, in the order of their first numbers.
+    /// Returns all ranks of a communicator of the transport, in the order of their original numbers.
     fn simulated(transport: &dyn Transport, raw: ffi::MPI_Comm) -> Self {
         let size = transport.size(library::number(raw));
         let launched = transport.places(library::ALL, library::number(raw));
@@ -284,12 +286,12 @@ impl Comm {
         self.size
     }
 
-    /// Splits into communicators of equal `colour`, ordered by `key`. No colour: part of none.
+    /// Splits into communicators of equal `colour`, ordered by `key`. A rank without a colour is in none and gets `None`.
     pub fn split(&self, colour: Option<usize>, key: usize) -> Option<Comm> {
         if self.by_messages() {
             return self.split_by_messages(colour, key);
         }
-        // SAFETY: all ranks of the communicator come here together; the result is checked.
+        // SAFETY: all ranks of the communicator call this together; the result is checked.
         unsafe {
             let mut raw = ffi::RSMPI_COMM_NULL;
             let colour = colour.map_or(ffi::RSMPI_UNDEFINED, |c| c as i32);
@@ -314,7 +316,7 @@ impl Comm {
         Some(made)
     }
 
-    /// The ranks that share memory with this one.
+    /// Returns a communicator of the ranks that share memory with this one.
     pub fn split_by_node(&self) -> Comm {
         if self.by_messages() {
             let node = loss::own_node();
@@ -337,13 +339,13 @@ impl Comm {
         }
     }
 
-    /// Sends `data` to `to` and returns when it may be reused.
+    /// Sends `data` to `to` and returns when `data` may be reused.
     pub fn send<T: Wire>(&self, data: &[T], to: usize, tag: i32) {
         if Self::one_by_one() {
             return self.exchange::<T>(Some((data, to)), None, tag);
         }
         for part in chunks(data) {
-            // SAFETY: the slice is valid for the length given.
+            // SAFETY: the slice is valid for the given length.
             let rc = turn::with(|| unsafe {
                 ffi::MPI_Send(
                     part.as_ptr().cast(),
@@ -358,13 +360,13 @@ impl Comm {
         }
     }
 
-    /// Fills `data` with what `from` sends.
+    /// Receives `data` from `from`.
     pub fn recv<T: Wire>(&self, data: &mut [T], from: usize, tag: i32) {
         if Self::one_by_one() {
             return self.exchange::<T>(None, Some((data, from)), tag);
         }
         for part in chunks_mut(data) {
-            // SAFETY: the slice is valid and ours alone for the length given.
+            // SAFETY: the slice is valid and exclusively ours for the given length.
             let rc = turn::with(|| unsafe {
                 ffi::MPI_Recv(
                     part.as_mut_ptr().cast(),
@@ -380,30 +382,30 @@ impl Comm {
         }
     }
 
-    /// How long who awaits a word sleeps at least between two looks; as `most`, at most, where others wait for it afterwards.
+    /// Minimum pause between two polls for a message. Also the right `most` if other ranks wait for the receiver afterwards.
     pub const PAUSE: Duration = Duration::from_millis(2);
 
-    /// Returns when `from` has sent something with that tag, which is still to be received. Sleeps meanwhile, so that whoever
-    /// has nothing to do leaves the processor to the others: the longer it has waited, the longer, up to `most`.
+    /// Waits until a message from `from` with that tag can be received. Sleeps meanwhile, so that an idle rank leaves the
+    /// processor to others. The longer it has waited, the longer it sleeps, up to `most`.
     pub fn await_word(&self, from: usize, tag: i32, most: Duration) {
         let began = Instant::now();
         while !self.has_word(from, tag) {
             self.attend();
-            // Whoever watches is to see that it lives.
+            // A heartbeat for the supervisor.
             pulse::wait();
             clock::sleep((began.elapsed() / 16).clamp(Self::PAUSE, most));
         }
     }
 
-    /// To be called again and again by who waits for something else than a message: where a lost rank is survived it leaves what
-    /// it is doing once one is.
+    /// Must be called repeatedly while a rank waits for an event other than a message. If a lost rank is survived, this leaves
+    /// the current work as soon as one is lost.
     pub fn attend(&self) {
         if loss::unwinds() {
             loss::look(self.on);
         }
     }
 
-    /// Whether `from` has sent something with that tag, which is still to be received.
+    /// Returns whether a message from `from` with that tag can be received.
     pub fn has_word(&self, from: usize, tag: i32) -> bool {
         let mut there = false;
         check(library::has_word(self.address(from, tag), &mut there), "waiting for a word");
@@ -420,7 +422,7 @@ impl Comm {
         self.exchange_while(out, into, tag, || ());
     }
 
-    /// As [`Self::exchange`], doing `work` while the messages are under way.
+    /// Exchanges messages as [`Self::exchange`] does, and runs `work` while they are in transit.
     pub fn exchange_while<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,
@@ -431,7 +433,7 @@ impl Comm {
         self.exchange_with(out, into, tag, work, Pending::wait);
     }
 
-    /// As [`Self::exchange_while`], waiting by `wait`, which returns when all have completed.
+    /// Exchanges messages as [`Self::exchange_while`] does, and waits by `wait`, which returns when all have completed.
     fn exchange_with<T: Wire>(
         &self,
         out: Option<(&[T], usize)>,
@@ -446,7 +448,7 @@ impl Comm {
             unsafe { self.start_recv(data.as_mut_ptr(), data.len(), from, tag, &mut pending) };
         }
         if let Some((data, to)) = out {
-            // SAFETY: likewise.
+            // SAFETY: as above.
             unsafe { self.start_send(data.as_ptr(), data.len(), to, tag, &mut pending) };
         }
         let landed = Landing;
@@ -471,7 +473,7 @@ impl Comm {
         loop {
             let part = (len - done).min(CHUNK);
             let mut request = library::handle(0);
-            // SAFETY: within the range the caller vouches for.
+            // SAFETY: within the range that the caller ensures.
             let rc = unsafe {
                 library::start_send(data.add(done), part, self.address(to, tag), &mut request)
             };
@@ -487,7 +489,7 @@ impl Comm {
     /// Begins to receive `len` elements at `data`.
     ///
     /// # Safety
-    /// The elements must stay valid and untouched by anybody else until `pending` has completed.
+    /// The elements must stay valid until `pending` has completed, and no other code may touch them.
     pub unsafe fn start_recv<T: Wire>(
         &self,
         data: *mut T,
@@ -500,7 +502,7 @@ impl Comm {
         loop {
             let part = (len - done).min(CHUNK);
             let mut request = library::handle(0);
-            // SAFETY: within the range the caller vouches for.
+            // SAFETY: within the range that the caller ensures.
             let rc = unsafe {
                 library::start_recv(data.add(done), part, self.address(from, tag), &mut request)
             };
@@ -513,9 +515,9 @@ impl Comm {
         }
     }
 
-    /// Copies `root`'s `data` to everybody.
+    /// Copies `data` of `root` to all ranks.
     pub fn broadcast<T: Wire>(&self, data: &mut [T], root: usize) {
-        // Everybody knows the length; Open MPI refuses the address of an empty slice.
+        // All ranks know the length. Open MPI refuses the address of an empty slice.
         if data.is_empty() {
             return;
         }
@@ -523,7 +525,7 @@ impl Comm {
             return by_messages::broadcast(self, data, root);
         }
         for part in chunks_mut(data) {
-            // SAFETY: the slice is valid and ours alone for the length given.
+            // SAFETY: the slice is valid and exclusively ours for the given length.
             let rc = turn::with(|| unsafe {
                 ffi::MPI_Bcast(
                     part.as_mut_ptr().cast(),
@@ -537,7 +539,7 @@ impl Comm {
         }
     }
 
-    /// Like [`Comm::broadcast`] for bytes whose number only `root` knows.
+    /// Copies bytes of `root` to all ranks, as [`Comm::broadcast`] does. Only `root` needs to know their number.
     pub fn broadcast_bytes(&self, data: &mut Vec<u8>, root: usize) {
         let mut len = [data.len() as u64];
         self.broadcast(&mut len, root);
@@ -545,7 +547,7 @@ impl Comm {
         self.broadcast(data, root);
     }
 
-    /// Combines everybody's `data` element by element; everybody gets the result.
+    /// Combines `data` of all ranks element by element; all ranks get the result.
     pub fn all_reduce<T: Wire>(&self, data: &mut [T], op: Reduce) {
         if self.size == 1 || data.is_empty() {
             return;
@@ -570,7 +572,7 @@ impl Comm {
         }
     }
 
-    /// Combines everybody's `data` element by element into `result`, which only `root` gives.
+    /// Combines `data` of all ranks element by element into `result`, which only `root` needs.
     pub fn reduce<T: Wire>(&self, data: &[T], result: &mut [T], root: usize, op: Reduce) {
         assert!(self.rank != root || result.len() == data.len());
         if self.by_messages() {
@@ -604,14 +606,14 @@ impl Comm {
         }
     }
 
-    /// Everybody's `data`, of equal length, one after the other by rank, at everybody.
+    /// Returns `data` of all ranks, of equal length, one after the other by rank, on all ranks.
     pub fn all_gather<T: Wire>(&self, data: &[T]) -> Vec<T> {
         let mut all = vec![T::default(); data.len() * self.size];
         if self.by_messages() {
             by_messages::gather(self, data, &mut all, |rank| rank * data.len());
             return all;
         }
-        // SAFETY: the receive buffer has room for `size` times what each sends.
+        // SAFETY: the receive buffer has space for `size` times the data of each rank.
         let rc = turn::with(|| unsafe {
             ffi::MPI_Allgather(
                 data.as_ptr().cast(),
@@ -627,8 +629,8 @@ impl Comm {
         all
     }
 
-    /// Everybody's bytes, of any length, by rank, at everybody. Nothing is padded but to whole words: one
-    /// rank may have much to say and the others nothing.
+    /// Returns the bytes of all ranks, of any length, by rank, on all ranks. Bytes are only padded to whole words: one rank may
+    /// have much data and the others none.
     pub fn all_gather_bytes(&self, mine: &[u8]) -> Vec<Vec<u8>> {
         let lengths = self.all_gather(&[mine.len() as u64]);
         let total: usize = lengths.iter().map(|&length| words(length)).sum();
@@ -653,7 +655,7 @@ impl Comm {
             by_messages::gather(self, &own, &mut all, |rank| places[rank] as usize);
             return cut(&all, &lengths, &places);
         }
-        // SAFETY: counts and places are those of `all`, and everybody's count is what it sends.
+        // SAFETY: counts and places are those of `all`, and the count of each rank is the number of words that it sends.
         let rc = turn::with(|| unsafe {
             ffi::MPI_Allgatherv(
                 own.as_ptr().cast(),
@@ -670,7 +672,7 @@ impl Comm {
         cut(&all, &lengths, &places)
     }
 
-    /// Nobody leaves before everybody has come.
+    /// Waits until all ranks have come.
     pub fn barrier(&self) {
         if self.by_messages() {
             return by_messages::barrier(self);
@@ -688,8 +690,8 @@ impl Drop for Comm {
         if self.on.series > 0 {
             subset::end(self.on);
         } else if !std::thread::panicking() {
-            // Who unwinds leaves it as it is: freeing one is for all of its ranks together.
-            // SAFETY: made by a split of ours and not used after this.
+            // While a thread unwinds, the communicator is not freed: all of its ranks must free it together.
+            // SAFETY: made by our own split and not used afterwards.
             turn::with(|| unsafe { ffi::MPI_Comm_free(&mut self.on.raw) });
         }
     }
@@ -704,12 +706,12 @@ impl Drop for Pending {
 }
 
 impl Pending {
-    /// What its messages are on, where a lost peer is survived.
+    /// Returns the communicator of the messages if a lost peer is survived.
     fn survives(&self) -> Option<On> {
         self.on.filter(|_| loss::unwinds())
     }
 
-    /// Adds a message that was begun; None: the library has refused it.
+    /// Adds a message that was begun; `None` if the library has refused it.
     fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
         self.peers.truncate(self.requests.len());
@@ -721,7 +723,7 @@ impl Pending {
         self.on = Some(on);
     }
 
-    /// Returns when all messages have completed. If one has failed it leaves the attempt as soon as no step is under way.
+    /// Waits until all messages have completed. If one has failed, leaves the attempt as soon as no step is in progress.
     pub fn wait(&mut self) {
         if let Some(on) = self.survives() {
             loss::wait_through(on, &self.requests);
@@ -737,7 +739,7 @@ impl Pending {
         }
     }
 
-    /// Whether all messages have completed, none of which has failed; lets MPI make progress.
+    /// Returns whether all messages have completed and none has failed. Lets MPI make progress.
     pub fn test(&mut self) -> bool {
         if self.requests.is_empty() && !self.failed {
             return true;
@@ -757,7 +759,7 @@ impl Pending {
         over && !self.failed
     }
 
-    /// As [`check_on`] where a lost peer is survived, else as [`check`].
+    /// Checks `rc` as [`check_on`] does if a lost peer is survived, else as [`check`] does.
     fn check(&self, rc: i32, what: &str) -> bool {
         match self.survives() {
             Some(on) => check_on(on, rc, what),
@@ -769,14 +771,14 @@ impl Pending {
     }
 }
 
-/// Bytes travel as whole words of so many.
+/// Bytes per word; bytes are sent as whole words.
 const WORD: usize = 8;
 
 fn words(bytes: u64) -> usize {
     (bytes as usize).div_ceil(WORD)
 }
 
-/// What each rank has said, of words that begin at `places`.
+/// Returns the bytes of each rank, from words that begin at `places`.
 fn cut(all: &[u64], lengths: &[u64], places: &[i32]) -> Vec<Vec<u8>> {
     let pieces = lengths.iter().zip(places).map(|(&length, &place)| {
         let piece = &all[place as usize..][..words(length)];
@@ -787,7 +789,7 @@ fn cut(all: &[u64], lengths: &[u64], places: &[i32]) -> Vec<Vec<u8>> {
     pieces.collect()
 }
 
-/// `data` in parts MPI can count; one empty part where it is empty, since a message still counts.
+/// Returns `data` in parts that MPI can count. Empty data give one empty part, because an empty message is sent, too.
 fn chunks<T>(data: &[T]) -> impl Iterator<Item = &[T]> {
     let empty = data.is_empty().then_some(data);
     empty.into_iter().chain(data.chunks(CHUNK))

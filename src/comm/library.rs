@@ -1,7 +1,7 @@
-//! The calls that messages take: those of the MPI library, or of a transport that a simulation gives in its place.
+//! The calls for messages: those of the MPI library, or of the transport of a simulation.
 //!
-//! Every rank of a simulated job is a process, too, so which of the two it is holds for a whole process. A handle of the
-//! transport's is a number where the library has an address or a number.
+//! Every rank of a simulated job is a process, too, so a whole process uses one or the other. A handle of the transport is a
+//! number where the library has an address or a number.
 
 use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
@@ -11,19 +11,19 @@ use mpi::ffi;
 use super::communicator::Wire;
 use super::turn;
 
-/// What carries the messages of a simulated job, with ULFM's calls for lost ranks. Failures are numbers of error classes.
+/// Transport for the messages of a simulated job, with ULFM's calls for lost ranks. Errors are numbers of error classes.
 pub trait Transport: Sync {
-    /// This rank, all ranks, and the node that this one is on.
+    /// Returns this rank.
     fn rank(&self) -> usize;
     fn ranks(&self) -> usize;
     fn node(&self) -> usize;
-    /// Whether the job goes on without a lost rank, as under `mpirun --with-ft ulfm`.
+    /// Returns whether the job continues without a lost rank, as under `mpirun --with-ft ulfm`.
     fn survives(&self) -> bool;
 
     /// Begins to send `bytes` at `data`.
     ///
     /// # Safety
-    /// They must stay valid and unchanged until the message is through.
+    /// The bytes must stay valid and unchanged until the message has ended.
     unsafe fn start_send(
         &self,
         on: usize,
@@ -36,7 +36,7 @@ pub trait Transport: Sync {
     /// Begins to receive `bytes` at `data`.
     ///
     /// # Safety
-    /// They must stay valid and untouched until the message is through.
+    /// The bytes must stay valid and untouched until the message has ended.
     unsafe fn start_recv(
         &self,
         on: usize,
@@ -47,38 +47,38 @@ pub trait Transport: Sync {
     ) -> Result<usize, c_int>;
 
     fn has_word(&self, on: usize, from: c_int, tag: c_int) -> Result<bool, c_int>;
-    /// Whether a message is through, well or not. Number 0 is none, and through.
+    /// Returns whether a message has ended, successfully or not. Number 0 is no message, and has ended.
     fn is_through(&self, request: usize) -> bool;
-    /// Gives back a message that is through: how it ended.
+    /// Releases a message that has ended, and returns its result.
     fn end(&self, request: usize) -> c_int;
     fn cancel(&self, request: usize);
 
-    /// A communicator of the same ranks; all of them together.
+    /// Makes a communicator of the same ranks. All of them call this together.
     fn duplicate(&self, on: usize) -> usize;
     fn revoke(&self, on: usize);
     fn is_revoked(&self, on: usize) -> bool;
-    /// The ranks of a communicator that this rank knows to be gone.
+    /// Returns the ranks of a communicator that this rank knows to be lost.
     fn failed(&self, on: usize) -> Vec<c_int>;
-    /// The bits that all living ranks have set, and how that ended.
+    /// Returns the bits that all living ranks have set, and the return code.
     fn agree(&self, on: usize, bits: c_int) -> (c_int, c_int);
-    /// A communicator of the ranks that are left; all of them together.
+    /// Makes a communicator of the ranks that are left. All of them call this together.
     fn shrink(&self, on: usize) -> usize;
     fn size(&self, on: usize) -> usize;
-    /// Of each rank of `now` its rank in `before`.
+    /// Returns for each rank of `now` its rank in `before`.
     fn places(&self, before: usize, now: usize) -> Vec<c_int>;
 
-    /// What this rank is doing from here on.
+    /// Sets the activity of this rank from here on.
     fn enters(&self, phase: &'static str);
     /// Ends the whole job.
     fn abort(&self, code: i32) -> !;
 }
 
-/// All ranks of a simulated job.
+/// Communicator of all ranks of a simulated job.
 pub const ALL: usize = 1;
 
 static SIMULATED: OnceLock<&'static dyn Transport> = OnceLock::new();
 
-/// The messages of this process travel so. To be called before the first of them.
+/// Makes the messages of this process use `transport`. Must be called before the first message.
 pub fn simulate(transport: &'static dyn Transport) {
     assert!(SIMULATED.set(transport).is_ok(), "a process has one transport");
 }
@@ -88,7 +88,7 @@ pub(super) fn simulated() -> Option<&'static dyn Transport> {
     SIMULATED.get().copied()
 }
 
-/// The number that a handle of the transport's is.
+/// Returns the number that a handle of the transport stands for.
 pub(super) fn number<H: Copy>(handle: H) -> usize {
     const { assert!(size_of::<H>() <= size_of::<usize>()) };
     let mut number = 0;
@@ -100,7 +100,7 @@ pub(super) fn number<H: Copy>(handle: H) -> usize {
     number
 }
 
-/// The handle that a number of the transport's is.
+/// Returns the handle for a number of the transport.
 pub(super) fn handle<H: Copy>(number: usize) -> H {
     const { assert!(size_of::<H>() <= size_of::<usize>()) };
     // SAFETY: as above; any bytes are a handle.
@@ -117,7 +117,7 @@ fn code<T>(result: Result<T, c_int>, into: impl FnOnce(T)) -> c_int {
     }
 }
 
-/// Who is at the other end of a message, and what tells it from others.
+/// Address of a message: communicator, rank at the other end, and tag.
 #[derive(Clone, Copy)]
 pub(super) struct Address {
     pub raw: ffi::MPI_Comm,
@@ -126,7 +126,7 @@ pub(super) struct Address {
 }
 
 /// # Safety
-/// As [`Transport::start_send`].
+/// As for [`Transport::start_send`].
 pub(super) unsafe fn start_send<T: Wire>(
     data: *const T,
     len: usize,
@@ -135,12 +135,12 @@ pub(super) unsafe fn start_send<T: Wire>(
 ) -> c_int {
     if let Some(transport) = simulated() {
         let bytes = len * size_of::<T>();
-        // SAFETY: the caller's.
+        // SAFETY: ensured by the caller.
         let begun =
             unsafe { transport.start_send(number(to.raw), data.cast(), bytes, to.peer, to.tag) };
         return code(begun, |begun| *request = handle(begun));
     }
-    // SAFETY: the caller's.
+    // SAFETY: ensured by the caller.
     turn::with(|| unsafe {
         let data = data.cast();
         ffi::MPI_Isend(data, len as c_int, T::datatype(), to.peer, to.tag, to.raw, request)
@@ -148,7 +148,7 @@ pub(super) unsafe fn start_send<T: Wire>(
 }
 
 /// # Safety
-/// As [`Transport::start_recv`].
+/// As for [`Transport::start_recv`].
 pub(super) unsafe fn start_recv<T: Wire>(
     data: *mut T,
     len: usize,
@@ -157,27 +157,27 @@ pub(super) unsafe fn start_recv<T: Wire>(
 ) -> c_int {
     if let Some(transport) = simulated() {
         let bytes = len * size_of::<T>();
-        // SAFETY: the caller's.
+        // SAFETY: ensured by the caller.
         let begun = unsafe {
             transport.start_recv(number(from.raw), data.cast(), bytes, from.peer, from.tag)
         };
         return code(begun, |begun| *request = handle(begun));
     }
-    // SAFETY: the caller's.
+    // SAFETY: ensured by the caller.
     turn::with(|| unsafe {
         let data = data.cast();
         ffi::MPI_Irecv(data, len as c_int, T::datatype(), from.peer, from.tag, from.raw, request)
     })
 }
 
-/// Whether a message is there that is still to be received.
+/// Tests whether a message from that address can be received.
 pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
     if let Some(transport) = simulated() {
         let found = transport.has_word(number(from.raw), from.peer, from.tag);
         return code(found, |found| *there = found);
     }
     let mut flag = 0;
-    // SAFETY: a valid communicator; the status is not asked for.
+    // SAFETY: a valid communicator; the status is not requested.
     let rc = turn::with(|| unsafe {
         ffi::MPI_Iprobe(from.peer, from.tag, from.raw, &mut flag, ffi::RSMPI_STATUS_IGNORE)
     });
@@ -185,8 +185,9 @@ pub(super) fn has_word(from: Address, there: &mut bool) -> c_int {
     rc
 }
 
-/// Whether a message is through, well or not; lets MPI make progress. The library's own waiting gives a message up as
-/// soon as its communicator is revoked, with its buffer still in use.
+/// Returns whether a message has ended, successfully or not. Lets MPI make progress.
+///
+/// The library's own wait abandons a message as soon as its communicator is revoked, while its buffer is still in use.
 pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
     if let Some(transport) = simulated() {
         return transport.is_through(number(request));
@@ -199,7 +200,7 @@ pub(super) fn is_through(request: ffi::MPI_Request) -> bool {
     flag != 0
 }
 
-/// Waits until all messages have completed. Where a lost peer is survived the code names the loss, if one of them met one.
+/// Waits until all messages have completed. If a lost peer is survived and a message met a loss, the code is that of the loss.
 pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_int {
     if let Some(transport) = simulated() {
         let through = |request: &ffi::MPI_Request| transport.is_through(number(*request));
@@ -214,7 +215,7 @@ pub(super) fn wait_all(requests: &mut [ffi::MPI_Request], survives: bool) -> c_i
     statuses.code(rc)
 }
 
-/// Whether all messages have completed, as `over` says then; the code as above.
+/// Tests whether all messages have completed, and sets `over` if so. The code is as for [`wait_all`].
 pub(super) fn test_all(
     requests: &mut [ffi::MPI_Request],
     survives: bool,
@@ -234,7 +235,7 @@ pub(super) fn test_all(
     statuses.code(rc)
 }
 
-/// Gives messages back that are through, in whose place there is none then: the first failure among them.
+/// Releases messages that have ended and clears their requests. Returns the first error among them.
 fn end_all(transport: &dyn Transport, requests: &mut [ffi::MPI_Request]) -> c_int {
     let codes: Vec<c_int> = requests
         .iter_mut()
@@ -243,7 +244,7 @@ fn end_all(transport: &dyn Transport, requests: &mut [ffi::MPI_Request]) -> c_in
     codes.into_iter().find(|&code| code != 0).unwrap_or(ffi::MPI_SUCCESS as c_int)
 }
 
-/// Ends what nobody has begun to send; what is to be sent stays.
+/// Cancels a receive whose message no rank has begun to send. Sends are not affected.
 pub(super) fn cancel(request: &mut ffi::MPI_Request) {
     match simulated() {
         Some(transport) => transport.cancel(number(*request)),
@@ -254,7 +255,7 @@ pub(super) fn cancel(request: &mut ffi::MPI_Request) {
     }
 }
 
-/// Gives back a message that is through; how it ended is of no account.
+/// Releases a message that has ended, ignoring its result.
 pub(super) fn give_back(mut request: ffi::MPI_Request) {
     match simulated() {
         Some(transport) => drop(transport.end(number(request))),
@@ -265,7 +266,7 @@ pub(super) fn give_back(mut request: ffi::MPI_Request) {
     }
 }
 
-/// What became of several messages, where a lost peer is survived: an error of one of them is told in its status alone.
+/// Statuses of several messages if a lost peer is survived: only its status tells the error of a single message.
 struct Statuses(Vec<ffi::MPI_Status>);
 
 impl Statuses {
@@ -285,7 +286,7 @@ impl Statuses {
         }
     }
 
-    /// The code of a call on all of them, or that of the loss that one has met.
+    /// Returns the code of a call on all messages, or that of the loss that one of them met.
     fn code(&self, rc: c_int) -> c_int {
         let failed = rc != ffi::MPI_SUCCESS as c_int;
         let lost = || self.0.iter().map(|status| status.MPI_ERROR).find(|&rc| is_loss(rc));
@@ -293,14 +294,14 @@ impl Statuses {
     }
 }
 
-/// Open MPI's classes of errors that speak of a lost process: failed, failed with messages pending, revoked.
+/// Open MPI's error classes for a lost process: failed, failed with messages pending, revoked.
 const LOSSES: std::ops::RangeInclusive<c_int> = 75..=77;
 
-/// Classes of errors that a [`Transport`] gives.
+/// Error classes that a [`Transport`] returns.
 pub const FAILED: c_int = 75;
 pub const REVOKED: c_int = 77;
 
-/// Whether that error speaks of a lost process.
+/// Returns whether the error reports a lost process.
 pub(super) fn is_loss(rc: c_int) -> bool {
     let mut class = rc;
     if simulated().is_none() {
@@ -315,7 +316,7 @@ type MakeComm = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Comm) -> c_int
 type OnFlag = unsafe extern "C" fn(ffi::MPI_Comm, *mut c_int) -> c_int;
 type MakeGroup = unsafe extern "C" fn(ffi::MPI_Comm, *mut ffi::MPI_Group) -> c_int;
 
-/// The calls that other libraries lack.
+/// ULFM's calls, which other libraries lack.
 #[derive(Clone, Copy)]
 struct Ulfm {
     revoke: OnComm,
@@ -325,7 +326,7 @@ struct Ulfm {
     agree: OnFlag,
 }
 
-/// Whether the library has all calls for lost ranks.
+/// Returns whether the library has all calls for lost ranks.
 pub(super) fn has_ulfm() -> bool {
     ulfm().is_some()
 }
@@ -336,7 +337,7 @@ fn ulfm() -> Option<Ulfm> {
 }
 
 fn find_ulfm() -> Option<Ulfm> {
-    // SAFETY: looks names up among the libraries that are loaded; each has the signature that ULFM gives it.
+    // SAFETY: looks up names in the loaded libraries; each has the signature that ULFM gives it.
     unsafe {
         let find = |name: &CStr| {
             let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
@@ -363,7 +364,7 @@ fn needed() -> Ulfm {
 pub(super) fn revoke(raw: ffi::MPI_Comm) {
     match simulated() {
         Some(transport) => transport.revoke(number(raw)),
-        // SAFETY: a communicator in use. Whether somebody has revoked it before is of no account.
+        // SAFETY: a communicator in use. An earlier revocation by another rank does not matter.
         None => turn::with(|| unsafe {
             (needed().revoke)(raw);
         }),
@@ -380,7 +381,7 @@ pub(super) fn is_revoked(raw: ffi::MPI_Comm) -> bool {
     revoked != 0
 }
 
-/// The bits that all ranks that are left have set; `bits`: this one's. All of them come here together.
+/// Sets `bits` to the bits that all remaining ranks have set. All of them call this together.
 pub(super) fn agree(raw: ffi::MPI_Comm, bits: &mut c_int) -> c_int {
     if let Some(transport) = simulated() {
         let (agreed, rc) = transport.agree(number(raw), *bits);
@@ -391,7 +392,7 @@ pub(super) fn agree(raw: ffi::MPI_Comm, bits: &mut c_int) -> c_int {
     turn::with(|| unsafe { (needed().agree)(raw, bits) })
 }
 
-/// A communicator of the ranks that are left, and its size; all of them come here together.
+/// Makes a communicator of the remaining ranks, and returns it with its size. All of them call this together.
 pub(super) fn shrink(raw: ffi::MPI_Comm) -> Result<(ffi::MPI_Comm, c_int), c_int> {
     if let Some(transport) = simulated() {
         let made = transport.shrink(number(raw));
@@ -410,13 +411,13 @@ pub(super) fn shrink(raw: ffi::MPI_Comm) -> Result<(ffi::MPI_Comm, c_int), c_int
     }
 }
 
-/// The ranks of `raw` that this one knows to be gone.
+/// Returns the ranks of `raw` that this one knows to be lost.
 pub(super) fn failed(raw: ffi::MPI_Comm) -> Vec<c_int> {
     if let Some(transport) = simulated() {
         return transport.failed(number(raw));
     }
     let mut size = 0;
-    // SAFETY: a communicator in use, groups that are ours, and arrays of the length given.
+    // SAFETY: a communicator in use, groups that are ours, and arrays of the given length.
     unsafe {
         let mut gone = ffi::RSMPI_GROUP_NULL;
         if (needed().failed)(raw, &mut gone) != ffi::MPI_SUCCESS as c_int {

@@ -1,20 +1,21 @@
-//! What becomes of a lost peer.
+//! Handling of a lost peer.
 //!
-//! As a rule the job ends with it. An MPI library that can go on without a process (ULFM: Open MPI 5 under `mpirun --with-ft
-//! ulfm`) lets [`World::attempt`](super::World::attempt) do better: within an attempt a call that fails because a process is gone
-//! unwinds, and the attempt returns [`Lost`] on every rank that is left, whatever each of them was doing. Nobody else sees a
-//! failed call, so solver and checkpoints need not know of losses at all.
+//! By default the job ends with a lost process. Some MPI libraries can continue without it (ULFM: Open MPI 5 under `mpirun
+//! --with-ft ulfm`). With these, [`World::attempt`](super::World::attempt) survives the loss. Within an attempt, a call that
+//! fails because of a lost process unwinds. Then the attempt returns [`Lost`] on every remaining rank, whatever each of them was
+//! doing. No other code sees a failed call, so solver and checkpoints need not handle losses.
 //!
-//! The order of things is what makes that safe. All ranks talk over one communicator, and have another one that no message is
-//! ever on ([`Line`]). Whoever notices *revokes* that one: whoever waits for one who has left the work sees it and leaves, too.
-//! Then it waits until all have left (the agreement), and only then unwinds: buffers stay where they are for as long as anybody
-//! may still send to them. Messages under way are completed when their [`Pending`](super::Pending) goes, which is before the
-//! buffer does.
+//! The order of events makes this safe. All ranks send messages on one communicator and have a second one without messages
+//! ([`Line`]). A rank that notices the loss *revokes* the second one. A rank that waits for a rank which has left sees the
+//! revocation and leaves, too. Then each rank waits until all have left (the agreement), and only then unwinds. So buffers stay
+//! in place as long as any rank may still send to them. Messages in transit are completed when their [`Pending`](super::Pending)
+//! is dropped, which is before the buffer is.
 //!
-//! Open MPI crashes where a process is lost while a communicator is made ([`subset`](super::subset)). So what attempts talk over
-//! is made before the first of them, as much as that many losses need ([`READY`]), and nothing is made after that.
+//! Open MPI crashes if a process is lost while a communicator is made ([`subset`](super::subset)). So the communicators of
+//! attempts are made before the first attempt, for a number of losses ([`READY`]), and none is made afterwards.
 //!
-//! Which library is loaded is asked at run time: one program serves any. The numbers of the error classes are Open MPI's.
+//! The loaded library is identified at run time, so one program serves any library. The numbers of the error classes are Open
+//! MPI's.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int};
@@ -35,10 +36,10 @@ use crate::base::clock::{self, Instant};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::base::pulse;
 
-/// A process of the job is gone, and every rank has left what it was doing.
+/// Error: a process of the job is lost, and every rank has left its work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lost {
-    /// When this rank noticed, by its clock.
+    /// Time at which this rank noticed, by its clock.
     pub noticed_unix_s: f64,
 }
 
@@ -48,40 +49,40 @@ impl Lost {
     }
 }
 
-/// The first version of Open MPI that has all this.
+/// First major version of Open MPI that supports this.
 const LEAST_MAJOR: u32 = 5;
 
-/// Whether `mpirun` was told to let the job go on; it tells its processes.
+/// Variable by which `mpirun` tells its processes that the job shall continue after a loss.
 const ENABLED_VAR: &str = "OMPI_MCA_mpi_ft_enable";
 
-/// What the ranks of an attempt have.
+/// Communicators of the ranks of an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// What their messages are on.
+    /// Communicator of their messages.
     pub talk: ffi::MPI_Comm,
-    /// Has the same ranks. To revoke it is to tell all that one has left.
+    /// Communicator of the same ranks without messages. Revoking it tells all ranks that one has left.
     pub alarm: ffi::MPI_Comm,
-    /// The ranks of both that are still there, as all had agreed when the attempt began, in ascending order.
+    /// Remaining ranks of both communicators in ascending order, as all agreed at the start of the attempt.
     pub members: Arc<[c_int]>,
 }
 
-/// For so many losses, one after the other, there is a line from the start. After more of them one is made of the last, which
-/// a loss at the wrong moment may crash.
+/// Number of successive losses for which communicators are made at the start. After more losses, they are made from the last
+/// ones, and a loss at that moment may crash the job.
 pub(super) const READY: usize = 8;
 
 thread_local! {
-    /// There within an attempt.
+    /// Communicators of the current attempt.
     static NOW: RefCell<Option<Line>> = const { RefCell::new(None) };
-    /// Where this rank runs: a number that the ranks of one node share. There before the first attempt.
+    /// Node of this rank: a number that the ranks of one node share. Set before the first attempt.
     static NODE: Cell<Option<usize>> = const { Cell::new(None) };
-    /// When this rank first noticed the loss that it is leaving for.
+    /// Time at which this rank first noticed the loss for which it leaves.
     static NOTICED: Cell<Option<Lost>> = const { Cell::new(None) };
 }
 
-/// Whether an attempt is under way: all that costs anything is asked this first.
+/// True during an attempt. Costly checks test this first.
 static ATTEMPT: AtomicBool = AtomicBool::new(false);
 
-/// Whether the MPI library that is loaded can go on without a lost process. May be asked before MPI is started.
+/// Returns whether the loaded MPI library can continue without a lost process. May be called before MPI is started.
 pub(super) fn library_goes_on() -> bool {
     match library::simulated() {
         Some(transport) => transport.survives(),
@@ -89,9 +90,9 @@ pub(super) fn library_goes_on() -> bool {
     }
 }
 
-/// What the library reads when it is started: whether, how often and for how long ranks watch each other, and that who notices a
-/// loss tells all. Without the first, nobody notices that a rank is stopped; without the last, one rank does, and the others wait
-/// for ever (5.0.11).
+/// Variables that the library reads at its start. They make ranks monitor each other with this period and timeout, and make a
+/// rank that notices a loss report it to all. Without the first, a stopped rank is never noticed. Without the last, only one rank
+/// notices a loss, and the others wait forever (5.0.11).
 const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_detector", "true"),
     ("OMPI_MCA_mpi_ft_detector_period", "1"),
@@ -99,29 +100,29 @@ const NOTICE: &[(&str, &str)] = &[
     ("OMPI_MCA_mpi_ft_propagator_with_rbcast", "true"),
 ];
 
-/// The library's own thread for heartbeats. With it a start crashed now and then, and no end came to its end (5.0.11).
+/// The library's own thread for heartbeats. With it, some starts crashed, and no job ended (5.0.11).
 const THREAD: &CStr = c"mpi_ft_detector_thread";
 
-/// Switches the library's own thread off, whatever the user or a file of the site's says: this process's variable wins over both,
-/// but not over the site's `openmpi-mca-params-override.conf`. To be called before MPI is started.
+/// Disables the library's own thread, whatever a user's or a site's file sets. This process's variable overrides both, but not
+/// the site's `openmpi-mca-params-override.conf`. Must be called before MPI is started.
 pub(super) fn without_the_librarys_thread() {
-    // SAFETY: MPI has not been started, and no thread of this program asks the C library for variables.
+    // SAFETY: MPI has not been started, and no thread of this program reads variables through the C library.
     unsafe { std::env::set_var(format!("OMPI_MCA_{}", THREAD.to_string_lossy()), "false") };
 }
 
-/// Has ranks watch each other, as far as the launcher was not told otherwise. To be called before MPI is started.
+/// Makes ranks monitor each other, unless the launcher has set otherwise. Must be called before MPI is started.
 pub(super) fn watch_each_other() {
     without_the_librarys_thread();
     for (name, value) in NOTICE {
         if std::env::var_os(name).is_none() {
-            // SAFETY: MPI has not been started, and no thread of this program asks the C library for variables.
+            // SAFETY: MPI has not been started, and no thread of this program reads variables through the C library.
             unsafe { std::env::set_var(name, value) };
         }
     }
 }
 
-/// Why MPI cannot be started here so that a loss is survived: the library would use its own thread in spite of this process's
-/// variable. To be asked before MPI is started.
+/// Returns the reason that MPI cannot be started here to survive a loss: the library would use its own thread despite this
+/// process's variable. Must be called before MPI is started.
 pub(super) fn refusal() -> Option<String> {
     if !is_enabled() {
         return None;
@@ -136,12 +137,12 @@ pub(super) fn refusal() -> Option<String> {
     })
 }
 
-/// Whether the library will use its own thread, by its own word.
+/// Returns whether the library reports that it will use its own thread.
 fn has_thread() -> bool {
     let (mut provided, mut index, mut count) = (0, 0, 0);
-    // The library writes as much as the variable is wide.
+    // The library writes as many bytes as the variable has.
     let mut value = [0u8; 64];
-    // SAFETY: the interface for tools may be used before MPI is started; the index is of a variable that is bound to no object.
+    // SAFETY: the tools interface may be used before MPI is started; the index is that of a variable that is bound to no object.
     unsafe {
         if ffi::MPI_T_init_thread(ffi::RSMPI_THREAD_FUNNELED, &mut provided) != 0 {
             return false;
@@ -159,7 +160,8 @@ fn has_thread() -> bool {
     value.iter().any(|&byte| byte != 0)
 }
 
-/// Why this job cannot go on without a lost process; None if it can. `threads`: whether the library lets any thread call it.
+/// Returns the reason that this job cannot continue without a lost process; `None` if it can. `threads` says whether the library
+/// lets any thread call it.
 pub(super) fn obstacle(threads: bool) -> Option<String> {
     if library::simulated().is_some_and(|transport| transport.survives()) {
         return None;
@@ -181,12 +183,12 @@ pub(super) fn obstacle(threads: bool) -> Option<String> {
     })
 }
 
-/// Whether the launcher was told to let the job go on without a lost process.
+/// Returns whether the launcher was told to let the job continue without a lost process.
 fn is_enabled() -> bool {
     std::env::var(ENABLED_VAR).is_ok_and(|v| v == "1" || v == "true")
 }
 
-/// Whether a library that describes itself so goes on without a lost process. MPICH has calls of the same names, but its
+/// Returns whether a library with this description continues without a lost process. MPICH has calls of the same names, but its
 /// launcher ends the job all the same.
 fn knows_how(library: &str) -> bool {
     let version = library.split_once("Open MPI v").map(|(_, rest)| rest);
@@ -194,13 +196,13 @@ fn knows_how(library: &str) -> bool {
     major.is_some_and(|major| major >= LEAST_MAJOR)
 }
 
-/// Whether a lost peer unwinds here instead of ending the job.
+/// Returns whether a lost peer unwinds here instead of ending the job.
 #[inline]
 pub(super) fn unwinds() -> bool {
     ATTEMPT.load(Ordering::Relaxed)
 }
 
-/// The ranks of this one's node share that number.
+/// Sets the number that the ranks of this rank's node share.
 pub(super) fn set_own_node(node: usize) {
     NODE.set(Some(node));
 }
@@ -209,8 +211,7 @@ pub(super) fn own_node() -> usize {
     NODE.get().expect("asked for where losses are survived")
 }
 
-/// Leaves what this rank is doing: an attempt is under way and a process is gone. Returns to [`attempt`] when every rank
-/// has left.
+/// Leaves the current work during an attempt in which a process is lost. Returns to [`attempt`] when every rank has left.
 pub(super) fn leave() -> ! {
     let lost = NOTICED.get().unwrap_or_else(Lost::now);
     NOTICED.set(Some(lost));
@@ -220,29 +221,29 @@ pub(super) fn leave() -> ! {
     if !sabotaged(Sabotage::LeavesAlone) {
         agree(&line, false);
     }
-    // Everybody has left: what is under way need not come any more.
+    // All ranks have left, so messages in transit are no longer needed.
     library::revoke(line.talk);
     resume_unwind(Box::new(lost))
 }
 
-/// The tag of the word that says so.
+/// Tag of the message that a rank has left.
 const LEFT: c_int = 32_001;
 
-/// Says to these that this rank has left. Not to those that are gone: Open MPI waits for ever for what it needs to connect to one
-/// that it has never talked to.
+/// Tells these ranks that this rank has left. Lost ranks are skipped: to connect to a lost rank for the first time, Open MPI
+/// waits forever.
 pub(super) fn say_left(members: &[c_int]) {
     let line = within();
     let gone = library::failed(line.alarm);
     for &member in members.iter().filter(|member| !gone.contains(member)) {
         let to = Address { raw: line.talk, peer: member, tag: LEFT };
         let mut request = library::handle(0);
-        // SAFETY: an empty message, which the library has no part of ours for. It is neither waited for nor given back: that it
-        // cannot come to one that is gone would be an error of nobody's then, which ends this process.
+        // SAFETY: an empty message, for which the library uses no buffer of ours. The message is neither waited for nor released:
+        // if it cannot reach a lost rank, the error would have no handler and would end this process.
         unsafe { library::start_send::<u8>(std::ptr::null(), 0, to, &mut request) };
     }
 }
 
-/// Whether one of them has said that it has left.
+/// Returns whether one of these ranks has sent the message that it has left.
 fn has_left(line: &Line, members: &[c_int]) -> bool {
     members.iter().any(|&member| {
         let mut there = false;
@@ -255,18 +256,18 @@ fn within() -> Line {
     NOW.with_borrow(|now| now.clone().expect("asked within an attempt only"))
 }
 
-/// Whether all ranks that are left say yes; the same answer to all, also if one is lost meanwhile.
+/// Returns whether all remaining ranks agree; the same answer on all, even if one is lost meanwhile.
 fn agree(line: &Line, mine: bool) -> bool {
     agree_bits(line, c_int::from(mine)) != 0
 }
 
-/// Whether all ranks that are left have set each of these bits, [`BITS`] of them, as above.
+/// Returns the bits, of [`BITS`] bits, that all remaining ranks have set; the same answer on all.
 fn agree_bits(line: &Line, mine: c_int) -> c_int {
-    /// Every rank sets this one beside them. An address in the place of what a rank says ([`turn`]) does not have it.
+    /// Bit that every rank sets in addition. An address that Open MPI puts in place of a rank's bits ([`turn`]) does not have it.
     const SAID: c_int = 1;
     let mut bits = mine << 1 | SAID;
     let rc = library::agree(line.alarm, &mut bits);
-    // That somebody is gone is no news here; the answer holds all the same.
+    // An error for a lost rank is expected here, and the answer is valid all the same.
     if rc != ffi::MPI_SUCCESS as c_int && !library::is_loss(rc) {
         die_in_turn(6, "the ranks that are left could not agree after a loss");
     }
@@ -276,14 +277,14 @@ fn agree_bits(line: &Line, mine: c_int) -> c_int {
     bits >> 1
 }
 
-/// So many bits are agreed on at a time: as many as surely fit beside one more.
+/// Number of bits that are agreed on at a time: as many as certainly fit in addition to one more.
 const BITS: usize = 30;
 
-/// As [`World::attempt`](super::World::attempt), over that line.
+/// Runs `work` as [`World::attempt`](super::World::attempt) does, with these communicators.
 pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Lost> {
     NOW.set(Some(line.clone()));
     ATTEMPT.store(true, Ordering::Relaxed);
-    // What unwinds is dropped, or left for good by those who see `Lost`.
+    // Values that unwind are dropped, or abandoned for good by callers that see `Lost`.
     let ended = catch_unwind(AssertUnwindSafe(work));
     let ended = match ended {
         Ok(done) if agree(line, true) => Ok(done),
@@ -299,16 +300,18 @@ pub(super) fn attempt<R>(line: &Line, work: impl FnOnce() -> R) -> Result<R, Los
     ended
 }
 
-/// The members of a line on which an attempt was lost that are left, which all of those know alike. Who is lost amid this may be
-/// among them: then the next attempt is lost at once.
+/// Returns the remaining members after a lost attempt, the same on all remaining ranks. A rank that is lost meanwhile may still
+/// be included; then the next attempt is lost at once.
 pub(super) fn left(line: &Line) -> Vec<c_int> {
     let gone = library::failed(line.alarm);
     agreed(&line.members, &gone, |mine| agree_bits(line, mine))
 }
 
-/// The members that nobody knows to be gone. All ranks make the same calls of `agree`, whatever each of them knows: they ask
-/// about ranges of members, and then about parts of those ranges in which somebody misses a member. So the calls go with the
-/// losses, and hardly with the members: one loss takes 4 calls among 100,000.
+/// Returns the members that no rank knows to be lost.
+///
+/// All ranks make the same calls of `agree`, whatever each of them knows. They first ask about ranges of members. Then they ask
+/// about parts of those ranges in which some rank misses a member. So the number of calls depends on the losses, and hardly on
+/// the members: one loss takes 4 calls among 100,000.
 fn agreed(members: &[c_int], gone: &[c_int], mut agree: impl FnMut(c_int) -> c_int) -> Vec<c_int> {
     let mut gone: Vec<usize> = gone.iter().filter_map(|g| members.binary_search(g).ok()).collect();
     gone.sort_unstable();
@@ -336,18 +339,19 @@ fn agreed(members: &[c_int], gone: &[c_int], mut agree: impl FnMut(c_int) -> c_i
     members.iter().zip(left).filter_map(|(&member, left)| left.then_some(member)).collect()
 }
 
-/// A range in so many parts, or in single places.
+/// Divides a range into `parts` parts, or into single places if it is shorter.
 fn cut(range: Range<usize>, parts: usize) -> impl Iterator<Item = Range<usize>> {
     let parts = parts.min(range.len());
     let at = move |part: usize| range.start + range.len() * part / parts;
     (0..parts).map(move |part| at(part)..at(part + 1))
 }
 
-/// A line for the processes of this one that are left; all of them call this together.
+/// Makes communicators of the remaining processes. All of them call this together.
 pub(super) fn shrunk(line: &Line) -> Line {
     let lost = "the ranks that are left could not find together after a loss";
     let shrink = || library::shrink(line.alarm).unwrap_or_else(|_| die_in_turn(6, lost));
-    // Of the same ranks, whoever is lost meanwhile. What is too many stays as it is: there is no loss at every turn.
+    // Both must have the same ranks, even if one is lost meanwhile. Superfluous communicators are not freed, which is acceptable
+    // because losses are rare.
     let (mut talk, mut size) = shrink();
     loop {
         let (alarm, again) = shrink();
@@ -358,9 +362,10 @@ pub(super) fn shrunk(line: &Line) -> Line {
     }
 }
 
-/// Looks whether what this rank waits for can still come, and leaves if it cannot. To be called again and again by whoever waits.
+/// Checks whether the event that this rank waits for can still happen, and leaves the attempt if not. Must be called repeatedly
+/// while a rank waits.
 pub(super) fn look(on: On) {
-    /// Between two looks at who is gone, which takes longer than the look whether somebody has left.
+    /// Pause between two queries of the lost ranks, which take longer than the query whether a rank has left.
     const EVERY: Duration = Duration::from_millis(1);
     thread_local! {
         static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -372,7 +377,7 @@ pub(super) fn look(on: On) {
     }
     let lost = match steps::stance(on) {
         Stance::Shielded => false,
-        // Who has left them did so for one of them, and that is known here, too, sooner or later.
+        // A rank that left these members did so because one of them was lost, which this rank will learn as well.
         Stance::With { members, first } => {
             due && (any_gone(&members) || first && has_left(&within(), &members))
         }
@@ -383,7 +388,7 @@ pub(super) fn look(on: On) {
     }
 }
 
-/// Waits for what never comes, until this rank leaves.
+/// Waits until this rank leaves, after a failure that makes waiting for the message useless.
 pub(super) fn look_until_left(on: On) -> ! {
     loop {
         look(on);
@@ -395,7 +400,7 @@ fn somebody_has_left() -> bool {
     library::is_revoked(alarm.expect("asked within an attempt only"))
 }
 
-/// Whether any rank of the attempt is known to be gone, or to have left.
+/// Returns whether any rank of the attempt is known to be lost, or to have left.
 pub(super) fn somebody_is_gone() -> bool {
     let line = within();
     let of_it = |gone: &c_int| line.members.binary_search(gone).is_ok();
@@ -406,7 +411,7 @@ fn any_gone(members: &[c_int]) -> bool {
     library::failed(within().alarm).iter().any(|gone| members.contains(gone))
 }
 
-/// A call for messages `on` has met a lost process.
+/// Handles a call for messages `on` that has met a lost process.
 pub(super) fn met(on: On) {
     match steps::stance(on) {
         Stance::Shielded => steps::note(),
@@ -414,7 +419,7 @@ pub(super) fn met(on: On) {
     }
 }
 
-/// Waits until all of these messages are through.
+/// Waits until all of these messages have ended.
 pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     for &request in requests {
         while !library::is_through(request) {
@@ -423,8 +428,8 @@ pub(super) fn wait_through(on: On, requests: &[ffi::MPI_Request]) {
     }
 }
 
-/// Ends messages under way on `raw`, which all ranks have left; `peers`: of each the rank at its other end. Returns when their
-/// buffers may be freed or used again.
+/// Ends messages in transit on `raw`, which all ranks have left. `peers` are the ranks at their other ends. Returns when their
+/// buffers may be freed or reused.
 pub(super) fn abandon(raw: ffi::MPI_Comm, requests: &mut Vec<ffi::MPI_Request>, peers: &[c_int]) {
     for request in requests.iter_mut() {
         if !library::is_through(*request) {
@@ -439,16 +444,17 @@ pub(super) fn abandon(raw: ffi::MPI_Comm, requests: &mut Vec<ffi::MPI_Request>, 
     }
 }
 
-/// Waits for messages that nobody wants any more, however long they take: parts of one that has begun to come go to its buffer
-/// until it is through. The library ends all of them between ranks that live. One with a lost rank it may leave open for ever;
-/// nothing comes of that after a while. Whether each is through.
+/// Waits for messages that are no longer needed, however long they take, and returns whether each has ended.
+///
+/// A message that has begun to arrive writes to its buffer until it has ended. The library ends all messages between living
+/// ranks. A message with a lost rank may stay open forever, but nothing arrives of it after a while.
 fn settle(
     peers: &[c_int],
     through: impl Fn(usize) -> bool,
     gone: impl Fn() -> Vec<c_int>,
     clock: impl Fn() -> Duration,
 ) -> Vec<bool> {
-    /// From when this rank knows that the peer is lost.
+    /// Timeout from the moment at which this rank knows that the peer is lost.
     const PATIENCE: Duration = Duration::from_secs(2);
     let mut known: Vec<(c_int, Duration)> = Vec::new();
     let mut settle = |message: usize, peer: c_int| {
@@ -476,7 +482,7 @@ fn settle(
 mod tests {
     use super::*;
 
-    /// Buffers of messages between ranks that live are kept until these are through, which a slow network may take minutes for.
+    /// Buffers of messages between living ranks are kept until these have ended, which may take minutes on a slow network.
     #[test]
     fn messages_are_given_up_with_lost_ranks_only() {
         let now = Cell::new(Duration::ZERO);
@@ -485,7 +491,7 @@ mod tests {
             now.get()
         };
         let seconds = Duration::from_secs;
-        // Rank 1 lives, rank 2 was lost before, rank 3 is lost after half a minute, rank 4 then, too, but its message comes.
+        // Rank 1 lives and rank 2 was lost before. Ranks 3 and 4 are lost after half a minute, but the message of rank 4 arrives.
         let gone = || if now.get() < seconds(30) { vec![2] } else { vec![4, 2, 3] };
         let through = |message: usize| message == 1 && now.get() >= seconds(20);
         assert_eq!(settle(&[2, 1], through, gone, clock), [false, true]);
@@ -495,10 +501,10 @@ mod tests {
         assert!((seconds(32)..seconds(33)).contains(&now.get()), "{:?}", now.get());
     }
 
-    /// Ranks that know different losses, answered by the bits that all set: what they agree on, and by how many calls. `known`:
-    /// what each of those that differ knows.
+    /// Returns the agreement of ranks that know different losses, and the number of calls. An answer consists of the bits that
+    /// all ranks set. `known` are the losses known to the ranks that differ.
     fn agreement(members: &[c_int], known: &[Vec<c_int>]) -> (Vec<c_int>, usize) {
-        // Each rank by itself would make the calls that the answers ask for; all answers are found by going through them again.
+        // Each rank makes the calls that the answers require; all answers are found by repeating the calls from the start.
         let mut answers: Vec<c_int> = Vec::new();
         loop {
             let mut said = c_int::MAX;
@@ -513,7 +519,7 @@ mod tests {
                             if calls == answers.len() + 1 {
                                 said &= mine;
                             }
-                            // The rest of the calls is of no account.
+                            // The remaining calls do not matter.
                             c_int::MAX
                         }
                     }
@@ -540,7 +546,7 @@ mod tests {
         };
         for size in [1, 2, 29, 30, 31, 64, 901, 5000] {
             for losses in [0, 1, 2, 7, 60] {
-                // Some that were lost before are no members any more.
+                // Some ranks were lost earlier and are no longer members.
                 let members: Vec<c_int> = (0..size).filter(|rank| rank % 7 != 3).collect();
                 let lost: Vec<c_int> = (0..losses).map(|_| below(size as usize) as c_int).collect();
                 let ranks = 1 + below(4);

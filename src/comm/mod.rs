@@ -1,10 +1,11 @@
 //! MPI with every return code checked.
 //!
-//! Called by the solver and the checkpoint driver. A failing MPI call never returns: it ends the
-//! whole job with a message that names rank and phase, because a rank that goes on with half a
-//! message computes garbage. A panic does the same, since a panicking rank alone would leave the
-//! others waiting for ever. Only where a lost rank is to be survived does a call that fails for its sake end no more than
-//! what all ranks were doing ([`World::attempt`]).
+//! The solver and the checkpoint driver call it. A failing MPI call never returns: it ends the whole job with a message that
+//! names rank and phase. A rank that continued with half a message would compute garbage. A panic ends the job, too, because a
+//! panicking rank alone would leave the others waiting forever.
+//!
+//! Where a lost rank is survived, a call that fails because of the loss only ends the current work of all ranks
+//! ([`World::attempt`]).
 
 mod abort;
 mod broadcast;

@@ -1,8 +1,8 @@
-//! Who passes a panel on to whom: the six broadcasts as plain lists of messages.
+//! The six broadcasts of a panel as plain lists of messages.
 //!
-//! A schedule is pure: [`schedule`] says for one rank which pieces it receives and sends, in which
-//! order, and what each send has to wait for. [`super::Broadcast`] carries it out. All six are
-//! proved in the tests below by playing the lists of all ranks against each other.
+//! A schedule is pure: [`schedule`] returns for one rank the pieces that it receives and sends, their order, and the receives
+//! that each send must wait for. [`super::Broadcast`] carries it out. All six are verified in the tests below by simulating the
+//! lists of all ranks together.
 //!
 //! Ranks are *virtual* here: 0 is the root, the others follow around the ring.
 
@@ -10,21 +10,21 @@ use std::ops::Range;
 
 use crate::base::params::Bcast;
 
-/// One message of a schedule. Pieces are ranges in units of the message's parts.
+/// A message of a schedule. Pieces are ranges of the message's parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Recv {
         from: usize,
         piece: Range<usize>,
     },
-    /// To be sent once the steps before it that receive any of `piece` are done.
+    /// Send that must wait for all earlier receives of any part of `piece`.
     Send {
         to: usize,
         piece: Range<usize>,
     },
 }
 
-/// Into how many parts a message is cut under `kind` among `size` ranks.
+/// Number of parts into which a message is divided under `kind` among `size` ranks.
 pub fn parts(kind: Bcast, size: usize) -> usize {
     match kind {
         Bcast::Long if size > 2 => size,
@@ -33,7 +33,7 @@ pub fn parts(kind: Bcast, size: usize) -> usize {
     }
 }
 
-/// What virtual rank `me` of `size` does under `kind`.
+/// Returns the schedule of virtual rank `me` of `size` under `kind`.
 pub fn schedule(kind: Bcast, size: usize, me: usize) -> Vec<Step> {
     assert!(me < size);
     if size == 1 {
@@ -42,7 +42,7 @@ pub fn schedule(kind: Bcast, size: usize, me: usize) -> Vec<Step> {
     let whole = 0..parts(kind, size);
     match kind {
         Bcast::OneRing => chain(&(0..size).collect::<Vec<_>>(), me, whole),
-        // The rank that factors next gets its copy first and passes nothing on.
+        // The rank that factors next gets its copy first and forwards nothing.
         Bcast::OneRingM => {
             let mut steps = chain(&[0, 1], me, whole.clone());
             if me != 1 {
@@ -69,12 +69,12 @@ pub fn schedule(kind: Bcast, size: usize, me: usize) -> Vec<Step> {
     }
 }
 
-/// All ranks but virtual rank 1.
+/// Returns all ranks except virtual rank 1.
 fn without_next(size: usize) -> Vec<usize> {
     std::iter::once(0).chain(2..size).collect()
 }
 
-/// Each member passes the piece on to the next.
+/// Returns the steps of a chain: each member forwards the piece to the next.
 fn chain(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     let Some(at) = members.iter().position(|&m| m == me) else {
         return Vec::new();
@@ -89,7 +89,7 @@ fn chain(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     steps
 }
 
-/// The root feeds two chains that each take half of the others.
+/// Returns the steps of two chains, each with half of the other members, both fed by the root.
 fn two_chains(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     let half = 1 + (members.len() - 1).div_ceil(2);
     let first = &members[..half];
@@ -100,7 +100,8 @@ fn two_chains(members: &[usize], me: usize, piece: Range<usize>) -> Vec<Step> {
     steps
 }
 
-/// The root halves its parts down a tree until each member has one; then the parts go round.
+/// Returns the steps of spread and roll: the root halves its parts down a tree until each member has one, then the parts go
+/// round.
 fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
     let n = members.len();
     let Some(at) = members.iter().position(|&m| m == me) else {
@@ -114,7 +115,7 @@ fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
     }
     debug_assert_eq!(parts, n);
     let mut steps = Vec::new();
-    // Spread: member `lo` holds the parts lo..hi and gives the upper half to the middle.
+    // Spread: member `lo` has the parts lo..hi and sends the upper half to the middle.
     let (mut lo, mut hi) = (0, n);
     while hi - lo > 1 {
         let mid = lo + (hi - lo).div_ceil(2);
@@ -129,9 +130,8 @@ fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
             lo = mid;
         }
     }
-    // Roll: in step s everybody passes part (at - s) on and takes part (at - s - 1), but for the
-    // parts the taker holds from the spread: receiving those again could overwrite what it is
-    // still sending.
+    // Roll: in step s each member sends part (at - s) and receives part (at - s - 1), except for parts that the receiver has from
+    // the spread. Receiving those again could overwrite data that it is still sending.
     let next = (at + 1) % n;
     for s in 0..n - 1 {
         let out = (at + n - s) % n;
@@ -146,7 +146,7 @@ fn spread_and_roll(members: &[usize], me: usize, parts: usize) -> Vec<Step> {
     steps
 }
 
-/// The parts member `at` of `n` was handed in the spread, those it passed on included.
+/// Returns the parts that member `at` of `n` received in the spread, including those that it forwarded.
 fn held_after_spread(n: usize, at: usize) -> Range<usize> {
     let (mut lo, mut hi) = (0, n);
     while at != lo {
@@ -174,7 +174,7 @@ mod tests {
         Bcast::LongM,
     ];
 
-    /// Plays all ranks; sends are carried out in list order once what they carry is there.
+    /// Simulates all ranks. Sends are carried out in list order once their parts are there.
     fn play(kind: Bcast, size: usize) {
         let n = parts(kind, size);
         let lists: Vec<Vec<Step>> = (0..size).map(|me| schedule(kind, size, me)).collect();
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(sends(Bcast::TwoRing, 6, 0), 2);
         assert_eq!(sends(Bcast::TwoRingM, 6, 0), 3);
         assert_eq!(sends(Bcast::TwoRingM, 6, 1), 0);
-        // The long forms: nobody but the root sends much more than the message once.
+        // Long forms: no rank except the root sends much more than one message.
         for me in 1..8 {
             let volume: usize = schedule(Bcast::Long, 8, me)
                 .iter()

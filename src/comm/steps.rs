@@ -1,16 +1,19 @@
-//! Steps that a few ranks take all together or none of them, whoever is lost elsewhere meanwhile.
+//! Steps that a group of ranks completes together or does not do at all, whichever rank is lost elsewhere meanwhile.
 //!
-//! Where a lost rank unwinds ([`loss`](super::loss)) it does so wherever each rank happens to be. Who changes data in place
-//! together with others must not be torn apart like that: half of an exchange cannot be gone on with. So before each such step
-//! its ranks vote, and once all have said yes, none of them leaves the step for the sake of somebody who is not one of them; what
-//! it meets of such a loss is noted, and is a no in the next vote. Who learns of a loss between two steps tells the others by the
-//! same vote before it leaves. So all of them have taken the same steps when an attempt is lost, unless one of their own is gone,
-//! and then what they have is void anyway.
+//! A lost rank unwinds ([`loss`](super::loss)) at any place where each rank happens to be. Ranks that change data in place
+//! together must not be interrupted like that, because half of an exchange cannot be continued.
 //!
-//! A vote is over at one rank only when all have come to it, hence with the step before. To the first one not all may come: so
-//! the ranks wait for each other before it. Nobody is past that as long as one has not come there; and who leaves while it waits
-//! says so to the others, as they may be past it. They look for that word in the first vote, but in no other: then it cannot have
-//! been said yes to anywhere.
+//! So the ranks of the group vote before each such step. Once all have voted yes, none of them leaves the step because of a lost
+//! rank outside the group. A rank that meets such a loss notes it and votes no the next time. A rank that learns of a loss
+//! between two steps tells the others by the same vote before it leaves.
+//!
+//! So all ranks of the group have done the same steps when an attempt is lost, unless one of their own is lost. In that case
+//! their data are void anyway.
+//!
+//! A vote ends on one rank only when all have reached it, and hence have completed the step before. Some ranks may never reach
+//! the first vote, so the ranks wait for each other before it. No rank passes that barrier as long as one is missing. A rank that
+//! leaves while it waits there sends a message to the others, because they may have passed. They look for that message only in
+//! the first vote. That vote cannot have ended with yes on any rank, because the rank that left takes no part in it.
 
 use std::cell::{Cell, RefCell};
 
@@ -20,7 +23,7 @@ use crate::base::faults::{Sabotage, sabotaged};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
-    /// Not all of the group are known to take steps.
+    /// Not all ranks of the group are known to have entered.
     Entering,
     Between,
     Voting,
@@ -28,28 +31,28 @@ enum Where {
 }
 
 thread_local! {
-    /// Whose steps they are, as long as there are any.
+    /// Group of ranks whose steps are in progress, if any.
     static OF: RefCell<Option<Comm>> = const { RefCell::new(None) };
     static WHERE: Cell<Where> = const { Cell::new(Where::Between) };
-    /// No step has been voted for yet.
+    /// True before the first vote.
     static FIRST: Cell<bool> = const { Cell::new(false) };
-    /// A loss was met that nobody has left for yet.
+    /// True if this rank met a loss for which it has not left yet.
     static NOTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The steps of one group of ranks; from its beginning to its end they talk among themselves within steps only.
+/// Steps of a group of ranks. From its beginning to its end, the ranks of the group exchange messages only within steps.
 pub struct Steps {
     counted: bool,
 }
 
-/// A step under way.
+/// A step in progress; it ends when this is dropped.
 #[must_use = "a step lasts as long as this"]
 pub struct Step {
     counted: bool,
 }
 
 impl Steps {
-    /// All ranks of `of` together. Where no loss is survived this does nothing at all.
+    /// Begins the steps of the group `of`. All of its ranks call this together. Does nothing if losses are not survived.
     pub fn begin(of: &Comm) -> Self {
         let counted = loss::unwinds();
         if counted {
@@ -62,7 +65,7 @@ impl Steps {
         Self { counted }
     }
 
-    /// Begins a step, or leaves the attempt with all others of the group.
+    /// Begins a step, or leaves the attempt together with all others of the group.
     pub fn step(&self) -> Step {
         if self.counted {
             let yes = !NOTED.get() && !loss::somebody_is_gone();
@@ -92,7 +95,7 @@ impl Drop for Step {
     }
 }
 
-/// Whether all say yes. If the answer is no, all of them leave, and none votes again.
+/// Returns whether all vote yes. If the answer is no, all of them leave, and none votes again.
 fn vote(yes: bool) -> bool {
     WHERE.set(Where::Voting);
     let of = OF.with_borrow(|of| of.as_ref().expect("a vote is within steps").alias());
@@ -101,14 +104,14 @@ fn vote(yes: bool) -> bool {
     all[0] == 1
 }
 
-/// Nobody takes steps any more.
+/// Ends the steps of the group.
 pub(super) fn over() {
     OF.set(None);
     WHERE.set(Where::Between);
     NOTED.set(false);
 }
 
-/// This rank is about to leave: the others of its group hear of it unless they know already.
+/// Tells the other ranks of the group that this rank is about to leave, unless they know already.
 pub(super) fn tell() {
     let Some(of) = OF.with_borrow(|of| of.as_ref().map(Comm::alias)) else { return };
     match WHERE.get() {
@@ -118,19 +121,19 @@ pub(super) fn tell() {
     }
 }
 
-/// The ranks of a group by their numbers in the library's communicator.
+/// Returns the ranks of a group by their numbers in the library's communicator.
 fn peers(of: &Comm) -> Vec<i32> {
     (0..of.size()).map(|rank| of.peer(rank)).collect()
 }
 
-/// What a loss is to who waits for a message.
+/// Reaction of a rank that waits for a message to a loss.
 pub(super) enum Stance {
-    /// Whoever is lost, it leaves.
+    /// Leaves after any loss.
     Free,
-    /// It leaves if one of these is, by their ranks in the library's communicator; before their first step, also if one of them
-    /// has left.
+    /// Leaves if one of these members is lost, by their ranks in the library's communicator. Before their first step, also leaves
+    /// if one of them has left.
     With { members: Vec<i32>, first: bool },
-    /// It does not leave: it is within a step, and this message is not of it.
+    /// Does not leave: the rank is within a step, and the message is not part of it.
     Shielded,
 }
 
@@ -144,7 +147,7 @@ pub(super) fn stance(on: On) -> Stance {
     })
 }
 
-/// A loss was met that this rank does not leave for now.
+/// Notes a loss for which this rank does not leave yet.
 pub(super) fn note() {
     NOTED.set(true);
 }

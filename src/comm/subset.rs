@@ -1,9 +1,9 @@
-//! Some ranks of a communicator as one of their own, which the library knows nothing of.
+//! A subset of a communicator's ranks as a communicator of its own, unknown to the library.
 //!
-//! Where a lost rank is survived no communicator is made by the library. Open MPI's notice of a lost process goes through all
-//! communicators that this process belonged to, one that is just being made included, whose parts are not all there: that crashed
-//! every rank that learned of a loss amid a split (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So messages of
-//! such a set travel over the communicator it is taken from, by tags of their own.
+//! If a lost rank is survived, the library makes no communicators. Open MPI reports a lost process on all communicators of that
+//! process, including one that is just being made and is incomplete. This report crashed every rank that learned of a loss during
+//! a split (5.0.11, `ompi_comm_set_rank_failed` in `ompi_comm_activate`). So the messages of a subset use the communicator that
+//! it is taken from, with tags of their own.
 
 use std::cell::RefCell;
 
@@ -12,17 +12,17 @@ use mpi::ffi;
 use super::abort::die;
 use super::communicator::On;
 
-/// What one rank says where all of a communicator are split.
+/// Request of one rank when all ranks of a communicator are split.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    /// 0: part of none.
+    /// Colour of the subset; 0 for none.
     pub colour: u64,
     pub key: u64,
-    /// The first series that no set of this rank's has, nor any after it.
+    /// First series such that no subset of this rank has it or a later one.
     pub free: u64,
 }
 
-/// The ranks of this one's colour, by their keys, and by their ranks where those are equal.
+/// Returns the ranks with the colour of rank `me`, ordered by key, then by rank.
 pub(super) fn members(asked: &[Asked], me: usize) -> Vec<usize> {
     let mut members: Vec<usize> =
         (0..asked.len()).filter(|&rank| asked[rank].colour == asked[me].colour).collect();
@@ -30,16 +30,16 @@ pub(super) fn members(asked: &[Asked], me: usize) -> Vec<usize> {
     members
 }
 
-/// The series of all sets that come of a split: no rank has another one of it. Sets of one split have no rank in common, so their
-/// messages cannot be mixed up.
+/// Returns the series of all subsets made by a split; no rank has another subset with it. Subsets of one split have no rank in
+/// common, so their messages cannot be confused.
 pub(super) fn series(asked: &[Asked]) -> u64 {
     asked.iter().map(|rank| rank.free).max().unwrap_or(1)
 }
 
-/// Tags of one series are below this.
+/// Number of tags in a series.
 const TAGS: i32 = 1 << 16;
 
-/// The tag of a message of that series.
+/// Returns the tag of a message in that series.
 pub(super) fn tag(series: u64, tag: i32) -> i32 {
     debug_assert!((0..TAGS).contains(&tag));
     let first = i32::try_from(series).ok().and_then(|series| series.checked_mul(TAGS));
@@ -48,11 +48,11 @@ pub(super) fn tag(series: u64, tag: i32) -> i32 {
 }
 
 thread_local! {
-    /// The sets that this rank is in.
+    /// Subsets that this rank is in.
     static LIVE: RefCell<Vec<On>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The first series on `raw` that none of this rank's sets has, nor any after it.
+/// Returns the first series on `raw` such that no subset of this rank has it or a later one.
 pub(super) fn free(raw: ffi::MPI_Comm) -> u64 {
     LIVE.with_borrow(|live| {
         let series = live.iter().filter(|on| on.raw == raw).map(|on| on.series);
@@ -64,7 +64,7 @@ pub(super) fn begin(on: On) {
     LIVE.with_borrow_mut(|live| live.push(on));
 }
 
-/// Nobody of the set sends any more what the others do not await: its series may be another's.
+/// Ends a subset: no rank of it sends further messages, so its series may be reused.
 pub(super) fn end(on: On) {
     LIVE.with_borrow_mut(|live| live.retain(|other| *other != on));
 }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn nobody_has_two_sets_of_one_series() {
-        // Whatever sets four ranks make and give up, one after the other.
+        // Any subsets that four ranks make and end, one after the other.
         let mut random = 7u64;
         let mut below = |n: u64| {
             random ^= random << 13;

@@ -1,12 +1,12 @@
-//! One thread at a time in the MPI library, where losses are survived.
+//! Limits the MPI library to one thread at a time, if losses are survived.
 //!
-//! There a second thread calls it now and then, so that others see that this rank lives (`Alive` in [`world`](super::world)).
-//! Open MPI lets any thread call it, but its agreement does not bear that (5.0.11, `era_cb_fn`): a word that comes in while
-//! another thread is at the agreement is put aside, and the address where it is kept is written over what it says. So ranks
-//! agreed on what nobody had said, and took each other for lost, in 2 of some 1,300 losses.
+//! In that case a second thread calls MPI regularly, so that other ranks see this one's heartbeats (`Alive` in
+//! [`world`](super::world)). Open MPI lets any thread call it, but its agreement does not support that (5.0.11, `era_cb_fn`). A
+//! message that arrives while another thread is in the agreement is put aside. Its content is then overwritten by the address
+//! where it is kept. So ranks agreed on values that no rank had given, and took each other for lost, in 2 of some 1,300 losses.
 //!
-//! Only calls that may let messages make progress take turns. Threads of the library's own that do the same must stay off
-//! (`btl_tcp_progress_thread`, which is off unless somebody sets it).
+//! Only calls that may let messages make progress take turns. The library's own threads that do the same must stay off
+//! (`btl_tcp_progress_thread`, which is off unless it is set).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -14,23 +14,23 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 static SHARED: AtomicBool = AtomicBool::new(false);
 static IN_USE: Mutex<()> = Mutex::new(());
 
-/// From now on threads take turns. To be said before there is a second one.
+/// Makes threads take turns from now on. Must be called before a second thread exists.
 pub(super) fn begin() {
     SHARED.store(true, Ordering::Relaxed);
 }
 
-/// Does a call, or a few that belong together, in a turn of this thread's. What is done in it must not ask for another.
+/// Runs a call, or a few related ones, in a turn of this thread. `call` must not request another turn.
 #[inline]
 pub(super) fn with<R>(call: impl FnOnce() -> R) -> R {
-    // A turn guards no data of ours, so a panic within one has left nothing half done.
+    // A turn protects no data of ours, so a panic within one leaves nothing inconsistent.
     let _turn = SHARED
         .load(Ordering::Relaxed)
         .then(|| IN_USE.lock().unwrap_or_else(PoisonError::into_inner));
     call()
 }
 
-/// The same, unless another thread is in the library. Then it need not be called: a call that takes long lets messages make
-/// progress itself.
+/// Runs a call in a turn of this thread, unless another thread is in the library. In that case the call is not needed: a long
+/// call lets messages make progress itself.
 pub(super) fn if_free(call: impl FnOnce()) {
     match IN_USE.try_lock() {
         Ok(_turn) => call(),

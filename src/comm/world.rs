@@ -1,4 +1,4 @@
-//! The start and the end of MPI, and who is left in between.
+//! The start and the end of MPI, and the remaining ranks in between.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -17,35 +17,38 @@ use super::turn;
 use crate::base::clock;
 use crate::base::new_thread;
 
-/// All ranks of the job that are left. Made once; dropping it finalises MPI.
+/// The remaining ranks of the job. Made once; dropping it finalises MPI.
 pub struct World {
     comm: Comm,
-    /// For each rank the number the launcher gave it.
+    /// Number that the launcher gave to each rank.
     launched: Vec<usize>,
-    /// There where losses may be survived.
+    /// Thread for heartbeats; present if losses may be survived.
     alive: Option<Alive>,
-    /// Likewise: what the next attempt goes over, and what there is for those after it, the next one last.
+    /// Communicators of the next attempt and of later ones, the next of these last; present if losses may be survived.
     lines: Option<(Line, Vec<Line>)>,
-    /// Whether some ranks were to survive losses, and some not.
+    /// True if some ranks were started to survive losses, and some not.
     unlike: bool,
-    /// Whether there was an attempt in which ranks may have been lost.
+    /// True after the first attempt, in which ranks may have been lost.
     attempted: Cell<bool>,
 }
 
 impl World {
-    /// Starts MPI. Only the calling thread may use it afterwards. Losses can be survived only if that is said now
-    /// (`survives`), as far as this library can at all.
+    /// Starts MPI. Only the calling thread may use it afterwards.
+    ///
+    /// Losses can be survived only if `survives` is set here and the library supports it.
     pub fn init(survives: bool) -> Self {
         Self::start(survives, false)
     }
 
-    /// Starts MPI so that helpers may talk beside the calling thread, as far as this library lets them
-    /// ([`Comm::elsewhere`]). Never otherwise: in a library that expects calls from any thread each call takes longer.
+    /// Starts MPI so that helpers may send messages while the calling thread does ([`Comm::elsewhere`]), if the library permits
+    /// it.
+    ///
+    /// Must not be used otherwise: in a library that expects calls from any thread, each call takes longer.
     pub fn with_helpers() -> Self {
         Self::start(false, true)
     }
 
-    /// Why a start of MPI that survives losses would crash here. To be asked before it.
+    /// Returns the reason that a start of MPI which survives losses would crash here. Must be called before that start.
     pub fn refusal() -> Option<String> {
         if loss::library_goes_on() { loss::refusal() } else { None }
     }
@@ -64,8 +67,7 @@ impl World {
         // SAFETY: constants of the library.
         let (one, several) = unsafe { (ffi::RSMPI_THREAD_FUNNELED, ffi::RSMPI_THREAD_MULTIPLE) };
         let mut provided = 0;
-        // SAFETY: called once per process, before any other MPI call; null argument pointers are
-        // allowed since MPI-2.
+        // SAFETY: called once per process, before any other MPI call; null argument pointers are allowed since MPI-2.
         let rc = unsafe {
             ffi::MPI_Init_thread(
                 std::ptr::null_mut(),
@@ -75,7 +77,7 @@ impl World {
             )
         };
         check(rc, "starting MPI");
-        // SAFETY: MPI is up; the handles are constants of the library.
+        // SAFETY: MPI is initialised; the handles are constants of the library.
         let comm = unsafe {
             check(
                 ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN),
@@ -87,7 +89,7 @@ impl World {
         if provided < one {
             super::die(6, "this MPI library does not allow threads beside the one that calls it");
         }
-        // Each knows by its own settings and its own library. What depends on it all do together, or none.
+        // Each rank only knows its own settings and its own library. All ranks must behave alike, so they agree here.
         let mut alike = [u64::from(survives && provided >= several); 2];
         alike[1] = 1 - alike[0];
         comm.all_reduce(&mut alike, Reduce::Min);
@@ -108,7 +110,7 @@ impl World {
 
     fn simulated(transport: &dyn Transport, survives: bool) -> Self {
         loss::set_own_node(transport.node());
-        // SAFETY: there for as long as the process.
+        // SAFETY: valid as long as the process lives.
         let comm = unsafe { Comm::borrowed(library::handle(library::ALL)) };
         rank_is(comm.rank() as i32);
         Self::of(comm, survives && transport.survives())
@@ -118,12 +120,12 @@ impl World {
         &self.comm
     }
 
-    /// Whether helpers may talk beside the thread that started MPI.
+    /// Returns whether helpers may send messages while the thread that started MPI does.
     pub fn lets_helpers_talk(&self) -> bool {
         any_thread_may_call()
     }
 
-    /// Why losses cannot be survived, in words that say what would help; None if they can.
+    /// Returns the reason that losses cannot be survived, with advice; `None` if they can.
     pub fn obstacle(&self) -> Option<String> {
         let unlike = || {
             "some ranks were not told so when they were started: give --nonstop or --method abft on the command line, or in a \
@@ -133,25 +135,26 @@ impl World {
         self.unlike.then(unlike).or_else(|| loss::obstacle(self.alive.is_some()))
     }
 
-    /// The number the launcher gave to each rank there is now.
+    /// Returns the launcher's number of each current rank.
     pub fn launched(&self) -> &[usize] {
         &self.launched
     }
 
-    /// Does `work`, which all ranks do together, survive a lost rank: then whatever any of them was doing in it is left
-    /// undone, and all that are left get [`Lost`]. So it is done on all ranks, or on none. To be asked for only where there is
-    /// no [obstacle](Self::obstacle).
+    /// Runs `work`, which all ranks do together, and survives a lost rank. After a loss, all ranks abandon their work and all
+    /// remaining ranks get [`Lost`]. So the work is completed on all ranks, or on none.
+    ///
+    /// Must only be called if there is no [obstacle](Self::obstacle).
     pub fn attempt<R>(&self, work: impl FnOnce(&Self) -> R) -> Result<R, Lost> {
         self.attempted.set(true);
         let (line, _) = self.lines.as_ref().expect("there is no obstacle");
         loss::attempt(line, || work(self))
     }
 
-    /// After an attempt was lost: goes on with the ranks that are left, in their order. The numbers that the launcher
-    /// gave to those that are gone.
+    /// Continues with the remaining ranks, in their order, after a lost attempt. Returns the launcher's numbers of the lost
+    /// ranks.
     pub fn close_ranks(&mut self) -> Vec<usize> {
         let (line, ready) = self.lines.as_mut().expect("an attempt was lost");
-        // What is gone on over, and the rank of each of its members on the line that there was.
+        // Communicators to continue with, and each member's rank in the previous ones.
         let (next, were) = match ready.pop() {
             Some(next) => {
                 let left = loss::left(line);
@@ -168,7 +171,8 @@ impl World {
         let launched: Vec<usize> = were.iter().map(number).collect();
         let is_gone = |number: &usize| launched.binary_search(number).is_err();
         let gone = self.launched.iter().copied().filter(is_gone).collect();
-        // SAFETY: there for as long as the job. What there was is never freed: what was lost cannot take part in that.
+        // SAFETY: valid as long as the job lives. The previous communicators are never freed, because lost ranks cannot take part
+        // in that.
         self.comm = unsafe {
             for raw in
                 [next.talk, next.alarm].into_iter().filter(|_| library::simulated().is_none())
@@ -185,7 +189,7 @@ impl World {
         gone
     }
 
-    /// The MPI library's own description of itself, first line only.
+    /// Returns the first line of the MPI library's description of itself.
     pub fn library() -> String {
         if library::simulated().is_some() {
             return "simulated".to_owned();
@@ -200,29 +204,31 @@ impl World {
         text.lines().next().unwrap_or("").trim_end_matches('\0').trim().to_owned()
     }
 
-    /// Seconds on MPI's clock, which only differences have a meaning on.
+    /// Returns seconds on MPI's clock, on which only differences are meaningful.
     pub fn seconds() -> f64 {
         if library::simulated().is_some() {
             return clock::since_1970().as_secs_f64();
         }
-        // SAFETY: no arguments, MPI is up.
+        // SAFETY: no arguments, MPI is initialised.
         unsafe { ffi::RSMPI_Wtime() }
     }
 }
 
-/// Shows the other ranks that this one lives, also while it computes for long: the library's heartbeats are sent and looked at
-/// only when somebody calls it. A thread of the library's own can do that (`mpi_ft_detector_thread`), but with it one start in
-/// twenty crashed, and no end came to its end (Open MPI 5.0.11).
+/// Thread that keeps up this rank's heartbeats, also during long computations. The library sends and checks heartbeats only when
+/// it is called.
+///
+/// A thread of the library can do that (`mpi_ft_detector_thread`), but with it one start in twenty crashed, and no job ended
+/// (Open MPI 5.0.11).
 struct Alive {
     over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Alive {
-    /// Short against the time between two heartbeats.
+    /// Period of the calls; short compared with the time between two heartbeats.
     const EVERY: Duration = Duration::from_millis(50);
 
-    /// Ends the job where the system gives no more threads.
+    /// Starts the thread. Ends the job if the system gives no more threads.
     fn begin() -> Self {
         turn::begin();
         let over = Arc::new(AtomicBool::new(false));
@@ -230,8 +236,8 @@ impl Alive {
         let thread = new_thread::start("skt-hpl alive", move || {
             while !told.load(Ordering::Relaxed) {
                 let mut there = 0;
-                // SAFETY: this library lets any thread call it, and MPI is up until this thread has ended. Nobody sends
-                // to himself with that tag.
+                // SAFETY: this library lets any thread call it, and MPI is not finalised before this thread has ended. No rank
+                // sends to itself with that tag.
                 turn::if_free(|| unsafe {
                     ffi::MPI_Iprobe(
                         0,
@@ -255,7 +261,8 @@ impl Alive {
     }
 }
 
-/// What attempts go over: the first one, and those after it, the next one last. All ranks together, before any attempt.
+/// Makes the communicators of the first attempt and of later ones, the next of these last. All ranks call this together, before
+/// any attempt.
 fn lines(all: &Comm) -> (Line, Vec<Line>) {
     let node = all.split_by_node();
     let mut number = [all.rank() as u64];
@@ -265,7 +272,7 @@ fn lines(all: &Comm) -> (Line, Vec<Line>) {
         if let Some(transport) = library::simulated() {
             return library::handle(transport.duplicate(library::ALL));
         }
-        // SAFETY: all ranks come here together.
+        // SAFETY: all ranks call this together.
         let (rc, new) = unsafe {
             let mut new = ffi::RSMPI_COMM_NULL;
             (ffi::MPI_Comm_dup(all.on().raw, &mut new), new)
@@ -280,13 +287,13 @@ fn lines(all: &Comm) -> (Line, Vec<Line>) {
     (first, ready.collect())
 }
 
-/// The rank in `before` of each member of `now`.
+/// Returns the rank in `before` of each member of `now`.
 fn places(before: ffi::MPI_Comm, now: &Line) -> Vec<c_int> {
     if let Some(transport) = library::simulated() {
         return transport.places(library::number(before), library::number(now.alarm));
     }
     let mut places = vec![0; now.members.len()];
-    // SAFETY: two communicators that exist, and arrays of the length given. Nothing here needs other ranks.
+    // SAFETY: two valid communicators, and arrays of the given length. No other rank is needed.
     unsafe {
         let (mut old, mut new) = (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL);
         check(ffi::MPI_Comm_group(before, &mut old), "asking for the ranks there were");
@@ -315,12 +322,12 @@ impl Drop for World {
         if let Some(alive) = self.alive.take() {
             alive.end();
             if self.attempted.get() {
-                // MPI_Finalize was seen to wait for ever for a rank that was lost (Open MPI 5.0.11). The launcher was told
-                // that ranks may go.
+                // After a loss, MPI_Finalize was seen to wait forever for the lost rank (Open MPI 5.0.11). The launcher was told
+                // that ranks may end.
                 return;
             }
-            // Before the first attempt a loss ends the job. Without this call the launcher was seen to wait for ever for
-            // ranks that were refused.
+            // Before the first attempt a loss ends the job. Without this call the launcher was seen to wait forever for ranks
+            // that were refused.
         }
         // SAFETY: the last MPI call of the process.
         unsafe {

@@ -1,9 +1,8 @@
 //! One dimension of the block-cyclic distribution.
 
-/// `n` indices in blocks of `nb`, dealt out to `procs` processes in turn, starting with process 0.
+/// Distribution of `n` indices in blocks of `nb` to `procs` processes in turn, starting with process 0.
 ///
-/// *Global* indices count through the whole dimension; *local* ones through what one process owns,
-/// in the same order.
+/// *Global* indices count through the whole dimension. *Local* indices count through those of one process, in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cyclic {
     pub n: usize,
@@ -17,23 +16,23 @@ impl Cyclic {
         Self { n, nb, procs }
     }
 
-    /// The process that owns global index `g`.
+    /// Returns the process that owns global index `g`.
     pub fn owner(&self, g: usize) -> usize {
         (g / self.nb) % self.procs
     }
 
-    /// The local index of global index `g` on its owner.
+    /// Returns the local index of global index `g` on its owner.
     pub fn local(&self, g: usize) -> usize {
         (g / self.nb / self.procs) * self.nb + g % self.nb
     }
 
-    /// The global index of local index `l` on process `proc`.
+    /// Returns the global index of local index `l` on process `proc`.
     pub fn global(&self, l: usize, proc: usize) -> usize {
         (l / self.nb * self.procs + proc) * self.nb + l % self.nb
     }
 
-    /// How many indices below `end` process `proc` owns: also the local index of the first one it
-    /// owns at or after `end`.
+    /// Number of indices below `end` that process `proc` owns. This is also the local index of the first one that it owns at or
+    /// after `end`.
     pub fn count_below(&self, end: usize, proc: usize) -> usize {
         let end = end.min(self.n);
         let blocks = end / self.nb;
@@ -42,12 +41,12 @@ impl Cyclic {
         full * self.nb + partial
     }
 
-    /// How many indices process `proc` owns.
+    /// Number of indices that process `proc` owns.
     pub fn count(&self, proc: usize) -> usize {
         self.count_below(self.n, proc)
     }
 
-    /// The largest count of any process: process 0 always has it.
+    /// Returns the largest count of any process, which is always that of process 0.
     pub fn count_max(&self) -> usize {
         self.count(0)
     }
@@ -57,7 +56,7 @@ impl Cyclic {
 mod tests {
     use super::*;
 
-    /// Every small case, against dealing the indices out one by one.
+    /// Every small case agrees with a distribution of the indices one by one.
     #[test]
     fn agrees_with_dealing_out_by_hand() {
         for n in 0..40 {

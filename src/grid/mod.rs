@@ -1,7 +1,7 @@
-//! Where things live: the process grid and the block-cyclic index maps. Pure arithmetic.
+//! The process grid and the block-cyclic index maps: owners and places of matrix elements. Pure arithmetic.
 //!
-//! Everything above (matrix, lu, checkpoint) asks these two types and never computes a position
-//! itself, so a wrong formula can only be wrong here, where every case is tested.
+//! All folders above (matrix, lu, checkpoint) ask these two types and never compute a position themselves. So a wrong formula can
+//! only be here, where every case is tested.
 
 mod cyclic;
 mod process;

@@ -2,7 +2,7 @@
 
 use crate::base::params::{Mapping, TestParams};
 
-/// A P x Q grid and the order in which ranks are laid over it.
+/// A P x Q grid and the order in which ranks are assigned to its positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessGrid {
     pub p: usize,
@@ -11,7 +11,7 @@ pub struct ProcessGrid {
 }
 
 impl ProcessGrid {
-    /// A test's.
+    /// Returns the grid of a test.
     pub fn of(test: &TestParams) -> Self {
         Self { p: test.p, q: test.q, mapping: test.mapping }
     }
@@ -20,7 +20,7 @@ impl ProcessGrid {
         self.p * self.q
     }
 
-    /// Row and column of `rank`, or nothing for a rank the grid does not use.
+    /// Returns the row and column of `rank`; `None` if the grid does not use that rank.
     pub fn coordinates(&self, rank: usize) -> Option<(usize, usize)> {
         (rank < self.size()).then(|| match self.mapping {
             Mapping::Row => (rank / self.q, rank % self.q),
@@ -28,7 +28,7 @@ impl ProcessGrid {
         })
     }
 
-    /// The rank at (`row`, `col`).
+    /// Returns the rank at (`row`, `col`).
     pub fn rank(&self, row: usize, col: usize) -> usize {
         debug_assert!(row < self.p && col < self.q);
         match self.mapping {

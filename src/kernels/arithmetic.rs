@@ -1,10 +1,12 @@
-//! What the last bits of a result depend on, as a node tells it before any rank is there. Pure but for [`Arithmetic::here`].
+//! Describes the properties of a node that determine the last bits of a result, before any rank runs there. Pure, except
+//! [`Arithmetic::here`].
 //!
-//! A protected run promises the same bits whatever node takes a lost one's ranks. The ranks themselves refuse memory
-//! that was computed with another arithmetic, but then the node has been chosen already; so agents tell what theirs
-//! is, and `supervise::judge::fitness` refuses a node that would round otherwise than the run does ([`Rules::suits`]).
-//! All kernels of the program's own give the same bits, so a node with other instructions will do as long as
-//! the run is computed with those.
+//! A protected run promises the same bits whichever node takes over the ranks of a lost node. The ranks themselves refuse memory
+//! that was computed with another arithmetic, but by then the node has been chosen. So agents report their node's arithmetic, and
+//! `supervise::judge::fitness` refuses a node that would round differently ([`Rules::suits`]).
+//!
+//! All kernels of this program give the same bits. As long as the run is computed with these, a node with other instructions is
+//! acceptable.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,22 +15,22 @@ use super::{Library, preflight};
 use crate::base::faults;
 use crate::base::params;
 
-/// What one node computes with.
+/// Arithmetic that is available on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arithmetic {
-    /// Engines it can run, by name.
+    /// Engines that the node can run, by name.
     pub engines: Vec<String>,
-    /// The BLAS and its version.
+    /// Name and version of the linked BLAS.
     pub library: String,
-    /// The kernels that takes by itself, and those after the preflight.
+    /// Kernels that the BLAS selects by itself, and those after the preflight.
     pub picked: String,
     pub preflight: String,
-    /// What the BLAS is here that `--blas` names, or why there is none; None where nobody has asked.
+    /// BLAS named by `--blas` on this node, or the reason that there is none. `None` if no `--blas` was given.
     #[serde(default)]
     pub named: Option<Result<Named, String>>,
 }
 
-/// The same of a BLAS that `--blas` names.
+/// Arithmetic of a BLAS that is named by `--blas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub library: String,
@@ -37,7 +39,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// On this node, of the library that `name` loads; without a name it is the linked one.
+    /// Describes the library on this node. `name` is the name that it was loaded by, empty for the linked library.
     pub fn of(library: &Library, name: &str) -> Self {
         Self {
             library: format!("{} {}", library.name, library.version),
@@ -47,19 +49,19 @@ impl Named {
     }
 }
 
-/// What of a run's settings decides which of it counts.
+/// Settings of a run that decide which properties of a node count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub engine: params::Engine,
     pub preflight: bool,
-    /// The ranks are told which kernels their BLAS is to take.
+    /// True if the ranks are told which kernels their BLAS must use.
     pub told: bool,
-    /// They call another BLAS than the linked one: what it is on a node its agent has found out.
+    /// True if the ranks call another BLAS than the linked one; the agent of a node has described it.
     pub named: bool,
 }
 
 impl Arithmetic {
-    /// This node's.
+    /// Returns this node's arithmetic.
     pub fn here() -> Self {
         let names = Engine::runnable().into_iter().map(Engine::name);
         let Named { library, picked, preflight } = Named::of(&Library::query(), "");
@@ -68,31 +70,31 @@ impl Arithmetic {
     }
 }
 
-/// Which engines compete in a protected or unprotected run, of those that run everywhere.
+/// Returns the engines that compete in a run, of those that run on all nodes (`everywhere`).
 ///
-/// A protected run that asks for nothing keeps to the program's own kernels where it can: these round alike everywhere,
-/// so a restart may take another of them.
+/// A protected run without a chosen engine uses this program's own kernels if possible. These round alike on all nodes, so a
+/// restart may use another one of them.
 pub fn entrants(choice: params::Engine, protected: bool, mut everywhere: Vec<&str>) -> Vec<&str> {
     let portable = |name: &str| name.starts_with("portable");
     let own = everywhere.iter().any(|name| *name != "blas" && !portable(name));
     if choice == params::Engine::Auto && protected && own {
         everywhere.retain(|name| *name != "blas");
     }
-    // It is for where nothing else is.
+    // The portable kernel is used only if there is no other engine.
     if everywhere.len() > 1 {
         everywhere.retain(|name| !portable(name));
     }
     everywhere
 }
 
-/// What results of one of the program's own kernels depend on.
+/// Arithmetic of all kernels of this program, in words.
 pub const OWN: &str = "packed, fused multiply-adds in order";
 
 impl Rules {
-    /// What a protected run on these nodes computes with, in words; None where no engine runs on all of them. Where
-    /// they are unlike, it is what suits most of them.
+    /// Describes the arithmetic of a protected run on these nodes. `None` if no engine runs on all of them. If nodes differ,
+    /// returns the arithmetic that suits most of them.
     pub fn rounding<'a>(&self, nodes: impl IntoIterator<Item = &'a Arithmetic>) -> Option<String> {
-        // Thousands of nodes are of a few kinds.
+        // Thousands of nodes are of only a few kinds, so each kind is examined once.
         let mut kinds: Vec<(&Arithmetic, usize)> = Vec::new();
         for node in nodes {
             match kinds.iter_mut().find(|(kind, _)| *kind == node) {
@@ -112,7 +114,7 @@ impl Rules {
         })
     }
 
-    /// What it computes with if all compute with what they have in common, as `first` does.
+    /// Describes the arithmetic of nodes that use their common engines, with the BLAS of `first`.
     fn of_all(&self, first: &Arithmetic, nodes: &[&Arithmetic]) -> Option<String> {
         let everywhere = Engine::candidates(self.engine)
             .into_iter()
@@ -136,12 +138,12 @@ impl Rules {
             (false, true) => preflight,
             (false, false) => picked,
         };
-        // A processor that multiplies and adds at once runs kernels of ours as well.
+        // A processor with fused multiply-add runs our own kernels as well.
         let fused = node.engines.iter().any(|name| name != "blas");
         Engine::identity_of_blas(&format!("{library} {kernel}"), fused)
     }
 
-    /// Whether a node can take part in a run that computes with `run`; if not, why.
+    /// Checks whether a node can take part in a run with arithmetic `run`. Returns the reason if it cannot.
     pub fn suits(&self, node: &Arithmetic, run: &str) -> Result<(), String> {
         let has = match run == OWN {
             true => self.of_all(node, &[node]),
@@ -201,7 +203,7 @@ mod tests {
             why.contains("computes with blas BLIS 0.9.0 generic, the run with packed"),
             "{why}"
         );
-        // On both from the beginning, the run would compute with the BLAS, each with kernels of its own.
+        // If both nodes are there from the start, the run would use the BLAS, with different kernels on each.
         let run = rules.rounding([&new, &old]).unwrap();
         assert_eq!(run, "blas BLIS 0.9.0 haswell");
         assert!(rules.suits(&new, &run).is_ok() && rules.suits(&old, &run).is_err());
@@ -227,7 +229,7 @@ mod tests {
         assert!(!unlike(blas), "the preflight gives both the same");
         assert!(unlike(Rules { preflight: false, ..blas }));
         assert!(!unlike(Rules { preflight: false, told: true, ..blas }));
-        // The odd one out is the one that is refused, be it the first.
+        // The node that differs is the one refused, even if it is the first.
         assert_eq!(blas.rounding([&node(&BOTH, "zen3"), &one, &other]), blas.rounding([&other]));
         let newer = Arithmetic { library: "BLIS 1.0".into(), ..other.clone() };
         assert!(blas.suits(&newer, &blas.rounding([&other]).unwrap()).is_err());
@@ -243,7 +245,7 @@ mod tests {
         assert!(named.suits(&with("MKL 2024"), "blas MKL 2025 avx2").is_err());
     }
 
-    /// Told to take the same kernels, the BLAS of both is alike; the loops of the panel are not.
+    /// The BLAS of both nodes is the same if the same kernels are set, but the loops of the panel are not.
     #[test]
     fn a_node_that_rounds_a_multiplication_and_an_addition_apart_is_another() {
         let (new, old) = (node(&BOTH, "generic"), node(&["blas"], "generic"));
@@ -256,7 +258,7 @@ mod tests {
         }
     }
 
-    /// The preflight and a word of command give a named library its kernels as they do the linked one.
+    /// The preflight and the setting of kernels apply to a named library as to the linked one.
     #[test]
     fn of_a_named_blas_the_kernels_count_that_ranks_will_have() {
         let with = |kernel: &str, after: &str| {

@@ -1,31 +1,30 @@
-//! How much of the processor's caches the cut of a multiplication counts on. They are the machine's, so they are never
-//! part of a result.
+//! Cache sizes that the blocking of a multiplication assumes. They belong to the machine, so they never affect a result.
 
 use std::sync::OnceLock;
 
 use crate::base::topology;
 
-/// Where the system tells nothing: what processors of the last ten years have at least.
+/// Size if the system reports none: the minimum of processors of the last ten years.
 const USUAL: usize = 512 << 10;
 
-/// However little the system tells of, a cut for less would not pay.
+/// Lower limit: blocking for less would not pay, even if the system reports less.
 const LEAST: usize = 64 << 10;
 
-/// Bytes of the second-level cache that one core may count on.
+/// Bytes of the second-level cache that one core can use.
 pub fn second_level() -> usize {
     static BYTES: OnceLock<usize> = OnceLock::new();
     *BYTES.get_or_init(|| topology::second_level().unwrap_or(USUAL).max(LEAST))
 }
 
-/// Asks for `len` doubles from `at` on, which are to be read or written soon, and does not wait for them. What is there does not
-/// matter, nor whether anything is.
+/// Prefetches `len` doubles from `at` on, which will soon be read or written. Does not wait for them. The address need not be
+/// valid.
 #[inline]
 pub fn ask_for(at: *const f64, len: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         for line in (0..len).step_by(LINE) {
-            // SAFETY: the processor ignores an address that is none of ours.
+            // SAFETY: the processor ignores an invalid address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line).cast()) };
         }
     }
@@ -33,18 +32,19 @@ pub fn ask_for(at: *const f64, len: usize) {
     let _ = (at, len);
 }
 
-/// How far apart columns of so many rows begin: an odd number of lines, so that a row's elements do not meet in a few sets of
-/// the cache. `align` is what was asked for.
+/// Returns the leading dimension for columns of `rows` rows: an odd number of cache lines, so that a row's elements do not fall
+/// into a few cache sets. `align` is the requested alignment.
 pub fn leading_dimension(rows: usize, align: usize) -> usize {
     let unit = if align.is_multiple_of(LINE) { align } else { LINE };
     let ld = rows.next_multiple_of(unit);
     if (ld / LINE).is_multiple_of(2) { ld + LINE } else { ld }
 }
 
-/// Copies a matrix of so many rows and columns, whose element (i, j) lies at `from + i * rs + j * cs`, to one that lies by rows.
+/// Copies a matrix of `rows` rows and `cols` columns to row-major order. Element (i, j) of the source is at `from + i * rs + j *
+/// cs`.
 ///
 /// # Safety
-/// Both are valid for that, with `ld >= cols`, and do not overlap.
+/// Both matrices are valid, with `ld >= cols`, and do not overlap.
 pub unsafe fn copy_by_rows(
     from: *const f64,
     (rs, cs): (usize, usize),
@@ -52,19 +52,19 @@ pub unsafe fn copy_by_rows(
     to: *mut f64,
     ld: usize,
 ) {
-    // As many rows at a time as a line of a column has: their lines of `to` stay in the first cache.
+    // The number of rows at a time is the number of doubles in a cache line: their lines of `to` stay in the first-level cache.
     for first in (0..rows).step_by(LINE) {
         let rows = first..(first + LINE).min(rows);
         for j in 0..cols {
             for i in rows.clone() {
-                // SAFETY: within both, as the caller vouches.
+                // SAFETY: within both matrices, as the caller ensures.
                 unsafe { *to.add(i * ld + j) = *from.add(i * rs + j * cs) };
             }
         }
     }
 }
 
-/// Doubles of a line.
+/// Doubles in a cache line.
 const LINE: usize = 8;
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! Which engine is the fastest, by measuring: what an instruction set can do says little about what
-//! a processor does with it.
+//! Chooses the fastest engine by measuring. The instruction set of a processor says little about the speed of a kernel.
 //!
-//! A [`Contest`] lets engines multiply in turn on the shape of this run; every rank does so at the
-//! same time, for all cores at work are what counts. [`choose`] is pure: of the engines all ranks
-//! can run, the one whose slowest rank is the fastest. What was measured is remembered in the
-//! user's cache folder by processor, library and shape, so that the next run need not measure.
+//! In a [`Contest`], engines multiply in turn on the shapes of this run. All ranks measure at the same time, because the speed
+//! with all cores busy is what counts. [`choose`] is pure: of the engines that all ranks can run, it takes the one whose slowest
+//! rank is the fastest. Results are kept in the user's cache folder by processor, library and shape, so that the next run need
+//! not measure.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +19,7 @@ use crate::base::threads::Pool;
 use crate::shm::MemoryError;
 use crate::shm::room::available_bytes;
 
-/// What a remembered rate depends on besides the engine.
+/// Key of stored rates: all that a rate depends on besides the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub processor: String,
@@ -32,7 +31,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// This processor, with panels of width `nb` and `ranks` ranks of `threads` threads a node.
+    /// Returns the key for this processor, with panels of width `nb` and `ranks` ranks of `threads` threads per node.
     pub fn here(nb: usize, threads: usize, ranks: usize) -> Self {
         let library = Library::query();
         Self {
@@ -46,35 +45,35 @@ impl Place {
     }
 }
 
-/// The processor's name with the numbers that tell its kind where the name does not.
+/// Fields of `/proc/cpuinfo` for the processor's name, and the numbers that identify its kind if the name does not.
 const PROCESSOR: [&str; 6] =
     ["model name", "cpu family", "model", "stepping", "CPU implementer", "CPU part"];
 
-/// MFLOP/s by an engine's name.
+/// Rates in MFLOP/s by the engine's name.
 pub type Rates = Vec<(String, u64)>;
 
-/// How long engines are measured in all, whatever the number of widths; once each for each width at least.
+/// Total time of measuring, for any number of widths. Each engine is measured at least once for each width.
 const TIME: Duration = Duration::from_millis(300);
 
-/// Of wider panels so many columns are multiplied: kernels cut what is longer, and it would take too long.
+/// Maximum panel width that is measured. Kernels divide longer panels, and measuring those would take too long.
 const WIDEST: usize = 512;
 
-/// What is multiplied into before it is the same again, in squares, and in what is multiplied into at a time: 75 MB or more,
-/// which is more than stays in most caches.
+/// Minimum size of all C together, in squares, and minimum number of C that are multiplied in turn. Together these are at least
+/// 75 MB, which is more than fits in most caches.
 const SQUARES: usize = 4;
 const BESIDE: usize = 2;
 
-/// What engines multiply to be measured.
+/// Measurement of engines: the multiplication that they all do.
 pub struct Contest<'e> {
     engines: &'e [Engine],
     multiplication: Multiplication,
-    /// How long they are measured for each width.
+    /// Time of measuring for each width.
     time: Duration,
 }
 
 impl<'e> Contest<'e> {
-    /// Of panels of these widths. `ranks` of this node do the same at the same time; no more than half of the memory that it has
-    /// left is taken for it.
+    /// Prepares multiplications for panels of these widths. `ranks` ranks of this node do the same at the same time. They take at
+    /// most half of the node's available memory.
     pub fn new(
         engines: &'e [Engine],
         widths: &[usize],
@@ -91,14 +90,16 @@ impl<'e> Contest<'e> {
             let (what, place) = ("a multiplication to measure".into(), "this node's memory".into());
             return Err(MemoryError::NoRoom { what, wanted, available, place });
         }
-        // Ones less zeroes: values that never grow and are not slow to compute with.
+        // Values are differences of ones and zeros, which never grow and are not slow to compute with.
         let multiplication =
             Multiplication::new(engines, widest, (down, across), beside, pool, || (0.0, 1.0))?;
         Ok(Self { engines, multiplication, time: TIME / widths.len().max(1) as u32 })
     }
 
-    /// The best rate of each engine for panels of width `nb`, in MFLOP/s. Engines take turns until the time is up, so that a
-    /// disturbance does not meet one alone. Those that multiply alike have one rate.
+    /// Returns the best rate of each engine for panels of width `nb`, in MFLOP/s.
+    ///
+    /// Engines take turns until the time is up, so that a disturbance does not affect only one of them. Engines that multiply
+    /// with the same tile share one rate.
     pub fn rates(&mut self, nb: usize, pool: &mut Pool) -> Rates {
         let Self { engines, multiplication, time } = self;
         multiplication.narrow(nb.min(WIDEST));
@@ -111,14 +112,14 @@ impl<'e> Contest<'e> {
                 let (began, busy) = (Instant::now(), own_time());
                 multiplication.run(*engine, pool);
                 let seconds = match (pool.threads(), busy, own_time()) {
-                    // Where ranks share a core, the others' turns say nothing of this engine.
+                    // If ranks share a core, the time slices of other ranks must not count against this engine.
                     (1, Some(before), Some(after)) => (after - before).as_secs_f64(),
                     _ => began.elapsed().as_secs_f64(),
                 };
                 best[at] = best[at].max(multiplication.flops() / seconds.max(1e-9));
             }
             rounds += 1;
-            // No further one that would be over the time for the most part.
+            // Starts no round that would mostly exceed the time.
             let taken = start.elapsed();
             if taken + taken / (2 * rounds) >= *time {
                 break;
@@ -129,13 +130,14 @@ impl<'e> Contest<'e> {
     }
 }
 
-/// How long this thread has had a processor.
+/// Returns the CPU time of this thread.
 fn own_time() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
 }
 
-/// The number of the engine to take, from what every rank has of each: its rate, or zero where it
-/// cannot run it. All ranks must wait for the slowest, so the slowest decides. The first of equals.
+/// Returns the index of the engine to use. `ranks` has each rank's rates by engine, zero for an engine that the rank cannot run.
+///
+/// All ranks must wait for the slowest, so the slowest rate decides. The first engine wins a tie.
 pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
     let engines = ranks.first()?.len();
     let slowest = |engine: usize| ranks.iter().map(|rates| rates[engine]).min().unwrap_or(0);
@@ -149,20 +151,20 @@ pub fn choose(ranks: &[Vec<u64>]) -> Option<usize> {
     found.map(|(engine, _)| engine)
 }
 
-/// What is kept in the cache folder.
+/// Content of the file in the cache folder.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Kept {
     version: u32,
     entries: Vec<(Place, Rates)>,
 }
 
-/// Of another version nothing is believed: kernels change.
+/// Version of the file. Other versions are ignored, because kernels change.
 const VERSION: u32 = 5;
 
-/// How many places are remembered: each NB that was tried is one.
+/// Maximum number of stored keys. Each NB that was tried is one.
 const MOST: usize = 256;
 
-/// Where it is kept: XDG_CACHE_HOME, or .cache at home where that is no whole path.
+/// Path of the file: in XDG_CACHE_HOME, or in ~/.cache if that is not an absolute path.
 pub fn file() -> Option<PathBuf> {
     file_below(|name| std::env::var_os(name).map(PathBuf::from))
 }
@@ -174,26 +176,26 @@ fn file_below(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 fn read(file: &Path) -> Kept {
-    // Whoever opens a pipe waits for its other end.
+    // Opening a pipe would wait for its other end, so only regular files are read.
     let text = file.is_file().then(|| std::fs::read(file).ok()).flatten();
     let kept = text.and_then(|text| serde_json::from_slice(&text).ok());
     kept.filter(|kept: &Kept| kept.version == VERSION).unwrap_or_default()
 }
 
-/// The rates that were remembered for `place`, if they are there for all of `engines`.
+/// Returns the rates stored for `place`, if they cover all of `engines`.
 pub fn recall(file: &Path, place: &Place, engines: &[Engine]) -> Option<Rates> {
     let (_, rates) = read(file).entries.into_iter().find(|(other, _)| other == place)?;
-    // Ranks compare them by MPI, which may take the highest bit for a sign.
+    // Ranks compare rates by MPI, which may treat the highest bit as a sign.
     let known = |e: &Engine| {
         rates.iter().any(|(name, rate)| name == e.name() && (1..1 << 62).contains(rate))
     };
     engines.iter().all(known).then_some(rates)
 }
 
-/// How often is looked whether somebody else has remembered something meanwhile.
+/// Maximum number of attempts to store rates while other processes store theirs.
 const LOOKS: usize = 20;
 
-/// What to do with rates of `place` that are written but not in place yet.
+/// Next step for rates of `place` that are written but not in place yet.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Put,
@@ -202,8 +204,10 @@ enum Next {
 }
 
 impl Next {
-    /// The file was as `found` when they were written and is as `now`. Thousands of nodes that share it measure the same at the
-    /// same time: rates that one of them has put there meanwhile are as good, and the others need not wait for each other.
+    /// Decides by the content of the file when the rates were written (`found`) and its content `now`.
+    ///
+    /// Thousands of nodes that share the file measure the same at the same time. If one of them has stored rates meanwhile, they
+    /// are as good, and the others need not wait for each other.
     fn of<'a>(found: &'a Kept, now: &'a Kept, place: &Place) -> Self {
         let rates = |kept: &'a Kept| kept.entries.iter().find(|(other, _)| other == place);
         match rates(now) {
@@ -214,9 +218,13 @@ impl Next {
     }
 }
 
-/// Remembers rates. The folder is a convenience: what goes wrong with it costs a measurement. Nodes may share it, and several
-/// remember at once: each writes a file of its own and puts it in place if nothing was changed meanwhile. That looks and puts in
-/// two steps, so in the worst case one's rates are measured again; locks of shared folders may keep a run waiting.
+/// Stores rates.
+///
+/// The folder is a convenience: errors only cost a later measurement. Several nodes may share it and store at the same time. Each
+/// writes a file of its own and puts it in place if nothing has changed meanwhile.
+///
+/// Checking and renaming are two steps, so in the worst case the rates of one process are measured again. Locks are not used,
+/// because locks of shared folders may block a run.
 pub fn remember(file: &Path, place: &Place, rates: &Rates) {
     let aside = file.with_extension(format!("{}.tmp", own_word()));
     let mut found = read(file);
@@ -242,12 +250,13 @@ pub fn remember(file: &Path, place: &Place, rates: &Rates) {
         found = now;
     }
     if next == Next::Leave || written.and_then(|()| std::fs::rename(&aside, file)).is_err() {
-        // Nothing half-written stays behind; that it was not there is as good.
+        // Removes the temporary file. An error is ignored: the file may not exist.
         let _ = std::fs::remove_file(&aside);
     }
 }
 
-/// A word that nobody else has who writes to the same folder: processes of two nodes may have one number.
+/// Returns a name that is unique among all processes that write to the same folder. Processes of two nodes may have the same
+/// process id.
 fn own_word() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let host = nix::unistd::gethostname().unwrap_or_default();
@@ -264,7 +273,7 @@ mod tests {
         for (ranks, want) in [
             (vec![vec![5, 9, 7]], Some(1)),
             (vec![vec![5, 9, 7], vec![6, 4, 6]], Some(2)),
-            // The fastest of one is not there at another.
+            // The fastest engine of one rank is missing on another.
             (vec![vec![5, 9, 7], vec![6, 0, 2]], Some(0)),
             (vec![vec![4, 4], vec![8, 4]], Some(0)),
             (vec![vec![0, 3], vec![3, 0]], None),
@@ -296,12 +305,12 @@ mod tests {
             engines.into_iter().filter(|e| !e.name().starts_with("portable")).collect();
         let mut pool = Pool::new(2);
         let mut contest = Contest::new(&fast, &[8, 2000], 1, &mut pool).unwrap();
-        // Both with what was made for the widest that is measured.
+        // Both use the buffers of the widest panel that is measured.
         contest.rates(2000, &mut pool);
         let rates = contest.rates(8, &mut pool);
         assert_eq!(rates.len(), fast.len());
         assert!(rates.iter().all(|(_, rate)| *rate > 0), "{rates:?}");
-        // One tile with two ways to work in a panel: one rate, so that the first of them is taken.
+        // One tile with two variants within a panel has one rate, so that the first variant is chosen.
         let rate =
             |name: &str| rates.iter().find(|(other, _)| other == name).map(|(_, rate)| *rate);
         for (wide, narrow) in [("avx512-12x4", "avx2-12x4"), ("avx512-8x6", "avx2-8x6")] {
@@ -311,7 +320,7 @@ mod tests {
         }
     }
 
-    /// So many ranks that their multiplications would take more than the node has.
+    /// With this many ranks, the multiplications would need more memory than the node has.
     #[test]
     fn memory_that_is_not_there_is_not_taken() {
         let engines = [Engine::Blas];
@@ -330,14 +339,14 @@ mod tests {
         remember(&file, &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
         assert_eq!(recall(&file, &other, &engines), None);
-        // An engine that was not measured then.
+        // An engine that was not measured at that time.
         let all = Engine::runnable();
         assert_eq!(recall(&file, &place, &all), (all == engines).then(|| rates.clone()));
         remember(&file, &other, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates.clone()), "the other stays");
         let text = std::fs::read_to_string(&file).unwrap();
         let (now, before) = (format!("\"version\":{VERSION}"), "\"version\":0");
-        // More than MPI can compare.
+        // A rate larger than MPI can compare.
         let absurd = text.replace("\"blas\",5", "\"blas\",9223372036854775808");
         for damaged in [text[..text.len() / 2].to_owned(), text.replace(&now, before), absurd] {
             assert_ne!(damaged, text);
@@ -347,7 +356,7 @@ mod tests {
         remember(&file, &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates.clone()));
         assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
-        // A folder that cannot be made.
+        // A folder that cannot be created.
         remember(&file.join("engines.json"), &place, &rates);
         assert_eq!(recall(&file, &place, &engines), Some(rates));
     }
@@ -373,14 +382,14 @@ mod tests {
         assert_eq!(next(kept(&[], 0), kept(&[], 0)), Next::Put);
         assert_eq!(next(kept(&[], 0), kept(&[192], 5)), Next::Leave);
         assert_eq!(next(kept(&[], 0), kept(&[256], 5)), Next::WriteAgain, "of another NB");
-        // They were there before, say of fewer engines.
+        // Rates existed before, for example of fewer engines.
         assert_eq!(next(kept(&[192], 5), kept(&[192], 5)), Next::Put);
         assert_eq!(next(kept(&[192], 5), kept(&[256, 192], 5)), Next::WriteAgain);
         assert_eq!(next(kept(&[192], 5), kept(&[192], 6)), Next::Leave);
         assert_eq!(next(kept(&[192], 5), kept(&[], 0)), Next::WriteAgain, "somebody removed it");
     }
 
-    /// Many nodes measure the same: one's rates are there afterwards, and nothing else.
+    /// Many nodes store the same key: one node's rates remain, and no other file.
     #[test]
     fn many_remember_the_same_at_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -396,8 +405,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
-    /// Nobody finds half a file or another's, and nothing is left behind. What several remember at once is nearly always there
-    /// afterwards, and the last one's always.
+    /// No reader finds half a file or a file of another key, and no temporary file remains. Of several rates stored at once,
+    /// nearly all remain, and the last ones always do.
     #[test]
     fn several_remember_at_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -419,7 +428,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         let kept = read(&file).entries.len();
         assert!(kept > 21, "{kept} of 41");
-        // On another node there may be a process of this number.
+        // A process on another node may have the same process id.
         let host = nix::unistd::gethostname().unwrap();
         let (one, other) = (own_word(), own_word());
         assert!(one != other && one.starts_with(&*host.to_string_lossy()), "{one} {other}");

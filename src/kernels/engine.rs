@@ -1,8 +1,8 @@
-//! How the trailing update multiplies: our packed kernel or the library's DGEMM.
+//! The multiplication of the trailing update: one of our packed kernels or the library's DGEMM.
 //!
-//! An engine knows two shapes: a [`LowerBlock`], L below the diagonal block, which travels in the
-//! panel's message, and an [`UpperBlock`], U to its right, which each rank assembles. How their
-//! elements lie is the engine's own affair; the solver only asks for lengths and puts rows in.
+//! An engine uses two shapes. A [`LowerBlock`] is L below the diagonal block, which travels in the panel's message. An
+//! [`UpperBlock`] is U to its right, which each rank assembles. The order of their elements is private to the engine; the solver
+//! only asks for lengths and stores rows.
 
 use std::ops::Range;
 
@@ -13,25 +13,25 @@ use super::micro::{self, Isa, Kernel};
 use super::{Library, packed};
 use crate::base::params::{Engine as EngineChoice, Form};
 
-/// What is used.
+/// The code that multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// One of our kernels, on operands packed once a panel.
+    /// A kernel of this program, on operands packed once per panel.
     Packed(&'static Kernel),
-    /// The library's DGEMM and DTRSM.
+    /// DGEMM and DTRSM of the library.
     Blas,
 }
 
 impl Engine {
-    /// The engine for `choice` on this processor without measuring anything, or why there is none.
+    /// Returns the best guess for `choice` on this processor, without measuring.
     ///
     /// # Errors
-    /// What was asked for does not run here.
+    /// If no engine for `choice` runs here, with the reason.
     pub fn select(choice: EngineChoice) -> Result<Self, String> {
         Self::possible(choice).first().copied().ok_or_else(|| Self::refusal(choice))
     }
 
-    /// Why there is no engine for `choice`, and what to do.
+    /// Returns the message that no engine for `choice` runs here, with advice.
     pub fn refusal(choice: EngineChoice) -> String {
         let names = |all: &[&str]| all.join(", ");
         let here: Vec<&str> = Self::runnable().into_iter().map(Self::name).collect();
@@ -42,13 +42,13 @@ impl Engine {
         )
     }
 
-    /// Names of the engines that `choice` allows, the best guess first: the same on every processor.
+    /// Returns the names of the engines that `choice` allows, the best guess first. The list is the same on every processor.
     pub fn candidates(choice: EngineChoice) -> Vec<&'static str> {
         let ours = |wanted: fn(Isa) -> bool| {
             micro::NAMES.iter().filter(move |(_, isa)| wanted(*isa)).map(|(name, _)| *name)
         };
         match choice {
-            // The portable kernel is for where nothing else runs.
+            // The portable kernel is last: it is for processors on which no other runs.
             EngineChoice::Auto => {
                 ours(|isa| isa != Isa::Portable).chain(["blas", "portable-4x4"]).collect()
             }
@@ -61,8 +61,8 @@ impl Engine {
         }
     }
 
-    /// Those of the candidates that are made for this architecture, whether or not this processor runs them:
-    /// the ranks' may.
+    /// Returns the candidates that are compiled for this architecture, even if this processor cannot run them: the processors of
+    /// the ranks may.
     pub fn made(choice: EngineChoice) -> Vec<Self> {
         let names = Self::candidates(choice);
         micro::all()
@@ -72,7 +72,7 @@ impl Engine {
             .collect()
     }
 
-    /// Those of the candidates that this processor can run; maybe none.
+    /// Returns the candidates that this processor can run; possibly none.
     pub fn possible(choice: EngineChoice) -> Vec<Self> {
         Self::candidates(choice).into_iter().filter_map(Self::named).collect()
     }
@@ -84,21 +84,23 @@ impl Engine {
         }
     }
 
-    /// Every engine this processor can run, by [`Engine::name`]: what a node tells the others
-    /// before they agree on one. All ranks of a run use one engine, for panels travel as it lays
-    /// them out.
+    /// Returns every engine that this processor can run.
+    ///
+    /// Nodes exchange this list before they agree on an engine. All ranks of a run use the same engine, because panels travel in
+    /// its layout.
     pub fn runnable() -> Vec<Self> {
         micro::runnable().map(Engine::Packed).chain([Engine::Blas]).collect()
     }
 
-    /// The engine of that name, if this processor can run it.
+    /// Returns the engine of that name, if this processor can run it.
     pub fn named(name: &str) -> Option<Self> {
         Self::runnable().into_iter().find(|engine| engine.name() == name)
     }
 
-    /// Everything that the last bits of a result depend on, in words. Ranks whose identities are
-    /// alike round alike; a run goes on with the bits it began with if it finds this again. All
-    /// kernels of ours, on all processors, are one in this.
+    /// Describes all properties that determine the last bits of a result, in words.
+    ///
+    /// Ranks with the same identity round alike, and a run only resumes with the identity that it began with. All our kernels, on
+    /// all processors, have the same identity.
     pub fn identity(self) -> String {
         match self {
             Engine::Packed(_) => OWN.into(),
@@ -110,13 +112,13 @@ impl Engine {
         }
     }
 
-    /// The same of a BLAS in its words, where the panel's loops, which are ours, round once for a multiplication and an addition
-    /// or, on a processor without an instruction for both (`fused`), twice.
+    /// Returns the identity for the BLAS `picked`. The panel's loops are our own code, also with a BLAS. They round once for a
+    /// multiplication and an addition (`fused`), or twice on a processor without such an instruction.
     pub fn identity_of_blas(picked: &str, fused: bool) -> String {
         format!("blas {picked}{}", if fused { "" } else { ", without fused multiply-adds" })
     }
 
-    /// Whether both multiply with one tile, and differ elsewhere at most.
+    /// Returns whether both engines multiply with the same tile, so that they differ at most elsewhere.
     pub fn multiplies_as(self, other: Self) -> bool {
         match (self, other) {
             (Engine::Packed(one), Engine::Packed(two)) => std::ptr::fn_addr_eq(one.tile, two.tile),
@@ -124,12 +126,12 @@ impl Engine {
         }
     }
 
-    /// Whether results do not depend on how columns are cut into calls.
+    /// Returns whether results are independent of how columns are divided into calls.
     pub fn cuts_freely(self) -> bool {
         self != Engine::Blas
     }
 
-    /// Doubles of a lower block of `rows x k`.
+    /// Number of doubles in a lower block of `rows x k`.
     pub fn lower_len(self, rows: usize, k: usize) -> usize {
         match self {
             Engine::Packed(kernel) => packed::lower_len(kernel, rows, k),
@@ -137,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// Doubles of an upper block of `k x cols`, the solver's copy of L1 included.
+    /// Number of doubles in an upper block of `k x cols`.
     pub fn upper_len(self, k: usize, cols: usize) -> usize {
         match self {
             Engine::Packed(kernel) => packed::upper_len(kernel, k, cols),
@@ -145,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Doubles of the form of L1 in which [`UpperBlock::solve`] wants it.
+    /// Number of doubles in the form of L1 that [`UpperBlock::solve`] needs.
     pub fn triangle_len(self, k: usize) -> usize {
         match self {
             Engine::Packed(kernel) => packed::lower_len(kernel, k, k),
@@ -153,8 +155,8 @@ impl Engine {
         }
     }
 
-    /// What rows of a task must begin at a multiple of, and rows of a part of a lower block that is laid out by itself:
-    /// the part from row i on then lies from element i k on.
+    /// Returns the unit of rows: the rows of a task, and of a separately packed part of a lower block, begin at a multiple of it.
+    /// The part from row i on begins at element i k.
     pub fn row_step(self) -> usize {
         match self {
             Engine::Packed(kernel) => kernel.scalar,
@@ -162,7 +164,7 @@ impl Engine {
         }
     }
 
-    /// Doubles of scratch that a panel of `width` columns needs at most.
+    /// Maximum number of doubles of scratch for a panel of `width` columns.
     pub fn scratch_len(self, width: usize) -> usize {
         match self {
             Engine::Packed(_) => packed::scratch_len(width),
@@ -170,7 +172,7 @@ impl Engine {
         }
     }
 
-    /// Lays L(rows x k), column-major at `l`, out as a lower block.
+    /// Packs L(rows x k), column-major at `l`, as a lower block.
     ///
     /// # Safety
     /// `l` spans `k` columns of `ldl`, `out` has [`Engine::lower_len`] doubles; no overlap.
@@ -181,19 +183,20 @@ impl Engine {
         (l, ldl): (*const f64, usize),
         out: *mut f64,
     ) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Engine::Packed(kernel) => packed::pack_lower(kernel, rows, k, (l, ldl), out),
-                // By rows, as C and U lie: where BLIS calls k small it packs nothing, and columns take it 1.6 times as long.
+                // By rows, like C and U. If k is small, BLIS packs nothing, and with columns it takes 1.6 times as long.
                 Engine::Blas => copy_by_rows(l, (1, ldl), (rows, k), out, k),
             }
         }
     }
 
-    /// A(rows x cols) -= L(rows x k) B within a panel, A and L column-major with leading dimension
-    /// `ld`; B(k x cols) begins at `b`, element (p, j) at `b + p * rs + j * cs`. `scratch` is
-    /// reused between calls.
+    /// Computes A(rows x cols) -= L(rows x k) B within a panel.
+    ///
+    /// A and L are column-major with leading dimension `ld`. Element (p, j) of B(k x cols) is at `b + p * rs + j * cs`. `scratch`
+    /// is reused between calls.
     ///
     /// # Safety
     /// The ranges are valid and A overlaps neither L nor B.
@@ -210,7 +213,7 @@ impl Engine {
         if rows == 0 || cols == 0 || k == 0 {
             return;
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Engine::Packed(kernel) => {
@@ -225,8 +228,7 @@ impl Engine {
         }
     }
 
-    /// B(n x cols) := L^-1 B within a panel's L1, all in `form` with leading dimension `ld`; L is
-    /// unit lower.
+    /// Computes B(n x cols) := L^-1 B within a panel's L1, all in `form` with leading dimension `ld`. L is unit lower.
     ///
     /// # Safety
     /// The ranges are valid and do not overlap.
@@ -242,7 +244,7 @@ impl Engine {
         if n == 0 || cols == 0 {
             return;
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Engine::Packed(kernel) => {
@@ -261,7 +263,7 @@ impl Engine {
     }
 }
 
-/// L below the diagonal block: `rows x k`, laid out by [`Engine::lay_lower`].
+/// L below the diagonal block: `rows x k`, packed by [`Engine::lay_lower`].
 #[derive(Clone, Copy)]
 pub struct LowerBlock {
     pub engine: Engine,
@@ -279,7 +281,7 @@ pub struct UpperBlock {
     pub data: *mut f64,
 }
 
-// SAFETY: the pointers are only followed in unsafe functions whose callers keep tasks apart.
+// SAFETY: the pointers are only dereferenced in unsafe functions, whose callers keep tasks apart.
 unsafe impl Send for LowerBlock {}
 // SAFETY: as above.
 unsafe impl Sync for LowerBlock {}
@@ -289,7 +291,7 @@ unsafe impl Send for UpperBlock {}
 unsafe impl Sync for UpperBlock {}
 
 impl UpperBlock {
-    /// Columns that begin a strip must be multiples of this.
+    /// Returns the unit of columns: a strip begins at a multiple of it.
     pub fn column_unit(&self) -> usize {
         match self.engine {
             Engine::Packed(kernel) => kernel.vector,
@@ -297,24 +299,24 @@ impl UpperBlock {
         }
     }
 
-    /// Makes what lies beyond the edges harmless. To be called before rows are put in.
+    /// Zeroes the padding beyond the edges. Must be called before rows are stored.
     ///
     /// # Safety
     /// `data` has [`Engine::upper_len`] doubles.
     pub unsafe fn clear_edges(&self) {
         if let Engine::Packed(kernel) = self.engine {
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe { packed::clear_edges(kernel, self.data, self.k, self.cols) }
         }
     }
 
-    /// Puts `len` elements at `src` into row `p`, from column `from` on.
+    /// Stores `len` elements from `src` in row `p`, from column `from` on.
     ///
     /// # Safety
-    /// The block and the source are valid there; nobody else touches that part.
+    /// The block and the source are valid there; no other thread touches that part.
     pub unsafe fn put_row(&self, p: usize, from: usize, len: usize, src: *const f64) {
         debug_assert!(p < self.k && from + len <= self.cols);
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match self.engine {
                 Engine::Packed(kernel) => {
@@ -327,13 +329,13 @@ impl UpperBlock {
         }
     }
 
-    /// Gets part of row `p` out again.
+    /// Copies part of row `p` to `dst`.
     ///
     /// # Safety
     /// As for [`UpperBlock::put_row`].
     pub unsafe fn get_row(&self, p: usize, from: usize, len: usize, dst: *mut f64) {
         debug_assert!(p < self.k && from + len <= self.cols);
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match self.engine {
                 Engine::Packed(kernel) => {
@@ -346,8 +348,10 @@ impl UpperBlock {
         }
     }
 
-    /// Where the columns `cols` of all rows lie in one piece, and its length. They begin at a multiple of
-    /// [`UpperBlock::column_unit`], and end at one or with the block; the engine is one of our own.
+    /// Returns the address and length of the columns `cols` of all rows, which are contiguous.
+    ///
+    /// The columns begin at a multiple of [`UpperBlock::column_unit`], and end at one or at the end of the block. The engine must
+    /// be one of our own.
     pub fn whole_units(&self, cols: Range<usize>) -> (*mut f64, usize) {
         let unit = self.column_unit();
         debug_assert!(
@@ -355,16 +359,16 @@ impl UpperBlock {
         );
         debug_assert!(cols.end.is_multiple_of(unit) || cols.end == self.cols);
         let len = self.engine.upper_len(self.k, cols.len());
-        // Within the block, or where nothing is asked for perhaps past it.
+        // Within the block, or past its end if no columns are requested.
         (self.data.wrapping_add(self.engine.upper_len(self.k, cols.start)), len)
     }
 
-    /// U(:, cols) := L1^-1 U(:, cols). `cols` begins at a multiple of [`UpperBlock::column_unit`].
+    /// Computes U(:, cols) := L1^-1 U(:, cols). `cols` begins at a multiple of [`UpperBlock::column_unit`].
     ///
     /// # Safety
-    /// The blocks are valid and nobody else touches those columns.
+    /// The blocks are valid and no other thread touches those columns.
     pub unsafe fn solve(&self, l1: &TriangleBlock, cols: Range<usize>) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match self.engine {
                 Engine::Packed(kernel) => {
@@ -372,7 +376,7 @@ impl UpperBlock {
                     let panels = cols.start / unit..cols.end.div_ceil(unit);
                     packed::solve_upper(kernel, self.k, l1.laid, self.data, panels);
                 }
-                // A single column is a vector to some libraries, and then rounded by how it lies.
+                // Some libraries treat a single column as a vector, and round it depending on its position in memory.
                 Engine::Blas if cols.len() == 1 => {
                     let (rs, cs) = l1.own_strides();
                     for p in 0..self.k {
@@ -400,11 +404,11 @@ impl UpperBlock {
     }
 }
 
-/// L1, the unit lower triangle of the diagonal block, as it travels and as the engine wants it.
+/// L1, the unit lower triangle of the diagonal block, in the form in which it travels and in the engine's form.
 #[derive(Clone, Copy)]
 pub struct TriangleBlock {
     pub k: usize,
-    /// How `raw` is stored: transposed means column-major.
+    /// Storage order of `raw`: transposed means column-major.
     pub form: Form,
     pub raw: *const f64,
     /// [`Engine::triangle_len`] doubles, filled by [`TriangleBlock::lay`].
@@ -417,12 +421,12 @@ unsafe impl Send for TriangleBlock {}
 unsafe impl Sync for TriangleBlock {}
 
 impl TriangleBlock {
-    /// What the columns of `raw` (in the other form its rows) begin apart.
+    /// Returns the leading dimension of `raw`: the distance of its columns, or of its rows in the other form.
     pub fn leading_dimension(k: usize) -> usize {
         cache::leading_dimension(k, 1)
     }
 
-    /// Strides of rows and columns in this form.
+    /// Returns the strides of rows and columns in this form.
     pub fn strides(form: Form, ld: usize) -> (usize, usize) {
         match form {
             Form::NotTransposed => (ld, 1),
@@ -430,18 +434,18 @@ impl TriangleBlock {
         }
     }
 
-    /// Strides of rows and columns in `raw`.
+    /// Returns the strides of rows and columns in `raw`.
     fn own_strides(&self) -> (usize, usize) {
         Self::strides(self.form, Self::leading_dimension(self.k))
     }
 
-    /// Lays the raw triangle out for `engine`.
+    /// Packs the raw triangle for `engine`.
     ///
     /// # Safety
     /// The pointers are valid for the lengths above.
     pub unsafe fn lay(&self, engine: Engine) {
         if let Engine::Packed(kernel) = engine {
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe {
                 packed::pack_triangle(kernel, self.k, self.raw, self.own_strides(), self.laid);
             }
@@ -450,7 +454,7 @@ impl TriangleBlock {
 }
 
 impl LowerBlock {
-    /// Rows that one task should take at a time.
+    /// Returns the number of rows that one task should take.
     pub fn row_unit(&self) -> usize {
         match self.engine {
             Engine::Packed(kernel) => packed::row_block(kernel, self.k),
@@ -458,11 +462,12 @@ impl LowerBlock {
         }
     }
 
-    /// C(rows x cols) -= L U, row-major C; `c` points at row 0 and column 0 of the blocks. Rows
-    /// begin at a multiple of [`Engine::row_step`], columns of [`UpperBlock::column_unit`].
+    /// Computes C(rows x cols) -= L U for row-major C. `c` points at row 0 and column 0 of the blocks.
+    ///
+    /// Rows begin at a multiple of [`Engine::row_step`], columns at a multiple of [`UpperBlock::column_unit`].
     ///
     /// # Safety
-    /// The blocks are valid and nobody else touches that part of C.
+    /// The blocks are valid and no other thread touches that part of C.
     pub unsafe fn multiply(
         &self,
         u: &UpperBlock,
@@ -471,15 +476,15 @@ impl LowerBlock {
         (c, ldc): (*mut f64, usize),
     ) {
         debug_assert_eq!(self.k, u.k);
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match self.engine {
                 Engine::Packed(kernel) => {
                     packed::multiply(kernel, self.k, self.data, rows, u.data, cols, (c, ldc));
                 }
-                // As in `solve`.
+                // A single column is computed here, as in `solve`.
                 Engine::Blas if cols.len() == 1 => {
-                    /// Sums that the processor has under way at a time.
+                    /// Number of sums that the processor can compute at the same time.
                     const AT_ONCE: usize = 8;
                     for first in rows.clone().step_by(AT_ONCE) {
                         let rows = first..(first + AT_ONCE).min(rows.end);

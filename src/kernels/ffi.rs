@@ -1,8 +1,8 @@
-//! The few BLAS routines we call: of the linked library through the Fortran interface, or of the one that was loaded.
+//! The BLAS routines that the solver calls: of the linked library through the Fortran interface, or of a loaded library.
 //!
-//! Matrices are column-major here, as the BLAS sees them. Dimensions are below 2^31, for a rank's part of a matrix never has a
-//! side of that. The linked library gets them in 64 bits: where its integers have 32 it looks at the lower half, and where they
-//! have 64, as those of a site's own build under the same name may, it looks at all.
+//! Matrices are column-major here, as the BLAS sees them. Dimensions are below 2^31, because no side of a rank's part of a matrix
+//! is longer. The linked library gets them in 64 bits. A library with 32-bit integers reads the lower half; a site's own build
+//! under the same name may have 64-bit integers and read all.
 
 use std::ffi::{c_char, c_int};
 
@@ -51,11 +51,10 @@ pub(super) fn letter(transposed: bool) -> c_char {
     (if transposed { b'T' } else { b'N' }) as c_char
 }
 
-/// C(m x n) += alpha op(A)(m x k) op(B)(k x n).
+/// Computes C(m x n) += alpha op(A)(m x k) op(B)(k x n).
 ///
 /// # Safety
-/// The pointers must span the matrices the sizes and leading dimensions describe, and C must not
-/// overlap A or B.
+/// The pointers must span the matrices that the sizes and leading dimensions describe, and C must not overlap A or B.
 #[allow(clippy::too_many_arguments)] // the BLAS's own signature
 pub unsafe fn gemm(
     a_transposed: bool,
@@ -69,7 +68,7 @@ pub unsafe fn gemm(
     if m == 0 || n == 0 || k == 0 {
         return;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe {
         if let Some(loaded) = loaded::chosen() {
             let (a, b, c) = ((a, int(lda)), (b, int(ldb)), (c, int(ldc)));
@@ -94,17 +93,17 @@ pub unsafe fn gemm(
     }
 }
 
-/// A unit triangle to solve with, seen column-major.
+/// A unit triangle to solve with, in column-major terms.
 #[derive(Clone, Copy)]
 pub(super) struct Solve {
-    /// Whether it stands right of the unknown.
+    /// True if the triangle is to the right of the unknown.
     pub right: bool,
     pub lower: bool,
     pub transposed: bool,
 }
 
 impl Solve {
-    /// Side, triangle, form and diagonal, as Fortran calls them.
+    /// Returns side, triangle, form and diagonal as letters of the Fortran interface.
     pub fn letters(self) -> [c_char; 4] {
         let pick = |that: bool, yes: u8, no: u8| (if that { yes } else { no }) as c_char;
         let side = pick(self.right, b'R', b'L');
@@ -125,7 +124,7 @@ unsafe fn trsm(
     if m == 0 || n == 0 {
         return;
     }
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe {
         if let Some(loaded) = loaded::chosen() {
             return loaded.trsm(solve, (int(m), int(n)), (t, int(ldt)), (b, int(ldb)));
@@ -136,7 +135,7 @@ unsafe fn trsm(
     }
 }
 
-/// X := X * T^-T with T unit lower.
+/// Computes X := X T^-T with T unit lower.
 ///
 /// # Safety
 /// As for [`gemm`].
@@ -145,11 +144,11 @@ pub unsafe fn trsm_right_lower_transposed_unit(
     t: (*const f64, usize),
     b: (*mut f64, usize),
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { trsm(Solve { right: true, lower: true, transposed: true }, size, t, b) }
 }
 
-/// B := L^-1 B for a unit lower triangle of order `m` and `n` right-hand sides.
+/// Computes B := L^-1 B for a unit lower triangle of order `m` and `n` right-hand sides.
 ///
 /// # Safety
 /// As for [`gemm`].
@@ -158,11 +157,11 @@ pub unsafe fn trsm_left_lower_unit(
     l: (*const f64, usize),
     b: (*mut f64, usize),
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { trsm(Solve { right: false, lower: true, transposed: false }, size, l, b) }
 }
 
-/// X := X U^-1 for a unit upper triangle, the transpose of a row-major unit lower one.
+/// Computes X := X U^-1 for a unit upper triangle, the transpose of a row-major unit lower one.
 ///
 /// # Safety
 /// As for [`gemm`].
@@ -171,6 +170,6 @@ pub unsafe fn trsm_right_upper_unit(
     t: (*const f64, usize),
     b: (*mut f64, usize),
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { trsm(Solve { right: true, lower: false, transposed: false }, size, t, b) }
 }

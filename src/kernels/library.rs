@@ -1,4 +1,4 @@
-//! Which BLAS is called, what it says of itself, and its own threads.
+//! Properties of the BLAS that is called, and control of its own threads.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -8,15 +8,15 @@ use super::{ffi, loaded};
 use crate::base::cores;
 use crate::base::threads::Pool;
 
-/// What the library says of itself.
+/// Description of the library by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// `BLIS`, `OpenBLAS`, `MKL`, or `BLAS` where it says nothing of itself.
+    /// `BLIS`, `OpenBLAS`, `MKL`, or `BLAS` if the library does not identify itself.
     pub name: &'static str,
     pub version: String,
-    /// The kernels it picked for this processor, in its own words; empty where it has none for that.
+    /// Kernels that the library selected for this processor, in its own words; empty if it does not name them.
     pub kernel: String,
-    /// The environment variable that overrides the pick.
+    /// Environment variable that overrides the selection.
     pub variable: &'static str,
 }
 
@@ -36,8 +36,7 @@ mod linked {
     pub fn query() -> Library {
         // SAFETY: initialising more than once is allowed; the strings are the library's constants.
         unsafe {
-            // Asked before it is initialised, the library checks an overridden kernel against
-            // tables it has not filled, and aborts.
+            // Without this call, the library checks an overridden kernel against tables that it has not filled, and aborts.
             bli_init();
             Library::blis(
                 super::text(bli_info_get_version_str()),
@@ -82,8 +81,8 @@ mod linked {
 #[cfg(not(any(feature = "blis", feature = "openblas")))]
 compile_error!("skt-hpl needs a BLAS: build with the feature `blis` (the default) or `openblas`");
 
-/// For BLIS: it splits none of its five loops in a way that is fixed. Variables such as `BLIS_IC_NT` fix some, and what is fixed
-/// counts before the number of threads.
+/// Values that make BLIS divide none of its five loops in a fixed way. Variables such as `BLIS_IC_NT` fix some of them, and fixed
+/// ways take precedence over the number of threads.
 pub(super) const NO_WAYS: [i64; 5] = [-1; 5];
 
 pub(super) unsafe fn text(pointer: *const c_char) -> String {
@@ -95,32 +94,32 @@ pub(super) unsafe fn text(pointer: *const c_char) -> String {
 }
 
 impl Library {
-    /// The variables of all libraries that have some: which kernels they take.
+    /// Variables of all libraries that select kernels.
     pub const VARIABLES: [&str; 4] =
         ["BLIS_ARCH_TYPE", "OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"];
 
-    /// Those of them whose effect does not show in what the library says of its kernels.
+    /// Returns the variables whose effect is not visible in the library's description of its kernels.
     pub(super) fn unseen_variables(&self) -> &'static [&'static str] {
         match (self.kernel.as_str(), self.name) {
             ("", "MKL") => &["MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"],
             ("", _) => &Self::VARIABLES,
-            // It tells the branch of code that it would take by itself.
+            // MKL reports the code branch that it would take by default.
             (_, "MKL") => &["MKL_CBWR"],
             _ => &[],
         }
     }
 
-    /// The one that was loaded, or else the linked one.
+    /// Returns the description of the loaded library, or else of the linked one.
     pub fn query() -> Self {
         loaded::chosen().map_or_else(linked::query, |loaded| loaded.library.clone())
     }
 
-    #[cfg_attr(not(feature = "blis"), allow(dead_code))] // then only as a loaded one
+    #[cfg_attr(not(feature = "blis"), allow(dead_code))] // without BLIS only for a loaded library
     pub(super) fn blis(version: String, kernel: String) -> Self {
         Self { name: "BLIS", version, kernel, variable: "BLIS_ARCH_TYPE" }
     }
 
-    /// `config` begins with the name and the version.
+    /// Describes OpenBLAS by `config`, which begins with the name and the version.
     pub(super) fn openblas(config: &str, kernel: String) -> Self {
         let version = config
             .split_whitespace()
@@ -130,7 +129,7 @@ impl Library {
         Self { name: "OpenBLAS", version, kernel, variable: "OPENBLAS_CORETYPE" }
     }
 
-    /// From "... Version 2026.2-Product Build ..." and the number of the branch of code it takes.
+    /// Describes MKL by a text such as "... Version 2026.2-Product Build ..." and the number of its code branch.
     pub(super) fn mkl(words: &str, branch: Option<c_int>) -> Self {
         let version = words.split_once("Version ").map_or(words, |(_, rest)| rest);
         let version = version.split([' ', '-']).next().unwrap_or_default().to_owned();
@@ -150,8 +149,8 @@ impl Library {
     }
 }
 
-/// How many threads the library itself starts in a call. The solver has a pool of its own and
-/// keeps this at one. Some libraries keep this number for the calling thread alone.
+/// Sets the number of threads that the library itself starts in a call. The solver has its own thread pool and keeps this at one.
+/// Some libraries keep this number for the calling thread alone.
 pub fn set_library_threads(threads: usize) {
     match loaded::chosen() {
         Some(loaded) => loaded.set_threads(threads),
@@ -159,12 +158,13 @@ pub fn set_library_threads(threads: usize) {
     }
 }
 
-/// Has the library start no threads in calls of any thread of this pool, and move none of them. To be called where the pool is
-/// made: BLIS since 1.0 and OpenMP have a number for each thread that calls, at first as many as there are cores; and an OpenMP
-/// that was told of places (`OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`) puts every thread, when that first comes to it,
-/// at the first of them.
+/// Makes the library start no threads in calls from this pool, and move no thread to another core. Must be called where the pool
+/// is made.
+///
+/// BLIS since 1.0 and OpenMP keep the number of threads for each calling thread, initially the number of cores. OpenMP with set
+/// places (`OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`) moves each thread to the first place at its first call.
 pub fn one_library_thread_each(pool: &mut Pool) {
-    // No library says that it may be told by several at once.
+    // No library documents that several threads may call its setter at once.
     let one_by_one = Mutex::new(());
     pool.on_each(|_| {
         let _turn = one_by_one.lock().unwrap_or_else(|e| e.into_inner());
@@ -173,7 +173,7 @@ pub fn one_library_thread_each(pool: &mut Pool) {
     });
 }
 
-/// A product small enough to cost nothing and too large for whatever shortcut there is for a single number.
+/// Computes a product that is small enough to cost nothing, and too large for any shortcut for a single number.
 fn first_product() {
     const N: usize = 8;
     let (a, b, mut c) = ([0.0; N * N], [0.0; N * N], [0.0; N * N]);

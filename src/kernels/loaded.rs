@@ -1,8 +1,8 @@
-//! A BLAS that is named when the program starts, in place of the linked one.
+//! A BLAS that is named at the start of the program and replaces the linked one.
 //!
-//! `ffi` calls it and `library` tells of it; `load` comes before anything else of either. It may have Fortran's names
-//! or only those of C, with or without a suffix for 64-bit integers, and integers of either width: what it has is found
-//! out by a call that means something harmless in both, and a small product is checked before anything is believed.
+//! `ffi` calls it and `library` describes it; `load` must come before any call of these. The library may have Fortran's names or
+//! only those of C, with or without a suffix for 64-bit integers, and integers of either width. The width is detected by a call
+//! that is harmless with both. A small product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io::Read;
@@ -20,23 +20,23 @@ use crate::base::cores;
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
 
-/// The one that [`load`] was asked for.
+/// Returns the library that [`load`] has loaded, if any.
 pub(super) fn chosen() -> Option<&'static Loaded> {
     CHOSEN.get()
 }
 
-/// Takes this library from now on. To be called before threads start, and before MPI does. What is wrong with it is
-/// one sentence.
+/// Uses this library from now on. Must be called before threads and before MPI start. An error is one sentence.
 pub fn load(name: &str) -> Result<(), String> {
     let loaded = Loaded::open(name)?;
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
 }
 
-/// What was found by somebody who looked at a library: another process says it so, in a line of its own.
+/// Result of examining a library. Another process reports it as a line of its output.
 pub type Look = Result<Named, String>;
 
-/// What the library of this name is here; without a name, the linked one. What is wrong with it is one sentence. It stays loaded,
-/// so a process that lives on has another one look.
+/// Describes the library of this name; without a name, the linked one. An error is one sentence.
+///
+/// The library stays loaded, so a process that continues lets another process call this.
 pub fn look(name: &str) -> Look {
     match name {
         "" => Ok(Named::of(&Library::query(), name)),
@@ -44,8 +44,8 @@ pub fn look(name: &str) -> Look {
     }
 }
 
-/// Fortran takes everything by reference. Integers lie in 64 bits, of which a library with narrow ones reads the low half
-/// where they begin.
+/// Fortran passes all arguments by reference. Integers are stored in 64 bits; a library with 32-bit integers reads the lower
+/// half, which comes first.
 type FortranGemm = unsafe extern "C" fn(
     *const c_char,
     *const c_char,
@@ -100,7 +100,7 @@ type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
 #[cfg(target_endian = "big")]
 compile_error!("narrow integers are read from the low half of wide ones where these begin");
 
-/// Routines with C's names, whose integers are `I`.
+/// Routines with C's names and integers of type `I`.
 struct WithIntegers<I> {
     gemm: CGemm<I>,
     trsm: CTrsm<I>,
@@ -108,9 +108,9 @@ struct WithIntegers<I> {
 
 impl<I: From<i32>> WithIntegers<I> {
     /// # Safety
-    /// Both are routines of those names with such integers.
+    /// Both are routines of those names with integers of this type.
     unsafe fn at(gemm: *mut c_void, trsm: *mut c_void) -> Self {
-        // SAFETY: as the caller vouches.
+        // SAFETY: ensured by the caller.
         unsafe {
             Self {
                 gemm: std::mem::transmute::<*mut c_void, CGemm<I>>(gemm),
@@ -133,7 +133,7 @@ impl<I: From<i32>> WithIntegers<I> {
         let (m, n, k) = (m.into(), n.into(), k.into());
         let (lda, ldb, ldc) = (lda.into(), ldb.into(), ldc.into());
         let (ta, tb) = (c::form(ta), c::form(tb));
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { (self.gemm)(c::COLUMNS, ta, tb, m, n, k, alpha, a, lda, b, ldb, 1.0, c, ldc) }
     }
 
@@ -149,7 +149,7 @@ impl<I: From<i32>> WithIntegers<I> {
         let (m, n, ldt, ldb) = (m.into(), n.into(), ldt.into(), ldb.into());
         let (side, triangle) = (c::side(solve.right), c::triangle(solve.lower));
         let form = c::form(solve.transposed);
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { (self.trsm)(c::COLUMNS, side, triangle, form, c::UNIT, m, n, 1.0, t, ldt, b, ldb) }
     }
 }
@@ -161,7 +161,7 @@ enum Calls {
 }
 
 impl Calls {
-    /// Where one of them lies.
+    /// Returns the address of one of the routines.
     fn address(&self) -> *mut c_void {
         match self {
             Calls::Fortran { gemm, .. } => *gemm as *mut c_void,
@@ -171,7 +171,7 @@ impl Calls {
     }
 }
 
-/// A library that was loaded and found to be right.
+/// A library that was loaded and checked.
 pub struct Loaded {
     pub(super) name: String,
     calls: Calls,
@@ -179,12 +179,13 @@ pub struct Loaded {
     threads: Option<Setter>,
 }
 
-/// Functions of a library that set how many threads a call starts.
+/// Functions of a library that set the number of threads of a call.
 #[derive(Clone, Copy)]
 enum Setter {
-    /// Takes an int.
+    /// Function that takes an int.
     Plain(*mut c_void),
-    /// BLIS's takes an integer of 64 bits. Where there is `ways`, it sets in how many ways each of five loops is split.
+    /// Functions of BLIS: `number` takes an integer of 64 bits. `ways`, if present, sets the ways in which each of five loops is
+    /// divided.
     Blis { number: *mut c_void, ways: Option<*mut c_void> },
 }
 
@@ -193,7 +194,7 @@ unsafe impl Send for Loaded {}
 // SAFETY: as above; a BLAS may be called by several threads at once.
 unsafe impl Sync for Loaded {}
 
-/// C's numbers for an order, a form, a side, a triangle and its diagonal.
+/// Constants of the C interface for order, form, side, triangle and diagonal.
 mod c {
     use std::ffi::c_int;
     pub const COLUMNS: c_int = 102;
@@ -209,7 +210,7 @@ mod c {
     }
 }
 
-/// A library that the loader holds.
+/// A library that is open in the dynamic loader.
 struct Handle(*mut c_void);
 
 impl Handle {
@@ -220,12 +221,12 @@ impl Handle {
         (!found.is_null()).then_some(found)
     }
 
-    /// One of OpenBLAS's own, which has a suffix where its routines have one.
+    /// Returns a function of OpenBLAS itself, which has a suffix if its routines have one.
     fn openblas(&self, name: &str) -> Option<*mut c_void> {
         C.iter().find_map(|suffix| self.symbol(&format!("{name}{suffix}")))
     }
 
-    /// A routine's address, of `gemm` for instance, with the name's other routines beside it.
+    /// Returns the addresses of several routines, such as `gemm`, whose symbols `name` builds. `None` if one is missing.
     fn routines<const N: usize>(
         &self,
         name: impl Fn(&str) -> String,
@@ -239,31 +240,30 @@ impl Handle {
     }
 }
 
-/// What follows `dgemm` in the symbol of a library with Fortran's names: first the usual ending, then those of builds
-/// with 64-bit integers.
+/// Suffixes of `dgemm` in libraries with Fortran's names: first the usual one, then those of builds with 64-bit integers.
 const FORTRAN: [&str; 4] = ["_", "_64_", "64_", "_64"];
-/// The same after `cblas_dgemm`.
+/// Suffixes of `cblas_dgemm`, in the same order.
 const C: [&str; 4] = ["", "64_", "_64", "_64_"];
 
 const ROUTINES: [&str; 3] = ["dgemm", "dtrsm", "ddot"];
 
 impl Loaded {
-    /// Loads it. What is wrong with it is one sentence.
+    /// Loads the library. An error is one sentence.
     pub fn open(name: &str) -> Result<Self, String> {
-        // The loader takes it for this program, with the linked library.
+        // The loader would take an empty name for this program, with the linked library.
         if name.is_empty() {
             return Err("--blas names no library: leave it out for the linked one".into());
         }
         prepare(name);
         let path = CString::new(name).map_err(|_| format!("--blas {name}: not a name"))?;
-        // Its own names before those of the library that is linked, which may be another version of the same.
+        // The library's own symbols take precedence over those of the linked library, which may be another version of the same.
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
-        // SAFETY: loading runs the library's own start; that is what was asked for.
+        // SAFETY: loading runs the library's own initialisation, as requested by the user.
         let handle = Handle(with_one_thread(|| unsafe { libc::dlopen(path.as_ptr(), flags) }));
-        // An OpenMP library that comes with it may have bound this thread.
+        // An OpenMP library that it depends on may have bound this thread to a core.
         cores::take_back();
         if handle.0.is_null() {
-            // SAFETY: the loader has just noted why.
+            // SAFETY: the loader has just recorded the error.
             let why = unsafe { text(libc::dlerror()) };
             return Err(format!("--blas {name} cannot be loaded: {why}"));
         }
@@ -283,7 +283,7 @@ impl Loaded {
         }
     }
 
-    /// The routines, and whether their integers have 64 bits.
+    /// Returns the routines, and whether their integers have 64 bits.
     fn find(handle: &Handle) -> Result<(Calls, bool), String> {
         for suffix in FORTRAN {
             let Some([gemm, trsm, dot]) =
@@ -299,7 +299,7 @@ impl Loaded {
                     std::mem::transmute::<*mut c_void, FortranDot>(dot),
                 )
             };
-            // SAFETY: one element each, or none at all.
+            // SAFETY: the vectors have one element, or none.
             let product = unsafe { dot(&ONE_OR_LESS, &3.0, &1, &5.0, &1) };
             return Ok((Calls::Fortran { gemm, trsm }, width(product)?));
         }
@@ -309,7 +309,7 @@ impl Loaded {
             else {
                 continue;
             };
-            // SAFETY: as above. A narrow integer is the low half of the register or the place of a wide one.
+            // SAFETY: as above. A 32-bit integer is the lower half of the register or stack slot of a 64-bit one.
             let wide = unsafe {
                 let dot = std::mem::transmute::<*mut c_void, CDot>(dot);
                 width(dot(ONE_OR_LESS, &3.0, 1, &5.0, 1))?
@@ -330,7 +330,7 @@ impl Loaded {
         ))
     }
 
-    /// How many threads a call starts.
+    /// Sets the number of threads that a call starts.
     pub fn set_threads(&self, threads: usize) {
         match self.threads {
             // SAFETY: setters of these names take an int.
@@ -341,7 +341,7 @@ impl Loaded {
             },
             Some(Setter::Blis { number, ways }) => {
                 let [jc, pc, ic, jr, ir] = NO_WAYS;
-                // SAFETY: functions of these names take so many integers of 64 bits.
+                // SAFETY: functions of these names take this number of 64-bit integers.
                 unsafe {
                     if let Some(ways) = ways {
                         std::mem::transmute::<*mut c_void, Ways>(ways)(jc, pc, ic, jr, ir);
@@ -355,7 +355,7 @@ impl Loaded {
         }
     }
 
-    /// C(m x n) += alpha op(A) op(B).
+    /// Computes C(m x n) += alpha op(A) op(B).
     ///
     /// # Safety
     /// As for [`super::ffi::gemm`].
@@ -370,7 +370,7 @@ impl Loaded {
         (c, ldc): (*mut f64, i32),
     ) {
         let wide = i64::from;
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match &self.calls {
                 Calls::Fortran { gemm, .. } => gemm(
@@ -410,7 +410,7 @@ impl Loaded {
         (b, ldb): (*mut f64, i32),
     ) {
         let wide = i64::from;
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             match &self.calls {
                 Calls::Fortran { trsm, .. } => {
@@ -424,7 +424,7 @@ impl Loaded {
         }
     }
 
-    /// A small product and a small solution, which any BLAS gets exactly.
+    /// Checks a small product and a small solution, which every BLAS computes exactly.
     fn multiplies_rightly(&self) -> bool {
         // A(2x3) and B(2x3), by columns: A B^T = [22 28; 49 64] with A = [1 2 3; 4 5 6], B = [1 3 5; 2 4 6].
         let a = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
@@ -444,10 +444,10 @@ impl Loaded {
     }
 }
 
-/// A number of elements that is one where 32 bits of it are looked at, and less than none where all are.
+/// Number of elements that is one if only its lower 32 bits are read, and negative if all are read.
 const ONE_OR_LESS: i64 = 1 - (1 << 32);
 
-/// Whether integers are wide, from what became of the product of 3 and 5 with [`ONE_OR_LESS`] elements.
+/// Returns whether integers have 64 bits, given the product of 3 and 5 with [`ONE_OR_LESS`] elements.
 fn width(product: f64) -> Result<bool, String> {
     match product {
         15.0 => Ok(false),
@@ -456,21 +456,23 @@ fn width(product: f64) -> Result<bool, String> {
     }
 }
 
-/// What a library reads when it is loaded.
+/// Sets the variables that a library reads when it is loaded.
 fn prepare(name: &str) {
     let file = Path::new(name)
         .file_name()
         .map_or_else(String::new, |file| file.to_string_lossy().into_owned());
-    // MKL's threads would only get in the way of ours, and want an OpenMP library beside it.
+    // MKL's threads would only disturb ours, and would need an OpenMP library.
     if file.starts_with("libmkl_rt") && std::env::var_os("MKL_THREADING_LAYER").is_none() {
         // SAFETY: no other thread has been started yet.
         unsafe { std::env::set_var("MKL_THREADING_LAYER", "SEQUENTIAL") };
     }
 }
 
-/// Has an OpenBLAS that is loaded meanwhile start no threads of its own, unless somebody has told it how many: a build for POSIX
-/// threads starts one a core as it is loaded, before it can be told otherwise, and many ranks together come to more than a node
-/// allows. It reads the variable then and never again: nobody else is to take it for the user's.
+/// Loads a library while OpenBLAS is set to start no threads of its own, unless the user has set their number.
+///
+/// A build for POSIX threads starts one thread per core when it is loaded, before any setter can be called. With many ranks,
+/// these can exceed a node's limit. OpenBLAS reads the variable only then, so it is removed afterwards: other programs must not
+/// take it for the user's.
 fn with_one_thread<R>(load: impl FnOnce() -> R) -> R {
     const THREADS: &str = "OPENBLAS_NUM_THREADS";
     if std::env::var_os(THREADS).is_some() {
@@ -479,7 +481,7 @@ fn with_one_thread<R>(load: impl FnOnce() -> R) -> R {
     // SAFETY: no other thread has been started yet.
     unsafe { std::env::set_var(THREADS, "1") };
     let loaded = load();
-    // SAFETY: a library may have started some, but has not begun to read variables by them.
+    // SAFETY: a library may have started threads, but these do not read variables yet.
     unsafe { std::env::remove_var(THREADS) };
     loaded
 }
@@ -495,7 +497,7 @@ fn threads(handle: &Handle) -> Option<Setter> {
         "MKL_Set_Num_Threads",
         "nvpl_blas_set_num_threads",
         "armpl_set_num_threads",
-        // The OpenMP library it needs.
+        // The OpenMP library that the BLAS depends on.
         "omp_set_num_threads",
     ];
     setters.into_iter().find_map(|name| handle.symbol(name)).map(Setter::Plain)
@@ -504,10 +506,10 @@ fn threads(handle: &Handle) -> Option<Setter> {
 type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
 type Words = unsafe extern "C" fn() -> *const c_char;
 
-/// What it says of itself, as far as it can be asked.
+/// Describes the library, as far as it can be asked.
 fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
     let words = |symbol: Option<*mut c_void>| {
-        // SAFETY: functions of the names asked for take nothing and return a constant string.
+        // SAFETY: functions of these names take nothing and return a constant string.
         symbol.map(|ask| unsafe { text(std::mem::transmute::<*mut c_void, Words>(ask)()) })
     };
     let number = |symbol: &str| {
@@ -521,12 +523,12 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
         Library::openblas(&config, kernel.unwrap_or_default())
     } else if let Some(version) = words(handle.symbol("bli_info_get_version_str")) {
         if let Some(init) = handle.symbol("bli_init") {
-            // SAFETY: takes nothing; more than once is allowed.
+            // SAFETY: takes nothing; more than one call is allowed.
             unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(init)() }
         }
         let kernel = number("bli_arch_query_id").zip(handle.symbol("bli_arch_string"));
         let kernel = kernel.map(|(id, ask)| {
-            // SAFETY: takes the number that the library has just given.
+            // SAFETY: takes the number that the library has just returned.
             unsafe {
                 let ask = std::mem::transmute::<
                     *mut c_void,
@@ -538,7 +540,7 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
         Library::blis(version, kernel.unwrap_or_default())
     } else if let Some(ask) = handle.symbol("MKL_Get_Version_String") {
         let mut buffer = [0 as c_char; 256];
-        // SAFETY: a buffer of the length that is told, whose last byte stays zero.
+        // SAFETY: a buffer of the given length, whose last byte stays zero.
         let words = unsafe {
             let ask =
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, c_int)>(ask);
@@ -548,7 +550,7 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
         Library::mkl(&words, number("MKL_CBWR_Get_Auto_Branch"))
     } else {
         let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-        // Of one name there are many builds.
+        // Many builds have the same name, so the digest identifies the build.
         let version = match digest_of_file(calls.address()) {
             Some(digest) => format!("{file} {digest:016x}"),
             None => file.into_owned(),
@@ -557,7 +559,7 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
     };
     let set = |name: &&str| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy()));
     let told: Vec<String> = library.unseen_variables().iter().filter_map(set).collect();
-    // What it does not tell may follow from nothing but the processor and its variables.
+    // An unknown kernel can only depend on the processor and the library's variables.
     if library.kernel.is_empty() {
         library.kernel = format!("own ({})", preflight::processor_kind());
     }
@@ -570,10 +572,10 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
     library
 }
 
-/// A digest of the file in which this routine lies; what that calls in other files does not show in it. None where it cannot
-/// be read.
+/// Returns a digest of the file that contains this routine. Code that the routine calls in other files is not included. `None` if
+/// the file cannot be read.
 fn digest_of_file(routine: *mut c_void) -> Option<u64> {
-    // SAFETY: plain values, which the loader fills; where it knows the address, with a name that stays as long as the library.
+    // SAFETY: plain values, which the loader fills. If it knows the address, the name stays valid as long as the library.
     let path = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(routine, &mut info) == 0 || info.dli_fname.is_null() {
@@ -596,7 +598,7 @@ fn digest_of_file(routine: *mut c_void) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What is no BLAS is told so in one sentence that names it.
+    /// A file that is not a BLAS gives an error of one sentence that names it.
     #[test]
     fn what_cannot_be_used_gets_one_sentence() {
         for (name, why) in [

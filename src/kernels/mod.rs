@@ -1,8 +1,8 @@
-//! Dense kernels: the BLAS behind a small interface, our own multiplication kernel beside it, and
-//! the preflight that makes the library pick the right code for this processor.
+//! Dense kernels: the BLAS with a small interface, our own multiplication kernels, and the preflight that makes the library
+//! select the right code for this processor.
 //!
-//! The solver's trailing update goes through an [`Engine`]: `Packed` is one of our kernels ([`micro`]) on
-//! operands packed once per panel; `Blas` calls the library's DGEMM and DTRSM.
+//! The solver's trailing update uses an [`Engine`]. `Packed` is one of our kernels ([`micro`]) on operands packed once per panel.
+//! `Blas` calls the library's DGEMM and DTRSM.
 
 pub mod arithmetic;
 pub(crate) mod cache;

@@ -1,53 +1,55 @@
-//! A multiplication to measure: the shape of an update, repeated on the same operands.
+//! A multiplication for measuring: the shape of an update, repeated on the same operands.
 //!
-//! The contest of the engines measures with it, and so does `skt-hpl burnin`, which looks at the product as well.
+//! The choice of the engine measures with it, and so does `skt-hpl burnin`, which also checks the product.
 
 use super::{Engine, LowerBlock, UpperBlock};
 use crate::base::threads::{Pool, Shareable};
 use crate::shm::{MemoryError, Region};
 
-/// Side of a square that is multiplied into by few threads: large enough not to stay in a core's caches, small enough to be
-/// through in some milliseconds.
+/// Side of a square of C for a few threads: too large for a core's caches, and small enough to take only some milliseconds.
 const SIDE: usize = 1536;
 
-/// Strips of a square's columns; fewer in fewer columns.
+/// Number of strips of a square's columns; fewer if there are fewer columns.
 const STRIPS: usize = 4;
 
-/// Tasks each thread has at least.
+/// Minimum number of tasks for each thread.
 const EACH: usize = 3;
 
-/// What rows of C are longer, so that they do not all meet in the same cache sets, as a matrix's do not.
+/// Padding of the rows of C, so that they do not all fall into the same cache sets, like those of a matrix.
 const PAD: usize = 200;
 
-/// C -= L U, with C of some squares of `SIDE` x `SIDE` down and across and L of width k, by any of some engines. There are
-/// several C beside each other, in turn, and U what is above each: so both come from memory each time, as in an update. On huge
-/// pages, as the matrix is.
+/// Multiplication C -= L U with any of several engines. C consists of squares of `SIDE` x `SIDE` down and across, and L has width
+/// k.
+///
+/// Several C lie next to each other and are used in turn, each with its own U above. So C and U come from memory each time, as in
+/// an update. All are on huge pages, like the matrix.
 pub struct Multiplication {
     k: usize,
     /// Rows and columns of one C.
     rows: usize,
     cols: usize,
-    /// How many C there are.
+    /// Number of C.
     beside: usize,
-    /// Doubles of U above one of them.
+    /// Number of doubles in the U above one C.
     above: usize,
-    /// How often it has been done.
+    /// Number of multiplications done.
     turns: usize,
     lower: Region,
     upper: Region,
     c: Region,
 }
 
-/// How many squares C has, down and across, so that each of so many threads has some tasks as large as an update's.
+/// Returns the number of squares of C down and across. Each of `threads` threads then has several tasks as large as those of an
+/// update.
 pub fn squares(threads: usize) -> (usize, usize) {
-    // A square is three blocks of rows, or more, by `STRIPS`.
+    // A square has at least three blocks of rows, times `STRIPS`.
     let squares = threads.div_ceil(STRIPS);
     let down = (squares as f64).sqrt().ceil() as usize;
     (down, squares.div_ceil(down))
 }
 
-/// Rows of a task, and columns, of an update of `rows` x `cols` by so many threads. Rows are as an update cuts them, for a kernel
-/// keeps so many in the cache; columns are what is made fewer.
+/// Returns the rows and columns of a task, in an update of `rows` x `cols` by `threads` threads. The rows are those of an update,
+/// because a kernel keeps that many in the cache; only the columns are reduced.
 fn task(
     rows: usize,
     cols: usize,
@@ -60,7 +62,7 @@ fn task(
 }
 
 impl Multiplication {
-    /// Doubles that it takes: of L, of U above one C, of all C. Some 20 MB for each of the squares.
+    /// Returns the numbers of doubles of L, of U above one C, and of all C. Some 20 MB for each square.
     pub fn sizes(
         engines: &[Engine],
         k: usize,
@@ -74,8 +76,8 @@ impl Multiplication {
         [lower, above, rows * (cols * beside + PAD)]
     }
 
-    /// With the numbers that `next` gives, in the order in which an engine lays the operands out. Larger ones than 1 let C grow.
-    /// There are `beside` C of so many squares.
+    /// Fills the operands with the numbers that `next` returns, in the engine's order of elements. Numbers above 1 let C grow.
+    /// There are `beside` C of the given number of squares.
     pub fn new(
         engines: &[Engine],
         k: usize,
@@ -91,32 +93,33 @@ impl Multiplication {
         let ld = cols * beside + PAD;
         lower.as_slice_f64_mut().fill_with(|| next().0);
         upper.as_slice_f64_mut().fill_with(|| next().1);
-        // Hundreds of megabytes where there are many threads.
+        // C takes hundreds of megabytes if there are many threads, so all threads fill it.
         let all = Shareable::new(c.as_slice_f64_mut().as_mut_ptr());
         pool.run(rows, |row| {
-            // SAFETY: a task has a row of its own.
+            // SAFETY: each task has its own row.
             unsafe { std::slice::from_raw_parts_mut(all.get().add(row * ld), ld).fill(1.0) }
         });
         Ok(Self { k, rows, cols, beside, above, turns: 0, lower, upper, c })
     }
 
-    /// From now on with L of width k, no wider than it was made for; of numbers that are all alike.
+    /// Uses an L of width k from now on, which must not exceed the original width. All elements must be equal, because their
+    /// order changes.
     pub fn narrow(&mut self, k: usize) {
         assert!(k * self.rows <= self.lower.as_slice_f64().len() && k * self.cols <= self.above);
         self.k = k;
     }
 
-    /// Operations of one multiplication.
+    /// Floating-point operations of one multiplication.
     pub fn flops(&self) -> f64 {
         2.0 * (self.rows * self.cols * self.k) as f64
     }
 
-    /// All there is of C.
+    /// Returns all C.
     pub fn product(&self) -> &[f64] {
         self.c.as_slice_f64()
     }
 
-    /// One of the engines multiplies once, in tasks as an update has them.
+    /// Multiplies once with one of the engines, in tasks like those of an update.
     pub fn run(&mut self, engine: Engine, pool: &mut Pool) {
         let Self { k, rows, cols, beside, above, .. } = *self;
         let data = self.lower.as_slice_f64().as_ptr();
@@ -134,7 +137,7 @@ impl Multiplication {
             let (block, strip) = (task / strips, task % strips);
             let rows = block * of_rows..((block + 1) * of_rows).min(rows);
             let cols = strip * of_cols..((strip + 1) * of_cols).min(cols);
-            // SAFETY: tasks write parts of C of their own; the blocks have the lengths asked for.
+            // SAFETY: each task writes its own part of C; the blocks have the requested lengths.
             unsafe { lower.multiply(&upper, rows, cols, (c.get(), ld)) }
         });
     }
@@ -144,8 +147,8 @@ impl Multiplication {
 mod tests {
     use super::*;
 
-    /// However many threads there are, what is measured is what a run does: blocks of rows as high as its own, in not too narrow
-    /// strips, and work for all.
+    /// For every number of threads, tasks are like those of a run: blocks of rows as high as its own, strips that are not too
+    /// narrow, and work for all threads.
     #[test]
     fn tasks_are_as_high_as_those_of_an_update() {
         for threads in 1..=256 {

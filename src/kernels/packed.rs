@@ -1,11 +1,11 @@
 //! Operands in the order in which a kernel reads them, and the loops around the kernel.
 //!
-//! *Lower blocks* (L below the diagonal block) come in panels of as many rows as the kernel's tile
-//! has on its scalar side, S: element (i, p) of a panel is at `p * S + i`. *Upper blocks* (U) come
-//! in panels of V columns, the tile's vector side: element (p, j) of a panel is at `p * V + j`, and
-//! a panel has room for a multiple of S rows. What is beyond the edges is zero. A lower block is
-//! packed once, by the rank that factored it, and travels packed: all ranks of a run have the same
-//! kernel.
+//! *Lower blocks* (L below the diagonal block) consist of panels with as many rows as the scalar side S of the kernel's tile:
+//! element (i, p) of a panel is at `p * S + i`. *Upper blocks* (U) consist of panels with V columns, the tile's vector side:
+//! element (p, j) of a panel is at `p * V + j`. A panel of an upper block has space for a multiple of S rows. The padding beyond
+//! the edges is zero.
+//!
+//! A lower block is packed once, by the rank that factored it, and travels packed: all ranks of a run use the same kernel.
 
 use std::ops::Range;
 
@@ -13,53 +13,53 @@ use super::cache::{self, ask_for, copy_by_rows};
 use super::micro::{self, Kernel, Slabs, Soon};
 use super::vector;
 
-/// Doubles of a cache line.
+/// Doubles in a cache line.
 const LINE: usize = 8;
 
-/// Elements of the largest tile.
+/// Number of elements in the largest tile.
 const LARGEST_TILE: usize = 256;
 
-/// Doubles of a lower block of `rows x k`.
+/// Number of doubles in a lower block of `rows x k`.
 pub fn lower_len(kernel: &Kernel, rows: usize, k: usize) -> usize {
     rows.next_multiple_of(kernel.scalar) * k
 }
 
-/// Doubles of an upper block of `k x cols`.
+/// Number of doubles in an upper block of `k x cols`.
 pub fn upper_len(kernel: &Kernel, k: usize, cols: usize) -> usize {
     cols.div_ceil(kernel.vector) * upper_panel_len(kernel, k)
 }
 
-/// Doubles of one panel of an upper block.
+/// Number of doubles in one panel of an upper block.
 fn upper_panel_len(kernel: &Kernel, k: usize) -> usize {
     k.next_multiple_of(kernel.scalar) * kernel.vector
 }
 
-/// Rows of a triangle in a panel that are solved one by one.
+/// Maximum number of rows of a triangle within a panel that are solved one by one.
 const SMALL: usize = vector::LANES;
 
-/// Doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need at most in a panel of `width` columns.
+/// Maximum number of doubles of scratch that [`multiply_in_panel`] and [`solve_in_panel`] need in a panel of `width` columns.
 pub fn scratch_len(width: usize) -> usize {
-    // B, all of it: its rows and columns are different columns of the panel. Some rows of A.
+    // All of B, whose rows and columns are different columns of the panel, and some rows of A.
     width * width / 4 + SMALL * width + SLABS * width
 }
 
-/// From how many columns on A is laid out anew within a panel.
+/// Minimum number of columns for packing A within a panel.
 const LAID_FROM: usize = 48;
 
-/// Rows of A within a panel that are laid out at a time.
+/// Number of rows of A within a panel that are packed at a time.
 const SLABS: usize = 2 * micro::COMMON_UNIT;
 
-/// How many rows of `k` doubles stay in a second-level cache of so many bytes while something else streams past, at
-/// least one. Of a half, three eighths and a quarter of the cache, three eighths were best where it has 2 MiB.
+/// Number of rows of `k` doubles, at least one, that stay in a second-level cache of `second_level` bytes while other data stream
+/// through it. Of a half, three eighths and a quarter of the cache, three eighths were best with 2 MiB.
 fn rows_that_stay(second_level: usize, k: usize) -> usize {
     (second_level * 3 / 8 / size_of::<f64>() / k.max(1)).max(1)
 }
 
-/// So many columns of L, and rows of U, are multiplied at a time. With more, a small second-level cache would hold few rows of L,
-/// and all of U would have to be read again for each few of them.
+/// Maximum number of columns of L, and rows of U, that are multiplied at a time. With more, a small second-level cache would hold
+/// only few rows of L. All of U would then be read again for each of these groups.
 const LONGEST: usize = 512;
 
-/// How many rows of a lower block one task multiplies with: as many as stay in the cache while U streams past.
+/// Number of rows of a lower block in one task: as many as stay in the cache while U streams through it.
 pub fn row_block(kernel: &Kernel, k: usize) -> usize {
     let panels = rows_that_stay(cache::second_level(), k.min(LONGEST)) / kernel.scalar;
     panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
@@ -76,18 +76,18 @@ pub unsafe fn pack_lower(
     (l, ldl): (*const f64, usize),
     out: *mut f64,
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { pack(kernel.scalar, rows, k, (l, ldl), out) }
 }
 
-/// Packs a column-major `rows x k` in panels of `unit` rows, as [`pack_lower`] does and as [`Slabs`] may lie.
+/// Packs a column-major `rows x k` matrix in panels of `unit` rows, as for [`pack_lower`] and for [`Slabs`].
 ///
 /// # Safety
-/// As for [`pack_lower`]; `out` has as many doubles as there are in whole panels.
+/// As for [`pack_lower`]; `out` has as many doubles as the whole panels.
 unsafe fn pack(unit: usize, rows: usize, k: usize, (l, ldl): (*const f64, usize), out: *mut f64) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe {
-        // Copies of a length that is known take a few instructions, of any other a call.
+        // Copies of a length known at compile time take a few instructions, all others a call.
         match unit {
             4 => pack_by::<4>(rows, k, (l, ldl), out),
             6 => pack_by::<6>(rows, k, (l, ldl), out),
@@ -100,7 +100,7 @@ unsafe fn pack(unit: usize, rows: usize, k: usize, (l, ldl): (*const f64, usize)
     }
 }
 
-/// [`pack`] in panels of `UNIT` rows.
+/// Implements [`pack`] for panels of `UNIT` rows.
 ///
 /// # Safety
 /// As for [`pack`].
@@ -110,11 +110,11 @@ unsafe fn pack_by<const UNIT: usize>(
     (l, ldl): (*const f64, usize),
     out: *mut f64,
 ) {
-    /// A piece of a column is too short for the processor to see where the next one begins.
+    /// Distance of prefetching in columns: the piece of a column is too short for the hardware prefetcher.
     const AHEAD: usize = 4;
-    // Some panels at a time: long enough runs down a column for the caches, few enough targets.
+    // Several panels at a time: long enough runs down a column for the caches, few enough targets.
     let run = (64 / UNIT).max(1) * UNIT;
-    // SAFETY: all indices stay within what the caller vouches for.
+    // SAFETY: all indices stay within the ranges that the caller ensures.
     unsafe {
         for start in (0..rows).step_by(run) {
             let end = (start + run).min(rows);
@@ -137,9 +137,10 @@ unsafe fn pack_by<const UNIT: usize>(
     }
 }
 
-/// Packs the unit lower triangle L1(k x k), whose element (i, p) is at `l + i * rs + p * cs`, as a
-/// lower block. Of a panel that ends with row i of L1 the columns up to i are written, since nobody reads the
-/// others, nor what is on or above the diagonal.
+/// Packs the unit lower triangle L1(k x k) as a lower block. Its element (i, p) is at `l + i * rs + p * cs`.
+///
+/// In a panel that ends with row i of L1, only the columns up to i are written. The others are never read, nor are elements on or
+/// above the diagonal.
 ///
 /// # Safety
 /// As for [`pack_lower`].
@@ -151,7 +152,7 @@ pub unsafe fn pack_triangle(
     out: *mut f64,
 ) {
     let unit = kernel.scalar;
-    // SAFETY: all indices stay within what the caller vouches for.
+    // SAFETY: all indices stay within the ranges that the caller ensures.
     unsafe {
         for first in (0..k).step_by(unit) {
             let rows = unit.min(k - first);
@@ -169,8 +170,8 @@ pub unsafe fn pack_triangle(
     }
 }
 
-/// Has `copy` move columns `from..from + len` of row `p` of an upper block in pieces, each within a panel: where it lies in the
-/// block, where in the row, and its length.
+/// Calls `copy` for the pieces of columns `from..from + len` of row `p` of an upper block, each within one panel. Its arguments
+/// are the offset in the block, the offset in the row, and the length.
 fn by_pieces(
     kernel: &Kernel,
     k: usize,
@@ -179,7 +180,7 @@ fn by_pieces(
     copy: impl FnMut(usize, usize, usize),
 ) {
     let panel_len = upper_panel_len(kernel, k);
-    // As in `pack`.
+    // Lengths known at compile time, as in `pack`.
     match kernel.vector {
         4 => by_pieces_of::<4>(panel_len, p, (from, len), copy),
         8 => by_pieces_of::<8>(panel_len, p, (from, len), copy),
@@ -191,7 +192,7 @@ fn by_pieces(
     }
 }
 
-/// [`by_pieces`] with panels of `UNIT` columns.
+/// Implements [`by_pieces`] for panels of `UNIT` columns.
 #[inline(always)]
 fn by_pieces_of<const UNIT: usize>(
     panel_len: usize,
@@ -216,7 +217,7 @@ fn by_pieces_of<const UNIT: usize>(
     }
 }
 
-/// Copies part of a row into row `p` of an upper block: columns `from..from + len`, from `src` on.
+/// Copies `len` elements from `src` to row `p` of an upper block, from column `from` on.
 ///
 /// # Safety
 /// `u` is an upper block with those columns, `src` has `len` elements, and they do not overlap.
@@ -235,7 +236,7 @@ pub unsafe fn put_row(
     });
 }
 
-/// The reverse of [`put_row`].
+/// Copies part of row `p` of an upper block to `dst`: the reverse of [`put_row`].
 ///
 /// # Safety
 /// As for [`put_row`].
@@ -254,7 +255,7 @@ pub unsafe fn get_row(
     });
 }
 
-/// Zeroes what an upper block has beyond its `k x cols`, so that the kernel may read it.
+/// Zeroes the padding of an upper block beyond its `k x cols`, so that the kernel may read it.
 ///
 /// # Safety
 /// `u` has [`upper_len`] doubles.
@@ -276,11 +277,10 @@ pub unsafe fn clear_edges(kernel: &Kernel, u: *mut f64, k: usize, cols: usize) {
     }
 }
 
-/// U := L1^-1 U for panels `panels` of an upper block, with L1 packed by [`pack_triangle`].
+/// Computes U := L1^-1 U for panels `panels` of an upper block, with L1 packed by [`pack_triangle`].
 ///
 /// # Safety
-/// The processor runs the kernel, `l1` and `u` are such blocks, and nobody else touches those
-/// panels.
+/// The processor runs the kernel, `l1` and `u` are such blocks, and no other thread touches those panels.
 pub unsafe fn solve_upper(
     kernel: &Kernel,
     k: usize,
@@ -290,7 +290,7 @@ pub unsafe fn solve_upper(
 ) {
     let (v, s) = (kernel.vector, kernel.scalar);
     let panel_len = upper_panel_len(kernel, k);
-    // SAFETY: within the blocks; a panel has room for a multiple of S rows.
+    // SAFETY: within the blocks; a panel has space for a multiple of S rows.
     unsafe {
         for panel in panels {
             let u = u.add(panel * panel_len);
@@ -305,11 +305,11 @@ pub unsafe fn solve_upper(
     }
 }
 
-/// C(rows x cols) -= L U, row-major C, for rows `rows` of the lower block and columns `cols` of
-/// the upper block; both ranges begin at a panel. `c` points at row 0 and column 0 of the blocks.
+/// Computes C(rows x cols) -= L U for row-major C, rows `rows` of the lower block and columns `cols` of the upper block. Both
+/// ranges begin at a panel. `c` points at row 0 and column 0 of the blocks.
 ///
 /// # Safety
-/// The processor runs the kernel, the blocks are valid, and nobody else touches that part of C.
+/// The processor runs the kernel, the blocks are valid, and no other thread touches that part of C.
 pub unsafe fn multiply(
     kernel: &Kernel,
     k: usize,
@@ -321,12 +321,12 @@ pub unsafe fn multiply(
 ) {
     for first in (0..k).step_by(LONGEST) {
         let piece = first..k.min(first + LONGEST);
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { multiply_piece(kernel, k, piece, l, rows.clone(), u, cols.clone(), c) }
     }
 }
 
-/// The same with columns `piece` of L and these rows of U.
+/// Computes the part of [`multiply`] with columns `piece` of L and these rows of U.
 ///
 /// # Safety
 /// As for [`multiply`].
@@ -344,10 +344,10 @@ unsafe fn multiply_piece(
     let (v, s, len) = (kernel.vector, kernel.scalar, piece.len());
     debug_assert!(rows.start.is_multiple_of(s) && cols.start.is_multiple_of(v));
     let panel_len = upper_panel_len(kernel, k);
-    // All tiles of a column together ask for the next panel of U.
+    // All tiles of a column together prefetch the next panel of U.
     let share = (len * v).div_ceil(rows.len().div_ceil(s).max(1));
     let lines = share.div_ceil(LINE);
-    // SAFETY: within the blocks and C as the caller vouches.
+    // SAFETY: within the blocks and C, as the caller ensures.
     unsafe {
         for j in cols.clone().step_by(v) {
             let width = (cols.end - j).min(v);
@@ -371,7 +371,8 @@ unsafe fn multiply_piece(
     }
 }
 
-/// A tile of which only `width x height` is there: one beside C, as wide as it must be, and that part copied.
+/// Computes a tile of which only `width x height` elements exist. Multiplies in a separate tile, as wide as necessary, and copies
+/// that part.
 unsafe fn edge(
     kernel: &Kernel,
     k: usize,
@@ -384,7 +385,7 @@ unsafe fn edge(
     let tile = whole.as_mut_ptr();
     let v = kernel.vector;
     debug_assert!(v * kernel.scalar <= LARGEST_TILE);
-    // SAFETY: the tile is as large as any kernel's; C as the caller vouches.
+    // SAFETY: the tile is as large as that of any kernel; C is valid as the caller ensures.
     unsafe {
         for row in 0..height {
             std::ptr::copy_nonoverlapping(c.add(row * ldc), tile.add(row * v), width);
@@ -400,8 +401,10 @@ unsafe fn edge(
     }
 }
 
-/// C(rows x cols) -= A(rows x k) B(k x cols) within a panel: A and C column-major with the same
-/// leading dimension, B(p, j) at `b + p * rs + j * cs`. `scratch` is reused between calls.
+/// Computes C(rows x cols) -= A(rows x k) B(k x cols) within a panel.
+///
+/// A and C are column-major with the same leading dimension; B(p, j) is at `b + p * rs + j * cs`. `scratch` is reused between
+/// calls.
 ///
 /// # Safety
 /// The processor runs the kernel, the ranges are valid, and C overlaps neither A nor B.
@@ -415,15 +418,14 @@ pub unsafe fn multiply_in_panel(
     ld: usize,
     scratch: &mut Vec<f64>,
 ) {
-    // Read many times A is laid out anew where the second-level cache does not hold it: in a panel each column is in another
-    // place, and with many columns no processor sees what will be read next. Where the cache holds it that takes more than it
-    // gives.
+    // A is packed if it is read many times and does not fit in the second-level cache. In a panel, columns are far apart, and
+    // with many columns no hardware prefetcher follows. If A fits in the cache, packing costs more than it saves.
     let lays = k.min(cols) >= LAID_FROM && rows * k * size_of::<f64>() > cache::second_level();
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { multiply_in_slabs(kernel, lays, (rows, cols, k), a, (b, rs, cs), c, ld, scratch) }
 }
 
-/// [`multiply_in_panel`]; `lays`: A is laid out anew, some rows at a time.
+/// Implements [`multiply_in_panel`]. With `lays`, A is packed, some rows at a time.
 ///
 /// # Safety
 /// As for [`multiply_in_panel`].
@@ -440,13 +442,13 @@ unsafe fn multiply_in_slabs(
 ) {
     let chunk = match lays {
         true => SLABS,
-        // So many rows of A are multiplied with all columns before the next ones.
+        // This number of rows of A is multiplied with all columns before the next rows.
         false => rows_that_stay(cache::second_level(), k).next_multiple_of(64),
     };
     scratch.resize(k * cols + if lays { SLABS * k } else { 0 }, 0.0);
     let (right, laid) = scratch.split_at_mut(k * cols);
     let groups = || (0..cols).step_by(kernel.panel_cols);
-    // SAFETY: within B; group after group takes its part of the scratch.
+    // SAFETY: within B; each group writes its own part of the scratch.
     unsafe {
         for first in groups() {
             let width = (cols - first).min(kernel.panel_cols);
@@ -458,7 +460,7 @@ unsafe fn multiply_in_slabs(
             }
         }
     }
-    // A few first, so that all others begin with a line of memory where columns do.
+    // The first few rows are done apart, so that all later chunks begin at a cache line if the columns do.
     const MANY: usize = 128;
     let head = if rows >= MANY { c.align_offset(LINE * size_of::<f64>()).min(rows) } else { 0 };
     let mut from = 0;
@@ -467,7 +469,7 @@ unsafe fn multiply_in_slabs(
             0 if head > 0 => head,
             _ => (rows - from).min(chunk),
         };
-        // SAFETY: rows of A from `from` on; a chunk of them has room.
+        // SAFETY: rows of A from `from` on; the scratch has space for a chunk of them.
         let slabs = unsafe {
             let at = a.add(from);
             if lays {
@@ -486,7 +488,7 @@ unsafe fn multiply_in_slabs(
                     ask_for(c.wrapping_add(j * ld + from), len);
                 }
             }
-            // SAFETY: those rows, and of columns of C from `first` on.
+            // SAFETY: those rows, in the columns of C from `first` on.
             unsafe {
                 let c = c.add(first * ld + from);
                 (kernel.in_panel)((len, width, k), slabs, group, c, ld);
@@ -496,8 +498,10 @@ unsafe fn multiply_in_slabs(
     }
 }
 
-/// B(n x cols) := L^-1 B for a unit lower triangle L of order n, element (i, p) at `l + i * rs +
-/// p * cs`, and B(i, j) at `b + i * rs + j * cs`, where one of `rs` and `cs` is 1. `scratch` as above.
+/// Computes B(n x cols) := L^-1 B for a unit lower triangle L of order n.
+///
+/// Element (i, p) of L is at `l + i * rs + p * cs`, and B(i, j) at `b + i * rs + j * cs`; one of `rs` and `cs` is 1. `scratch` is
+/// reused between calls.
 ///
 /// # Safety
 /// The processor runs the kernel, the ranges are valid and do not overlap.
@@ -509,7 +513,7 @@ pub unsafe fn solve_in_panel(
     (rs, cs): (usize, usize),
     scratch: &mut Vec<f64>,
 ) {
-    // SAFETY: within the ranges the caller vouches for.
+    // SAFETY: within the ranges that the caller ensures.
     unsafe {
         if n <= SMALL && cs == 1 {
             for i in 1..n {
@@ -538,7 +542,7 @@ pub unsafe fn solve_in_panel(
             let size = (n - half, cols, half);
             multiply_in_panel(kernel, size, below, (b, rs, cs), lower, cs, scratch);
         } else {
-            // All of it transposed: B^T -= B^T L^T.
+            // All operands transposed: B^T -= B^T L^T.
             let size = (cols, n - half, half);
             multiply_in_panel(kernel, size, b, (below, cs, rs), lower, rs, scratch);
         }
@@ -551,7 +555,7 @@ mod tests {
     use super::*;
     use crate::kernels::micro;
 
-    /// Numbers whose sums are rounded, so that another order shows.
+    /// Numbers whose sums are rounded, so that a different order of summation is visible.
     fn numbers(seed: usize, len: usize) -> Vec<f64> {
         (0..len).map(|i| ((i * 7919 + seed * 104729) % 1009) as f64 / 7.0 - 70.0).collect()
     }
@@ -567,7 +571,7 @@ mod tests {
         assert_eq!(rows_that_stay(0, 0), 1);
     }
 
-    /// Every kernel, in every cut, to the last bit: a chain of fused multiply-adds in the order of p.
+    /// Every kernel, with every division, gives a chain of fused multiply-adds in the order of p, to the last bit.
     #[test]
     fn multiplies_every_shape_of_edge() {
         for kernel in micro::runnable() {
@@ -581,7 +585,7 @@ mod tests {
         }
     }
 
-    /// In pieces of k no bit is another than in one.
+    /// A multiplication in pieces of k gives the same bits as one without.
     #[test]
     fn multiplies_what_is_longer_than_a_piece() {
         for kernel in micro::runnable() {
@@ -604,14 +608,14 @@ mod tests {
             pack_lower(kernel, rows, k, (l.as_ptr(), ldl), lower.as_mut_ptr());
             clear_edges(kernel, upper.as_mut_ptr(), k, cols);
             for p in 0..k {
-                // In two pieces, so that a row need not begin at a panel.
+                // Two pieces, so that the start of a row need not be at a panel.
                 let cut = cols / 3;
                 let row = u[p * cols..].as_ptr();
                 put_row(kernel, upper.as_mut_ptr(), k, p, 0, cut, row);
                 put_row(kernel, upper.as_mut_ptr(), k, p, cut, cols - cut, row.add(cut));
             }
             let (l, u) = (lower.as_ptr(), upper.as_ptr());
-            // In pieces, as tasks do it.
+            // Several pieces, like tasks.
             let (row_cut, col_cut) = (kernel.scalar.min(rows), kernel.vector.min(cols));
             for rows in [0..row_cut, row_cut..rows] {
                 for cols in [0..col_cut, col_cut..cols] {
@@ -637,7 +641,7 @@ mod tests {
         assert_eq!(out[rows * ldc..], c[rows * ldc..], "nothing beyond is touched");
     }
 
-    /// By what the head of this file says of an upper block: any part of a row comes to its place, and nothing else is touched.
+    /// According to the head of this file: any part of a row goes to its place in an upper block, and no other element changes.
     #[test]
     fn any_part_of_a_row_is_put_in_place_and_found_again() {
         for kernel in micro::all() {
@@ -666,7 +670,7 @@ mod tests {
         }
     }
 
-    /// L^-1 B by the same chains.
+    /// Returns L^-1 B by the same chains of operations.
     fn solved(k: usize, cols: usize, l: &[f64], b: &[f64]) -> Vec<f64> {
         let mut x = b.to_vec();
         for i in 0..k {
@@ -689,7 +693,7 @@ mod tests {
                     let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
                     let b = numbers(6, k * cols);
                     let want = solved(k, cols, &l, &b);
-                    // Nothing depends on what is not below the diagonal.
+                    // Elements that are not below the diagonal have no effect.
                     let mut raw = vec![f64::NAN; k * k];
                     for i in 0..k {
                         (0..i).for_each(|p| raw[i * rs + p * cs] = l[i * k + p]);
@@ -728,7 +732,7 @@ mod tests {
                 let l: Vec<f64> = numbers(5, k * k).iter().map(|v| v / 256.0).collect();
                 let b = numbers(6, k * cols);
                 let want = solved(k, cols, &l, &b);
-                // L and B are in one array, as they are in L1; by rows and by columns.
+                // L and B in one array, as in L1; by rows and by columns.
                 let ld = k + cols;
                 for (rs, cs) in [(ld, 1), (1, ld)] {
                     let mut all = vec![f64::NAN; ld * ld];

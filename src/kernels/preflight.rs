@@ -1,9 +1,8 @@
-//! Before anything else: is the BLAS using the code that this processor is fast with?
+//! The preflight checks, before all other work, whether the BLAS uses the fast code for this processor.
 //!
-//! Libraries pick their kernels from a table of processors they know. On one they do not know they
-//! take a generic or an old one, several times slower, and say nothing. Their environment variable
-//! overrides the pick, but is read when the library loads: so where the pick is poor, the variable
-//! is set and the program executes itself again, once, before MPI starts.
+//! Libraries select their kernels from a table of known processors. On an unknown processor they silently take a generic or old
+//! kernel, several times slower. An environment variable overrides the selection, but is read when the library loads. So if the
+//! selection is poor, the variable is set and the program executes itself again, once, before MPI starts.
 
 use std::env::consts::ARCH;
 use std::os::unix::process::CommandExt;
@@ -15,16 +14,16 @@ use super::arithmetic::Named;
 use super::loaded::{self, Look};
 use crate::base::question::ask;
 
-/// Set in the second life of the process, to the pick of the first.
+/// Variable that is set in the second execution, with the kernels of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";
-/// Set in a process that only tries whether the library can be told to take some kernels.
+/// Variable that is set in a process that only tests whether the library accepts certain kernels.
 const TRIAL: &str = "SKT_INTERNAL_TRIAL";
 
-/// How long that process may take. The library has been loaded here already; one that hangs when it is told of other kernels, or
-/// on a disk, would have all ranks wait for this one in MPI's start, which has no end.
+/// Maximum time for that process. The library has been loaded here already, but may hang with other kernels or on a disk. Then
+/// all ranks would wait for this one at the start of MPI, which has no timeout.
 const TRIAL_MOST: Duration = Duration::from_secs(15);
 
-/// What the processor can do, as far as kernels care.
+/// Instructions of the processor, as far as kernels depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Baseline,
@@ -53,7 +52,7 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Level::Baseline if cfg!(target_arch = "x86_64") => "no AVX2",
-            // Kernels of others are not told apart by what the processor can do.
+            // Other architectures have only one level.
             Level::Baseline => ARCH,
             Level::Avx2 => "AVX2",
             Level::Avx512 => "AVX-512",
@@ -61,7 +60,7 @@ impl Level {
     }
 }
 
-/// The kind of this processor, by what libraries look at to pick their kernels.
+/// Returns the kind of this processor, by the properties that libraries use to select their kernels.
 pub(super) fn processor_kind() -> String {
     const TELLING: [&str; 5] = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
     let kind = processor(&TELLING);
@@ -71,7 +70,7 @@ pub(super) fn processor_kind() -> String {
     }
 }
 
-/// What the system says of this processor under these names.
+/// Returns the values that the system reports under these names for this processor.
 pub(super) fn processor(names: &[&str]) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let first = info.split("\n\n").next().unwrap_or_default();
@@ -80,7 +79,7 @@ pub(super) fn processor(names: &[&str]) -> String {
     told.map(|(_, value)| value.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// The level of the kernels a library calls `kernel`; unknown names count as made for the machine.
+/// Returns the level of the kernels that a library calls `kernel`. Unknown names are treated as made for the machine.
 fn level_of(library: &str, kernel: &str) -> Option<Level> {
     let kernel = kernel.to_ascii_lowercase();
     let level = match (library, kernel.as_str()) {
@@ -108,23 +107,22 @@ fn level_of(library: &str, kernel: &str) -> Option<Level> {
     Some(level)
 }
 
-/// The value of the library's variable that gives kernels of `level`.
+/// Returns the value of the library's variable that selects kernels of `level`.
 pub fn kernel_for(library: &str, level: Level) -> Option<&'static str> {
     match (library, level) {
         ("BLIS", Level::Avx512) => Some("skx"),
         ("BLIS", Level::Avx2) => Some("haswell"),
         ("OpenBLAS", Level::Avx512) => Some("SKYLAKEX"),
         ("OpenBLAS", Level::Avx2) => Some("Haswell"),
-        // Others' processors it sends to slower code, whatever they are able to; some versions can be told.
+        // MKL uses slower code on processors of other vendors; some versions accept a setting.
         ("MKL", Level::Avx512) => Some("AVX512"),
         ("MKL", Level::Avx2) => Some("AVX2"),
         _ => None,
     }
 }
 
-/// The kernels' name as this version of the library reads it. BLIS before 1.0 takes a number, and
-/// any word for the number 0, which is skx: asked for haswell by name it would take code that the
-/// processor cannot run.
+/// Returns the kernel's name in the form that this version of the library reads. BLIS before 1.0 reads a number, and takes every
+/// word for the number 0, which is skx. With the name haswell it would run code that the processor cannot execute.
 fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
     match (library, version.starts_with("0."), kernel) {
         ("BLIS", true, "skx") => "0",
@@ -133,20 +131,20 @@ fn as_read(library: &str, version: &str, kernel: &'static str) -> &'static str {
     }
 }
 
-/// What to think of a library's pick.
+/// Judgement of a library's selection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Advice {
     Fine,
-    /// Nothing is known here of kernels of that name.
+    /// The name of the kernels is not known here.
     Unknown,
-    /// They are for no processor in particular, and there are none of another name that would be known to be better.
+    /// The kernels are generic, and no better ones are known by another name.
     Plain,
     Override(&'static str),
 }
 
-/// What to think of a library that picked `kernel` on a processor of this `architecture` and `level`.
+/// Judges a library that selected `kernel` on a processor of this `architecture` and `level`.
 pub fn advise(library: &str, kernel: &str, level: Level, architecture: &str) -> Advice {
-    // Levels are those of x86-64; of others' kernels those alone are known that any processor runs.
+    // Levels are those of x86-64. On other architectures, only generic kernels are recognised.
     let x86 = architecture == "x86_64";
     match level_of(library, kernel) {
         None => Advice::Unknown,
@@ -159,14 +157,14 @@ pub fn advise(library: &str, kernel: &str, level: Level, architecture: &str) -> 
     }
 }
 
-/// Whether a library calls kernels so that are for no processor in particular.
+/// Returns whether a library uses this name for generic kernels.
 fn is_plain(kernel: &str) -> bool {
     ["generic", "unknown"].iter().any(|plain| kernel.eq_ignore_ascii_case(plain))
 }
 
 impl Advice {
-    /// A line about the library that is told of as `what`, on a processor of that kind; None where there is something to do
-    /// first.
+    /// Returns a line about the library, which `what` describes, on a processor of the kind `processor`. `None` if the selection
+    /// must be overridden first.
     fn told(&self, what: &str, processor: &str) -> Option<String> {
         match self {
             Advice::Fine => Some(format!("{what}, right for this processor ({processor})")),
@@ -181,8 +179,8 @@ impl Advice {
     }
 }
 
-/// The kernels that ranks' library will have once the preflight has been, on this processor: its pick, or what replaces
-/// it where nobody has set the library's variable. `name` is what the library was loaded by, if it is not the linked one.
+/// Returns the kernels that the ranks' library will have after the preflight on this processor: its selection, or the replacement
+/// if the library's variable is not set. `name` is the name that the library was loaded by, empty for the linked one.
 pub fn kernel_after(library: &Library, name: &str) -> String {
     let set = std::env::var_os(library.variable).is_some();
     let told = |value| as_read(library.name, &library.version, value);
@@ -194,9 +192,10 @@ pub fn kernel_after(library: &Library, name: &str) -> String {
     .to_ascii_lowercase()
 }
 
-/// The kernels that this library takes where its variable says `value`, or why they are not to be had. Another process finds
-/// out: BLIS ends whoever asks for some that it was built without, and it is often built for one kind of processor alone; others
-/// pass over what they do not have.
+/// Returns the kernels that this library takes if its variable is `value`, or the reason that they are not available.
+///
+/// Another process finds out, because BLIS ends a process that requests kernels which it was built without. BLIS is often built
+/// for a single kind of processor. Other libraries ignore requests for kernels that they do not have.
 fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
     let told = format!("{}={value}", library.variable);
     let none = || Err(format!("this build of it has none that {told} could give it"));
@@ -214,7 +213,7 @@ fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
                 "a trial of {told} had not ended after {most_s} s, so it is left alone"
             ));
         }
-        // The caller will not start again either, and says why.
+        // Starting the program again will fail, too, and the caller reports why.
         Err(_) => return Ok(named_by(value)),
     };
     let found: Option<Look> = said.lines().find_map(|line| serde_json::from_str(line).ok());
@@ -223,12 +222,12 @@ fn taken(library: &Library, name: &str, value: &str) -> Result<String, String> {
             Ok(picked)
         }
         Some(_) => none(),
-        // Who is no `skt-hpl` knows no agent, and has started with them at least.
+        // A program that is not `skt-hpl` has no agent, but it has at least started with these kernels.
         None => Ok(named_by(value)),
     }
 }
 
-/// What a library calls the kernels that its variable names so.
+/// Returns the library's own name for the kernels that its variable calls `value`.
 fn named_by(value: &str) -> String {
     match value {
         "0" => "skx",
@@ -239,18 +238,18 @@ fn named_by(value: &str) -> String {
     .to_owned()
 }
 
-/// Whether kernels called `other` are of a higher level than those called `picked`, as far as that is known.
+/// Returns whether kernels called `other` have a higher level than those called `picked`, as far as that is known.
 fn is_better(library: &str, other: &str, picked: &str) -> bool {
     level_of(library, other).is_none_or(|level| Some(level) > level_of(library, picked))
 }
 
-/// Looks at the library's pick and executes the program again if it is poor. Returns one line that
-/// says what was found and done, for rank 0 to print. To be called before threads or MPI start.
+/// Examines the library's selection and executes the program again if it is poor. Returns one line about the result for rank 0 to
+/// print. Must be called before threads or MPI start.
 pub fn run(enabled: bool) -> String {
     let library = Library::query();
     if std::env::var_os(TRIAL).is_some() {
-        // The library has taken the kernels, or it would have ended this process. `skt-hpl agent` says so without coming here; a
-        // benchmark does not know the agent's arguments.
+        // The library has accepted the kernels, or it would have ended this process. `skt-hpl agent` reports that without coming
+        // here; a benchmark does not know the agent's arguments.
         std::process::exit(0);
     }
     let level = Level::detect();
@@ -258,7 +257,7 @@ pub fn run(enabled: bool) -> String {
     let before = std::env::var(MARK).ok();
     if let Some(before) = before {
         return match before.split_once(':') {
-            // It was found out beforehand where another process could be asked.
+            // The trial process excludes this case, if it could be started.
             Some((kernel, variable)) if !is_better(library.name, &library.kernel, kernel) => {
                 format!(
                     "{what}, POOR for this processor ({}): {variable} changes nothing",
@@ -327,7 +326,7 @@ mod tests {
         ] {
             assert_eq!(is_better("BLIS", other, picked), better, "{other} {picked}");
         }
-        // A build for one processor alone, which looks at no variable.
+        // A build for a single processor, which ignores the variable.
         assert!(!is_better("OpenBLAS", "Haswell", "HASWELL"));
     }
 
@@ -352,7 +351,7 @@ mod tests {
         }
     }
 
-    /// A BLIS built for any 64-bit ARM was called right for it.
+    /// A BLIS built for any 64-bit ARM was reported as right for the processor.
     #[test]
     fn off_x86_plain_kernels_are_poor_and_no_others_are_known() {
         for (library, kernel, want) in [

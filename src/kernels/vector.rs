@@ -1,15 +1,15 @@
 //! Vector loops of the panel and of back substitution, compiled for the processor at hand.
 //!
-//! Each is written once as a plain loop and compiled once for each set of instructions that makes a difference. Which copy runs
-//! is settled by what the processor has, so the same machine always rounds alike.
+//! Each is written once as a plain loop and compiled once for each relevant instruction set. The processor determines which copy
+//! runs, so the same machine always rounds alike.
 
 use super::micro::Isa;
 
-/// Lanes in which sums and maxima are kept, so that all copies do them in the same order.
+/// Number of lanes in which sums and maxima are accumulated, so that all copies use the same order.
 pub const LANES: usize = 8;
 
-/// a b + c, rounded once where the copy of a loop that asks has an instruction for that. In a copy for processors that have
-/// none, rounding once is a call into the C library for each element.
+/// Returns a b + c. The result is rounded once if the calling copy has an instruction for that. In a copy for processors without
+/// one, rounding once would be a call of the C library for each element.
 #[inline(always)]
 fn plus_product<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
@@ -20,7 +20,7 @@ macro_rules! for_this_processor {
         $(#[$doc])*
         pub fn $name($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            #[allow(clippy::extra_unused_type_parameters)] // loops that multiply nothing
+            #[allow(clippy::extra_unused_type_parameters)] // for loops without multiplication
             fn plain<const FUSED: bool>($($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
@@ -32,7 +32,7 @@ macro_rules! for_this_processor {
                 #[target_feature(enable = "fma")]
                 fn fused($($arg: $ty),*) $(-> $ret)? { plain::<true>($($arg),*) }
 
-                // SAFETY: of all three, the processor has what the copy was compiled for.
+                // SAFETY: in all three cases, the processor has the instructions that the copy was compiled for.
                 if Isa::Avx512.runs_here() {
                     unsafe { wide($($arg),*) }
                 } else if Isa::Avx2.runs_here() {
@@ -50,8 +50,8 @@ macro_rules! for_this_processor {
 }
 
 for_this_processor! {
-    /// The largest magnitude in `x` and the first place it is at. Nothing compares with NaN: it is
-    /// found only where there is nothing else, at place 0.
+    /// Returns the largest magnitude in `x` and its first index. Comparisons with NaN are false, so NaN is returned only if there
+    /// is no number, at index 0.
     pub fn max_abs<const FUSED: bool> (x: &[f64]) -> (f64, usize) {
         let mut lanes = [-1.0f64; LANES];
         let (chunks, rest) = x.as_chunks::<LANES>();
@@ -94,7 +94,7 @@ for_this_processor! {
 }
 
 for_this_processor! {
-    /// x := x * factor
+    /// Computes x := x * factor.
     pub fn scale<const FUSED: bool> (x: &mut [f64], factor: f64) {
         for v in x {
             *v *= factor;
@@ -103,7 +103,7 @@ for_this_processor! {
 }
 
 for_this_processor! {
-    /// y := y - a x
+    /// Computes y := y - a x.
     pub fn subtract_scaled<const FUSED: bool> (y: &mut [f64], a: f64, x: &[f64]) {
         for (y, x) in y.iter_mut().zip(x) {
             *y = plus_product::<FUSED>(-a, *x, *y);
@@ -112,7 +112,7 @@ for_this_processor! {
 }
 
 for_this_processor! {
-    /// y := y - a0 x0 - a1 x1 - a2 x2 - a3 x3, in that order
+    /// Computes y := y - a0 x0 - a1 x1 - a2 x2 - a3 x3, in that order.
     pub fn subtract_four<const FUSED: bool> (y: &mut [f64], a: &[f64; 4], x: &[&[f64]; 4]) {
         let n = y.len();
         let (x0, x1, x2, x3) = (&x[0][..n], &x[1][..n], &x[2][..n], &x[3][..n]);
@@ -126,15 +126,15 @@ for_this_processor! {
 }
 
 for_this_processor! {
-    /// B := L^-1 B for a unit lower triangle of order `n`, at most 8. B's columns begin `ld` apart; L(i, p) is `l[p][i]`, of
-    /// which what is not below the diagonal does not matter.
+    /// Computes B := L^-1 B for a unit lower triangle of order `n`, at most 8. B's columns are `ld` apart; L(i, p) is `l[p][i]`.
+    /// Elements of L that are not below the diagonal have no effect.
     pub fn solve_few<const FUSED: bool> (n: usize, l: &[[f64; LANES]; LANES], b: &mut [f64], ld: usize) {
         for column in b.chunks_mut(ld) {
             let mut x = [0.0; LANES];
             x[..n].copy_from_slice(&column[..n]);
             for (p, l) in l.iter().enumerate() {
                 let known = x[p];
-                // All lanes alike, so that they share an instruction.
+                // All lanes do the same, so that they share an instruction.
                 for (i, x) in x.iter_mut().enumerate() {
                     let less = plus_product::<FUSED>(-l[i], known, *x);
                     *x = if i > p { less } else { *x };
@@ -146,7 +146,7 @@ for_this_processor! {
 }
 
 for_this_processor! {
-    /// The scalar product of `x` and `y`.
+    /// Returns the scalar product of `x` and `y`.
     pub fn dot<const FUSED: bool> (x: &[f64], y: &[f64]) -> f64 {
         let n = x.len().min(y.len());
         let (x, y) = (&x[..n], &y[..n]);
@@ -164,7 +164,7 @@ for_this_processor! {
         for (x, y) in x_rest.iter().zip(y_rest) {
             sum = plus_product::<FUSED>(*x, *y, sum);
         }
-        #[allow(clippy::needless_range_loop)] // the lanes go in step
+        #[allow(clippy::needless_range_loop)] // the lanes are added pairwise by index
         for i in 0..LANES {
             sum += (lanes[0][i] + lanes[1][i]) + (lanes[2][i] + lanes[3][i]);
         }
@@ -172,10 +172,10 @@ for_this_processor! {
     }
 }
 
-/// A scalar whose multiplication by the reciprocal is safe: below this its reciprocal overflows.
+/// Smallest divisor with a safe reciprocal: below this, the reciprocal overflows.
 const SAFE_RECIPROCAL: f64 = f64::MIN_POSITIVE;
 
-/// x := x / divisor, by the reciprocal where that is safe. A zero divisor leaves `x` alone.
+/// Computes x := x / divisor, by the reciprocal if that is safe. A zero divisor leaves `x` unchanged.
 pub fn divide(x: &mut [f64], divisor: f64) {
     if divisor.abs() >= SAFE_RECIPROCAL {
         scale(x, 1.0 / divisor);

@@ -1,6 +1,6 @@
-//! The panel that is next: its columns are brought up to date ahead of the others, and it is factored.
+//! Looks ahead: updates the columns of the next panel before all other columns, and factors that panel.
 //!
-//! Whether that comes before the rest or amid it `iteration` says.
+//! `iteration` decides whether this happens before the rest of the update or in the middle of it.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::update::{Columns, solve};
 use crate::base::faults::{Point, hit};
 use crate::base::threads::{Crew, Pool};
 
-/// What it takes of a run.
+/// The parts of a run that looking ahead needs.
 pub(super) struct Ahead<'a> {
     pub(super) context: &'a Context<'a>,
     /// The whole local matrix.
@@ -22,27 +22,29 @@ pub(super) struct Ahead<'a> {
     pub(super) panels: &'a mut [Panel],
     pub(super) factor: &'a mut Factor,
     pub(super) near: &'a mut Swapper,
-    /// A buffer for U of a panel's width.
+    /// Buffer for the rows of U in the columns of a panel.
     pub(super) u: *mut f64,
     pub(super) clock: &'a mut Clock,
-    /// Operations of the multiplications done.
+    /// Floating-point operations of the multiplications done so far.
     pub(super) flops: &'a mut f64,
 }
 
 impl Ahead<'_> {
-    /// Waits for panel `k` and begins to exchange the rows of panel `next`'s columns as it asks for.
+    /// Waits for panel `k`, then starts the row exchange of panel `k` in the columns of panel `next`.
     pub(super) fn begin(&mut self, k: usize, next: usize, pool: &mut Pool) {
         let (columns, slot) = (self.columns(k, next), k % self.panels.len());
         await_panel(self.context, &mut self.panels[slot], self.clock);
         let before = self.clock.enter(Part::Swap);
         let request = columns.request(self.context, &self.panels[slot]);
-        // SAFETY: the whole local matrix, these columns, and their U's buffer.
+        // SAFETY: `a` is the whole local matrix; the columns are the panel's, and `u` is their buffer for U.
         unsafe { self.near.begin(self.context, request, Some(pool)) };
         self.clock.enter(before);
     }
 
-    /// Whether a round of the exchange is over. Where others' rows come in the first one, they have got to this panel, and the
-    /// rest comes soon; whoever only sends in it goes on to wait, which costs time alone.
+    /// Returns whether a round of the row exchange is complete.
+    ///
+    /// If this rank receives rows in the first round, the other process rows have reached this panel, and the remaining rounds
+    /// follow soon. A rank that only sends in the first round may wait for them afterwards, which costs time and nothing else.
     pub(super) fn others_are_here(&mut self) -> bool {
         let before = self.clock.enter(Part::Swap);
         let here = !self.near.under_way() || self.near.advance(self.context) != Step::Nothing;
@@ -50,7 +52,8 @@ impl Ahead<'_> {
         here
     }
 
-    /// Brings the columns of panel `next` up to date with panels `k..next`. `begun`: the first exchange of rows is under way.
+    /// Updates the columns of panel `next` with panels `k..next`. `begun` means that the first row exchange has already been
+    /// started.
     pub(super) fn catch_up(&mut self, k: usize, next: usize, mut begun: bool, pool: &mut Pool) {
         for earlier in k..next {
             if !std::mem::take(&mut begun) {
@@ -61,7 +64,8 @@ impl Ahead<'_> {
             self.clock.enter(Part::Multiply);
             let columns = self.columns(earlier, next);
             let panel = &self.panels[earlier % self.panels.len()];
-            // SAFETY: the whole local matrix, these columns, and their U's buffer; the rows are there.
+            // SAFETY: `a` is the whole local matrix; the columns are the panel's, and `u` is their buffer for U. The row exchange
+            // is complete.
             let multiplication =
                 unsafe { solve(self.context, panel, &columns, false, pool, self.clock) };
             pool.run(multiplication.tasks(), |task| multiplication.run(task));
@@ -70,10 +74,10 @@ impl Ahead<'_> {
         }
     }
 
-    /// Factors panel `next`, whose columns are up to date, and passes it on unless it is to stay here.
+    /// Factors panel `next`, whose columns are up to date. Starts its broadcast unless `stays` is set.
     pub(super) fn factor(&mut self, next: usize, stays: bool, crew: &mut Crew) {
         let panel = &mut self.panels[next % self.panels.len()];
-        // SAFETY: the whole local matrix; nobody else works on the panel's columns.
+        // SAFETY: `a` is the whole local matrix, and no other thread works on the panel's columns.
         unsafe { self.factor.run(self.context, panel, self.a, crew, self.clock) };
         if !stays {
             start_broadcast(self.context, panel);
@@ -81,14 +85,14 @@ impl Ahead<'_> {
         }
     }
 
-    /// The columns of panel `next`, to be brought up to date with panel `k`.
+    /// Returns the columns of panel `next` as the target of an update with panel `k`.
     fn columns(&self, k: usize, next: usize) -> Columns {
         let context = self.context;
         Columns::new(context, context.width(k), self.a, panel_columns(context, next), self.u)
     }
 }
 
-/// Waits for a panel's message and derives from it what the update needs.
+/// Waits for the message of a panel and derives from it the data that the update needs.
 pub(super) fn await_panel(context: &Context, panel: &mut Panel, clock: &mut Clock) {
     if let Some(broadcast) = &mut panel.broadcast {
         let before = clock.enter(Part::Broadcast);
@@ -98,7 +102,7 @@ pub(super) fn await_panel(context: &Context, panel: &mut Panel, clock: &mut Cloc
     panel.open(context);
 }
 
-/// Local columns of panel `k`, without the right-hand side where that is in the same block.
+/// Returns the local columns of panel `k`, without the right-hand side even if that is in the same block.
 fn panel_columns(context: &Context, k: usize) -> Range<usize> {
     let first = context.shape.col_from_block(k);
     first..first + context.width(k)

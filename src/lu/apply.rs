@@ -1,6 +1,7 @@
-//! How a panel that is here is applied: in parts, while rows of the next part travel and the next panel is factored.
+//! Applies a panel to the trailing submatrix, in one part or two.
 //!
-//! Which parts there are `halves` says, how many threads factor `crew`; what is multiplied is in `update`.
+//! Meanwhile rows of the next part travel and the next panel is factored. `halves` divides the columns into parts, `crew` chooses
+//! the number of threads that factor, and `update` prepares the multiplication.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -16,34 +17,36 @@ use super::update::{Columns, from_rest, solve};
 use crate::base::faults::{Point, hit};
 use crate::base::threads::{Crew, Pool};
 
-/// How long the main thread waits for rows, at a time, for each of the others: they go on multiplying.
+/// Time for which the main thread polls for rows, per other thread of the rank. The other threads multiply meanwhile.
 const PATIENCE: Duration = Duration::from_micros(20);
 
-/// Rows that travel while others are multiplied.
+/// State of the row exchange that runs while other columns are multiplied.
 #[derive(Default)]
 pub(super) struct Early {
-    /// The panel whose rows may be under way before its iteration: the ranks of the process column have begun to exchange them
-    /// or will, whoever has the panel.
+    /// Panel whose row exchange may start before its iteration. All ranks of the process column start that exchange early or will
+    /// start it later, whichever process column owns the panel.
     panel: Option<usize>,
-    /// Whether this rank has begun to exchange what is next.
+    /// True if this rank has started the next row exchange.
     begun: bool,
 }
 
 impl<O: Observer> Run<'_, O> {
-    /// Applies panel `k`, which is here, to all columns from block `factored` on. `lead`: the panel to be factored meanwhile.
-    /// Where ranks have threads its columns are up to date, otherwise the first exchange of their rows has been begun.
+    /// Applies panel `k`, whose message has arrived, to all columns from block `factored` on.
+    ///
+    /// `lead` is the panel to factor meanwhile. If ranks have threads, the columns of `lead` are up to date. Otherwise the first
+    /// row exchange for these columns has been started.
     pub(super) fn apply(&mut self, k: usize, lead: Option<usize>, factored: usize) {
         let in_steps = self.steps.is_some();
         let shape = &self.context.shape;
         let first = (factored * self.context.params.nb).min(self.context.params.n);
         let first = match shape.is_sums() {
-            // What the panel's own columns add to them is eliminated, too.
+            // Checksum columns also contain the panel's own columns: their share is eliminated, too.
             true => shape.col_from_block(k),
             false => shape.col_map.count_below(first, shape.col),
         };
         let parts = self.parts(k, first);
         let cut = (parts.len() > 1).then(|| parts[0].cols.start);
-        // While the last part is multiplied, the next iteration's first may be on its way.
+        // While the last part is multiplied, the exchange for the next iteration's first part may already run.
         let then = cut.filter(|_| !in_steps && factored > k + 1).and_then(|cut| {
             let next = self.context.cut(k + 1).filter(|&next| next >= cut)?;
             Some((k + 1, self.parts(k + 1, next).swap_remove(0)))
@@ -70,7 +73,7 @@ impl<O: Observer> Run<'_, O> {
         self.early.panel = then.map(|(next, _)| next);
     }
 
-    /// The columns from `first` on that panel `k` is applied to, in the parts and the order in which they are multiplied.
+    /// Returns the columns from `first` on to which panel `k` is applied, divided into parts in the order of multiplication.
     fn parts(&mut self, k: usize, first: usize) -> Vec<Columns> {
         let (context, width) = (self.context, self.context.width(k));
         let cut = context.cut(k);
@@ -80,7 +83,7 @@ impl<O: Observer> Run<'_, O> {
         let column = |(i, cols): (usize, Range<usize>)| {
             let of = context.engine.upper_len(width, cols.len());
             let at = if cut.is_some() && i == 0 { halves::right_at(len, of) } else { 0 };
-            // SAFETY: within the buffer.
+            // SAFETY: the offset lies within the buffer.
             let mut columns = Columns::new(context, width, self.a, cols, unsafe { u.add(at) });
             if cut.is_some() {
                 columns.wide = wide;
@@ -90,7 +93,8 @@ impl<O: Observer> Run<'_, O> {
         halves.into_iter().enumerate().map(column).collect()
     }
 
-    /// Has the rows of `columns` exchanged as panel `k` asks for. `begun`: that is under way, or through already.
+    /// Completes the row exchange of panel `k` in `columns`. If `begun` is set, the exchange has been started earlier and may be
+    /// complete.
     fn exchange(&mut self, k: usize, columns: &Columns, begun: bool) {
         let slot = self.slot(k);
         let before = self.clock.enter(Part::Swap);
@@ -99,19 +103,19 @@ impl<O: Observer> Run<'_, O> {
             work.halves.hidden += u64::from(!work.far.under_way());
         } else {
             let request = columns.request(self.context, &work.panels[slot]);
-            // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
+            // SAFETY: `a` is the whole local matrix, no other thread touches these columns, and `u` is their buffer.
             unsafe { work.far.begin(self.context, request, Some(self.pool)) };
         }
         work.far.finish(self.context, self.pool, self.clock);
         self.clock.enter(before);
     }
 
-    /// Whether rows of a panel whose iteration is still to come may be under way.
+    /// Returns whether the row exchange of a later iteration's panel may have been started.
     pub(super) fn is_early(&self) -> bool {
         self.early.panel.is_some()
     }
 
-    /// Ends the exchange that may be under way before its iteration, which does not come.
+    /// Completes the row exchange that may have been started early, for an iteration that will not happen.
     pub(super) fn finish_early(&mut self) {
         let Early { panel, begun } = std::mem::take(&mut self.early);
         if let Some(k) = panel {
@@ -122,8 +126,10 @@ impl<O: Observer> Run<'_, O> {
         }
     }
 
-    /// Applies panel `k` to `columns`, whose rows have been exchanged. `lead`: as for [`Run::apply`]. `soon`: a panel, and the
-    /// columns whose rows are exchanged meanwhile as it asks for, from when it is here.
+    /// Applies panel `k` to `columns`, whose row exchange is complete.
+    ///
+    /// `lead` is the panel to factor meanwhile, as in [`Run::apply`]. `soon` is a panel and columns: the row exchange of that
+    /// panel in these columns runs meanwhile, as soon as the panel's message has arrived.
     fn update(
         &mut self,
         k: usize,
@@ -136,12 +142,13 @@ impl<O: Observer> Run<'_, O> {
         let (ready, awaited) = if context.order.overlap() { (lead, None) } else { (None, lead) };
         let (ahead, far) = self.work.ahead(context, self.a, self.clock, &mut self.flops);
         let (ahead, awaited) = (RefCell::new(ahead), Cell::new(awaited));
-        // The other ranks of the process column are waited for, or have come, to factor with them.
+        // Factors the awaited panel. All ranks of the process column factor it together, so this rank waits for them (`wait`) or
+        // tests whether they have come.
         let look_after_panel = |wait: bool| {
             let Some(next) = awaited.get() else { return };
             let mut ahead = ahead.borrow_mut();
             if wait || ahead.others_are_here() {
-                // It is only left until now where no rank has threads beside this one.
+                // The panel is postponed up to here only if no rank has more than one thread.
                 ahead.catch_up(k, next, true, &mut Pool::new(1));
                 ahead.factor(next, quiet, &mut Crew::alone());
                 awaited.set(None);
@@ -149,20 +156,20 @@ impl<O: Observer> Run<'_, O> {
         };
         look_after_panel(false);
         let amid = awaited.get().is_some();
-        // SAFETY: the whole local matrix, columns nobody else touches, and U's buffer.
+        // SAFETY: `a` is the whole local matrix, no other thread touches these columns, and `u` is their buffer.
         let rest = unsafe {
             let ahead = &mut *ahead.borrow_mut();
-            // A panel on its way is only passed on between tasks, too.
+            // If Q > 1, panels in transit are forwarded between tasks, which therefore must be short.
             let often = soon.is_some() || context.shape.grid.q > 1;
             solve(context, &ahead.panels[slot], columns, often, self.pool, ahead.clock)
         };
         look_after_panel(false);
         if let Some((_, columns)) = soon.filter(|(of, _)| *of == k) {
             let ahead = &mut *ahead.borrow_mut();
-            // All threads help to copy what is sent first.
+            // Started here, and not between tasks, so that all threads help to copy the first messages.
             let before = ahead.clock.enter(Part::Swap);
             let request = columns.request(context, &ahead.panels[slot]);
-            // SAFETY: as above; the multiplication does not touch these.
+            // SAFETY: as above; the multiplication does not touch these columns.
             unsafe { far.begin(context, request, Some(self.pool)) };
             self.early.begun = true;
             ahead.clock.enter(before);
@@ -173,7 +180,7 @@ impl<O: Observer> Run<'_, O> {
         let q = context.shape.grid.q;
         let mates = ready.map_or(0, |next| mates(threads, context.width(next), rest.columns(), q));
         let (far, begun) = (RefCell::new(far), RefCell::new(&mut self.early.begun));
-        // Rows that may travel meanwhile do.
+        // Advances the row exchange of `soon` while the other threads multiply.
         let look_after_rows = || {
             let Some((of, columns)) = soon else { return };
             let (mut far, mut begun) = (far.borrow_mut(), begun.borrow_mut());
@@ -194,7 +201,7 @@ impl<O: Observer> Run<'_, O> {
             while far.under_way() {
                 match far.advance(context) {
                     Step::Moved => since = Instant::now(),
-                    // Others may soon wait for this thread, with nothing left to multiply or lent for the panel.
+                    // Other threads may soon wait for this one: they may run out of tasks, or wait for help with the panel.
                     Step::Solved if threads > 1 => break,
                     Step::Solved => {}
                     Step::Nothing if since.elapsed() >= patience => break,
@@ -214,9 +221,9 @@ impl<O: Observer> Run<'_, O> {
                 look_after_rows();
             },
             || {
-                // Also where no message is awaited any more, a lost rank is not left until all is multiplied.
+                // Reports a lost rank at once, even if no message is awaited until the multiplication ends.
                 context.grid.attend();
-                // Pass on what has come in while we multiply.
+                // Forwards panels that have arrived during the multiplication.
                 for panel in ahead.borrow_mut().panels.iter_mut() {
                     if let Some(broadcast) = &mut panel.broadcast
                         && broadcast.complete(context.along())

@@ -1,6 +1,6 @@
-//! The memory of a test: got by all ranks of the grid, or an error at all of them.
+//! Allocates the memory of a test: on all ranks of the grid, or with an error on all of them.
 //!
-//! A rank that went on alone would wait for ever for those that cannot.
+//! A rank that continued alone would wait forever for the ranks that could not allocate.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::matrix::{HugeBuffer, Local};
 
-/// This rank's part of the matrix, in memory of its own that ends with the process.
+/// Allocates this rank's part of the matrix in private memory, which ends with the process.
 pub fn own_part(context: &Context) -> io::Result<Local<HugeBuffer>> {
     let room = HugeBuffer::new(context.shape.len());
     match (lacking(context, &room), room) {
@@ -24,7 +24,7 @@ pub fn own_part(context: &Context) -> io::Result<Local<HugeBuffer>> {
     }
 }
 
-/// The work arrays of this rank.
+/// Allocates the work arrays of this rank.
 pub(super) fn work_arrays(context: &Context, pool: &mut Pool) -> io::Result<Work> {
     let made = Work::new(context, pool);
     let why = match (lacking(context, &made), made) {
@@ -35,7 +35,7 @@ pub(super) fn work_arrays(context: &Context, pool: &mut Pool) -> io::Result<Work
     Err(io::Error::other(format!("no memory for the work arrays: {why}")))
 }
 
-/// How many ranks of the grid have not got what they need.
+/// Number of ranks of the grid whose allocation failed.
 fn lacking<T>(context: &Context, got: &io::Result<T>) -> u64 {
     let mut lacking = [u64::from(got.is_err())];
     context.grid.all_reduce(&mut lacking, Reduce::Sum);

@@ -1,25 +1,27 @@
-//! Sums that go along a process row: each rank adds its share to a piece of them and hands it on, until it is where it is to be.
-//! While one piece is at hand the next one comes.
+//! Sums along a process row: each rank adds its share to a piece and forwards the piece, up to the rank that keeps it. While a
+//! rank works on one piece, it receives the next one.
 
 use crate::base::pulse;
 use crate::comm::Comm;
 
-/// Doubles of one piece at most, or those of one row.
+/// Maximum number of doubles in a piece. A single row may be longer.
 pub const LONGEST: usize = 64 << 10;
 const TAG: i32 = 5;
 
-/// What goes in one message, as one rank has to do with it.
+/// Message of sums, as seen by one rank.
 pub struct Piece<T> {
     pub what: T,
     pub doubles: usize,
-    /// The rank that hands it over; None: it begins here, with zeros.
+    /// Rank that sends the piece; `None` if the piece starts here, with zeros.
     pub from: Option<usize>,
-    /// The rank that it is handed to; None: it ends here.
+    /// Rank that receives the piece next; `None` if the piece ends here.
     pub to: Option<usize>,
 }
 
-/// All ranks that pieces go by, together; what two of them have in common comes in the same order at both. `at_hand` adds to a
-/// piece, or keeps it.
+/// Forwards `pieces` along the ranks of `along`.
+///
+/// All ranks on the route of a piece call this together. Two ranks list the pieces that they share in the same order. `at_hand`
+/// adds this rank's share to a piece, or stores the piece.
 pub fn carry<T>(along: &Comm, pieces: &[Piece<T>], mut at_hand: impl FnMut(&T, &mut [f64])) {
     let most = pieces.iter().map(|piece| piece.doubles).max().unwrap_or(0);
     let (mut sums, mut coming) = (vec![0.0; most], vec![0.0; most]);

@@ -1,32 +1,32 @@
-//! Where the main thread's time goes: every moment between start and stop belongs to one part.
+//! Accounts for the main thread's time: every moment between start and stop belongs to exactly one part.
 
 use std::time::{Duration, Instant};
 
 use crate::base::outcome::Times;
 
-/// What the main thread is doing. Parts exclude each other.
+/// Activities of the main thread. They exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Panel factorisation above the base of its recursion.
     Recursion,
-    /// The base of the recursion, without the exchange of pivot rows.
+    /// Base of the recursion, without the exchange of pivot rows.
     Base,
     Pivot,
     Broadcast,
     Swap,
-    /// Waiting for rows of other process rows, with nothing else to do.
+    /// Waiting for rows of other process rows, without other work.
     SwapWait,
     Triangle,
     Multiply,
     Solve,
-    /// Saving: whatever the observer does at a boundary.
+    /// Saving: all work of the observer at a boundary.
     Save,
     Other,
 }
 
 const PARTS: usize = 11;
 
-/// A stopwatch that is always charging one part.
+/// A stopwatch that always charges exactly one part.
 pub struct Clock {
     seconds: [f64; PARTS],
     current: Part,
@@ -40,7 +40,7 @@ impl Clock {
         Self { seconds: [0.0; PARTS], current: Part::Other, since: now, start: now }
     }
 
-    /// From now on time belongs to `part`; returns what it belonged to before.
+    /// Charges time to `part` from now on. Returns the part charged before.
     pub fn enter(&mut self, part: Part) -> Part {
         let now = Instant::now();
         self.seconds[self.current as usize] += (now - self.since).as_secs_f64();
@@ -48,7 +48,8 @@ impl Clock {
         std::mem::replace(&mut self.current, part)
     }
 
-    /// Of the time since the current part was entered, `share` belonged to `other`: threads did both in turn.
+    /// Charges the fraction `share` of the time since the last change to `other` instead of the current part: the threads did
+    /// both in turn.
     pub fn give(&mut self, other: Part, share: f64) {
         let now = Instant::now();
         let seconds = (now - self.since).as_secs_f64();
@@ -57,24 +58,24 @@ impl Clock {
         self.since = now;
     }
 
-    /// Of the time charged to one part so much belonged to another.
+    /// Moves `time` from the account of one part to that of another.
     pub fn hand_over(&mut self, from: Part, to: Part, time: Duration) {
         self.enter(self.current);
         self.seconds[from as usize] -= time.as_secs_f64();
         self.seconds[to as usize] += time.as_secs_f64();
     }
 
-    /// Seconds charged to a part that is over.
+    /// Returns the seconds charged to a part that is not the current one.
     pub fn spent(&self, part: Part) -> f64 {
         self.seconds[part as usize]
     }
 
-    /// Seconds since the start.
+    /// Returns the seconds since the start.
     pub fn elapsed(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Stops and adds up. The parts and `other` make `total`.
+    /// Stops the clock and returns the times. The parts plus `other` add up to `total`.
     pub fn stop(mut self) -> Times {
         self.enter(Part::Other);
         let total = (self.since - self.start).as_secs_f64();

@@ -1,4 +1,4 @@
-//! What every step of one test needs to know: parameters, place in the grid, whom to talk to.
+//! The data that every step of one test needs: parameters, grid position, communicators.
 
 use super::halves;
 use super::need::Lengths;
@@ -9,53 +9,54 @@ use crate::grid::ProcessGrid;
 use crate::kernels::Engine;
 use crate::matrix::Shape;
 
-/// In which order ranks send their messages. It is no matter of one rank's threads or wishes: all ranks of the grid must order
-/// alike.
+/// The settings that determine the order of messages. All ranks of the grid must use the same order, so these values are agreed
+/// on by all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The most threads of any rank.
+    /// Maximum number of threads over all ranks.
     pub threads: usize,
     pub halves: Halves,
 }
 
 impl Order {
-    /// Whether messages are ordered so that ranks with threads multiply while they factor.
+    /// Returns whether messages are ordered for ranks that factor and multiply at the same time.
     pub fn overlap(&self) -> bool {
         self.threads > 1
     }
 }
 
-/// One test, seen from one rank of its grid.
+/// Test, as seen by one rank of its grid.
 pub struct Context<'a> {
     pub params: &'a TestParams,
     pub shape: Shape,
     pub engine: Engine,
     pub order: Order,
-    /// All ranks of the grid, by row-major grid position, those that keep sums included.
+    /// Ranks of the grid in row-major order of their positions, including the ranks with checksum columns.
     pub grid: Comm,
-    /// The ranks of this process row that have columns of the matrix: a rank's number is its process column. Who keeps
-    /// sums is alone, each.
+    /// Ranks of this process row that have columns of the matrix; a rank's number is its process column. On a rank with checksum
+    /// columns, the communicator contains that rank alone.
     pub row: Comm,
-    /// All ranks of this process row, those who keep sums last; where there are sums.
+    /// Ranks of this process row, the ranks with checksum columns last. `None` if the test has no checksum columns.
     wide: Option<Comm>,
-    /// The ranks of this process column: a rank's number is its process row.
+    /// Ranks of this process column; a rank's number is its process row.
     pub column: Comm,
-    /// The number that faults on purpose know this rank by.
+    /// Number by which injected faults address this rank.
     pub place: usize,
 }
 
-/// A place in the grid, or beside it.
+/// A position in the grid, or in a process column of checksums to the right of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     pub row: usize,
-    /// From the grid's width on they stand for the columns that keep sums.
+    /// Process column. Numbers from Q on stand for checksum columns.
     pub col: usize,
     pub place: usize,
 }
 
 impl<'a> Context<'a> {
-    /// Splits `world` into the grid of `params`; `position` is this rank's place, if it has one.
-    /// All ranks of `world` take part, those without a place get nothing.
+    /// Splits `world` into the grid of `params`. `position` is this rank's grid position, if it has one.
+    ///
+    /// All ranks of `world` call this together. Ranks without a position get `None`.
     pub fn new(
         world: &Comm,
         params: &'a TestParams,
@@ -68,7 +69,7 @@ impl<'a> Context<'a> {
         Self::seated(world, params, engine, order, seat, 0)
     }
 
-    /// As [`Context::new`]; with `sums` columns beyond those of the grid keep sums.
+    /// Splits `world` as [`Context::new`] does, for a test with `sums` process columns of checksums beyond the grid.
     pub fn seated(
         world: &Comm,
         params: &'a TestParams,
@@ -97,33 +98,33 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Along whom panels travel.
+    /// Returns the communicator along which panels are broadcast.
     pub fn along(&self) -> &Comm {
         self.wide.as_ref().unwrap_or(&self.row)
     }
 
-    /// Whether some keep sums.
+    /// Returns whether the test has checksum columns.
     pub fn has_sums(&self) -> bool {
         self.wide.is_some()
     }
 
-    /// The place a launcher's rank has by the mapping.
+    /// Returns the grid position that the mapping gives to a rank of the launcher.
     pub fn position_of(params: &TestParams, rank: usize) -> Option<(usize, usize)> {
         ProcessGrid::of(params).coordinates(rank)
     }
 
-    /// The local column at which those that panel `k` is applied to are cut in two, if they are.
+    /// Returns the local column at which the update with panel `k` is split in halves; `None` if it is not split.
     pub fn cut(&self, k: usize) -> Option<usize> {
         halves::cut(&self.shape, self.params.lookahead(), self.engine, self.order, k)
     }
 
-    /// How long this rank's work arrays are with so many threads.
+    /// Returns the lengths of this rank's work arrays with `threads` threads.
     pub fn lengths(&self, threads: usize) -> Lengths {
         let layout = (self.params.depth, self.params.align);
         Lengths::new(&self.shape, layout, threads, self.engine)
     }
 
-    /// Columns of block column `k` that are factored: all `nb` but in the last.
+    /// Number of columns in panel `k`: `nb`, or fewer in the last panel.
     pub fn width(&self, k: usize) -> usize {
         (self.params.n - k * self.params.nb).min(self.params.nb)
     }

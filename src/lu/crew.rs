@@ -1,16 +1,21 @@
-//! How many threads factor a panel while the others multiply: pure.
+//! Number of threads that factor a panel while the others multiply: a pure function.
 //!
-//! The pipeline asks for the panel it is about to factor; `halves` asks whether half an update could hide one, and the model of
-//! a run asks what it will come to.
+//! The pipeline uses it for the panel that is factored next. `halves` uses it to decide whether half an update can hide a panel,
+//! and the performance model uses it for its prediction.
 
-/// How many workers help to factor a panel of `width` columns while the others multiply it into `columns`, in a grid of `q`
-/// process columns.
+/// Number of threads that help the main thread to factor a panel of `width` columns. The other threads multiply a panel of that
+/// width into `columns` columns, in a grid of `q` process columns.
 ///
-/// The others should not wait for the panel, and threads that factor together do less each than one alone. A rank's
-/// rows count in both alike. An operation of the panel takes up to four times as long as one of the multiplication, which
-/// has two for each of the panel's (28 and 84 Gflop/s a thread on a Xeon of the Sapphire Rapids generation, `width` 256; 40 and
-/// 113 on an EPYC of the Zen 5 generation, `width` 192), so one thread needs the share 2 `width` / `columns` of the others' time.
-/// The crew is such that they need as long, and where other process columns wait for the panel as well, twice as long.
+/// The multiplying threads should not have to wait for the panel, yet threads that factor together are each slower than a single
+/// one. The number of local rows affects both sides alike, so it is not needed.
+///
+/// An operation of the panel takes up to four times as long as one of the multiplication. The multiplication has two operations
+/// for each one of the panel. Measured per thread: 28 and 84 Gflop/s on a Xeon of the Sapphire Rapids generation with `width`
+/// 256; 40 and 113 Gflop/s on an EPYC of the Zen 5 generation with `width` 192. Hence one thread needs the fraction 2 `width` /
+/// `columns` of the other threads' time.
+///
+/// The number of panel threads is chosen so that both sides take equally long. If other process columns wait for the panel as
+/// well (`q` > 1), the panel's share counts double.
 pub fn mates(threads: usize, width: usize, columns: usize, q: usize) -> usize {
     let share = if q > 1 { 4 * width } else { 2 * width };
     let crew = (share * threads).div_ceil(columns + share);

@@ -1,40 +1,40 @@
-//! How columns of U are cut: into chunks that are exchanged one after the other, shares that process rows solve for, and strips
-//! for the threads.
+//! Divides columns of U: into chunks that are exchanged one after the other, shares that process rows solve, and strips for
+//! threads.
 
 use std::ops::Range;
 
 use crate::kernels::COMMON_UNIT;
 
-/// Bytes that one array of rows under way may take: columns are exchanged in chunks of that size,
-/// so that the memory for it does not grow with the matrix. Smaller ones, which would stay in a
-/// cache, cost more than they save: each chunk is waited for once more.
+/// Maximum bytes in one array of rows in transit. Columns are exchanged in chunks of this size, so that the memory does not grow
+/// with the matrix. Smaller chunks, which would stay in a cache, cost more than they save: each chunk adds a wait.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// Doubles that an array of rows under way takes at most, with panels up to `width` wide: no message has more
-/// rows than its panel has columns.
+/// Maximum number of doubles in an array of rows in transit, for panels up to `width` wide. No message has more rows than its
+/// panel has columns.
 pub fn array_len(width: usize, cols: usize) -> usize {
     // A narrower panel has its rows exchanged in wider chunks, up to the same size.
     (CHUNK_BYTES / 8).max(width * chunk_cols(width)).min(width * cols)
 }
 
-/// Columns exchanged at a time under panels of width `nb`: whole units of U for any engine.
+/// Number of columns exchanged at a time for panels of width `nb`: a multiple of the unit of U of every engine.
 pub fn chunk_cols(nb: usize) -> usize {
     (CHUNK_BYTES / 8 / nb.max(1) / COMMON_UNIT).max(1) * COMMON_UNIT
 }
 
-/// The range that begins so much later.
+/// Returns the range shifted by `by`.
 pub fn offset(range: Range<usize>, by: usize) -> Range<usize> {
     range.start + by..range.end + by
 }
 
-/// The part of `cols` columns that process row `row` of `rows` solves for: whole units of so many columns, as even as can be.
+/// Returns the share of `cols` columns that process row `row` of `rows` solves: whole units of `unit` columns, divided as evenly
+/// as possible.
 pub fn share_of(cols: usize, unit: usize, row: usize, rows: usize) -> Range<usize> {
     let units = cols.div_ceil(unit);
     let at = |row: usize| (units * row / rows * unit).min(cols);
     at(row)..at(row + 1)
 }
 
-/// Columns cut into strips for the threads.
+/// Columns divided into strips for the threads.
 #[derive(Clone, Copy)]
 pub struct Strips {
     cols: usize,

@@ -1,30 +1,29 @@
-//! Who sends which rows to whom when pivoting crosses process rows: the algorithms, pure.
+//! Plans the exchange of rows between process rows when pivoting crosses them: pure functions.
 //!
-//! Every process row has some rows of the new U (its sources) and all of them need all of U; the
-//! *root*, which owns the block, has displaced rows for the others. All process rows know the
-//! pivots, so each works the whole plan out and no lengths travel.
+//! Every process row has some rows of the new U (its sources), and all process rows need all of U. The *root*, which owns the
+//! block, has displaced rows for the others. All process rows know the pivots, so each computes the whole plan and no lengths
+//! travel.
 //!
-//! - [`binary`]: partners at distance 1, 2, 4, ... exchange all they have gathered. Few messages.
-//! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the
-//!   ring. More messages, but nobody sends anything twice. Equilibration evens the pieces out first.
-//! - [`shared`]: U is cut by columns. Each process row gathers its share of them, solves for U there,
-//!   and what is solved rolls around the ring. So the shares are even, and nobody solves for what
-//!   another has solved already.
+//! - [`binary`]: partners at distance 1, 2, 4, ... exchange all rows gathered so far. Few messages.
+//! - [`long`]: the root spreads the displaced rows down a tree, then the pieces of U roll around the ring. More messages, but no
+//!   process row sends anything twice. Equilibration evens out the pieces first.
+//! - [`shared`]: U is divided by columns. Each process row gathers its share of the columns and solves U there, and the solved
+//!   shares roll around the ring. The shares are even, and no process row repeats another's solve.
 
 use std::collections::HashSet;
 
-/// What one process row has and needs, as indices into the lists of the panel's moves.
+/// Rows that each process row has and needs, as indices into the lists of the panel's moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holdings {
-    /// The process row that owns the block.
+    /// Process row that owns the block.
     pub root: usize,
-    /// By process row: the rows of U whose source it holds.
+    /// Rows of U whose source a process row has, for each process row.
     pub sources: Vec<Vec<usize>>,
-    /// By process row: the displaced rows it is to receive.
+    /// Displaced rows that a process row receives, for each process row.
     pub displaced: Vec<Vec<usize>>,
 }
 
-/// Rows that travel together: rows of U first, displaced ones after them.
+/// Rows that travel in one message: rows of U first, displaced rows after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parcel {
     pub upper: Vec<usize>,
@@ -41,21 +40,21 @@ impl Parcel {
     }
 }
 
-/// One step of one process row: what it sends and what it receives, at the same time.
+/// Step of one process row: its simultaneous send and receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// Rows of all columns, to one process row and from one.
+    /// Sends rows of all columns to one process row and receives rows from one.
     Rows { send: Option<(usize, Parcel)>, recv: Option<(usize, Parcel)> },
-    /// Every other process row is sent what this one has of its share of U, and sends the same.
+    /// Sends each other process row this one's rows of that process row's share of U, and receives the same for the own share.
     Gather,
-    /// U is solved for in the own share; no messages.
+    /// Solves U in the own share of columns; no messages.
     Solve,
-    /// A share that is solved: to whom and whose, from whom and whose.
+    /// Passes on a solved share. `send` is the receiver and the owner of the share sent; `recv` is the sender and the owner of
+    /// the share received.
     Pass { send: (usize, usize), recv: (usize, usize) },
 }
 
-/// Builds everybody's rounds from transfers between virtual ranks (0 is the root), and returns one
-/// process row's.
+/// Builder of the rounds of one process row from transfers between virtual ranks. Virtual rank 0 is the root.
 struct Builder<'a> {
     holdings: &'a Holdings,
     me: usize,
@@ -71,12 +70,12 @@ impl Builder<'_> {
         (v + self.holdings.root) % self.size()
     }
 
-    /// Which virtual rank this process row is.
+    /// Returns the virtual rank of this process row.
     fn virtual_me(&self) -> usize {
         (self.me + self.size() - self.holdings.root) % self.size()
     }
 
-    /// One round: `transfers` are (from, to, what), at most one from and one to each rank.
+    /// Adds one round. `transfers` are (from, to, parcel), with at most one sent and one received by each rank.
     fn round(&mut self, transfers: Vec<(usize, usize, Parcel)>) {
         let (mut send, mut recv) = (None, None);
         for (from, to, parcel) in transfers {
@@ -95,7 +94,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Whoever holds the displaced rows of some process rows gives those of half of them away, until all have their own.
+    /// Spreads the displaced rows down a binary tree: a holder of rows for a range of process rows sends half of the range away,
+    /// until every process row has its own rows.
     fn spread(&mut self) {
         let size = self.size();
         let mut ranges = vec![(0, size)];
@@ -119,16 +119,16 @@ impl Builder<'_> {
     }
 }
 
-/// Binary exchange.
+/// Plans a binary exchange.
 pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
     let size = b.size();
-    // Virtual ranks at or beyond the largest power of two hand over first and are served last.
+    // Virtual ranks at or beyond the largest power of two send their rows first and are served last.
     let cube = 1 << size.ilog2();
     let sources = |v: usize| &holdings.sources[b.real(v)];
     let displaced: Vec<&Vec<usize>> = (0..size).map(|v| &holdings.displaced[b.real(v)]).collect();
     let folded = |v: usize| (v + cube < size).then_some(v + cube);
-    // What v has when it has exchanged with the partners at less than `distance`: its own rows, then those of each in turn.
+    // Rows of `v` after the exchanges with all partners at less than `distance`: its own rows, then each partner's in turn.
     fn gathered(
         own: &dyn Fn(usize, &mut Vec<usize>),
         v: usize,
@@ -161,8 +161,8 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut distance = 1;
     while distance < cube && mine < cube {
         let parcel = |v: usize| {
-            // A displaced row for t moves from the root along the bits of t, lowest first. What is meant for a folded rank
-            // goes to the one that will serve it.
+            // A displaced row for t moves from the root along the bits of t, lowest first. Rows for a folded rank go to the rank
+            // that will serve it.
             let for_others = (v + distance..cube).step_by(2 * distance);
             let displaced = match v < distance {
                 true => for_others
@@ -192,7 +192,7 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     b.rounds
 }
 
-/// Spread and roll; `equilibrate` evens out the pieces of U before they roll.
+/// Plans spread and roll. With `equilibrate`, the pieces of U are evened out before they roll.
 pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
     let size = b.size();
@@ -203,7 +203,7 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     if equilibrate {
         let total: usize = pieces.iter().map(Vec::len).sum();
         let fair = |v: usize| total / size + usize::from(v < total % size);
-        // One transfer a round and rank: repeat until everybody has a fair share.
+        // Each rank makes at most one transfer in a round: repeat until all ranks have a fair share.
         while (0..size).any(|v| pieces[v].len() != fair(v)) {
             let mut transfers = Vec::new();
             let mut givers = (0..size).filter(|&v| pieces[v].len() > fair(v));
@@ -223,10 +223,10 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
         }
     }
 
-    // Roll: in step s everybody passes on the piece that began s places to its left.
+    // Roll: in step s each rank passes on the piece that started s ranks to its left.
     let mine = b.virtual_me();
     for s in 0..size - 1 {
-        // Of all of them only this rank's: with many rows of processes the others' would take longer to work out than to send.
+        // Only this rank's transfers are built: with many process rows, building all of them would take longer than sending.
         let pass_on = |v: usize| {
             let piece = pieces[(v + size - s) % size].clone();
             (v, (v + 1) % size, Parcel { upper: piece, displaced: Vec::new() })
@@ -236,13 +236,13 @@ pub fn long(holdings: &Holdings, me: usize, equilibrate: bool) -> Vec<Round> {
     b.rounds
 }
 
-/// Gather by shares, spread, solve, and roll what is solved.
+/// Plans gathering by shares, spreading, solving, and rolling the solved shares.
 pub fn shared(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: vec![Round::Gather] };
     let size = b.size();
     b.spread();
     b.rounds.push(Round::Solve);
-    // In step s everybody passes on the share of the one s places before it.
+    // In step s each process row passes on the share of the process row s ranks before it.
     let before = |s: usize| (me + size - s) % size;
     for s in 0..size - 1 {
         let (send, recv) = (((me + 1) % size, before(s)), (before(1), before(s + 1)));
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is sent in a round of rows.
+    /// Returns the receiver and the rows sent in a round of rows.
     fn sent(round: &Round) -> Option<&(usize, Parcel)> {
         match round {
             Round::Rows { send, .. } => send.as_ref(),
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Plays all process rows; a sender may only send what it has.
+    /// Simulates all process rows; a sender may only send rows that it has.
     fn play(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> usize {
         let size = holdings.sources.len();
         let total: usize = holdings.sources.iter().map(Vec::len).sum();
@@ -274,7 +274,7 @@ mod tests {
         let mut moved: Vec<HashSet<usize>> = vec![HashSet::new(); size];
         moved[holdings.root] = holdings.displaced.concat().into_iter().collect();
         let mut at = vec![0; size];
-        // A round is over for a rank once its message came; sends do not wait.
+        // A round ends for a rank when its message has arrived; sends do not wait.
         let mut wire: Vec<Vec<(usize, usize, Parcel)>> = vec![Vec::new(); size];
         let mut sent = vec![false; size];
         let mut volume = 0;
@@ -341,8 +341,8 @@ mod tests {
         }
     }
 
-    /// All process rows gather, before anything that is displaced overwrites what U is made of; displaced rows go as ever; each
-    /// solves once, and then gets every other share once, from one that has it.
+    /// All process rows gather before displaced rows overwrite the sources of U. Displaced rows move as in the other algorithms.
+    /// Each process row solves once, then receives every other share once, from a process row that has it.
     #[test]
     fn shares_are_gathered_solved_and_passed_on() {
         for (size, root) in (2..9).flat_map(|size| (0..size).map(move |root| (size, root))) {
@@ -379,8 +379,8 @@ mod tests {
     }
 
     proptest! {
-        /// Work arrays rely on it: a process row is sent as many displaced rows as U takes from it beyond the
-        /// block, and what one message carries of both never exceeds the panel's width.
+        /// Work arrays rely on two facts. A process row receives as many displaced rows as U takes from it beyond the block. One
+        /// message never carries more rows of both kinds than the panel has columns.
         #[test]
         fn no_message_has_more_rows_than_the_panel_has_columns(
             size in 2usize..12,
@@ -421,7 +421,7 @@ mod tests {
             sources: vec![(0..10).collect(), vec![10], vec![], vec![11]],
             displaced: vec![Vec::new(); 4],
         };
-        // Nothing is displaced, so there is no spread: the largest message of evening out and roll.
+        // Nothing is displaced, so there is no spread: the largest message of equilibration and roll.
         let largest = |equilibrate| {
             (0..4)
                 .flat_map(|me| long(&holdings, me, equilibrate))

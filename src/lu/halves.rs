@@ -1,12 +1,13 @@
-//! Where the columns of an update are cut in two, so that the rows of one half travel while the other is multiplied: pure.
+//! Splits the columns of an update in halves, so that the rows of one half travel while the other half is multiplied: pure
+//! functions.
 //!
-//! The right half is multiplied first, and the left half's rows are exchanged meanwhile. While the left half is multiplied, the
-//! right one is up to date already: so its rows for the next panel may travel, as soon as that panel is here. The cut moves to
-//! the right with the matrix that is left, so what is exchanged early has always been multiplied before.
+//! The right half is multiplied first, while the rows of the left half are exchanged. While the left half is multiplied, the
+//! right half is up to date already. Its rows for the next panel may therefore travel as soon as that panel has arrived. The
+//! split moves to the right with the trailing submatrix, so columns that are exchanged early have always been multiplied before.
 //!
-//! All ranks of a process column cut alike, since they exchange with one another: by sizes and by what the whole run has
-//! agreed on, and not by what is looked ahead at the moment, which the next iteration alone knows. When a rank
-//! begins to exchange is its own affair.
+//! All ranks of a process column split at the same column, because they exchange rows with each other. The split therefore
+//! depends on sizes and on settings agreed on by all ranks. The current lookahead does not matter, because only the next
+//! iteration knows it. The time at which a rank starts its exchange is free.
 
 use super::context::Order;
 use super::crew::mates;
@@ -16,11 +17,11 @@ use crate::kernels::Engine;
 use crate::matrix::Shape;
 use std::ops::Range;
 
-/// Operations of a thread in half of an update from which on cutting pays, about a millisecond: an exchange has some
-/// messages, one after the other, each with microseconds of its own, and threads meet once more.
+/// Minimum operations per thread in half of an update for a split to pay, about a millisecond. An exchange has several messages
+/// one after the other, each with microseconds of latency, and the threads synchronize once more.
 const WORTHWHILE: f64 = 5e7;
 
-/// The local column at which those that panel `k` is applied to are cut, if they are: there are some on both sides.
+/// Returns the local column at which the update with panel `k` is split. `None` if it is not split. Both sides have columns.
 pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) -> Option<usize> {
     if shape.grid.p == 1 || order.halves == Halves::Never {
         return None;
@@ -39,13 +40,13 @@ pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) 
     (there && (order.halves == Halves::Always || pays(shape, depth, order, k, cut))).then_some(cut)
 }
 
-/// Whether the right half, which is no wider than the left one, keeps the threads busy for long enough.
+/// Returns whether the right half, which is no wider than the left one, keeps the threads busy long enough.
 fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool {
     let right = shape.cols - cut;
-    // Process rows differ by a block; they must not come to different conclusions.
+    // Local row counts differ by a block between process rows, and all must decide alike: use the average.
     let rows = shape.n.saturating_sub((k + 1) * shape.nb) / shape.grid.p;
     let operations = 2.0 * rows as f64 * right as f64 * shape.nb as f64;
-    // The panel that is factored beside it has half of the columns to hide behind.
+    // The panel that is factored meanwhile has only half of the columns to hide behind.
     let next = k + depth;
     let factors = depth > 0
         && next * shape.nb < shape.n
@@ -55,22 +56,23 @@ fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool
         && !(factors && mates(order.threads, shape.nb, right, shape.grid.q) > 0)
 }
 
-/// Where the upper block of the right half begins in a buffer of `len` doubles, with `of` doubles: at the end, while that of the
-/// left half begins at 0. So the next iteration's right half has room beside this one's left half, with [`slack`] more than one
-/// for all columns takes.
+/// Returns the offset of the right half's upper block, of `of` doubles, in a buffer of `len` doubles.
+///
+/// The block lies at the end of the buffer; that of the left half begins at 0. So the next iteration's right half fits together
+/// with this iteration's left half, if the buffer is [`slack`] larger than a block for all columns.
 pub fn right_at(len: usize, of: usize) -> usize {
     (len - of) / LINE * LINE
 }
 
-/// A cache line in doubles.
+/// Doubles in a cache line.
 const LINE: usize = 8;
 
-/// Doubles more, where columns are cut, than an upper block of all columns takes.
+/// Additional doubles that a buffer needs for two halves, compared with an upper block of all columns.
 pub fn slack(engine: Engine, width: usize) -> usize {
     engine.upper_len(width, 1) + LINE
 }
 
-/// The halves in the order in which they are multiplied; where nothing is cut, all in one.
+/// Returns the halves in the order of multiplication, or a single part if there is no split.
 pub fn parts(cols: Range<usize>, cut: Option<usize>) -> Vec<Range<usize>> {
     match cut {
         Some(cut) => vec![cut..cols.end, cols.start..cut],
@@ -95,8 +97,8 @@ mod tests {
     }
 
     proptest! {
-        /// All ranks of a process column cut alike, also those that keep sums; there is something on both sides; what is
-        /// multiplied by a BLAS is cut as it would be anyway.
+        /// All ranks of a process column split at the same column, including ranks with checksum columns. Both sides have
+        /// columns. A BLAS gets the same strips with and without a split.
         #[test]
         fn process_rows_cut_alike_and_as_the_engine_does(
             n in 1usize..900, nb in 1usize..40, p in 2usize..5, q in 1usize..4, depth in 0usize..4,
@@ -127,7 +129,8 @@ mod tests {
             }
         }
 
-        /// What one iteration's left half and the next one's right half gather lies side by side, in the room that is counted.
+        /// The upper blocks of one iteration's left half and the next one's right half do not overlap in the buffer that is
+        /// counted.
         #[test]
         fn upper_blocks_that_are_there_together_do_not_meet(
             n in 1usize..900, nb in 1usize..40, p in 2usize..4, q in 1usize..4, depth in 1usize..4,
@@ -146,7 +149,7 @@ mod tests {
                     if let Some(next) = cut_at(k + 1).filter(|&next| next >= now) {
                         prop_assert!(left <= right_at(len, of(shape.cols - next)));
                     }
-                    // Our own kernels always go on early, as long as anything is cut.
+                    // Our own kernels can always exchange early, as long as columns are split.
                     if engine.cuts_freely() {
                         prop_assert!(cut_at(k + 1).is_none_or(|next| next >= now));
                     }
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(cuts((8000, 192, (1, 2)), 1), 0, "nobody to exchange with");
         let alone = cuts((8000, 192, (2, 1)), 1);
         assert!(alone > blocks / 2 && alone < blocks, "{alone} of {blocks}");
-        // Its own panel has half of the columns to hide behind.
+        // The own panel has only half of the columns to hide behind.
         assert!(cuts((8000, 192, (2, 1)), 2) < alone);
         assert_eq!(cuts((8000, 192, (2, 1)), 64), 0);
         assert!(cuts((80_000, 192, (2, 2)), 16) > 80_000 / 192 / 2);

@@ -1,7 +1,7 @@
-//! The factorisation where process columns keep sums: in steps, each of which a process column does whole or not at all.
+//! Factors a matrix with checksum columns in steps: a process column completes each step or does none of it.
 //!
-//! It goes on where an attempt was lost, with other roles, and new sums are made on its way. `standing` calls it; an iteration is
-//! the same as the `pipeline`'s.
+//! The factorisation can continue from the point where an attempt was lost, with other roles, and rebuild checksum columns on its
+//! way. `standing` calls it. An iteration is the same as in `pipeline`.
 
 use std::time::Instant;
 
@@ -16,26 +16,27 @@ use crate::base::faults::{Point, hit};
 use crate::base::threads::Pool;
 use crate::comm::Steps;
 
-/// What sums are made of.
+/// Input of the computation of checksums.
 #[derive(Clone, Copy)]
 pub struct Summing<'a> {
     pub exchanges: &'a Exchanges<'a>,
-    /// The numbers of new ones, which are to be made as soon as no panel is factored ahead.
+    /// Numbers of the checksum columns to rebuild as soon as no panel is factored ahead.
     pub new: &'a [usize],
 }
 
-/// The largest lookahead with which a factorisation goes in steps: all panels that a step needs have come before it begins.
+/// Maximum lookahead of a factorisation in steps: all panels that a step needs must have arrived before it begins.
 pub const DEPTH_IN_STEPS: usize = 1;
 
-/// Factors in steps from boundary `start`, where panel `start` may be factored already: then its process column has it.
+/// Factors in steps from boundary `start`. If `ready` is set, panel `start` is already factored and its process column has it.
 ///
-/// Before a step of iteration k all ranks of the grid have panel k. So wherever an attempt is lost, each process column has
-/// applied all panels before some k and nothing of k, and those k differ by one at most; whoever is behind has all it needs to
-/// catch up ([`catch_up_in_steps`]). Ranks whose sums are still to be made wait for panels with all others, and apply none.
+/// Before a step of iteration k, all ranks of the grid have panel k. So wherever an attempt is lost, each process column has
+/// applied all panels before some k and no part of k. These k differ by at most one, and a process column that is behind has all
+/// it needs to catch up ([`catch_up_in_steps`]). Ranks whose checksums are not yet built wait for panels with all others and
+/// apply none.
 ///
 /// # Safety
 /// As for [`super::pipeline::factorise`].
-#[allow(clippy::too_many_arguments)] // those of `factorise` and two
+#[allow(clippy::too_many_arguments)] // the parameters of `factorise` and two more
 pub unsafe fn factorise_in_steps<O: Observer>(
     context: &Context,
     a: *mut f64,
@@ -79,7 +80,7 @@ pub unsafe fn factorise_in_steps<O: Observer>(
         run.observer.multiplied(run.clock.spent(Part::Multiply), run.flops);
     }
     run.finish_broadcasts();
-    // Whoever is past this knows that the others of its process column have done their last step.
+    // A rank that has passed this point knows that the others of its process column have completed their last step.
     let last = run.steps.as_ref().map(|own| own.steps.step());
     drop(last);
 }
@@ -108,8 +109,10 @@ pub unsafe fn catch_up_in_steps(
 }
 
 impl<O: Observer> Run<'_, O> {
-    /// Has new sums made at boundary `k`. Nobody changes what these are made of before its process column's next step, so when
-    /// all of its ranks have given their share.
+    /// Rebuilds checksum columns at boundary `k`.
+    ///
+    /// No rank changes the input of the sums before its process column's next step. That step begins only when all ranks of the
+    /// process column have added their share.
     fn renew(&mut self, k: usize, of: Summing) {
         let before = self.clock.enter(Part::Other);
         let began = Instant::now();
@@ -124,8 +127,10 @@ impl<O: Observer> Run<'_, O> {
         hit(Point::Renewed, self.context.place);
     }
 
-    /// Has the sums made again at boundary `k`, as above. Rows of which they are made again and those of which they are not yet
-    /// are both the sums at this boundary: so they are of use whoever is lost amid it.
+    /// Recomputes the existing checksums at boundary `k`.
+    ///
+    /// The rows already recomputed and the remaining rows are both valid sums at this boundary. So the checksums remain usable
+    /// whichever rank is lost meanwhile.
     fn refresh(&mut self, k: usize, exchanges: &Exchanges) {
         let before = self.clock.enter(Part::Other);
         refresh(self.context, self.view(), k, exchanges);

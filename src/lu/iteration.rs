@@ -1,6 +1,6 @@
-//! What one iteration of a factorisation does on one rank: panels that are factored, that travel and that are applied.
+//! One iteration of a factorisation on one rank: panels are factored, broadcast and applied.
 //!
-//! `pipeline` and `in_steps` say in which order; `apply` is the part of it that takes all the time.
+//! `pipeline` and `in_steps` decide the order of iterations; `apply` is the part of an iteration that takes most of the time.
 
 use ndarray::{ArrayViewMut2, ShapeBuilder};
 
@@ -18,12 +18,14 @@ use crate::comm::{Broadcast, Step, Steps};
 use crate::matrix::Shape;
 
 const TAG: i32 = 16;
-/// Broadcasts of panels that are under way at a time carry tags of their own. By some orders a column has two panels from
-/// different senders, and may then pass on the later one first. Nobody has nearly so many under way: whoever factors a panel has
-/// awaited all before it, so there is at most one more for each process column.
+/// Number of tags for concurrent broadcasts of panels.
+///
+/// With some broadcast orders, a process column has two panels in transit from different senders. The process column may forward
+/// the later one first, so each panel needs its own tag. The number is far larger than needed. A rank that factors a panel has
+/// received all panels before it, so at most one more per process column is in transit.
 const TAGS: usize = 8192;
 
-/// One factorisation under way on one rank.
+/// State of a factorisation in progress on one rank.
 pub(super) struct Run<'a, O> {
     pub(super) context: &'a Context<'a>,
     pub(super) a: *mut f64,
@@ -31,18 +33,18 @@ pub(super) struct Run<'a, O> {
     pub(super) pool: &'a mut Pool,
     pub(super) clock: &'a mut Clock,
     pub(super) observer: &'a mut O,
-    /// Operations of the multiplications done.
+    /// Floating-point operations of the multiplications done so far.
     pub(super) flops: f64,
     pub(super) early: Early,
-    /// There where each process column is to have done all of an iteration or nothing of it.
+    /// Present if each process column must complete every iteration or do none of it.
     pub(super) steps: Option<InSteps<'a>>,
 }
 
-/// A factorisation in steps: what a process column begins together it ends together.
+/// A factorisation in steps: a process column completes every step that it begins.
 pub(super) struct InSteps<'a> {
     pub(super) steps: Steps,
     pub(super) progress: &'a mut Progress,
-    /// Panels stay where they are for now.
+    /// True while panels are not broadcast.
     pub(super) quiet: bool,
 }
 
@@ -59,14 +61,14 @@ impl<'a, O: Observer> Run<'a, O> {
         Self { context, a, work, pool, clock, observer, flops: 0.0, early, steps }
     }
 
-    /// The whole local matrix.
+    /// Returns the whole local matrix.
     pub(super) fn view(&mut self) -> ArrayViewMut2<'a, f64> {
         let Shape { rows, cols, ld, .. } = self.context.shape;
-        // SAFETY: it is there as long as this, and nobody else touches it.
+        // SAFETY: the matrix outlives the view, and no other thread touches it.
         unsafe { ArrayViewMut2::from_shape_ptr((rows, cols).strides((ld, 1)), self.a) }
     }
 
-    /// Passes on panel `k`, which is factored.
+    /// Broadcasts panel `k`, which is already factored.
     pub(super) fn share(&mut self, k: usize) {
         let slot = self.slot(k);
         if !self.owns_column(k) {
@@ -75,7 +77,8 @@ impl<'a, O: Observer> Run<'a, O> {
         start_broadcast(self.context, &mut self.work.panels[slot]);
     }
 
-    /// From here on this process column does a step, all of it or nothing.
+    /// Starts a step, which this process column completes or does not do at all. The step ends when the returned value is
+    /// dropped.
     fn step(&self) -> Option<Step> {
         self.steps.as_ref().map(|own| own.steps.step())
     }
@@ -92,7 +95,7 @@ impl<'a, O: Observer> Run<'a, O> {
         self.context.shape.col_map.owner(k * self.context.params.nb) == self.context.shape.col
     }
 
-    /// Waits for panel `k`'s message and derives from it what the update needs.
+    /// Waits for the message of panel `k` and derives from it the data that the update needs.
     pub(super) fn await_panel(&mut self, k: usize) {
         let slot = self.slot(k);
         let panel = &mut self.work.panels[slot];
@@ -100,7 +103,7 @@ impl<'a, O: Observer> Run<'a, O> {
         await_panel(self.context, panel, self.clock);
     }
 
-    /// What it takes to look after the panel that is next, and the threads.
+    /// Returns the parts of the run that handle the next panel, and the threads.
     fn ahead(&mut self) -> (Ahead<'_>, &mut Pool) {
         let (ahead, _) = self.work.ahead(self.context, self.a, self.clock, &mut self.flops);
         (ahead, self.pool)
@@ -116,8 +119,7 @@ impl<'a, O: Observer> Run<'a, O> {
         self.clock.enter(before);
     }
 
-    /// Makes the slot of panel `k` ready for it and, where it comes from elsewhere, begins to
-    /// receive it.
+    /// Prepares the slot of panel `k`. If the panel comes from another process column, starts to receive it.
     fn begin_panel(&mut self, k: usize) {
         let slot = self.slot(k);
         let panel = &mut self.work.panels[slot];
@@ -132,7 +134,7 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Factors panel `next` while panels `k..next` wait, with nothing else to overlap it with.
+    /// Factors panel `next` while panels `k..next` wait, without other work to overlap it with.
     pub(super) fn factor_alone(&mut self, k: usize, next: usize) {
         self.begin_panel(next);
         if self.owns_column(next) {
@@ -150,8 +152,8 @@ impl<'a, O: Observer> Run<'a, O> {
         }
     }
 
-    /// Applies panel `k` to all columns from block `factored` on, and factors panel `next`, whose
-    /// block is the one before those, on the way.
+    /// Applies panel `k` to all columns from block `factored` on. Meanwhile factors panel `next`, the block just before those
+    /// columns.
     pub(super) fn iterate(&mut self, k: usize, next: Option<usize>, factored: usize) {
         let in_steps = self.steps.is_some();
         if in_steps {
@@ -163,7 +165,7 @@ impl<'a, O: Observer> Run<'a, O> {
         }
         let before = self.clock.enter(Part::Broadcast);
         if in_steps && !self.quiet() {
-            // Whoever is past this knows that all have the panel.
+            // A rank that has passed this barrier knows that all ranks have the panel.
             self.context.grid.barrier();
         }
         let step = self.step();
@@ -173,10 +175,12 @@ impl<'a, O: Observer> Run<'a, O> {
         }
         let quiet = self.quiet();
         let ours = next.filter(|&next| self.owns_column(next));
-        // With threads the rest is prepared before the panel is factored, so that they can multiply
-        // meanwhile; where no rank has any, the panel goes first, so that others wait less for it. Where there are halves it
-        // may be that others of its process column are still at their last ones: until they come, the first half is
-        // multiplied. All ranks of the column are of one mind here, for what they wait for is in the same order.
+        // If ranks have threads, the rest of the update is prepared before the panel is factored, so that the other threads can
+        // multiply meanwhile. Otherwise the panel comes first, so that other process columns wait less for it.
+        //
+        // If the update is split in halves, other ranks of the process column may still work on their last half. Until they come,
+        // the first half is multiplied (`amid`). All ranks of the column decide alike, because they wait for messages in the same
+        // order.
         let overlap = self.context.order.overlap();
         let amid = !overlap && !in_steps && self.context.cut(k).is_some();
         let mut lead = None;
@@ -208,8 +212,8 @@ impl<'a, O: Observer> Run<'a, O> {
     }
 }
 
-/// Begins the broadcast of the panel in `panel`, at its owner once it is factored, at the others
-/// as soon as its slot is free.
+/// Starts the broadcast of the panel in `panel`: on its owner after the factorisation, on the other ranks as soon as the slot is
+/// free.
 pub(super) fn start_broadcast(context: &Context, panel: &mut Panel) {
     if context.along().size() == 1 {
         return;
@@ -218,8 +222,8 @@ pub(super) fn start_broadcast(context: &Context, panel: &mut Panel) {
     let tag = TAG + (panel.k % TAGS) as i32;
     let message = panel.message();
     let (data, len) = (message.as_mut_ptr(), message.len());
-    // SAFETY: the slot keeps the message where it is and is not begun anew before the broadcast
-    // is over; receivers look at it only after it has arrived.
+    // SAFETY: the slot keeps the message in place and is not reused before the broadcast has ended; receivers read the message
+    // only after it has arrived.
     panel.broadcast = Some(unsafe {
         Broadcast::start(context.along(), context.params.bcast, data, len, root, tag)
     });

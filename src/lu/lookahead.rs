@@ -1,42 +1,43 @@
-//! Which panels are factored before which is applied, and where the pipeline drains: pure.
+//! Decides which panels are factored before which panel is applied, and where the pipeline drains: pure functions.
 //!
-//! `pipeline` asks at each iteration and does what it is told. A boundary that is to be reached cleanly is asked for as soon as
-//! a panel could be factored across it; so with a lookahead that is some iterations before it is reached.
+//! `pipeline` asks at each iteration and follows the answer. A boundary must be announced as clean before a panel is factored
+//! across it. With a lookahead, that is some iterations before the boundary is reached.
 
-/// What has been factored, and what may be next.
+/// Panels factored so far, and the limits for the next panel.
 pub struct Lookahead {
     blocks: usize,
     depth: usize,
-    /// Panels before it are factored.
+    /// Number of panels that are factored.
     factored: usize,
-    /// Nobody need be asked about boundaries up to here.
+    /// Last boundary for which `drains` has been asked.
     asked: usize,
-    /// No panel may be factored across this boundary.
+    /// Boundary across which no panel may be factored.
     drain: Option<usize>,
 }
 
 impl Lookahead {
-    /// At boundary `start` of a matrix of so many block columns, which is clean.
+    /// Starts at boundary `start`, which is clean, of a matrix with `blocks` block columns.
     pub fn new(start: usize, blocks: usize, depth: usize) -> Self {
         let depth = depth.min(blocks);
         Self { blocks, depth, factored: start, asked: start, drain: None }
     }
 
-    /// Panels before this one are factored, or about to be.
+    /// Returns the number of panels that are factored or are about to be.
     pub fn factored(&self) -> usize {
         self.factored
     }
 
-    /// Whether boundary `k`, at which iteration k begins, is to be reached cleanly: then it is.
+    /// Returns whether boundary `k`, at which iteration k starts, must be clean. If so, it is: no panel has been factored across
+    /// it.
     pub fn is_clean(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> bool {
-        // Without lookahead nobody has asked about this boundary before.
+        // Without lookahead, this boundary has not been asked about before.
         if self.factored == k {
             self.ask(drains);
         }
         self.drain.take_if(|at| *at == k).is_some()
     }
 
-    /// The next panel to be factored in iteration `k`, if there is one more.
+    /// Returns the next panel to factor in iteration `k`, if any.
     pub fn next(&mut self, k: usize, drains: impl FnOnce(usize) -> bool) -> Option<usize> {
         if self.drain.is_some() || self.factored >= self.blocks || self.factored > k + self.depth {
             return None;
@@ -49,7 +50,7 @@ impl Lookahead {
         Some(self.factored - 1)
     }
 
-    /// Asks about the boundary before the next panel, once.
+    /// Asks `drains` about the boundary before the next panel, once.
     fn ask(&mut self, drains: impl FnOnce(usize) -> bool) {
         if self.factored > self.asked {
             self.asked = self.factored;
@@ -66,8 +67,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Wherever it begins and whichever boundaries are to be clean: each is asked about once, in order; at a clean one no
-        /// panel is factored ahead, and at no other is anything held back.
+        /// For every start and every choice of clean boundaries: each boundary is asked about once, in order. At a clean boundary
+        /// no panel is factored ahead; at all others nothing is held back.
         #[test]
         fn panels_go_ahead_as_far_as_they_may(
             start in 0usize..20,
@@ -83,7 +84,7 @@ mod tests {
                     clean[boundary]
                 };
                 let here = ahead.is_clean(k, &mut drains);
-                // Where it begins it is clean as it is.
+                // The start is clean already.
                 prop_assert_eq!(here, k > start && clean[k]);
                 if here {
                     prop_assert_eq!(ahead.factored(), k);
@@ -91,7 +92,7 @@ mod tests {
                 while let Some(panel) = ahead.next(k, &mut drains) {
                     factored.push(panel);
                 }
-                // Panel k is there to be applied.
+                // Panel k is ready to be applied.
                 let stop = (k + 1..blocks).find(|&boundary| clean[boundary]).unwrap_or(blocks);
                 prop_assert_eq!(ahead.factored(), stop.min(depth.saturating_add(k + 1)));
             }

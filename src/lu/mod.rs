@@ -1,33 +1,33 @@
-//! The solver: [A|b] factored over the grid, solved, checked.
+//! The solver: factors [A|b] over the grid, solves the system, checks the solution.
 //!
-//! | step | file | the reference's name |
+//! | step | file | HPL |
 //! |---|---|---|
 //! | factor one panel | `factor` | pdfact, pdrpan*, pdpan* |
-//! | which rows move where | `pivots` | plindx |
-//! | who sends which row to whom | `exchange` | pdlaswp00, pdlaswp01, spread, roll |
-//! | carry the exchange out | `swap` | pdlaswp |
-//! | which columns are exchanged while others are multiplied | `halves` | |
-//! | bring columns up to date | `update` | pdupdate |
-//! | apply a panel, part by part, with what may go on beside it | `apply` | |
-//! | bring the next panel up to date and factor it | `ahead` | |
-//! | one iteration: panels factored, sent, applied | `iteration` | |
-//! | drive all of it, with lookahead | `pipeline` | pdgesvK2 |
-//! | which panels are factored when | `lookahead` | |
-//! | drive it in steps of a process column, where some keep sums | `in_steps` | |
-//! | how many threads factor | `crew` | |
-//! | what it tells and asks whoever looks on | `observer` | |
+//! | rows that move, and their destinations | `pivots` | plindx |
+//! | plan of the row exchange | `exchange` | pdlaswp00, pdlaswp01, spread, roll |
+//! | row exchange | `swap` | pdlaswp |
+//! | columns that are exchanged while others are multiplied | `halves` | |
+//! | update of columns with a panel | `update` | pdupdate |
+//! | update of the trailing submatrix in parts, with overlapped work | `apply` | |
+//! | update and factorisation of the next panel | `ahead` | |
+//! | one iteration: panels factored, broadcast, applied | `iteration` | |
+//! | order of the iterations, with lookahead | `pipeline` | pdgesvK2 |
+//! | time at which each panel is factored | `lookahead` | |
+//! | order of the iterations with checksum columns: steps of a process column | `in_steps` | |
+//! | number of panel threads | `crew` | |
+//! | notifications to the observer, and its decisions | `observer` | |
 //! | back substitution | `solve` | pdtrsv |
-//! | the check | `residual` | pdtest |
-//! | which process column does what, where some keep sums | `roles` | |
+//! | check of the solution | `residual` | pdtest |
+//! | roles of the process columns and the weights of checksum columns | `roles` | |
 //! | sums along a process row, a piece at a time | `carry` | |
-//! | U's parts of process columns that were replaced | `regain` | |
-//! | new sums in the course of a test | `renew` | |
-//! | a test that outlives the attempts at it | `standing` | |
-//! | how much memory all that takes | `need` | |
+//! | recomputation of U in replaced process columns | `regain` | |
+//! | rebuilding of checksum columns during a test | `renew` | |
+//! | a test that continues after a lost attempt | `standing` | |
+//! | memory of every buffer | `need` | |
 //!
-//! This module knows nothing of checkpoints: the pipeline tells an [`Observer`] when a boundary is
-//! reached, and asks it beforehand where to drain. Nor of failures: it knows columns, their roles, and that an attempt may
-//! have been left.
+//! This folder knows nothing of checkpoints: the pipeline notifies an [`Observer`] at each boundary, and asks it beforehand where
+//! to drain. Nor does this folder know of failures: its terms are process columns, their roles, and attempts that may have been
+//! abandoned.
 
 mod ahead;
 mod apply;

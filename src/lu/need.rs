@@ -1,9 +1,10 @@
-//! What a test takes of a rank's memory: the length of every buffer that the solver makes. Pure arithmetic.
+//! Memory that a test needs on a rank: the length of every buffer that the solver allocates. Pure arithmetic.
 //!
-//! The solver makes its buffers by [`Lengths`], and what judges beforehand whether a test fits (the
-//! benchmark, `check`, `plan`, `run`) sums up the same lengths by [`Problem`]; so what is checked is what is
-//! taken. How a single buffer is laid out stays with the step that works in it: this file asks there.
-//! Whoever gives the solver another buffer counts it here, or the test `memory_is_what_is_told` fails.
+//! The solver allocates its buffers by [`Lengths`]. The benchmark, `check`, `plan` and `run` decide beforehand whether a test
+//! fits, by the sum of the same lengths ([`Problem`]). So the amount checked is the amount allocated. The layout of a single
+//! buffer is defined by the step that uses it; this file calls that definition.
+//!
+//! A new buffer of the solver must be counted here, or the test `memory_is_what_is_told` fails.
 
 use super::cuts::array_len;
 use super::factor::{candidate_len, found_len};
@@ -19,29 +20,29 @@ const DOUBLE_BYTES: u128 = 8;
 /// Lengths of a rank's work arrays, in doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Panels that exist at the same time, each with a message and a triangle.
+    /// Number of panels that exist at the same time, each with a message and a triangle.
     pub slots: usize,
     pub message: usize,
     pub triangle: usize,
-    /// W, in which panels are factored.
+    /// Work array W, in which panels are factored.
     pub panel: usize,
-    /// What the engine packs within a panel; each thread has one.
+    /// Number of packing buffers for the engine within a panel: one per thread.
     pub scratches: usize,
     pub scratch: usize,
-    /// A message of the search for a pivot; there are two.
+    /// A message of the pivot search; there are two.
     pub candidate: usize,
-    /// What the threads find of it in their parts of W.
+    /// Results of the panel threads' pivot searches in their parts of W.
     pub found: usize,
-    /// An array of rows under way between process rows, for the columns of the panel that is next and for the rest; there are
-    /// three of each.
+    /// An array of rows in transit between process rows: for the columns of the next panel, and for the remaining columns. There
+    /// are three arrays of each.
     pub swap_ahead: usize,
     pub swap_rest: usize,
-    /// U for the columns of the panel that is next, and for the rest, which may be cut in two.
+    /// U for the columns of the next panel, and for the remaining columns, which may be split in halves.
     pub ahead: usize,
     pub rest: usize,
-    /// Back substitution, the work arrays still there; x included.
+    /// Back substitution, x included, while the work arrays still exist.
     pub solve: usize,
-    /// The check of x, x included; the others are gone.
+    /// Check of x, x included, after the work arrays are freed.
     pub verify: usize,
 }
 
@@ -64,7 +65,7 @@ impl Lengths {
             scratch: engine.scratch_len(width),
             candidate: candidate_len(width),
             found: threads * found_len(width),
-            // The last panel's columns may have the right-hand side beside them.
+            // The columns of the last panel may include the right-hand side.
             swap_ahead: if across { array_len(width, width + 1) } else { 0 },
             swap_rest: if across { array_len(width, shape.cols) } else { 0 },
             ahead: engine.upper_len(width, width + 1),
@@ -75,7 +76,7 @@ impl Lengths {
         }
     }
 
-    /// Bytes of the arrays that exist while the matrix is factored.
+    /// Returns the bytes of the arrays that exist during the factorisation.
     pub fn work_bytes(&self) -> u128 {
         let slot = buffer_bytes(self.message) + buffer_bytes(self.triangle);
         let scratch = self.scratches as u128 * self.scratch as u128;
@@ -87,20 +88,20 @@ impl Lengths {
             + alone * DOUBLE_BYTES
     }
 
-    /// The most bytes that exist at any moment beside the matrix.
+    /// Returns the maximum bytes that exist at any moment in addition to the matrix.
     pub fn most_bytes(&self) -> u128 {
         let solving = self.work_bytes() + self.solve as u128 * DOUBLE_BYTES;
         solving.max(self.verify as u128 * DOUBLE_BYTES)
     }
 }
 
-/// Bytes of a private buffer of so many doubles.
+/// Returns the bytes of a private buffer of `len` doubles.
 fn buffer_bytes(len: usize) -> u128 {
     HugeBuffer::bytes_of(len)
 }
 
-/// What of a test its need depends on. The engine is what was asked for: which of those allowed it will be is
-/// not known beforehand, so the one that takes the most is counted.
+/// The parameters of a test that determine its memory need. `means.engine` is the requested engine. Which of the allowed engines
+/// will be chosen is not known beforehand, so the one that needs the most is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub n: usize,
@@ -112,20 +113,20 @@ pub struct Problem {
     pub means: Means,
 }
 
-/// What of the settings it depends on.
+/// The settings that determine the memory need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Means {
     pub engine: EngineChoice,
-    /// Of each rank.
+    /// Threads of each rank.
     pub threads: usize,
 }
 
-/// Bytes of one rank, or of several.
+/// Bytes of one rank, or of several ranks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// The local part of [A|b].
+    /// Local part of [A|b].
     pub matrix: u128,
-    /// All else, at the moment when that is most.
+    /// Other buffers, at the moment when they are largest.
     pub beside: u128,
 }
 
@@ -141,9 +142,10 @@ impl Problem {
         Self { n, nb, p, q, depth, align, means }
     }
 
-    /// What the rank at grid position `place` takes.
+    /// Returns the need of the rank at grid position `place`.
     pub fn rank(&self, place: (usize, usize)) -> Bytes {
-        // Sizes nobody has refused yet may be absurd. A matrix beyond this fits nowhere, whatever is beside it.
+        // Sizes that are not yet validated may be absurd. A matrix beyond this limit does not fit anywhere, so its other buffers
+        // do not matter.
         const ABSURD: usize = 1 << 30;
         if self.n > ABSURD {
             let n = self.n as u128;
@@ -163,12 +165,12 @@ impl Problem {
         Bytes { matrix: buffer_bytes(shape.len()), beside: beside.unwrap_or(0) }
     }
 
-    /// What the rank that takes the most does: the first, which has the most rows and columns.
+    /// Returns the need of the rank with the largest need: the first, which has the most rows and columns.
     pub fn largest_rank(&self) -> Bytes {
         self.rank((0, 0))
     }
 
-    /// What all ranks take together.
+    /// Returns the need of all ranks together.
     pub fn all_ranks(&self) -> Bytes {
         let mut all = Bytes::default();
         for (row, rows) in alike(self.n, self.nb, self.p) {
@@ -183,9 +185,9 @@ impl Problem {
     }
 }
 
-/// Processes that own equally many of `n` indices: the first of them, and how many they are.
+/// Groups of processes that own equally many of `n` indices: the first process of each group, and the size of the group.
 fn alike(n: usize, nb: usize, procs: usize) -> Vec<(usize, usize)> {
-    // Those with a whole block more, the one with the last, shorter block, and those after it.
+    // The processes with one whole block more, the process with the last, shorter block, and the processes after it.
     let odd = n / nb.max(1) % procs;
     [(0, odd), (odd, 1), (odd + 1, procs - odd - 1)]
         .into_iter()
@@ -227,8 +229,7 @@ mod tests {
             prop_assert!(now.all_ranks().total() <= next.all_ranks().total());
         }
 
-        /// Whichever engine is taken in the end, it takes no more than what is counted; and the program's own hardly
-        /// less.
+        /// No engine needs more than is counted, and our own kernels hardly less.
         #[test]
         fn no_engine_takes_more(
             n in 1usize..20_000, nb in 1usize..6000, p in 1usize..4, q in 1usize..4, depth in 0usize..3,
@@ -248,13 +249,13 @@ mod tests {
         }
     }
 
-    /// Wide panels take as much again as they have rows: their triangles, and U's beside.
+    /// Wide panels need much memory in addition to their rows: for their triangles and for U.
     #[test]
     fn panels_of_half_the_matrix_take_three_times_as_much_as_it() {
         let bytes = problem(40_000, 20_000, 1, 1, 1).largest_rank();
         let gb = |bytes: u128| bytes as f64 / 1e9;
         assert!((12.8..12.9).contains(&gb(bytes.matrix)), "{bytes:?}");
-        // Two threads have packed a quarter of a triangle each.
+        // Two threads have each packed a quarter of a triangle.
         assert!((43.2..43.5).contains(&gb(bytes.beside)), "{bytes:?}");
     }
 

@@ -1,8 +1,8 @@
-//! A factored panel as it travels along a process row.
+//! A factored panel in the form in which it travels along a process row.
 //!
-//! One message carries all of it: the pivots, L1 (the diagonal block, replicated in every process
-//! row), and this process row's part of L below, already laid out for the engine. All ranks of a
-//! process row have the same rows, so the layout one of them packs serves the others.
+//! One message contains all of it: the pivots, L1 (the diagonal block, replicated in every process row), and this process row's
+//! part of L below, already packed for the engine. All ranks of a process row have the same rows, so the layout packed by one of
+//! them serves the others.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::comm::Broadcast;
 use crate::kernels::{Engine, LowerBlock, TriangleBlock};
 use crate::matrix::HugeBuffer;
 
-/// Where the parts of a panel's message begin, in doubles.
+/// Offsets of the parts of a panel's message, in doubles.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub triangle: usize,
@@ -24,7 +24,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The message of a panel of width `width` with `below` rows under its diagonal block.
+    /// Returns the layout for a panel of width `width` with `below` rows under its diagonal block.
     pub fn new(engine: Engine, align: usize, width: usize, below: usize) -> Self {
         let triangle = width.next_multiple_of(align);
         let lower =
@@ -33,25 +33,25 @@ impl Layout {
     }
 }
 
-/// A slot for one panel: its message, what each rank derives from it, and its broadcast.
+/// A slot for one panel: its message, the data that each rank derives from it, and its broadcast.
 pub struct Panel {
     /// Block column.
     pub k: usize,
     pub width: usize,
-    /// Local rows below the diagonal block, and the first of them.
+    /// Number of local rows below the diagonal block, and the first of them.
     pub below: usize,
     pub first_below: usize,
     pub layout: Layout,
-    /// Before the message, whose buffer it uses: fields are dropped in order.
+    /// Declared before the message, whose buffer it uses, because fields are dropped in order.
     pub broadcast: Option<Broadcast>,
     message: HugeBuffer,
     triangle: HugeBuffer,
-    /// What the pivots ask for; there once the message has arrived.
+    /// Row moves of the panel's pivots; present once the message has arrived.
     pub moves: Option<Arc<RowMoves>>,
 }
 
 impl Panel {
-    /// A slot with room for any panel of the test.
+    /// Allocates a slot that fits any panel of the test.
     pub fn new(lengths: &Lengths, pool: &mut Pool) -> io::Result<Self> {
         Ok(Self {
             k: 0,
@@ -66,12 +66,12 @@ impl Panel {
         })
     }
 
-    /// Bytes a slot takes.
+    /// Bytes of the slot.
     pub fn bytes(&self) -> u64 {
         self.message.bytes() + self.triangle.bytes()
     }
 
-    /// Makes the slot block column `k`'s. Its last broadcast must have been finished.
+    /// Assigns the slot to block column `k`. Its previous broadcast must have ended.
     pub fn begin(&mut self, context: &Context, k: usize) {
         assert!(self.broadcast.is_none(), "a slot is reused only when its broadcast is over");
         self.k = k;
@@ -86,13 +86,13 @@ impl Panel {
         &mut self.message.as_mut_slice()[..self.layout.len]
     }
 
-    /// The pivots: for each column the global row it exchanged with.
+    /// Returns the pivots: for each column, the global row that it was exchanged with.
     pub fn pivots(&mut self) -> &mut [f64] {
         let width = self.width;
         &mut self.message()[..width]
     }
 
-    /// L1 as it travels.
+    /// Returns the address of L1 in the message.
     pub fn triangle_pointer(&mut self) -> *mut f64 {
         let at = self.layout.triangle;
         self.message()[at..].as_mut_ptr()
@@ -103,20 +103,20 @@ impl Panel {
         self.message()[at..].as_mut_ptr()
     }
 
-    /// Whether block column `k`'s message is here, though perhaps not yet passed on. Where it comes from elsewhere it has been
-    /// begun.
+    /// Returns whether the message of block column `k` has arrived, even if it is not yet forwarded. If it comes from another
+    /// process column, its reception must have been started.
     pub fn is_here(&self, k: usize) -> bool {
         self.k == k && self.broadcast.as_ref().is_none_or(Broadcast::arrived)
     }
 
-    /// Derives what the update needs from a message that is here.
+    /// Derives the data that the update needs from a message that has arrived.
     pub fn open(&mut self, context: &Context) {
         if self.moves.is_some() {
             return;
         }
         let pivots: Vec<usize> = self.pivots().iter().map(|&row| row as usize).collect();
         self.moves = Some(Arc::new(RowMoves::compose(self.k * context.params.nb, &pivots)));
-        // SAFETY: the slot has room for both forms of the triangle.
+        // SAFETY: the slot has space for both forms of the triangle.
         unsafe { self.triangle(context).lay(context.engine) }
     }
 

@@ -1,18 +1,18 @@
 //! The factorisation: panels, broadcasts and updates in the order that overlaps them best.
 //!
-//! At iteration k panel k is applied to everything right of it. With a lookahead of DEPTH, panel
-//! k + DEPTH is factored first: its columns are brought up to date ahead of the rest, so that its
-//! broadcast is under way while the rest is multiplied. Where a rank has threads, its main thread
-//! factors while the others already multiply. Whether any rank has decides the order of messages, on all
-//! ranks alike (`Context::order`): a rank without threads then factors a little later than it could. Where none has and the
-//! update goes in halves, a rank that comes to a panel before others of its process column multiplies until they are there.
+//! At iteration k, panel k is applied to all columns right of it. With a lookahead of DEPTH, panel k + DEPTH is factored first:
+//! its columns are updated before the rest, so that its broadcast overlaps the multiplication.
 //!
-//! A *boundary* k is the moment when all updates before panel k are done everywhere. The pipeline
-//! passes through a clean boundary only where the observer asks for one, because there no panel may
-//! be factored ahead.
+//! If a rank has threads, its main thread factors while the others already multiply. The order of messages depends on whether any
+//! rank has threads, and is the same on all ranks (`Context::order`). A rank without threads then factors a little later than it
+//! could. Some runs have no threads but split updates in halves. Then a rank that reaches a panel early multiplies until the
+//! other ranks of its process column come.
 //!
-//! This is the order of iterations, which `lookahead` decides; what one of them does is in `iteration`. `in_steps` is the order
-//! where process columns keep sums.
+//! A *boundary* k is the moment when all updates before panel k are complete on all ranks. The pipeline passes through a clean
+//! boundary only where the observer requests one, because no panel may be factored ahead there.
+//!
+//! This file runs the iterations in the order that `lookahead` decides; `iteration` contains a single one. `in_steps` takes the
+//! place of this file if the test has checksum columns.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -22,10 +22,10 @@ use super::observer::{Halt, Observer};
 use super::work::Work;
 use crate::base::threads::Pool;
 
-/// Factors from boundary `start` to the end, or to where the observer stops it.
+/// Factors from boundary `start` to the end, or to the boundary at which the observer stops.
 ///
 /// # Safety
-/// `a` is the whole local matrix and nobody else touches it.
+/// `a` is the whole local matrix, and no other thread touches it.
 pub unsafe fn factorise<O: Observer>(
     context: &Context,
     a: *mut f64,
@@ -51,13 +51,13 @@ pub unsafe fn factorise<O: Observer>(
         }
         run.observer.iteration(k, blocks, run.clock.elapsed());
         if run.observer.leaves(k) {
-            // First what all ranks wait for in the same order.
+            // First end the operations for which all ranks wait in the same order.
             run.finish_broadcasts();
             run.finish_early();
             return Halt::Stop;
         }
-        // Everything that may be factored by now but the last is factored on its own, which
-        // happens only at the start, after a drain, and where there is no lookahead.
+        // All panels that may be factored now, except the last, are factored without overlap. That happens only at the start,
+        // after a drain, and without lookahead.
         let mut last = None;
         while let Some(next) = ahead.next(k, |k| run.observer.drains(k)) {
             if let Some(earlier) = last.replace(next) {

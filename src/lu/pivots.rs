@@ -1,18 +1,17 @@
-//! From the pivots of a panel to the rows that move: pure.
+//! Converts the pivots of a panel to row moves: pure functions.
 //!
-//! Factoring a panel picks, for each of its columns i, a row to exchange with row i of the block.
-//! Done one after the other the exchanges could move a row many times; here they are composed, so
-//! that each row moves once. Two kinds remain: a *source* row becomes a row of U, and a row of the
-//! block whose place a source took is *displaced* to where a source came from.
+//! Factoring a panel picks, for each of its columns i, a row to exchange with row i of the block. Done one after the other, the
+//! exchanges could move a row many times. Here they are composed, so that each row moves once. Two kinds of moves remain. A
+//! *source* row becomes a row of U. A row of the block whose place a source took is *displaced* to the place that a source left.
 
 use std::collections::HashMap;
 
-/// The moves one panel asks for, in global row numbers.
+/// Row moves of one panel, in global row numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowMoves {
-    /// Row i of U is what row `sources[i]` held.
+    /// Row i of U is the former row `sources[i]`.
     pub sources: Vec<usize>,
-    /// `(from, to)`: row `to`, outside the block, receives what row `from`, inside it, held.
+    /// `(from, to)`: row `to`, outside the block, receives the former row `from`, inside the block.
     pub displaced: Vec<(usize, usize)>,
 }
 
@@ -20,7 +19,7 @@ impl RowMoves {
     /// Composes the exchanges of rows `first + i` and `pivots[i]`, for i in order.
     pub fn compose(first: usize, pivots: &[usize]) -> Self {
         let width = pivots.len();
-        // What each touched row holds by now, as the row it was in at the beginning.
+        // Current content of each touched row, given as the row that had it at the beginning.
         let mut inside: Vec<usize> = (first..first + width).collect();
         let mut outside: HashMap<usize, usize> = HashMap::new();
         let mut order = Vec::new();
@@ -49,7 +48,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The composed moves do what the exchanges do one by one.
+        /// The composed moves have the same effect as the single exchanges.
         #[test]
         fn agree_with_exchanging_one_by_one(
             first in 0usize..5,

@@ -1,8 +1,8 @@
-//! The parts of U that were lost with process columns, regained from the sums.
+//! Recomputes the parts of U that were lost with process columns, from the checksum columns.
 //!
-//! Done when all is factored, just before it is needed, some rows at a time. It could be done beside the updates; but then it
-//! would take from them, and nobody waits for it before. An attempt that is lost amid it goes on after the rows that are
-//! done, since the sums are what it overwrites.
+//! This happens after the last panel, just before U is needed, in bands of rows. Doing it during the updates would slow them
+//! down, and the result is not needed earlier. The recomputed rows overwrite the sums, so an attempt that is lost meanwhile
+//! resumes after the rows that are done.
 
 use std::ops::Range;
 
@@ -13,26 +13,27 @@ use crate::base::faults::{Point, hit};
 use crate::matrix::Shape;
 use ndarray::ArrayViewMut2;
 
-/// A process column that was replaced, whose sums are being overwritten.
+/// A process column that was replaced, and whose sums are being overwritten.
 struct Column {
-    /// Which exchange.
+    /// Index of the replacement in [`Exchanges`].
     which: usize,
     col: usize,
-    /// Local rows that are done, when this begins.
+    /// Number of local rows that are already done at the start.
     done: usize,
-    /// The first of its local columns in which nothing is lost.
+    /// End of its local columns that have lost elements.
     end: usize,
 }
 
-/// Local rows that are regained at the same time.
+/// Local rows that are recomputed together.
 struct Band {
     rows: Range<usize>,
-    /// Of each replaced process column the local columns with what was lost in these rows.
+    /// Local columns with lost elements in these rows, for each replaced process column.
     lost: Vec<Range<usize>>,
 }
 
-/// All ranks that have columns, together. `regained`: local rows that are done; it counts on the ranks that have sums.
-/// `a` is the whole local matrix.
+/// Recomputes all lost elements. All ranks that have columns of the matrix call this together.
+///
+/// `a` is the whole local matrix. `regained` is the number of local rows that are done; it is used on the ranks that have sums.
 pub fn regain(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -61,7 +62,7 @@ pub fn regain(
             pieces.push(Piece {
                 what: (band, j),
                 doubles: band.rows.len() * lost.len(),
-                // Once round the process row, from the column after the replaced one to that.
+                // One round through the process row, from the column after the replaced one to the replaced one.
                 from: (shape.col != (col + 1) % q).then_some((shape.col + q - 1) % q),
                 to: (shape.col != col).then_some((shape.col + 1) % q),
             });
@@ -79,7 +80,7 @@ pub fn regain(
             found.clear();
             found.extend_from_slice(sums);
         }
-        // All of these rows are found before any sums there are overwritten.
+        // All lost elements of these rows are computed before any of the sums there are overwritten.
         let last = band.lost[j + 1..].iter().all(Range::is_empty);
         let lost = mine.filter(|_| last).map(|mine| band.lost[mine].clone());
         if let Some(lost) = lost.filter(|lost| !lost.is_empty()) {
@@ -93,8 +94,8 @@ pub fn regain(
     });
 }
 
-/// What is to be regained, from above downward: each band lies in one block row, before `end`, and of none of the columns it has
-/// only rows in part that are done.
+/// Divides the rows before `end` that are not done into bands, from top to bottom. Each band lies in one block row. For each
+/// process column, either all rows of a band are done or none.
 fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
     let nb = shape.nb;
     let mut bands = Vec::new();
@@ -109,7 +110,7 @@ fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
                 lost.push(0..0);
                 continue;
             }
-            // Of this block row all columns from its diagonal on.
+            // All columns of this block row from its diagonal on.
             let first = shape.col_map.count_below(row / nb * nb, column.col);
             lost.push(first..column.end.max(first));
         }
@@ -123,18 +124,18 @@ fn bands(shape: &Shape, columns: &[Column], end: usize) -> Vec<Band> {
     bands
 }
 
-/// What this rank's part adds to what is regained.
+/// Share of this rank in the elements to recompute.
 struct Shares<'a> {
     shape: &'a Shape,
     exchanges: &'a Exchanges<'a>,
     columns: &'a [Column],
-    /// With which factor, which is the same for many elements.
+    /// The last factor and its key: many elements have the same factor.
     known: ((usize, u64, u64), f64),
 }
 
 impl Shares<'_> {
-    /// Adds it to the sums of what is regained of the `j`-th column in these rows; there, makes what was lost of what the others
-    /// added.
+    /// Adds this rank's share to the sums for the `j`-th replaced column in these rows. On the replaced column itself, computes
+    /// the lost elements from the shares of the others.
     fn put(&mut self, a: &ArrayViewMut2<f64>, band: &Band, j: usize, sums: &mut [f64]) {
         let &mut Self { shape, columns, .. } = self;
         let (of, cols) = (&columns[j], band.lost[j].clone());
@@ -159,7 +160,8 @@ impl Shares<'_> {
         }
     }
 
-    /// With which factor what lies here is part of what was lost of a column in that row and local column; None: it is none.
+    /// Returns the factor with which the element here contributes to the lost element of column `of` in the given row and local
+    /// column. `None` if it does not contribute.
     fn factor(&mut self, band: &Band, of: &Column, (row, l): (usize, usize)) -> Option<f64> {
         let &mut Self { shape, exchanges, columns, .. } = self;
         let is_lost = |(c, lost): &(&Column, &Range<usize>)| {
@@ -187,7 +189,7 @@ mod tests {
     use crate::base::params::Mapping;
     use crate::grid::ProcessGrid;
 
-    /// Each row that is not done, once, with all that was lost in it.
+    /// Each row that is not done is in one band, with all its lost elements.
     #[test]
     fn bands_are_all_that_is_to_be_regained() {
         let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };
@@ -222,7 +224,7 @@ mod tests {
                         let lost = |&l: &usize| lost(l) && counts(&shape, column.col, row, l);
                         let cols: Vec<usize> = (0..shape.cols).filter(lost).collect();
                         let seen = seen.clone().unwrap_or(0..0);
-                        // The diagonal block is in it whole.
+                        // The whole diagonal block is included.
                         assert!(cols.iter().all(|l| seen.contains(l)));
                         assert!(seen.len() < cols.len() + nb, "{n} {nb} {at}");
                         assert!(at >= column.done || seen.is_empty());

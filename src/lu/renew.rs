@@ -1,10 +1,12 @@
-//! Sums, made of what the process columns have at a boundary at which no panel is factored ahead: new ones, and those that there
-//! are again.
+//! Computes checksum columns from the process columns at a boundary at which no panel is factored ahead: rebuilds lost ones and
+//! recomputes existing ones.
 //!
-//! Along each process row some rows at a time go from process column to process column, each of which adds its share, and ends
-//! where the new sums are to be: every rank receives and sends about as much as its part of the matrix, all at the same time.
-//! Nothing but the sums is written, so whoever is lost meanwhile, what the others have is what it was; and of sums that are made
-//! again each row is one before and after.
+//! Along each process row, pieces of some rows travel from process column to process column. Each adds its share, and the piece
+//! ends at the rank that keeps the sums. Every rank receives and sends about as much as its part of the matrix, all at the same
+//! time.
+//!
+//! Only checksum columns are written. So the data of the other ranks stay intact whichever rank is lost meanwhile. When existing
+//! sums are recomputed, each row is a valid sum before and after.
 
 use std::ops::Range;
 
@@ -18,16 +20,16 @@ use crate::comm::Comm;
 use crate::kernels::vector;
 use crate::matrix::Shape;
 
-/// So much of the matrix's width is left, as a fraction, when sums are made again for the first time, and from one time to the
-/// next.
+/// Fraction of the block columns that remain when checksums are recomputed for the first time, and from one time to the next.
 const REFRESH: (usize, usize) = (2, 5);
 
-/// Whether the sums are made again at this boundary: where two fifths of the block columns are left, two fifths of these, and so
-/// on.
+/// Returns whether the checksums are recomputed at this boundary: when two fifths of the block columns are left, then two fifths
+/// of these, and so on.
 ///
-/// Sums round differently from what they are made of. What is regained of U fits the rows above its diagonal all the same, but L
-/// below it was made with the U that is lost, and there what differs is multiplied with what L solves for: the later the column,
-/// the larger (docs/dev/nonstop.md, Weights). In sums made again what is done has no such rounding.
+/// Checksum columns round differently from the columns that they sum. The recomputed U fits the rows above the diagonal all the
+/// same. But L below the diagonal was computed with the U that is lost. There the difference is multiplied by the solve with L,
+/// and is larger for later columns (docs/dev/nonstop.md, Weights). Recomputed checksums are free of this rounding in the finished
+/// rows.
 pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
     let less = |left: usize| left * REFRESH.0 / REFRESH.1;
     let mut left = less(blocks);
@@ -37,8 +39,9 @@ pub fn refreshes_at(boundary: usize, blocks: usize) -> bool {
     left > 0 && left == blocks - boundary
 }
 
-/// Makes the sums with these numbers, which are the last along each process row, at that boundary. All ranks of the grid
-/// together; `a` is the whole local matrix.
+/// Rebuilds the checksum columns with the given numbers, which are the last along each process row, at boundary `boundary`.
+///
+/// All ranks of the grid call this together; `a` is the whole local matrix.
 pub fn renew(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -57,8 +60,10 @@ pub fn renew(
     }
 }
 
-/// Makes the sums that there are again at that boundary, from the columns on that are not factored: in all rows, also those that
-/// are done. All ranks of the grid together; `a` is the whole local matrix.
+/// Recomputes the existing checksums at boundary `boundary`: the columns that are not yet factored, in all rows, including the
+/// finished ones.
+///
+/// All ranks of the grid call this together; `a` is the whole local matrix.
 pub fn refresh(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
@@ -73,34 +78,34 @@ pub fn refresh(
     }
 }
 
-/// What a process column's elements are multiplied with where these exchanges and these lost elements are, which is the same for
-/// many.
+/// The last factor computed, for a process column with these replacements and these lost elements. Many elements have the same
+/// factor.
 struct Known {
     of: (Which, Which),
     adds: f64,
 }
 
-/// Sums that are being made.
+/// A checksum column that is being computed.
 struct Sums {
     by: usize,
     boundary: usize,
-    /// Who is to keep them, by its place along a process row.
+    /// Rank along a process row that keeps the sums.
     keeper: usize,
-    /// Their local columns, b's the last.
+    /// Number of its local columns; the last is that of b.
     cols: usize,
-    /// The first of them that is made.
+    /// First local column that is computed.
     from: usize,
 }
 
 impl Sums {
-    /// From the local column on that the boundary is in.
+    /// Starts at the local column that contains the boundary.
     fn new(context: &Context, boundary: usize, (by, keeper): (usize, usize)) -> Self {
         let Shape { nb, grid, .. } = context.shape;
         let cols = Shape::new(context.params, (context.shape.row, grid.q)).cols;
         Self { by, boundary, keeper, cols, from: boundary / grid.q * nb }
     }
 
-    /// Makes them, row by row. `half`: where half of the rows are made.
+    /// Computes the sums, row by row. `half` is the crash point that is hit after half of the rows.
     fn make(
         &self,
         context: &Context,
@@ -137,12 +142,12 @@ impl Sums {
         });
     }
 
-    /// What goes along a process row in one message each, from above downward. One begins at half of the rows.
+    /// Divides the rows into strips of one message each, from top to bottom. One strip begins at half of the rows.
     fn strips(&self, shape: &Shape) -> Vec<Strip> {
         let mut strips: Vec<Strip> = Vec::new();
         for at in 0..shape.rows {
             let block = shape.row_map.global(at, shape.row) / shape.nb;
-            // Of columns before these nothing is left in this row.
+            // Columns before these have no remaining elements in this row.
             let first = (block.min(self.boundary) / shape.grid.q * shape.nb).max(self.from);
             let wide = self.cols - first;
             match strips.last_mut().filter(|_| at != shape.rows / 2) {
@@ -155,7 +160,7 @@ impl Sums {
         strips
     }
 
-    /// Adds what this process column has in these rows to the sums there.
+    /// Adds this process column's share to the sums in the rows of `strip`.
     fn add(
         &self,
         context: &Context,
@@ -171,7 +176,7 @@ impl Sums {
         }
     }
 
-    /// Adds what this process column has in local row `i` to the sums there, which begin at local column `first`.
+    /// Adds this process column's share to the sums in local row `i`, which begin at local column `first`.
     fn add_row(
         &self,
         context: &Context,
@@ -209,7 +214,7 @@ impl Sums {
     }
 }
 
-/// Some of them, which go in one message: these local rows of them, from a local column on.
+/// Part of the sums that travels in one message: some local rows, from a local column on.
 struct Strip {
     rows: Range<usize>,
     first: usize,
@@ -217,7 +222,7 @@ struct Strip {
 }
 
 impl Strip {
-    /// Each of its local rows with the sums there.
+    /// Returns each of the strip's local rows with its sums.
     fn lines<'a>(&self, sums: &'a mut [f64]) -> impl Iterator<Item = (usize, &'a mut [f64])> {
         self.rows.clone().zip(sums.chunks_exact_mut(self.wide))
     }
@@ -275,7 +280,7 @@ mod tests {
                     assert_eq!(next, shape.rows);
                     let middle = shape.rows / 2;
                     assert!(middle == 0 || strips.iter().any(|strip| strip.rows.end == middle));
-                    // What could be longer is so.
+                    // Strips that could be longer are.
                     for two in strips.windows(2).filter(|two| two[0].first == two[1].first) {
                         let longer = (two[0].rows.len() + 1) * two[0].wide;
                         let ends = two[0].rows.end;

@@ -1,7 +1,7 @@
 //! The check: how well x solves the system, with A and b generated again.
 //!
-//! Nothing is stored: each element is generated where it is needed, so the check takes no memory
-//! and leaves the factored matrix alone.
+//! Elements are generated where they are needed and not stored. So the check needs no memory for the matrix and does not touch
+//! the factored matrix.
 
 use super::context::Context;
 use crate::base::outcome::Residual;
@@ -10,38 +10,40 @@ use crate::comm::Reduce;
 use crate::matrix::{Generator, Shape};
 use std::sync::Mutex;
 
-/// Rows that are generated side by side.
+/// Number of rows generated together.
 const ROWS: usize = 8;
-/// Tasks the rows of a rank are dealt out in: some for each of the threads that a rank may have.
+/// Number of tasks into which the rows of a rank are divided: several for each thread that a rank may have.
 const TASKS: usize = 128;
 
-/// Rows of one task of a rank with so many rows. A task takes many, so that the column sums of few tasks have to be
-/// kept. It does not depend on the threads: sums come out the same for any number of them.
+/// Returns the number of rows per task on a rank with `rows` rows.
+///
+/// A task takes many rows, so that there are few tasks whose column sums must be stored. The number does not depend on the
+/// threads, so the sums are the same for any number of threads.
 fn rows_per_task(rows: usize) -> usize {
     rows.div_ceil(TASKS).next_multiple_of(ROWS).max(ROWS)
 }
 
-/// Doubles of what it takes at most, x included: what each task has found, and the sums of that.
+/// Maximum number of doubles that the check needs, x included: the results of each task, and their sums.
 pub fn room(shape: &Shape) -> usize {
     let cols = shape.cols;
     let tasks = TASKS.min(shape.rows.div_ceil(ROWS));
     cols + tasks * cols + 3 * shape.rows + (3 * shape.rows + cols) + 3 * rows_per_task(shape.rows)
 }
 
-/// What a thread has found so far.
+/// Result of one task.
 struct Partial {
-    /// |A| and A x summed along the local part of each row, and b where it is here.
+    /// |A| and A x, each summed along the local part of a row, and the row's element of b if it is local.
     row: Vec<[f64; 3]>,
     /// |A| summed down the local part of each column.
     column: Vec<f64>,
 }
 
-/// Computes the scaled residual and the norms it is made of. `x` is this rank's part of the
-/// solution. All ranks of the grid get the same result.
+/// Computes the scaled residual and the norms that it is made of. `x` is this rank's part of the solution. All ranks of the grid
+/// get the same result.
 pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Pool) -> Residual {
     let shape = context.shape;
     let n = context.params.n;
-    // Columns of A here; the right-hand side, if here, is one more.
+    // Number of local columns of A. The right-hand side, if local, is an additional column.
     let cols = shape.col_map.count_below(n, shape.col);
     let per_task = rows_per_task(shape.rows);
     let tasks = shape.rows.div_ceil(per_task);
@@ -67,7 +69,7 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
         values.fold(0.0f64, |max, v| if v > max || v.is_nan() { v } else { max })
     };
     let row = |what: fn(&[f64]) -> f64| max(&mut rows.chunks_exact(3).map(what));
-    // NaN is lost in MPI's maximum: send it as the infinity it amounts to.
+    // NaN is lost in MPI's maximum, so it is sent as infinity.
     let finite = |v: f64| if v.is_nan() { f64::INFINITY } else { v };
     let mut norms = [
         finite(row(|r| (r[2] - r[1]).abs())),
@@ -84,10 +86,12 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
     Residual { scaled, r_inf, a_inf, a_1, x_inf, x_1: x_1[0], b_inf }
 }
 
-/// The reference's measure of an error, from the norms of Ax-b, A, x and b. A wrong x may be so large that what is divided by
-/// overflows where Ax-b does not, and the quotient would be 0: that of a perfect solution.
+/// Returns HPL's scaled residual from the norms of Ax-b, A, x and b.
+///
+/// A wrong x may be so large that the divisor overflows although Ax-b does not. The quotient would be 0, that of a perfect
+/// solution.
 fn scaled(r_inf: f64, (a_inf, x_inf, b_inf): (f64, f64, f64), n: usize) -> f64 {
-    // Unit roundoff, as the reference has it.
+    // Unit roundoff, as in HPL.
     let eps = f64::EPSILON / 2.0;
     let divisor = eps * (a_inf * x_inf + b_inf) * n as f64;
     match (n, divisor.is_finite(), x_inf.is_finite()) {
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn no_wrong_solution_is_so_large_that_it_passes() {
         let of = |r, x| scaled(r, (256.0, x, 0.5), 1000);
-        // An element of x whose highest bit of the exponent was turned over.
+        // An element of x with the highest bit of its exponent flipped.
         let flipped = of(3.8e307, 7.9e307);
         assert!((1.6e10..1.8e10).contains(&flipped), "{flipped}");
         let before = of(3.8e300, 7.9e300);

@@ -1,22 +1,22 @@
-//! Which process column does what, where more than the grid has keep sums: pure.
+//! Roles of process columns in a test with checksum columns: pure functions.
 //!
-//! The sums are E = A w: in each local column the sum of that local column of all the others, each with a weight. The first
-//! column of sums has them all 1. Everything the factorisation does is a multiplication from the left, M, so with every step
-//! applied to them, too, they stay the sums of M A; what A keeps of L below a factored diagonal counts as the zeros that it
-//! stands for.
+//! The checksums are E = A w. Each local column of a checksum column is the weighted sum of that local column over all process
+//! columns. In the first checksum column all weights are 1. All operations of the factorisation are multiplications from the
+//! left, M. Because each step is applied to the checksums, too, they remain the sums of M A. Elements of A that store L below a
+//! factored diagonal count as the zeros that they stand for.
 //!
-//! When sums take the place of process column d at boundary k, its block columns from k on are replaced by sums. That is A T in
-//! place of A, where T adds to each replaced column those of the others that it is the sum of. The factorisation goes on with
-//! that as if it had always been so, and what it solves is A T y = b: so x = T y. The block columns before k are factored. What
-//! they have in U follows from the sums and what the others have, and is regained before it is needed, which is when the system
-//! is solved.
+//! A checksum column takes the place of process column d at boundary k. Then the block columns of d from k on are replaced by
+//! sums. That is A T in place of A, where T adds to each replaced column the others that are in its sum. The factorisation
+//! continues with A T as if it had always had that matrix. Its solution y solves A T y = b, so x = T y. The block columns before
+//! k are factored. Their part of U follows from the checksums and the other columns, and is recomputed just before back
+//! substitution needs it.
 //!
-//! Other sums remain what they are, sums of M A. Where columns that they are made of have been replaced, they are sums of those
-//! that are there instead, with other weights. So the next process column is replaced as the first one was, be it another or the
-//! same again.
+//! Other checksum columns remain sums of M A. Where columns in their sums have been replaced, they are sums of the replacements
+//! instead, with other weights. So the next process column is replaced in the same way, be it another one or the same again.
 //!
-//! New sums can be made at any boundary at which no panel is factored ahead: they are sums of what the process columns have by
-//! then, and from there on sums like others. What they are of A's own columns follows from the exchanges before.
+//! Checksum columns can be rebuilt at any boundary at which no panel is factored ahead. They are sums of the process columns as
+//! these are then, and behave like other checksum columns from there on. Their weights on A's own columns follow from the
+//! replacements made before.
 
 use std::ops::Range;
 
@@ -26,19 +26,21 @@ use crate::matrix::Shape;
 use crate::parity::code::{LOSSES_MAX, real_weight};
 use crate::parity::field::invert;
 
-/// Columns of sums there may be at a time: with more of them some weights lose too many digits.
+/// Maximum number of checksum columns at a time: with more, some weights lose too many digits.
 pub const SUMS_MAX: usize = 4;
 
-/// Columns of sums that a test may have in all, those that were made anew counted. Each has a number of its own, and weights were
-/// drawn for so many numbers. Each loss about doubles the residual, so that many more would cost all digits.
+/// Maximum number of checksum columns in a whole test, including rebuilt ones.
+///
+/// Each has its own number, and weights were drawn for this many numbers. Each loss about doubles the residual, so that many more
+/// losses would cost all digits.
 pub const SUMS_EVER: usize = LOSSES_MAX;
 
-/// With which weight process column `col` is in the sums number `by` that a test begins with.
+/// Returns the weight of process column `col` in checksum column `by` of those with which a test starts.
 ///
-/// Where a lost column follows from sums alone it is divided by a weight, where two do by differences of weights, and so on: so
-/// weights must be well apart from zero and from each other, however many there are. Multiples of the golden ratio, modulo 1, are
-/// farther apart than numbers drawn at random: with 256 columns any two that are lost cost two digits and a half, not five. Three
-/// of them would lie on a line, so further weights are drawn.
+/// Recovery of one lost column from the checksums divides by a weight; recovery of two divides by differences of weights, and so
+/// on. So the weights must be well apart from zero and from each other, for any number of columns. Multiples of the golden ratio
+/// modulo 1 are farther apart than random numbers: with 256 columns, any two losses cost two and a half digits, not five. Three
+/// of them would lie on a line, so further weights are drawn at random.
 pub fn weight(by: usize, col: usize) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     match by {
@@ -48,45 +50,45 @@ pub fn weight(by: usize, col: usize) -> f64 {
     }
 }
 
-/// Sums have taken the place of a process column.
+/// Replacement of a process column by a checksum column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     pub col: usize,
-    /// Which of the sums.
+    /// Number of the checksum column.
     pub by: usize,
-    /// From this block column on those of that process column are sums.
+    /// First block column of the process column that is a sum; so are all later ones.
     pub boundary: usize,
 }
 
 impl Exchange {
-    /// The first local column of the process column that is a sum; those before it were factored.
+    /// Returns the first local column of the process column that is a sum. Those before it were factored.
     pub fn first_sum(&self, shape: &Shape) -> usize {
         shape.col_map.count_below((self.boundary * shape.nb).min(shape.n), self.col)
     }
 }
 
-/// Sums that are made in the course of a test, of what the process columns have by then.
+/// Rebuilding of a checksum column during a test, from the process columns as they are then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// The number of the new sums.
+    /// Number of the new checksum column.
     pub by: usize,
-    /// So many exchanges were made before.
+    /// Number of replacements that were made before.
     pub after: usize,
-    /// With weights drawn for that number; else each column counts once, which is the best where there are no other sums, for
-    /// these could come too close.
+    /// True if the weights are drawn for this number. Otherwise all weights are 1, which is best if no other checksum column
+    /// exists: weights of two could come too close.
     pub drawn: bool,
 }
 
-/// What has become of the columns of a test, in order.
+/// History of the columns of a test, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
     pub exchanges: Vec<Exchange>,
-    /// Also of sums that were never finished: no number is given twice.
+    /// Includes checksum columns that were never finished, because no number is used twice.
     pub renewals: Vec<Renewal>,
 }
 
 impl Past {
-    /// With which weights the sums are made of `q` columns of A, by their number.
+    /// Returns the weights of the checksum columns on the `q` process columns of A, by number.
     fn weights(&self, q: usize) -> Vec<Vec<f64>> {
         let numbers = self.exchanges.iter().map(|e| e.by);
         let numbers = numbers.chain(self.renewals.iter().map(|renewal| renewal.by));
@@ -94,7 +96,7 @@ impl Past {
         let first = |by| (0..q).map(|col| weight(by, col)).collect();
         let mut all: Vec<Vec<f64>> = (0..end).map(first).collect();
         for renewal in &self.renewals {
-            // Of what lies in a replaced column the new sums have what that is the sum of.
+            // The new sums contain a replaced column as the sum that replaced it.
             let before = &self.exchanges[..renewal.after];
             let mut sums: Vec<f64> = (0..q).map(|col| renewal.weight(col)).collect();
             last_of_each(before).for_each(|j| sums[before[j].col] = 0.0);
@@ -109,30 +111,30 @@ impl Past {
 }
 
 impl Renewal {
-    /// With which weight what lies in process column `col` by then is in the new sums.
+    /// Returns the weight of process column `col`, as it is at the time of rebuilding, in the new checksum column.
     fn weight(&self, col: usize) -> f64 {
         if self.drawn { real_weight(self.by, col) } else { 1.0 }
     }
 }
 
-/// Of each process column that was replaced the last exchange.
+/// Returns the last replacement of each replaced process column.
 fn last_of_each(made: &[Exchange]) -> impl Iterator<Item = usize> {
     let last = |&j: &usize| made[j + 1..].iter().all(|later| later.col != made[j].col);
     (0..made.len()).filter(last)
 }
 
-/// Some of the exchanges, by their order: bit j is the j-th.
+/// A set of replacements: bit j stands for the j-th in order.
 pub type Which = u64;
 const _: () = assert!(SUMS_EVER <= Which::BITS as usize);
 
-/// All exchanges of roles so far, in order, and what local columns are since.
+/// Replacements so far, in order, and the resulting content of local columns.
 pub struct Exchanges<'a> {
     made: &'a [Exchange],
-    /// Of the sums that there was a need for, and those before them, by their number.
+    /// Weights by number, up to the largest number that was used or rebuilt.
     weights: Vec<Vec<f64>>,
-    /// The local columns of each one's process column that sums came in place of.
+    /// Local columns that are sums in the replaced process column, for each replacement.
     sums: Vec<Range<usize>>,
-    /// Those whose sums are still there: who took a place may have been lost in it.
+    /// Replacements whose checksum column is still in place. A checksum column may itself have been lost after it took a place.
     pub there: Vec<usize>,
 }
 
@@ -145,47 +147,48 @@ impl<'a> Exchanges<'a> {
         Self { made, weights: past.weights(shape.grid.q), sums, there }
     }
 
-    /// With which weight column `col` of A is in the sums number `by`.
+    /// Returns the weight of column `col` of A in checksum column `by`.
     fn weight(&self, by: usize, col: usize) -> f64 {
-        // What has become of the columns says nothing of sums that a test began with and that nobody needed yet.
+        // The history does not include unused checksum columns of the start.
         self.weights.get(by).map_or_else(|| weight(by, col), |of| of[col])
     }
 
-    /// The `j`-th.
+    /// Returns the `j`-th replacement.
     pub fn of(&self, j: usize) -> &'a Exchange {
         &self.made[j]
     }
 
-    /// The first local column of the `j`-th one's process column that is a sum.
+    /// Returns the first local column that is a sum, in the process column of the `j`-th replacement.
     pub fn first_sum(&self, j: usize) -> usize {
         self.sums[j].start
     }
 
-    /// Those that local column `l` was replaced by.
+    /// Returns the replacements that turned local column `l` into sums.
     pub fn at(&self, l: usize) -> Which {
         let is = |j: usize| Which::from(self.sums[j].contains(&l)) << j;
         (0..self.made.len()).map(is).sum()
     }
 
-    /// Those whose lost element lies there, in that row and local column, if none is regained.
+    /// Returns the replacements that lost an element at this row and local column, if none is recomputed.
     pub fn lost_at(&self, shape: &Shape, row: usize, l: usize) -> Which {
         let is = |&&j: &&usize| l < self.sums[j].start && counts(shape, self.made[j].col, row, l);
         self.there.iter().filter(is).map(|j| 1 << j).sum()
     }
 
-    /// Whether one of these is of process column `col`.
+    /// Returns whether one of the replacements in `some` is of process column `col`.
     pub fn has(&self, some: Which, col: usize) -> bool {
         (0..self.made.len()).any(|j| some >> j & 1 == 1 && self.made[j].col == col)
     }
 
-    /// Which sums process column `col` has in such a local column; None: its own.
+    /// Returns the number of the checksum column that process column `col` has in a local column with replacements `at`. `None`:
+    /// its own elements.
     fn sums_of(&self, at: Which, col: usize) -> Option<usize> {
         let of = |j: &usize| at >> j & 1 == 1 && self.made[*j].col == col;
         (0..self.made.len()).rev().find(of).map(|j| self.made[j].by)
     }
 
-    /// From the solution of what was factored to that of the system, x = T y: `mine` of this rank's process column, `theirs` of
-    /// those that were replaced.
+    /// Converts the solution of the factored system to that of the original one, x = T y. `mine` belongs to this rank's process
+    /// column, `theirs` to the replaced ones.
     pub fn settle(&self, col: usize, mine: &mut [f64], theirs: &[(usize, Vec<f64>)]) {
         for (l, x) in mine.iter_mut().enumerate() {
             let at = self.at(l);
@@ -200,7 +203,8 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// With which weights the process columns, as they are by now, make up sums number `by` in such a local column.
+    /// Returns the weights with which the process columns, as they are now, add up to checksum column `by` in a local column with
+    /// replacements `at`.
     fn made_up(&self, at: Which, by: usize) -> impl Fn(usize) -> f64 {
         let replaced: Vec<(usize, usize)> = (0..self.made.len())
             .filter(|j| at >> j & 1 == 1)
@@ -209,7 +213,7 @@ impl<'a> Exchanges<'a> {
                 (sums == self.made[j].by).then_some((self.made[j].col, sums))
             })
             .collect();
-        // The sums that are there have the lost columns' shares; the others' are what that leaves.
+        // The replacing checksum columns contain the shares of the lost columns; the remaining columns make up the rest.
         let inverse = inverse(replaced.len(), |i, j| self.weight(replaced[i].1, replaced[j].0));
         let share = |i: usize| -> f64 {
             (0..replaced.len()).map(|j| self.weight(by, replaced[j].0) * inverse[j][i]).sum()
@@ -226,8 +230,8 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// Chooses which of the sums that are `there` take the place of these `lost` process columns. A lost element is divided by a
-    /// weight, or by a difference of weights, so the choice falls on those with which the largest factor is smallest.
+    /// Chooses which of the checksum columns `there` replace the process columns `lost`. A lost element is divided by a weight or
+    /// by a difference of weights, so the choice with the smallest largest factor wins.
     pub fn best(&self, there: &[usize], lost: &[usize]) -> Vec<usize> {
         let at = (0..self.made.len()).map(|j| 1 << j).sum();
         let made_up: Vec<Vec<f64>> = there
@@ -248,9 +252,11 @@ impl<'a> Exchanges<'a> {
         chosen(best.unwrap_or(0)).map(|i| there[i]).collect()
     }
 
-    /// What is lost follows from what lies in its local row and column. `wanted`: all that are lost there; what lies with them
-    /// are their sums. The element of the `which`-th is what lies with it, times the factor of its own process column, less what
-    /// lies with each other one times the factor of that.
+    /// Returns the factor of process column `col` in the recovery of a lost element.
+    ///
+    /// `wanted` are all replacements that lost an element at this row and local column; the sums are stored at those places. To
+    /// recover the lost element of replacement `which`, take the value stored in its own place times its own factor. Subtract
+    /// each other process column's value there times that column's factor.
     pub fn factor(&self, at: Which, wanted: Which, which: usize, col: usize) -> f64 {
         let all: Vec<usize> = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1).collect();
         let sums: Vec<_> = all.iter().map(|&j| self.made_up(at, self.made[j].by)).collect();
@@ -263,12 +269,14 @@ impl<'a> Exchanges<'a> {
         }
     }
 
-    /// New sums number `by` follow from what lies in their local row and column, too: that of each process column, times this.
-    /// `wanted`: those that are lost there, as above; what lies in other columns and does not count is left out.
+    /// Returns the factor of process column `col` in checksum column `by` that is rebuilt: each sum is the total of all values at
+    /// that row and local column times their factors.
+    ///
+    /// `wanted` are the replacements that lost an element there. Values of other columns that do not count are left out.
     pub fn adds(&self, at: Which, wanted: Which, by: usize, col: usize) -> f64 {
         let made_up = self.made_up(at, by);
         let lost = (0..self.made.len()).filter(|j| wanted >> j & 1 == 1);
-        // What is lost does not lie there itself, but in what does.
+        // A lost element is not stored there itself; it follows from the values that are.
         let own = lost.clone().all(|j| self.made[j].col != col);
         let through = lost.map(|j| {
             let factor = self.factor(at, wanted, j, col);
@@ -279,7 +287,7 @@ impl<'a> Exchanges<'a> {
     }
 }
 
-/// The inverse of a small matrix of weights.
+/// Returns the inverse of a small matrix of weights.
 fn inverse(size: usize, element: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> {
     let mut matrix: Vec<Vec<f64>> =
         (0..size).map(|i| (0..size).map(|j| element(i, j)).collect()).collect();
@@ -287,22 +295,25 @@ fn inverse(size: usize, element: impl Fn(usize, usize) -> f64) -> Vec<Vec<f64>> 
     matrix
 }
 
-/// Whether element (row, local column `l`) of process column `col` is one of A that is left: what is below the diagonal of a
-/// factored column is L's, and counts as nothing.
+/// Returns whether element (row, local column `l`) of process column `col` is a remaining element of A. Below the diagonal of a
+/// factored column, the storage contains L, which counts as zero.
 pub fn counts(shape: &Shape, col: usize, row: usize, l: usize) -> bool {
     let column = shape.col_map.global(l, col);
     column < shape.n && row <= column
 }
 
-/// The same at a boundary before which all columns are factored, and none after it: of those all is left.
+/// Returns whether element (row, local column `l`) of process column `col` counts at `boundary`, before which all columns are
+/// factored. From the boundary on, no column is factored and all elements count.
 pub fn counts_at(shape: &Shape, boundary: usize, col: usize, row: usize, l: usize) -> bool {
     let column = shape.col_map.global(l, col);
     column < shape.n && (row <= column || column >= boundary * shape.nb)
 }
 
-/// Up to where the local columns from `l` on are alike in this row: none of their elements counts, or all do, in this process
-/// column and in any other. A round of the process columns is one block of each: what is alike ends with it, where one of them
-/// has the diagonal, and where one has the end of the matrix.
+/// Returns the end of the run of local columns from `l` on that are alike in this row: in each process column, either all of
+/// their elements count or none.
+///
+/// A round of the process columns has one block of each. A run ends with the round, at the block offset of the diagonal, and at
+/// that of the end of the matrix.
 pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     let Shape { n, nb, grid, .. } = *shape;
     let round = l / nb;
@@ -311,18 +322,18 @@ pub fn alike_until(shape: &Shape, row: usize, l: usize) -> usize {
     ends.fold((round + 1) * nb, usize::min)
 }
 
-/// How far a rank's process column has come. It says the same on all of its ranks.
+/// Progress of a rank's process column, the same on all of its ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The matrix, or the sums, are there.
+    /// True if the matrix, or the checksums, are generated.
     pub generated: bool,
-    /// Panels that are applied to everything here.
+    /// Number of panels applied to all local columns.
     pub applied: usize,
-    /// Panels before this one are factored, as far as this rank knows: its own always.
+    /// Number of panels factored, as far as this rank knows. It always knows its own.
     pub factored: usize,
-    /// Local rows in which the lost part of U is regained.
+    /// Number of local rows in which the lost part of U is recomputed.
     pub regained: usize,
-    /// When the clock first started.
+    /// Time at which the clock first started.
     pub began_unix_s: f64,
 }
 
@@ -336,7 +347,7 @@ mod tests {
     #[derive(Clone)]
     struct Dense(Vec<Vec<f64>>);
 
-    /// Numbers from a seed, between -1 and 1.
+    /// Returns pseudorandom numbers between -1 and 1 from a seed.
     fn random(seed: u64) -> impl FnMut() -> f64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         move || {
@@ -348,8 +359,8 @@ mod tests {
     }
 
     impl Dense {
-        /// Eliminates column `c` of what is left, looking at column `lead` for it, in all columns but those that are
-        /// factored already; and leaves rubbish below their diagonal, as the factorisation does.
+        /// Eliminates column `c` of the trailing submatrix, whose elements are in column `lead`, in all columns to which it
+        /// applies. Leaves garbage below the diagonal of factored columns, as the factorisation does.
         fn eliminate(&mut self, c: usize, lead: usize, applies: &dyn Fn(usize) -> bool) {
             let n = self.0.len();
             let rows = &mut self.0;
@@ -374,7 +385,7 @@ mod tests {
         }
     }
 
-    /// An element of new sums number `by`, of what lies in its row and column.
+    /// Returns an element of the rebuilt checksum column `by` from the values in its row and column.
     fn renewed(
         roles: &Exchanges,
         shape: &Shape,
@@ -390,7 +401,7 @@ mod tests {
         (0..shape.grid.q).filter_map(adds).sum()
     }
 
-    /// As [`play`] without new sums.
+    /// Solves a system as [`play`] does, without rebuilt checksums.
     fn solve(
         size: (usize, usize, usize),
         sums: usize,
@@ -402,22 +413,23 @@ mod tests {
         play(size, sums, &lost, amid, seed)
     }
 
-    /// What happens at a boundary.
+    /// Event at a boundary.
     #[derive(Clone, Copy, Debug)]
     enum Happens {
-        /// This process column is lost, and the first of the sums take its place.
+        /// This process column is lost, and the first checksum column takes its place.
         Lost(usize),
-        /// The last of the sums are lost.
+        /// The last checksum column is lost.
         SumsLost,
-        /// New sums are made.
+        /// A checksum column is rebuilt.
         Renewed,
-        /// Those that are there are made again, from the columns on that are left.
+        /// The existing checksums are recomputed in the columns that are not factored.
         Refreshed,
     }
 
-    /// Solves with block columns dealt out to `q` process columns and `sums` beside; those take the place of lost ones, of each
-    /// at its boundary, in order. `amid`: rows of the lost part of U that are regained when a column is lost after everything is
-    /// factored. The largest error of x.
+    /// Solves a system with block columns distributed over `q` process columns, plus `sums` checksum columns.
+    ///
+    /// Lost process columns are replaced in order, each at its boundary. `amid` is the number of rows in which U is already
+    /// recomputed when a column is lost after the last panel. Returns the largest error of x.
     fn play(
         (n, nb, q): (usize, usize, usize),
         sums: usize,
@@ -437,7 +449,7 @@ mod tests {
         let map = one.col_map;
         let wide = one.cols - 1;
         let last = n + ever * wide;
-        // Columns of A, then the sums', then b.
+        // Columns of A, then the checksum columns, then b.
         let mut all = Dense(
             a.iter()
                 .map(|row| {
@@ -455,7 +467,7 @@ mod tests {
         );
         let mut past = Past::default();
         let mut left: Vec<usize> = (0..sums).collect();
-        // Where column l of a process column lies by now.
+        // Current place of column l of a process column.
         let lies =
             |made: &[Exchange], col: usize, l: usize| match made.iter().rfind(|e| e.col == col) {
                 Some(e) => n + e.by * wide + l,
@@ -542,7 +554,8 @@ mod tests {
                 }
             }
             for c in k * nb..((k + 1) * nb).min(n) {
-                // As the factorisation does it: columns that are not factored, the sums from where block k is part of them.
+                // As in the factorisation: the columns that are not factored, and the checksums from the local column that
+                // contains block k.
                 let lead = place(&past.exchanges, c);
                 let held = past.exchanges.clone();
                 let applies = move |j: usize| {
@@ -552,7 +565,7 @@ mod tests {
                     let (by, l) = ((j - n) / wide, (j - n) % wide);
                     match held.iter().find(|e| e.by == by) {
                         _ if j == last => true,
-                        // Now columns like others.
+                        // Checksums that have become ordinary columns.
                         Some(e) => l >= map.count_below(c + 1, e.col),
                         None => l >= one.col_from_block(k),
                     }
@@ -584,7 +597,7 @@ mod tests {
         worst
     }
 
-    /// Every process column, replaced at every boundary, the last one included.
+    /// Every process column, replaced at every boundary, including the last.
     #[test]
     fn whichever_column_is_replaced_whenever_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -611,8 +624,8 @@ mod tests {
         }
     }
 
-    /// Every pair of process columns, at one boundary or one after another, also who has taken a place in that place;
-    /// after everything is factored with part of U regained.
+    /// Every pair of process columns, at one boundary or one after the other, including the same column twice. After the last
+    /// panel, with part of U recomputed.
     #[test]
     fn whichever_two_are_replaced_the_solution_is_that_of_the_system() {
         for (n, nb, q) in [
@@ -643,7 +656,7 @@ mod tests {
         }
     }
 
-    /// As many as there may be sums, here and there.
+    /// The maximum number of losses, at various places.
     #[test]
     fn four_are_replaced_as_well() {
         let mut next = random(7);
@@ -660,8 +673,8 @@ mod tests {
         }
     }
 
-    /// A column is lost at any boundary, new sums are made at that or a later one, and another one, or that in its place, is lost
-    /// then; and once more.
+    /// A column is lost at any boundary and checksums are rebuilt at that or a later boundary. Then another column is lost, or
+    /// the replacement, and the same happens once more.
     #[test]
     fn new_sums_are_as_good_as_the_first() {
         use Happens::{Lost, Renewed};
@@ -695,7 +708,7 @@ mod tests {
         }
     }
 
-    /// Beside sums that are left, and where those are lost themselves.
+    /// Rebuilt checksums with others that are left, and with others that are lost.
     #[test]
     fn new_sums_go_with_others() {
         use Happens::{Lost, Renewed, SumsLost};
@@ -720,7 +733,7 @@ mod tests {
         }
     }
 
-    /// Sums that are made again at any boundary, amid a round of the process columns too, before and after losses.
+    /// Checksums that are recomputed at any boundary, also within a round of the process columns, before and after losses.
     #[test]
     fn sums_that_are_made_again_are_as_good() {
         use Happens::{Lost, Refreshed};
@@ -731,7 +744,7 @@ mod tests {
                     for (two, second) in
                         (0..q).flat_map(|col| (first..=blocks).map(move |k| (col, k)))
                     {
-                        // At one boundary the sums come first or last.
+                        // At the same boundary, the checksums are recomputed first or last.
                         for early in [false, true] {
                             let mut happens =
                                 vec![(Lost(one), first), (Lost(two), second), (Refreshed, again)];
@@ -748,7 +761,7 @@ mod tests {
         }
     }
 
-    /// With each column counted once a residual about doubles with each loss, whichever columns they are.
+    /// With all weights 1, the residual about doubles with each loss, for all columns.
     #[test]
     fn losses_one_after_another_cost_little() {
         let (n, nb, q) = (60, 2, 6);
@@ -762,14 +775,14 @@ mod tests {
         }
     }
 
-    /// The largest element of the matrix that solves for lost columns by as many sums with these weights.
+    /// Returns the largest element of the matrix that recovers lost columns from as many checksum columns with these weights.
     fn cost(weight: impl Fn(usize, usize) -> f64, cols: &[usize]) -> f64 {
         let solves = inverse(cols.len(), |i, j| weight(i, cols[j]));
         solves.concat().iter().fold(0.0f64, |most, element| most.max(element.abs()))
     }
 
     /// Figures of docs/dev/nonstop.md, for every number of process columns up to 1,024. A grid that is one column wider adds the
-    /// sets with that column. A determinant tells first which sets can be the worst.
+    /// sets with that column. A determinant first excludes sets that cannot be the worst.
     #[test]
     fn the_worst_columns_to_lose_cost_so_much() {
         const Q: usize = 1024;
@@ -779,7 +792,7 @@ mod tests {
         for c in 0..Q {
             one = one.max(cost(|_, col| weight(1, col), &[c]));
             for b in 0..c {
-                // No element of the inverse is more than the largest minor, which is 2 at most, by the determinant.
+                // No element of the inverse exceeds the largest minor, which is at most 2, divided by the determinant.
                 if (golden[c] - golden[b]).abs() * two < 2.0 {
                     two = two.max(cost(weight, &[b, c]));
                 }
@@ -803,14 +816,14 @@ mod tests {
             };
             assert_eq!([one, two, three].map(f64::round), told, "{q}");
         }
-        // By weights that are drawn two would cost more.
+        // With drawn weights, the loss of two columns would cost more.
         let pairs = |q: usize| (0..q).flat_map(|b| (0..b).map(move |a| [a, b]));
         let of_drawn =
             |q| pairs(q).map(|pair| cost(real_weight, &pair)).fold(0.0, f64::max).round();
         assert_eq!([16, 256].map(of_drawn), [51.0, 83_595.0]);
     }
 
-    /// Sets of four are too many to look at all of them for more process columns than these.
+    /// Testing all sets of four takes too long for more process columns than these.
     #[test]
     fn the_worst_four_columns_to_lose_cost_so_much() {
         let mut worst = 0.0f64;
@@ -824,7 +837,7 @@ mod tests {
                         let cross =
                             [1, 2, 0].map(|i| y[i] * z[(i + 1) % 3] - y[(i + 1) % 3] * z[i]);
                         let volume: f64 = (0..3).map(|i| x[i] * cross[i]).sum();
-                        // No minor of three rows is more than 6.
+                        // No minor of three rows exceeds 6.
                         if volume.abs() * worst < 6.0 {
                             worst = worst.max(cost(weight, &[a, b, c, d]));
                         }
@@ -847,7 +860,7 @@ mod tests {
         assert_eq!(all.len(), count);
     }
 
-    /// Number 1's weight of process column 232 is 0.004.
+    /// The weight of process column 232 in checksum column 1 is 0.004.
     #[test]
     fn the_sums_with_the_largest_weights_take_a_lost_place() {
         let (q, cols) = (256, 0..256);
@@ -864,7 +877,7 @@ mod tests {
             let largest = [1, 2, 3].into_iter().max_by(|a, b| size(a).total_cmp(&size(b)));
             assert_eq!(roles.best(&[1, 2, 3], &[col]), [largest.unwrap()]);
         }
-        // Once another column is sums, a difference of weights counts.
+        // Once another column has been replaced by sums, a difference of weights counts.
         let exchanges = vec![Exchange { col: 0, by: 0, boundary: 4 }];
         let past = Past { exchanges, renewals: Vec::new() };
         let roles = Exchanges::new(&past, &shape);
@@ -897,13 +910,13 @@ mod tests {
                     }
                     (at, runs) = (end, runs + 1);
                 }
-                // Blocks, but for the diagonal and the end of the matrix.
+                // One run per block, plus one each for the diagonal and the end of the matrix.
                 assert!(at == rounds * nb && runs <= rounds + 2, "{n} {nb} {q} {row}: {runs}");
             }
         }
     }
 
-    /// What a lost column is divided by, and what two lost ones are, is not small.
+    /// The divisors of one lost column, and of two, are not small.
     #[test]
     fn weights_are_well_apart() {
         for q in [2, 8, 64, 256] {

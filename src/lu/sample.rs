@@ -1,8 +1,8 @@
-//! Times stretches of a factorisation, in place of all of it.
+//! Times stretches of a factorisation instead of all of it.
 //!
-//! How long an iteration takes depends on what is left of the matrix, hardly on its values: so the factorisation may
-//! begin at any boundary of a matrix that was only generated. The iteration it begins with factors a panel that
-//! would have been factored beside another's multiplication, so it does not count.
+//! The time of an iteration depends on the size of the trailing submatrix and hardly on its values. So the factorisation may
+//! start at any boundary of a matrix that was only generated. The first iteration factors a panel without overlap, unlike in a
+//! whole factorisation, so it is not counted.
 
 use std::io;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::matrix::Generator;
 
-/// Notes when the stretch begins and ends.
+/// Observer that records when the stretch begins and ends.
 struct Watch {
     stretch: Range<usize>,
     began: f64,
@@ -38,11 +38,10 @@ impl Observer for Watch {
     }
 }
 
-/// Seconds that each of these ranges of iterations takes, on the rank where it takes longest. All ranks of the grid
-/// together.
+/// Returns the seconds of each range of iterations, on the slowest rank. All ranks of the grid call this together.
 ///
 /// # Errors
-/// At all of them, if any gets no memory.
+/// On all ranks, if any rank gets no memory.
 pub fn time_stretches(
     context: &Context,
     stretches: &[Range<usize>],
@@ -58,7 +57,7 @@ pub fn time_stretches(
         let from = stretch.start.saturating_sub(1);
         context.grid.barrier();
         let mut clock = Clock::start();
-        // SAFETY: the whole local matrix, which nobody else knows of.
+        // SAFETY: the whole local matrix, which is used nowhere else.
         unsafe {
             factorise(context, local.pointer(), from, &mut work, pool, &mut clock, &mut watch);
         }

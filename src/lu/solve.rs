@@ -1,10 +1,9 @@
 //! Back substitution: U x = y, where U is the factored matrix and y its last column.
 //!
-//! Block by block from the last to the first. The rank on the diagonal solves its triangle; the
-//! process column then takes its block's share off all rows above. Each process column keeps the
-//! shares it has taken in a vector of its own, and only when a block's turn comes are its rows of
-//! these vectors sent to the diagonal: so a process column can go on with its rows while the next
-//! one already solves.
+//! The blocks are solved from the last to the first. The rank on the diagonal solves its triangle; the process column then
+//! subtracts its block's share from all rows above. Each process column accumulates these shares in a vector of its own. Only
+//! when a block is next are its rows of these vectors sent to the diagonal. So a process column can work on its other rows while
+//! the next one already solves.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -18,13 +17,13 @@ use std::sync::Mutex;
 
 const TAG: i32 = 3;
 
-/// Rows one task takes a block's share off.
+/// Number of rows in one task, from which a block's share is subtracted.
 const ROWS: usize = 512;
 
-/// A row is asked for when the one so many before it is at hand.
+/// Distance in rows of prefetching.
 const AHEAD: usize = 2;
 
-/// Doubles of what it takes at most: x, what is left of the right-hand side, and a block's share of it.
+/// Maximum number of doubles that back substitution needs: x, the remaining right-hand side, and a block's share.
 pub fn room(shape: &Shape) -> usize {
     shape.cols + shape.rows + share_len(shape)
 }
@@ -33,8 +32,8 @@ fn share_len(shape: &Shape) -> usize {
     shape.nb.min(shape.n)
 }
 
-/// Solves and returns the part of x that belongs to this rank's columns, at all process rows. `a` is the whole
-/// factored local matrix.
+/// Solves the system. Returns the part of x that belongs to this rank's columns, on all process rows. `a` is the whole factored
+/// local matrix.
 pub fn back_substitute(
     context: &Context,
     a: ArrayView2<f64>,
@@ -46,8 +45,8 @@ pub fn back_substitute(
     let params = context.params;
     let n = params.n;
     let mut x = vec![0.0; shape.col_map.count_below(n, shape.col)];
-    // What this process column's part of the solution has added up to in each local row, negated;
-    // in the column that holds the right-hand side it begins as that.
+    // Accumulated share of this process column in each local row, negated. In the process column of the right-hand side, it
+    // starts as the right-hand side.
     let mut rest = vec![0.0; shape.rows];
     if shape.col_map.owner(n) == shape.col {
         for (y, b) in rest.iter_mut().zip(a.column(shape.col_map.local(n))) {
@@ -100,22 +99,22 @@ pub fn back_substitute(
             }
         }
         context.column.broadcast(&mut x[local_col..local_col + width], row_owner);
-        // Rows above the block, those of the next block first: somebody may wait for them.
+        // Rows above the block, those of the next block first: another rank may wait for them.
         let above = shape.row_from_block(k);
         let next = shape.row_from_block(k.saturating_sub(1));
         let x = &x[local_col..local_col + width];
         let take = |rest: &mut [f64], rows: Range<usize>| {
             for (y, i) in rest.iter_mut().zip(rows) {
                 let row = row(i);
-                // Rows are too far apart for the processor to see what comes next.
+                // Rows are too far apart for the hardware prefetcher.
                 ask_for(row.as_ptr().wrapping_add(AHEAD * shape.ld), width);
                 *y -= vector::dot(row, x);
             }
         };
         let (later, soon) = rest[..above].split_at_mut(next);
         take(soon, next..above);
-        // With this share the next block's rows have all of this process column's: its diagonal gets them at once. The other
-        // columns send theirs when the block's turn comes.
+        // With this share, the rows of the next block contain all shares of this process column, so they are sent to its diagonal
+        // at once. The other process columns send theirs when the block is next.
         if k > 0 && !is_ours(k - 1) && shape.row == shape.row_map.owner(first - params.nb) {
             context.row.send(soon, shape.col_map.owner(first - params.nb), TAG);
         }

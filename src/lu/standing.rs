@@ -1,8 +1,7 @@
-//! A test that outlives the attempts at it: what a rank keeps of it wherever an attempt is left, and how the next goes on.
+//! The abft test: the part of a test that a rank keeps when an attempt is lost, and its continuation in the next attempt.
 //!
-//! Where columns of sums are kept beside the matrix, a process column that is lost is replaced by one of them: this is where
-//! roles are exchanged, which moves nothing but a column b. Who has been lost, and who goes on from where, is for the caller to
-//! say.
+//! If the test has checksum columns, one of them replaces a lost process column. This file exchanges the roles, which moves no
+//! data but the column b. The caller decides which columns are lost and where the test continues.
 
 use std::io;
 
@@ -21,30 +20,29 @@ use crate::base::threads::Pool;
 use crate::comm::set_phase;
 use crate::matrix::{HugeBuffer, Local, Shape};
 
-/// One rank's part of a test.
+/// Part of one rank in a test under `--method abft`.
 pub struct Standing {
     local: Local<HugeBuffer>,
-    /// Gone once everything is factored and solved.
+    /// Work arrays; freed after factorisation and back substitution.
     work: Option<Work>,
     pub progress: Progress,
 }
 
-/// Where an attempt goes on from.
+/// State from which an attempt continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct From {
-    /// All process columns have it behind them, or are one step behind it.
+    /// Boundary that all process columns have reached, or are one step before.
     pub boundary: usize,
-    /// Whether its panel is factored: then the process column that it is of has it.
+    /// True if the panel of the boundary is factored. The process column that owns it then has it.
     pub ready: bool,
-    /// The roles that have been exchanged, now or before, and the sums that were to be made.
+    /// Replacements so far, and the checksum columns that were to be rebuilt.
     pub past: Past,
-    /// The numbers of sums that are to be made now: those who are to keep them have come to the test since
-    /// ([`Standing::joining`]).
+    /// Numbers of the checksum columns to rebuild now. Their ranks have joined the test since ([`Standing::joining`]).
     pub renew: Vec<usize>,
 }
 
 impl Standing {
-    /// Room for this rank's part. All ranks of the grid together; an error on all of them says who has none.
+    /// Allocates this rank's part. All ranks of the grid call this together. Fails on all of them if any rank cannot allocate.
     pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
         let local = own_part(context)?;
         forget_resident_peak();
@@ -52,7 +50,8 @@ impl Standing {
         Ok(Self { local, work: Some(work), progress: Progress::default() })
     }
 
-    /// Room for new sums, at a rank that has had no part of the test, or gives up what it had. It does not ask the others.
+    /// Allocates space for a rebuilt checksum column, on a rank that has no part of the test or gives up its part. Does not
+    /// communicate.
     pub fn joining(context: &Context, began_unix_s: f64, pool: &mut Pool) -> io::Result<Self> {
         let room = HugeBuffer::touched(context.shape.len(), pool)?;
         let local = Local::new(context.shape, room);
@@ -62,23 +61,25 @@ impl Standing {
         Ok(Self { local, work: Some(work), progress })
     }
 
-    /// What lies here: its shape, and the elements by rows.
+    /// Returns the local shape and elements, by rows.
     pub fn part(&mut self) -> (Shape, &[f64]) {
         (self.local.shape, self.local.storage().as_slice())
     }
 
-    /// Bytes of the matrix, or of the sums, here.
+    /// Bytes of the local part of the matrix or of the checksums.
     pub fn bytes(&self) -> u64 {
         self.local.shape.len() as u64 * 8
     }
 
-    /// Whether what lies here are sums.
+    /// Returns whether the local part consists of checksums.
     pub fn holds_sums(&self) -> bool {
         self.local.shape.is_sums()
     }
 
-    /// Solves the test from the beginning, or from where earlier attempts have come. All ranks of the grid together;
-    /// the outcome is whole where this rank has columns of the matrix. Beside it the seconds that regaining U took.
+    /// Solves the test from the start, or from the state of earlier attempts.
+    ///
+    /// All ranks of the grid call this together. The outcome is complete on ranks that have columns of the matrix. The second
+    /// value is the time to recompute U, in seconds.
     pub fn solve<O: Observer>(
         &mut self,
         context: &mut Context,
@@ -145,11 +146,11 @@ impl Standing {
         observer.reached(Milestone::Generated);
     }
 
-    /// Comes to the boundary at which all go on, and takes the role that this rank has from there.
+    /// Catches up to the boundary at which all ranks continue, and takes the role that this rank has from there.
     fn take_up(&mut self, context: &mut Context, from: &From, pool: &mut Pool) {
         let a = self.local.pointer();
         let new = context.shape;
-        // What is left to do of the last step is done in the role in which it was begun.
+        // The rest of the last step is done in the role in which it was begun.
         context.shape = self.local.shape;
         if let Some(work) = &mut self.work {
             work.give_up_messages();
@@ -167,7 +168,7 @@ impl Standing {
         hit(Point::Exchanged, context.place);
     }
 
-    /// The sums are process column `col` from here on.
+    /// Turns the checksums into process column `col`.
     fn become_column(&mut self, col: usize) {
         let old: Shape = self.local.shape;
         let new = old.as_column(col);
@@ -180,7 +181,8 @@ impl Standing {
     }
 }
 
-/// From the solution of what was factored to that of the system. All ranks that have columns, together.
+/// Converts the solution of the factored system to that of the original one. All ranks that have columns of the matrix call this
+/// together.
 fn settle(context: &Context, exchanges: &Exchanges, x: &mut [f64]) {
     let shape = &context.shape;
     let replaced = exchanges.there.iter().map(|&which| {

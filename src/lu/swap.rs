@@ -1,11 +1,11 @@
 //! Carries out the row exchange of a panel for a range of columns.
 //!
-//! Afterwards the upper block holds the pivoted rows of U in all process rows, and displaced rows
-//! lie where they belong. The block's own rows in A still hold what they held: the update writes U
-//! there once it is solved. Where process rows share the solving ([`solves`]) it is solved by then.
+//! Afterwards the upper block contains the pivoted rows of U in all process rows, and displaced rows are in their places. The
+//! block's own rows in A still have their old content: the update writes U there once it is solved. If process rows share the
+//! solve ([`solves`]), U is solved by then.
 //!
-//! An exchange is begun, advanced between pieces of other work, and finished. What is begun and finished at once is the
-//! same exchange with nothing in between.
+//! An exchange is begun, advanced between pieces of other work, and finished. An exchange that is finished at once is the same,
+//! without other work in between.
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -23,67 +23,67 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One exchange at a time between process rows, and its work arrays. Two of them may be under way side by side if they have
-/// tags of their own.
+/// Row exchange between process rows, one at a time, and its work arrays. Two of these may work at the same time if they have
+/// different tags.
 pub struct Swapper {
-    /// What is under way; before the arrays, which its messages use: fields are dropped in order.
+    /// Exchange in progress. Declared before the arrays, which its messages use, because fields are dropped in order.
     way: Option<Way>,
     tag: i32,
-    /// Displaced rows that are only passing through.
+    /// Displaced rows that this process row only forwards.
     transit: HugeBuffer,
     out: HugeBuffer,
     into: HugeBuffer,
-    /// Spent on solving since somebody last heard of it.
+    /// Time spent on solving since it was last charged to the clock.
     solving: Duration,
 }
 
-/// What is to be exchanged.
+/// Rows and columns to exchange.
 pub struct Request {
     pub moves: Arc<RowMoves>,
-    /// Block column of the panel that asks for them.
+    /// Block column of the panel that causes the exchange.
     pub k: usize,
     /// The whole local matrix.
     pub a: Shareable<f64>,
     pub cols: Range<usize>,
-    /// Has as many columns.
+    /// Upper block with as many columns as `cols`.
     pub upper: UpperBlock,
-    /// What U is solved with; alive as long as the exchange.
+    /// Triangle with which U is solved; it must stay valid as long as the exchange.
     pub triangle: TriangleBlock,
-    /// Columns that decide which way rows go, where that is left to their number.
+    /// Number of columns that decides the algorithm, if `Swap::Mix` leaves that to the number of columns.
     pub wide: usize,
 }
 
-/// An exchange under way: messages of one round, of one chunk of columns.
+/// An exchange in progress: the messages of one round, for one chunk of columns.
 struct Way {
-    /// Before all that its messages use.
+    /// Declared before the data that its messages use.
     pending: Pending,
     request: Request,
     holdings: Holdings,
     rounds: Vec<Round>,
-    /// The first column of the chunk, and how many it has.
+    /// First column of the chunk, and number of its columns.
     first: usize,
     len: usize,
-    /// The round at hand: its messages are under way, or it is being solved; none before the chunk has been begun.
+    /// Current round, whose messages are in transit or which is being solved. `None` before the chunk has been begun.
     round: Option<usize>,
-    /// Columns of the own share that are solved.
+    /// Number of columns of the own share that are solved.
     solved: usize,
 }
 
-/// What [`Swapper::advance`] did.
+/// Result of [`Swapper::advance`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// There was nothing to do, or messages are waited for.
+    /// There was nothing to do, or messages are still awaited.
     Nothing,
-    /// Messages have come or have been begun.
+    /// Messages have arrived or have been started.
     Moved,
-    /// It solved for some columns; there is more to do at once.
+    /// Some columns were solved; more can be done at once.
     Solved,
 }
 
 impl Swapper {
-    /// With arrays of so many doubles; `tag` is its messages'.
+    /// Allocates arrays of `len` doubles. Messages carry `tag`.
     pub fn new(len: usize, tag: i32) -> io::Result<Self> {
-        // They lie where this thread is, which hands them to MPI.
+        // Touched by this thread, which hands the arrays to MPI, so that they lie in its memory.
         let array = || HugeBuffer::touched(len, &mut Pool::new(1));
         let (transit, out, into) = (array()?, array()?, array()?);
         Ok(Self { way: None, tag, transit, out, into, solving: Duration::ZERO })
@@ -94,25 +94,28 @@ impl Swapper {
         self.transit.bytes() + self.out.bytes() + self.into.bytes()
     }
 
-    /// Whether an exchange has been begun and is not through.
+    /// Returns whether an exchange has been begun and is not complete.
     pub fn under_way(&self) -> bool {
         self.way.is_some()
     }
 
-    /// Ends what is under way of an attempt that was lost.
+    /// Drops the exchange of an attempt that was lost.
     pub fn give_up(&mut self) {
         self.way = None;
         self.solving = Duration::ZERO;
     }
 
-    /// Begins an exchange between process rows, and sends what is sent first; where there is one, [`within`] does it all. With no
-    /// threads of `pool` to help, this thread copies alone.
+    /// Begins an exchange between process rows and sends the first messages. With a single process row, [`within`] does the whole
+    /// exchange instead.
+    ///
+    /// Without a `pool`, this thread copies alone.
     ///
     /// # Safety
-    /// The pointers of `request` are valid, and nobody else touches its columns or its upper block until the exchange is through.
+    /// The pointers of `request` are valid, and no other thread touches its columns or its upper block until the exchange is
+    /// complete.
     pub unsafe fn begin(&mut self, context: &Context, request: Request, pool: Option<&mut Pool>) {
         assert!(self.way.is_none(), "one exchange at a time");
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { request.upper.clear_edges() };
         if request.cols.is_empty() || context.params.p == 1 {
             return;
@@ -143,13 +146,13 @@ impl Swapper {
         let pending = Pending::default();
         let mut way =
             Way { pending, request, holdings, rounds, first, len, round: None, solved: 0 };
-        // SAFETY: as the caller vouches, until the exchange is through.
+        // SAFETY: ensured by the caller, until the exchange is complete.
         if unsafe { self.next(context, &mut way, pool) } {
             self.way = Some(way);
         }
     }
 
-    /// Does alone what can be done without waiting: one round, or a piece of it.
+    /// Does the work that is possible without waiting, in this thread alone: one round, or a piece of it.
     pub fn advance(&mut self, context: &Context) -> Step {
         let Some(mut way) = self.way.take() else { return Step::Nothing };
         let step = match way.pending.test() {
@@ -157,20 +160,20 @@ impl Swapper {
             true if *way.at_hand() == Round::Solve => Step::Solved,
             true => Step::Moved,
         };
-        // SAFETY: vouched for when it was begun.
+        // SAFETY: ensured by the caller of `begin`.
         if step == Step::Nothing || unsafe { self.arrived(context, &mut way, None) } {
             self.way = Some(way);
         }
         step
     }
 
-    /// Waits until the exchange that is under way, if any, is through.
+    /// Waits until the exchange in progress, if any, is complete.
     pub fn finish(&mut self, context: &Context, pool: &mut Pool, clock: &mut Clock) {
         while let Some(mut way) = self.way.take() {
             let before = clock.enter(Part::SwapWait);
             way.pending.wait();
             clock.enter(before);
-            // SAFETY: vouched for when it was begun.
+            // SAFETY: ensured by the caller of `begin`.
             if unsafe { self.arrived(context, &mut way, Some(&mut *pool)) } {
                 self.way = Some(way);
             }
@@ -178,15 +181,15 @@ impl Swapper {
         clock.hand_over(Part::Swap, Part::Triangle, std::mem::take(&mut self.solving));
     }
 
-    /// The messages of the round at hand have arrived: puts what came where it belongs and begins what is next. Whether there is
-    /// anything.
+    /// Stores the messages of the current round, which have arrived, and begins the next round. Returns whether the exchange
+    /// continues.
     unsafe fn arrived(
         &mut self,
         context: &Context,
         way: &mut Way,
         mut pool: Option<&mut Pool>,
     ) -> bool {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             if *way.at_hand() == Round::Solve {
                 if !self.solve_on(context, way, pool.as_deref_mut()) {
@@ -199,7 +202,7 @@ impl Swapper {
         }
     }
 
-    /// Begins the round after the one at hand, or the next chunk; nothing is left where it says no.
+    /// Begins the round after the current one, or the next chunk. Returns false if nothing is left.
     unsafe fn next(
         &mut self,
         context: &Context,
@@ -210,14 +213,14 @@ impl Swapper {
             let round = match way.round {
                 Some(round) => round + 1,
                 None => {
-                    // SAFETY: passed on from the caller.
+                    // SAFETY: ensured by the caller.
                     unsafe { self.open_chunk(context, way, pool.as_deref_mut()) };
                     0
                 }
             };
             if round < way.rounds.len() {
                 way.round = Some(round);
-                // SAFETY: passed on from the caller.
+                // SAFETY: ensured by the caller.
                 unsafe { self.send_out(context, way, pool) };
                 return true;
             }
@@ -230,32 +233,32 @@ impl Swapper {
         }
     }
 
-    /// What of a chunk needs no message: own rows of U, and displaced rows that stay in this process row.
+    /// Does the part of a chunk that needs no message: own rows of U, and displaced rows that stay in this process row.
     unsafe fn open_chunk(&mut self, context: &Context, way: &Way, mut pool: Option<&mut Pool>) {
         let Way { request, holdings, len, .. } = way;
         let (cols, moves, u) = (*len, &request.moves, request.upper);
         let me = context.shape.row;
         let row = way.rows(context);
-        // By shares only those of this process row's are needed here.
+        // With shares, only the columns of this process row's share are needed here.
         let shared = way.rounds.first() == Some(&Round::Gather);
         let own = if shared { way.share(context, me) } else { 0..cols };
-        // The upper block gathers the rows of U as they come, and is where they are passed on
-        // from. Displaced rows go straight from the root's block into messages and from messages
-        // to their places: those places hold nothing any more that U is still waiting for.
+        // The upper block gathers the rows of U as they arrive, and they are forwarded from there. Displaced rows go directly
+        // from the root's block into messages, and from messages to their places: those places contain nothing any more that U
+        // still needs.
         let mine = &holdings.sources[me];
         let at = way.u_first() + own.start;
-        // SAFETY: each row of U has one source, here and below, and nobody else writes to it.
+        // SAFETY: each row of U has one source, here and below, and no other thread writes to it.
         by_all(pool.as_deref_mut(), mine.len(), own.len(), |j| unsafe {
             u.put_row(mine[j], at, own.len(), row(moves.sources[mine[j]]).add(own.start));
         });
         if shared {
-            // SAFETY: the array has room for what this process row has of the others' shares.
+            // SAFETY: the array is large enough for this process row's part of the others' shares.
             unsafe { self.sort_by_shares(context, way, pool.as_deref_mut()) };
         }
         if me == holdings.root {
             let stay = &holdings.displaced[me];
-            // SAFETY: they go from the block's rows, which nothing here writes, to places of their own. Whatever U is made of has
-            // been read.
+            // SAFETY: the rows are copied from the block, which is not written here, to distinct places. The sources of U have
+            // been read before.
             by_all(pool, stay.len(), cols, |j| unsafe {
                 let (from, to) = moves.displaced[stay[j]];
                 std::ptr::copy_nonoverlapping(row(from), row(to), cols);
@@ -264,7 +267,7 @@ impl Swapper {
         hit(Point::SwapHalf, context.place);
     }
 
-    /// Copies the own rows of U into messages to the others: for each its share of the columns.
+    /// Copies the own rows of U into messages to the others: to each process row, its share of the columns.
     unsafe fn sort_by_shares(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let me = context.shape.row;
         let (mine, moves) = (&way.holdings.sources[me], &way.request.moves);
@@ -272,7 +275,8 @@ impl Swapper {
         let own = shares[me].len();
         let out = room_for(&mut self.out, mine.len() * (way.len - own));
         let (row, out) = (way.rows(context), Shareable::new(out));
-        // SAFETY: each part of a row goes to a place of its own; before a share lie those of the process rows before, but ours.
+        // SAFETY: each part of a row goes to its own place. A share's place comes after the shares of the process rows before it,
+        // except ours.
         by_all(pool, mine.len(), way.len, |j| unsafe {
             let from = row(moves.sources[mine[j]]).cast_const();
             for (to, share) in shares.iter().enumerate().filter(|&(to, _)| to != me) {
@@ -283,9 +287,9 @@ impl Swapper {
         });
     }
 
-    /// Begins to send and to receive what the round at hand asks for.
+    /// Starts to send and to receive the messages of the current round.
     unsafe fn send_out(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         match *way.at_hand() {
             Round::Rows { .. } => unsafe { self.send_rows(context, way, pool) },
             Round::Gather => unsafe { self.gather(context, way) },
@@ -297,8 +301,8 @@ impl Swapper {
                 };
                 let ((out, out_len), (into, into_len)) = (block(ours), block(theirs));
                 let (column, tag, pending) = (&context.column, self.tag, &mut way.pending);
-                // SAFETY: what is sent is solved and only read from here on; what comes is nobody else's; U outlives the
-                // messages.
+                // SAFETY: the share sent is solved and only read from here on; no other thread uses the share received; U
+                // outlives the messages.
                 unsafe {
                     if into_len > 0 {
                         column.start_recv(into, into_len, from, tag, pending);
@@ -311,7 +315,7 @@ impl Swapper {
         }
     }
 
-    /// Solves for what is left of the own share: all of it by all threads, or a strip by this one alone. Whether all is solved.
+    /// Solves the rest of the own share with all threads, or one strip of it in this thread alone. Returns whether all is solved.
     unsafe fn solve_on(
         &mut self,
         context: &Context,
@@ -327,7 +331,7 @@ impl Swapper {
             None => Strips::new(left, upper.column_unit(), 1).get(0).len(),
         };
         let first = way.u_first() + own.start + way.solved;
-        // SAFETY: all rows of U have come there, and nobody else touches them.
+        // SAFETY: all rows of U have arrived there, and no other thread touches them.
         unsafe { solve_strips(upper, triangle, first..first + piece, pool) };
         way.solved += piece;
         self.solving += start.elapsed();
@@ -338,7 +342,7 @@ impl Swapper {
         all
     }
 
-    /// Begins to send the rows of U that are sorted by shares, and to receive those of the own share.
+    /// Starts to send the rows of U, sorted by shares, and to receive those of the own share.
     unsafe fn gather(&mut self, context: &Context, way: &mut Way) {
         let me = context.shape.row;
         let shares = way.shares(context);
@@ -349,8 +353,8 @@ impl Swapper {
         for other in (0..shares.len()).filter(|&other| other != me) {
             let come = sources[other].len() * own;
             let go = sources[me].len() * shares[other].len();
-            // SAFETY: one message after the other in each array, which nobody touches before they have arrived, nor drops before
-            // the pending message.
+            // SAFETY: messages lie one after the other in each array. No thread touches the arrays before the messages have
+            // arrived, and they are not dropped before the pending messages.
             unsafe {
                 if come > 0 {
                     column.start_recv(into, come, other, tag, pending);
@@ -363,7 +367,7 @@ impl Swapper {
         }
     }
 
-    /// Begins to send and to receive rows of all columns.
+    /// Starts to send and to receive rows of all columns.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, u_first) = (way.len, way.u_first());
         let (moves, u) = (&way.request.moves, way.request.upper);
@@ -376,7 +380,7 @@ impl Swapper {
         if let Some((from, parcel)) = recv {
             let len = parcel.len() * cols;
             let into = room_for(&mut self.into, len);
-            // SAFETY: nobody touches the array before the message has arrived, nor drops it before the pending
+            // SAFETY: no thread touches the array before the message has arrived, and it is not dropped before the pending
             // message.
             unsafe { context.column.start_recv(into, len, *from, self.tag, &mut way.pending) };
         }
@@ -384,7 +388,7 @@ impl Swapper {
             let len = parcel.len() * cols;
             let out = Shareable::new(room_for(&mut self.out, len));
             let upper = parcel.upper.len();
-            // SAFETY: each row of the message is filled once, from what is only read.
+            // SAFETY: each row of the message is filled once, from data that are only read.
             by_all(pool, parcel.len(), cols, |j| unsafe {
                 let to = line(out, j, cols);
                 if j < upper {
@@ -405,7 +409,7 @@ impl Swapper {
         }
     }
 
-    /// Puts what the round at hand has received where it belongs.
+    /// Stores the rows received in the current round in their places.
     unsafe fn take_in(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let (cols, u_first) = (way.len, way.u_first());
         let (moves, u) = (&way.request.moves, way.request.upper);
@@ -417,20 +421,20 @@ impl Swapper {
                 let own = way.share(context, me);
                 let others = way.holdings.sources.iter().enumerate().filter(|&(v, _)| v != me);
                 let theirs: Vec<usize> = others.flat_map(|(_, rows)| rows).copied().collect();
-                // SAFETY: each row goes to a place of its own.
+                // SAFETY: each row goes to its own place.
                 by_all(pool, theirs.len(), own.len(), |j| unsafe {
                     u.put_row(theirs[j], u_first + own.start, own.len(), line(into, j, own.len()));
                 });
                 return;
             }
-            // Solved shares come to where they belong.
+            // Solved shares arrive directly in their places.
             _ => return,
         };
         let shape = &context.shape;
         let row = way.rows(context);
         let transit = Shareable::new(room_for(&mut self.transit, moves.displaced.len() * cols));
         let upper = parcel.upper.len();
-        // SAFETY: each row goes to a place of its own.
+        // SAFETY: each row goes to its own place.
         by_all(pool, parcel.len(), cols, |j| unsafe {
             let from = line(into, j, cols);
             if j < upper {
@@ -448,7 +452,7 @@ impl Swapper {
     }
 }
 
-/// Whether rows go by binary exchange where there are so many columns.
+/// Returns whether rows of `wide` columns are exchanged by the binary algorithm.
 fn binary(context: &Context, wide: usize) -> bool {
     match context.params.swap {
         Swap::BinaryExchange => true,
@@ -457,17 +461,19 @@ fn binary(context: &Context, wide: usize) -> bool {
     }
 }
 
-/// Whether U is solved for while its rows are exchanged, by each process row in a share of the columns. Where one process row
-/// has all rows nothing is shared, by binary exchange all of U is gathered everywhere, and a BLAS rounds by how columns are cut.
+/// Returns whether U is solved during the row exchange, each process row solving its share of the columns.
+///
+/// A single process row shares nothing. Binary exchange gathers all of U on all process rows. A BLAS rounds depending on the
+/// division of columns.
 pub fn solves(context: &Context, wide: usize) -> bool {
     let params = context.params;
     params.p > 1 && params.equilibrate && context.engine.cuts_freely() && !binary(context, wide)
 }
 
-/// Solves for U in `cols`, which begin at a multiple of its unit, by all threads there are.
+/// Solves U in `cols`, which begin at a multiple of its unit, with all available threads.
 ///
 /// # Safety
-/// The blocks are valid, and nobody else touches those columns.
+/// The blocks are valid, and no other thread touches those columns.
 unsafe fn solve_strips(
     upper: &UpperBlock,
     triangle: &TriangleBlock,
@@ -476,7 +482,7 @@ unsafe fn solve_strips(
 ) {
     let threads = pool.as_ref().map_or(1, |pool| pool.threads());
     let strips = Strips::new(cols.len(), upper.column_unit(), threads);
-    // SAFETY: tasks have columns of their own.
+    // SAFETY: each task has its own columns.
     let solve = |i| unsafe { upper.solve(triangle, offset(strips.get(i), cols.start)) };
     match pool {
         Some(pool) => pool.run(strips.count, solve),
@@ -485,41 +491,41 @@ unsafe fn solve_strips(
 }
 
 impl Way {
-    /// The round at hand.
+    /// Returns the current round.
     fn at_hand(&self) -> &Round {
         &self.rounds[self.round.expect("a round is at hand")]
     }
 
-    /// The columns of the chunk that are process row `row`'s share.
+    /// Returns the columns of the chunk that are process row `row`'s share.
     fn share(&self, context: &Context, row: usize) -> Range<usize> {
         share_of(self.len, self.request.upper.column_unit(), row, context.params.p)
     }
 
-    /// Those of all process rows.
+    /// Returns the shares of all process rows.
     fn shares(&self, context: &Context) -> Vec<Range<usize>> {
         (0..context.params.p).map(|row| self.share(context, row)).collect()
     }
 
-    /// Where the chunk begins in the upper block.
+    /// Returns the start of the chunk in the upper block.
     fn u_first(&self) -> usize {
         self.first - self.request.cols.start
     }
 
-    /// Where the chunk's part of a row of ours, by its global number, lies in A.
+    /// Returns a function that maps the global number of a local row to the address of the chunk's part of that row in A.
     fn rows(&self, context: &Context) -> impl Fn(usize) -> *mut f64 + Sync + use<> {
         let (a, first, shape) = (self.request.a, self.first, context.shape);
-        // SAFETY: rows of ours, in the chunk's columns.
+        // SAFETY: local rows, in the columns of the chunk.
         move |global| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) }
     }
 }
 
-/// The beginning of an array that is to hold so many doubles.
+/// Returns the start of an array that must hold `len` doubles.
 fn room_for(array: &mut HugeBuffer, len: usize) -> *mut f64 {
     assert!(len <= array.len(), "{len} doubles of rows in an array of {}", array.len());
     array.as_mut_ptr()
 }
 
-/// Row `i` of a message with rows of `cols` doubles, to fill or to empty.
+/// Returns the address of row `i` in a message with rows of `cols` doubles.
 ///
 /// # Safety
 /// The message has that row.
@@ -528,7 +534,8 @@ unsafe fn line(message: Shareable<f64>, i: usize, cols: usize) -> *mut f64 {
     unsafe { message.get().add(i * cols) }
 }
 
-/// Copies `rows` rows of `cols` columns, shared out to the threads, if there are any, by what is worth waking one for.
+/// Copies `rows` rows of `cols` columns. The rows are divided among the threads, if there are any, in pieces that are worth
+/// waking a thread for.
 fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize) + Sync) {
     /// Doubles that a thread copies in some ten microseconds.
     const WORTHWHILE: usize = 8 << 10;
@@ -544,20 +551,20 @@ fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize
     }
 }
 
-/// The exchange where one process row has all rows: straight between A and the upper block, in columns `strip`, counted from
-/// where those of `request` begin.
+/// Exchanges rows for a single process row: directly between A and the upper block, in the columns `strip`, counted from the
+/// first column of `request`.
 ///
 /// # Safety
-/// The pointers of `request` are valid, and nobody else touches the strip in A or in the upper block.
+/// The pointers of `request` are valid, and no other thread touches the strip in A or in the upper block.
 pub unsafe fn within(shape: &Shape, request: &Request, strip: Range<usize>) {
     let Request { moves, a, cols, upper, .. } = request;
-    // SAFETY: rows of ours, within the strip. U is read out before displaced rows are written, and those come from the
-    // block's rows, which nothing here writes.
+    // SAFETY: local rows, within the strip. U is read before displaced rows are written, and those come from the block's rows,
+    // which are not written here.
     unsafe {
         let at = |row: usize| {
             a.get().add(shape.row_map.local(row) * shape.ld + cols.start + strip.start)
         };
-        // A row's part of a strip is too short for the processor to see where the next one begins.
+        // The part of a row in a strip is too short for the hardware prefetcher to predict the next row.
         let ask = |row: usize| ask_for(at(row), strip.len());
         for (i, &source) in moves.sources.iter().enumerate() {
             if let Some(&next) = moves.sources.get(i + 1) {

@@ -1,4 +1,4 @@
-//! One test from the matrix to the verdict.
+//! One test, from the matrix to the verdict.
 
 use std::io;
 
@@ -18,18 +18,19 @@ use crate::comm::{Reduce, Wire, set_phase};
 use crate::matrix::{Generator, Local, Storage};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Where a test begins.
+/// State in which a test begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// With a matrix to be generated.
+    /// The matrix is yet to be generated.
     Fresh,
-    /// At a boundary at which the matrix stands already, in a run whose clock first started at that
-    /// moment of the Unix epoch.
+    /// The matrix already has its state at a boundary. The clock first started at `began_unix_s`, in seconds since the Unix
+    /// epoch.
     Resumed { boundary: usize, began_unix_s: f64 },
 }
 
-/// Solves one test. All ranks of the grid call this together and get the same outcome; none if
-/// the observer stopped it. An error, at all of them, says that the work arrays could not be had.
+/// Solves one test. All ranks of the grid call this together and get the same outcome.
+///
+/// Returns `None` if the observer stopped the test. Fails on all ranks if the work arrays cannot be allocated.
 pub fn solve_test<S: Storage, O: Observer>(
     context: &Context,
     local: &mut Local<S>,
@@ -70,21 +71,21 @@ pub(super) fn generator(context: &Context) -> Generator {
     Generator::new(params.rng, params.seed, params.n)
 }
 
-/// The time that counts.
+/// The time that counts for the result.
 pub(super) struct Timer {
-    /// When this attempt, and when the test began.
+    /// Time at which this attempt began; `began` is that of the test.
     now: f64,
     pub began: f64,
     pub clock: Clock,
 }
 
 impl Timer {
-    /// Starts on all ranks of the grid; `began`: when the test first did, if this is not its first attempt.
+    /// Starts the clock on all ranks of the grid. `began` is the start of the test's first attempt, if this is a later one.
     pub fn start(context: &Context, began: Option<f64>) -> Self {
         set_phase("factoring");
         context.grid.barrier();
-        // What earlier attempts took, and the time between them and this one, counts. One node's clock
-        // is asked for all: those of several may differ.
+        // Earlier attempts, and the time between them and this one, count. The clock of a single node is used for all ranks,
+        // because clocks of several nodes may differ.
         let mut now = [unix_seconds()];
         context.grid.broadcast(&mut now, 0);
         let [now] = now;
@@ -93,7 +94,7 @@ impl Timer {
     }
 }
 
-/// Stops the clock, checks the solution and tells what came out.
+/// Stops the clock, checks the solution and returns the outcome.
 pub(super) fn conclude<O: Observer>(
     context: &Context,
     timer: Timer,
@@ -151,7 +152,7 @@ pub(super) fn conclude<O: Observer>(
     }
 }
 
-/// Seconds since the Unix epoch, by this node's clock.
+/// Returns the seconds since the Unix epoch, by this node's clock.
 pub fn unix_seconds() -> f64 {
     clock::since_1970().as_secs_f64()
 }
@@ -165,7 +166,7 @@ fn combine<T: Wire, const LEN: usize>(
     values
 }
 
-/// The maximum over the ranks of each part, and the mean.
+/// Returns the maximum and the mean over the ranks, for each part.
 fn gather_times(context: &Context, own: Times) -> (Times, Times) {
     let own = own.to_array();
     let max = combine(context, own, Reduce::Max);
@@ -173,13 +174,13 @@ fn gather_times(context: &Context, own: Times) -> (Times, Times) {
     (Times::from_array(max), Times::from_array(mean))
 }
 
-/// Lets the kernel count the resident peak anew, so that each test of a sweep tells its own.
+/// Resets the resident peak in the kernel, so that each test of a sweep reports its own.
 pub(super) fn forget_resident_peak() {
-    // Where this is not allowed, the peak of the whole process is told, which is never too small.
+    // If this is not permitted, the peak of the whole process is reported, which is never too small.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The largest resident set of this process so far, in bytes; zero where the system does not say.
+/// Returns the largest resident set of this process so far, in bytes; zero if the system does not report it.
 fn resident_peak() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -187,14 +188,14 @@ fn resident_peak() -> f64 {
     kib.unwrap_or(0.0) * 1024.0
 }
 
-/// A hash over the bits of x in index order, the same at all ranks that have a part of it.
+/// Returns a hash over the bits of x in index order, the same on all ranks that have a part of x.
 fn digest(context: &Context, x: &[f64]) -> String {
     if context.shape.is_sums() {
         return String::new();
     }
     let n = context.params.n;
     let map = context.shape.col_map;
-    // Everybody contributes as much as the largest part, so that lengths need not travel.
+    // Each rank contributes as much as the largest part, so that lengths need not travel.
     let room = map.count_below(n, 0);
     let mut padded = x.to_vec();
     padded.resize(room, 0.0);

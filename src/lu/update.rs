@@ -1,4 +1,4 @@
-//! Bringing columns up to date with a panel: swap rows, solve for U, multiply.
+//! Updates columns with a panel: exchanges rows, solves U, multiplies.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::base::threads::{Pool, Shareable};
 use crate::kernels::{LowerBlock, UpperBlock};
 use crate::matrix::Shape;
 
-/// The multiplication left to do for a range of columns: tasks that may run in any order.
+/// The multiplication that remains for a range of columns: tasks that may run in any order.
 pub struct Multiplication {
     lower: LowerBlock,
     upper: UpperBlock,
@@ -29,38 +29,38 @@ impl Multiplication {
         self.row_blocks * self.strips.len()
     }
 
-    /// Columns it brings up to date.
+    /// Returns the number of columns that are updated.
     pub fn columns(&self) -> usize {
         self.strips.iter().map(Range::len).sum()
     }
 
-    /// Operations of all tasks together.
+    /// Returns the floating-point operations of all tasks together.
     pub fn flops(&self) -> f64 {
         2.0 * self.lower.rows as f64 * self.columns() as f64 * self.upper.k as f64
     }
 
-    /// Runs one task: consecutive ones share a row block, which then stays in the cache.
+    /// Runs one task. Consecutive tasks share a row block, which then stays in the cache.
     pub fn run(&self, task: usize) {
         let (block, strip) = (task / self.strips.len(), task % self.strips.len());
         let rows = block * self.row_unit..((block + 1) * self.row_unit).min(self.lower.rows);
         let cols = self.strips[strip].clone();
-        // SAFETY: tasks write parts of C of their own; the operands are only read by now.
+        // SAFETY: each task writes its own part of C; the operands are only read from here on.
         unsafe { self.lower.multiply(&self.upper, rows, cols, (self.c.get(), self.ld)) }
     }
 }
 
-/// Columns of the local matrix that are brought up to date with a panel, and room for their U.
+/// Columns of the local matrix that are updated with a panel, and the buffer for their U.
 #[derive(Clone)]
 pub struct Columns {
     pub a: Shareable<f64>,
     pub cols: Range<usize>,
     pub upper: UpperBlock,
-    /// As in [`Request`].
+    /// See [`Request`].
     pub wide: usize,
 }
 
 impl Columns {
-    /// `a` is the whole local matrix, `u` has room for these columns under a panel of `width`.
+    /// Makes a range of columns of `a`, the whole local matrix. `u` is large enough for these columns and a panel of `width`.
     pub fn new(
         context: &Context,
         width: usize,
@@ -73,7 +73,7 @@ impl Columns {
         Self { a: Shareable::new(a), cols, upper, wide }
     }
 
-    /// What `panel`, which has been opened, asks to be exchanged of them.
+    /// Returns the request for the row exchange of `panel`, which has been opened, in these columns.
     pub fn request(&self, context: &Context, panel: &Panel) -> Request {
         let moves = panel.moves.as_ref().expect("the panel has been opened").clone();
         let Self { a, cols, upper, wide } = self.clone();
@@ -82,12 +82,14 @@ impl Columns {
     }
 }
 
-/// Prepares the update of `columns`, whose rows have been exchanged, by `panel`: afterwards U is solved, in A where this process
-/// row owns it, and the multiplication is left to do. Where one process row has all rows they are only exchanged here, a strip
-/// at a time: so what is solved of a strip is still in the cache. `often`: between the tasks somebody has to look after messages.
+/// Prepares the update of `columns`, whose rows have been exchanged, with `panel`.
+///
+/// Afterwards U is solved, and stored in A where this process row owns it. The returned multiplication remains to be done. A
+/// single process row exchanges its rows here, one strip at a time. So the strip is still in the cache when it is solved. `often`
+/// makes tasks short, for callers that handle messages between tasks.
 ///
 /// # Safety
-/// The pointers of `columns` are valid, and nobody else touches what they stand for.
+/// The pointers of `columns` are valid, and no other thread touches the data behind them.
 pub unsafe fn solve(
     context: &Context,
     panel: &Panel,
@@ -102,7 +104,7 @@ pub unsafe fn solve(
     let lower = panel.lower(context);
     let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
     let solved = solves(context, columns.wide);
-    // What is solved already is only written to A, by the process row that has the block's rows.
+    // If U is already solved, it is only written to A, by the process row that owns the block's rows.
     if !cols.is_empty() && (owner || !solved) {
         let before = clock.enter(Part::Triangle);
         let triangle = panel.triangle(context);
@@ -118,7 +120,7 @@ pub unsafe fn solve(
         let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
         pool.run(strips.len(), |task| {
             let strip = strips[task].clone();
-            // SAFETY: tasks have columns of their own.
+            // SAFETY: each task has its own columns.
             unsafe {
                 let start = Instant::now();
                 if let Some(request) = &request {
@@ -140,7 +142,7 @@ pub unsafe fn solve(
         clock.give(Part::Swap, swapping.into_inner() as f64 / all.into_inner().max(1) as f64);
         clock.enter(before);
     }
-    // Where no row is left below, it points past the end, and nobody follows it.
+    // If no row is left below, the pointer is past the end and is not dereferenced.
     let c = Shareable::new(a.get().wrapping_add(panel.first_below * shape.ld + cols.start));
     let (row_unit, ld) = (lower.row_unit(), shape.ld);
     let row_blocks = lower.rows.div_ceil(row_unit);
@@ -160,8 +162,8 @@ fn add(sum: &AtomicU64, start: Instant) {
     sum.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
 }
 
-/// Columns before this one have nothing left below panel `k` once it is applied: of sums those to which no process column adds
-/// any more. They need its rows, and no multiplication.
+/// Returns the local column before which nothing remains below panel `k` once it is applied. These are columns of checksums to
+/// which no process column contributes any more. They need the rows of the panel, but no multiplication.
 fn done_with(shape: &Shape, k: usize) -> usize {
     match shape.is_sums() {
         true => (k + 1) / shape.grid.q * shape.nb,
@@ -169,23 +171,23 @@ fn done_with(shape: &Shape, k: usize) -> usize {
     }
 }
 
-/// How wide a strip is that a BLAS multiplies in one call. A library packs L anew in every call, so few wide strips are
-/// fast; threads that share the strips need many. Where `n` block columns are left, a strip has `n / STRIPS` of them, but
-/// [`WIDEST_BLOCKS`] at most, that all threads have some.
+/// Number of strips for a BLAS, which multiplies each in one call.
+///
+/// A library packs L again in every call, so few wide strips are fast; threads that share the strips need many. If `n` block
+/// columns are left, a strip has `n / STRIPS` of them, but at most [`WIDEST_BLOCKS`], so that all threads get some.
 const STRIPS: usize = 16;
 const WIDEST_BLOCKS: usize = 6;
 
-/// The first of the local columns that are not looked ahead at, however far that goes, while panel `k` is applied.
+/// Returns the first local column outside the maximum lookahead while panel `k` is applied.
 pub fn from_rest(shape: &Shape, depth: usize, k: usize) -> usize {
     shape.col_map.count_below(((k + depth + 1) * shape.nb).min(shape.n), shape.col)
 }
 
-/// The strips in which a BLAS brings `cols` up to date with panel `k`, counted from where `cols` begins.
+/// Returns the strips in which a BLAS updates `cols` with panel `k`, counted from the start of `cols`.
 ///
-/// A BLAS chooses its kernels by the shape of a call, and they round differently. A run which drains its pipeline at
-/// other boundaries, as after a failure, or has other threads, must come to the same bits: so how columns are cut
-/// depends on `k` and the lookahead alone. Those that may be looked ahead at are by themselves, whether or not they are,
-/// and so is the right-hand side.
+/// A BLAS chooses its kernels by the shape of a call, and kernels round differently. A run that drains its pipeline at other
+/// boundaries, as after a failure, or has other threads, must produce the same bits. So the strips depend only on `k` and the
+/// lookahead. Panels that may be factored ahead are strips of their own, whether or not they are; so is the right-hand side.
 pub fn blas_strips(
     shape: &Shape,
     depth: usize,
@@ -214,9 +216,10 @@ pub fn blas_strips(
     strips
 }
 
-/// Strips of columns for the packed engine, from where the first `done` of them end, or a little before: wide ones for speed, at
-/// least a few tasks for each thread; narrower ones where messages are looked after between tasks, which then take about a
-/// millisecond each.
+/// Returns the strips for our own kernels, from the end of the first `done` columns or slightly before.
+///
+/// Strips are wide for speed, with at least a few tasks for each thread. They are narrower if messages are handled between tasks,
+/// which then take about a millisecond each.
 fn wide_strips(
     upper: &UpperBlock,
     done: usize,
@@ -249,8 +252,7 @@ mod tests {
     use crate::grid::{Cyclic, ProcessGrid};
     use crate::kernels::Engine;
 
-    /// However far is looked ahead at the moment, the same columns are cut in the same way, and those that may be
-    /// factored next are by themselves.
+    /// Equal columns give equal strips for every current lookahead. Columns that may be factored next are strips of their own.
     #[test]
     fn strips_of_a_blas_depend_on_the_panel_alone() {
         for (n, nb, q) in [
@@ -297,7 +299,7 @@ mod tests {
                             tail,
                             "n {n} nb {nb} q {q}, panel {k}, {ahead} ahead"
                         );
-                        // A panel that is brought up to date on its own.
+                        // A panel that is updated on its own.
                         let alone = from(ahead - 1)..from(ahead);
                         let cut = blas_strips(&shape, depth, k, &alone);
                         assert!(alone.is_empty() || whole.contains(&alone) && cut.len() == 1);
@@ -307,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Below a panel no process column has anything in the columns of sums that are left out, and one has in the next.
+    /// Below a panel, no process column has elements in the checksum columns that are left out, and one has elements in the next.
     #[test]
     fn what_is_not_multiplied_of_sums_counts_nowhere() {
         for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (39, 5, 1), (17, 3, 4), (12, 12, 2)] {
@@ -333,7 +335,7 @@ mod tests {
         }
     }
 
-    /// All columns but those that are left out, each once, whichever the kernel; what is left out ends at a panel of U.
+    /// All columns except those that are left out are covered once, for every kernel. The columns left out end at a unit of U.
     #[test]
     fn strips_begin_where_something_is_left() {
         for engine in Engine::runnable().into_iter().filter(|engine| engine.cuts_freely()) {

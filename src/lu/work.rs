@@ -1,6 +1,6 @@
-//! The work arrays of a factorisation, of the lengths that `need` counts.
+//! Work arrays of a factorisation, with the lengths that `need` counts.
 //!
-//! They outlive an attempt: what is left of a lost one's messages is ended, and panels that are here stay.
+//! They outlive an attempt: the messages of a lost attempt are dropped, and panels that have arrived stay.
 
 use std::io;
 
@@ -14,22 +14,22 @@ use crate::base::outcome::Halves;
 use crate::base::threads::Pool;
 use crate::matrix::HugeBuffer;
 
-/// Exchanges of rows that may be under way side by side have a tag each.
+/// Row exchanges that may run at the same time have different tags.
 const NEAR_TAG: i32 = 2;
 const FAR_TAG: i32 = 4;
 
-/// The work arrays of a factorisation.
+/// Work arrays of a factorisation.
 pub struct Work {
     pub(super) panels: Vec<Panel>,
     pub(super) factor: Factor,
-    /// For the columns of the panel that is next, and for the rest, whose exchange may be under way meanwhile. Before U, from
-    /// and to which their messages go: fields are dropped in order.
+    /// Row exchange for the columns of the next panel, and for the remaining columns at the same time. Declared before U, which
+    /// their messages use, because fields are dropped in order.
     pub(super) near: Swapper,
     pub(super) far: Swapper,
-    /// U for the same.
+    /// U for the same columns.
     pub(super) ahead: HugeBuffer,
     pub(super) rest: HugeBuffer,
-    /// What was done in halves so far.
+    /// Counts of the work done in halves so far.
     pub halves: Halves,
 }
 
@@ -48,7 +48,8 @@ impl Work {
         })
     }
 
-    /// What it takes to look after the panel that is next in the whole local matrix `a`, and the exchange for the rest.
+    /// Returns the parts that handle the next panel in the whole local matrix `a`, and the row exchange for the remaining
+    /// columns.
     pub(super) fn ahead<'a>(
         &'a mut self,
         context: &'a Context<'a>,
@@ -61,14 +62,14 @@ impl Work {
         (Ahead { context, a, panels, factor, near, u, clock, flops }, far)
     }
 
-    /// Ends the messages under way of an attempt that was lost; panels that are here stay.
+    /// Drops the messages in transit of an attempt that was lost; panels that have arrived stay.
     pub fn give_up_messages(&mut self) {
         self.panels.iter_mut().for_each(|panel| panel.broadcast = None);
         self.near.give_up();
         self.far.give_up();
     }
 
-    /// Bytes of all of it, as it is.
+    /// Bytes of all work arrays.
     pub fn bytes(&self) -> u64 {
         let panels: u64 = self.panels.iter().map(Panel::bytes).sum();
         let upper = self.ahead.bytes() + self.rest.bytes();

@@ -1,7 +1,7 @@
-//! Elements of the N x (N+1) matrix [A|b] from nothing but their indices.
+//! Generates elements of the N x (N+1) matrix [A|b] from nothing but their indices.
 //!
-//! Both generators depend on N and the seed only, never on the grid or on NB, so the same problem
-//! is solved wherever it is laid out, and the residual can generate A again element by element.
+//! Both generators depend only on N and the seed, not on the grid or on NB. So the problem is the same for every distribution,
+//! and the residual can generate A again element by element.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
@@ -9,20 +9,20 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 use super::lcg::{Lcg, element};
 use crate::base::params::Rng;
 
-/// Columns that one stream of xoshiro fills, within one row.
+/// Number of columns of one row that one stream of xoshiro fills.
 const STREAM: usize = 64;
 
-/// Rows whose sequences are walked side by side: each step is a multiplication that has to wait
-/// for the one before it in its row, but not for those of other rows.
+/// Number of rows whose sequences are computed together. Each step is a multiplication that waits for the previous one in its
+/// row, but not for those of other rows.
 const ROWS: usize = 8;
 
-/// Generates parts of rows of [A|b].
+/// Generator of parts of rows of [A|b].
 #[derive(Clone, Copy, Debug)]
 pub struct Generator {
     rng: Rng,
     seed: u64,
     n: usize,
-    /// From an element to its right neighbour: N members on.
+    /// Jump from an element to its right neighbour: N members of the sequence.
     right: Lcg,
 }
 
@@ -31,8 +31,8 @@ impl Generator {
         Self { rng, seed, n, right: Lcg::jump(n as u64) }
     }
 
-    /// Calls `put(row, column, value)` for the elements in the rows `rows`, at most 8 of them, and
-    /// the columns `first..first + len`; row and column count from the beginning of these.
+    /// Calls `put(row, column, value)` for the elements in the rows `rows`, at most 8, and the columns `first..first + len`. Row
+    /// and column are counted from the start of these ranges.
     #[inline(always)]
     pub fn block(
         &self,
@@ -78,7 +78,7 @@ impl Generator {
     }
 
     fn stream(&self, row: usize, stream: usize) -> Xoshiro256PlusPlus {
-        // Distinct inputs to splitmix64, which the seeding is made of.
+        // Distinct inputs to splitmix64, which expands the seed.
         let place = (row as u64) << 32 ^ stream as u64;
         Xoshiro256PlusPlus::seed_from_u64(
             self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -86,7 +86,7 @@ impl Generator {
         )
     }
 
-    /// One element, for tests and spot checks.
+    /// Returns one element, for tests and spot checks.
     pub fn at(&self, row: usize, column: usize) -> f64 {
         let mut value = 0.0;
         self.block(&[row], column, 1, |_, _, v| value = v);

@@ -1,12 +1,12 @@
-//! The reference's random numbers, bit for bit.
+//! The random numbers of the reference HPL, bit for bit.
 //!
-//! A 64-bit linear congruential sequence x -> a x + c. Any member can be had directly, since
-//! composing the step with itself gives a step of the same form.
+//! They are a 64-bit linear congruential sequence x -> a x + c. Any member can be computed directly, because a composition of
+//! steps is a step of the same form.
 
 const A: u64 = 6364136223846793005;
 const C: u64 = 1;
 
-/// A step of the sequence, or many at once: x -> mul x + add.
+/// A step of the sequence, or several combined: x -> mul x + add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lcg {
     pub mul: u64,
@@ -14,7 +14,7 @@ pub struct Lcg {
 }
 
 impl Lcg {
-    /// `count` steps at once.
+    /// Returns `count` steps combined into one.
     pub fn jump(mut count: u64) -> Self {
         let mut total = Lcg { mul: 1, add: 0 };
         let mut step = Lcg { mul: A, add: C };
@@ -41,7 +41,7 @@ impl Lcg {
     }
 }
 
-/// The matrix element a member of the sequence stands for, in [-0.5, 0.5].
+/// Returns the matrix element for a member of the sequence, in [-0.5, 0.5].
 #[inline(always)]
 pub fn element(x: u64) -> f64 {
     const SCALE: f64 = 1.0 / 18446744073709551616.0;

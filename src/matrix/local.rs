@@ -1,4 +1,4 @@
-//! One rank's part of [A|b].
+//! The part of [A|b] on one rank.
 
 use std::sync::Mutex;
 
@@ -9,11 +9,13 @@ use crate::base::params::{Mapping, TestParams};
 use crate::base::threads::Pool;
 use crate::grid::{Cyclic, ProcessGrid};
 
-/// The shape of the local part at grid position (`row`, `col`): pure arithmetic.
+/// Shape of the local part at grid position (`row`, `col`): pure arithmetic.
 ///
-/// Columns from `q` on, past the grid's last, are those of sums: their local column l is a sum of the local columns l of all the
-/// others, as far as those are columns of A; b comes after them. The maps own nothing there, but a local column of the sums has
-/// the place of those it is made of: [`Shape::col_from_block`] is where the sums begin that block k is part of.
+/// Columns from `q` on, to the right of the grid, are checksum columns. Local column l of a checksum column is a sum of the local
+/// columns l of all process columns. Only columns of A are summed; b comes after them.
+///
+/// The maps assign no indices to checksum columns, but a local column of sums has the same index as the columns that it sums.
+/// [`Shape::col_from_block`] is the first local column whose sum includes block k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub n: usize,
@@ -21,10 +23,10 @@ pub struct Shape {
     pub grid: ProcessGrid,
     pub row: usize,
     pub col: usize,
-    /// How rows, and the N+1 columns of [A|b], are dealt out.
+    /// Distribution of the rows, and of the N+1 columns of [A|b].
     pub row_map: Cyclic,
     pub col_map: Cyclic,
-    /// Local rows and columns.
+    /// Number of local rows and columns.
     pub rows: usize,
     pub cols: usize,
     /// Doubles from one local row to the next.
@@ -37,7 +39,7 @@ impl Shape {
         Self::of(params.n, params.nb, grid, (row, col))
     }
 
-    /// As [`Shape::new`], from what it takes of the parameters.
+    /// Returns the shape for these parameters, as [`Shape::new`] does.
     pub fn of(n: usize, nb: usize, grid: ProcessGrid, (row, col): (usize, usize)) -> Self {
         let row_map = Cyclic::new(n, nb, grid.p);
         let col_map = Cyclic::new(n + 1, nb, grid.q);
@@ -59,7 +61,7 @@ impl Shape {
         }
     }
 
-    /// Doubles the local part takes.
+    /// Number of doubles in the local part.
     pub fn len(&self) -> usize {
         self.rows * self.ld
     }
@@ -68,23 +70,23 @@ impl Shape {
         self.len() == 0
     }
 
-    /// Whether this is a part of sums.
+    /// Returns whether this is a part of a checksum column.
     pub fn is_sums(&self) -> bool {
         self.sums().is_some()
     }
 
-    /// Which sums this is a part of.
+    /// Returns the number of the checksum column, if this is a part of one.
     pub fn sums(&self) -> Option<usize> {
         self.col.checked_sub(self.grid.q)
     }
 
-    /// The shape in which memory of this one, of sums, holds what process column `col` has.
+    /// Returns the shape of process column `col` in the memory of this checksum column, with the same leading dimension.
     pub fn as_column(&self, col: usize) -> Self {
         debug_assert!(self.is_sums() && col < self.grid.q);
         Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, (self.row, col)) }
     }
 
-    /// The local column of b, where there is one.
+    /// Returns the local column of b, if it is local.
     pub fn rhs(&self) -> Option<usize> {
         match self.is_sums() {
             true => Some(self.cols - 1),
@@ -96,37 +98,37 @@ impl Shape {
         self.grid.mapping
     }
 
-    /// The first local row at or after block `k`.
+    /// Returns the first local row at or after block `k`.
     pub fn row_from_block(&self, k: usize) -> usize {
         self.row_map.count_below(k * self.nb, self.row)
     }
 
-    /// The first local column at or after block `k`.
+    /// Returns the first local column at or after block `k`.
     pub fn col_from_block(&self, k: usize) -> usize {
         self.col_map.count_below(k * self.nb, self.col)
     }
 }
 
-/// Whole cache lines, but never a multiple of a page: rows would all meet in the same cache sets.
+/// Returns whole cache lines, but never a multiple of a page: all rows would fall into the same cache sets.
 fn leading_dimension(cols: usize) -> usize {
     let ld = cols.next_multiple_of(8);
     if ld.is_multiple_of(512) && ld > 0 { ld + 8 } else { ld }
 }
 
-/// A rank's part of [A|b], row-major, in memory of whatever kind.
+/// A rank's part of [A|b], row-major, in any kind of memory.
 pub struct Local<S> {
     pub shape: Shape,
     storage: S,
 }
 
 impl<S: Storage> Local<S> {
-    /// Takes `storage`, which must have room for the shape.
+    /// Uses `storage`, which must be large enough for the shape.
     pub fn new(shape: Shape, storage: S) -> Self {
         assert!(storage.len() >= shape.len(), "the storage has room for the local matrix");
         Self { shape, storage }
     }
 
-    /// The first element. Local element (i, j) is at `i * ld + j`.
+    /// Returns the address of the first element. Local element (i, j) is at `i * ld + j`.
     pub fn pointer(&mut self) -> *mut f64 {
         self.storage.pointer()
     }
@@ -135,14 +137,14 @@ impl<S: Storage> Local<S> {
         &mut self.storage
     }
 
-    /// The local rows and columns.
+    /// Returns a view of the local rows and columns.
     pub fn view(&mut self) -> ArrayView2<'_, f64> {
         let Shape { rows, cols, ld, .. } = self.shape;
-        // SAFETY: the storage has room for rows that lie `ld` apart, and is borrowed for as long as the view.
+        // SAFETY: the storage is large enough for rows at a distance of `ld`, and is borrowed for as long as the view.
         unsafe { ArrayView2::from_shape_ptr((rows, cols).strides((ld, 1)), self.pointer()) }
     }
 
-    /// The same, to be written to.
+    /// Returns a mutable view of the local rows and columns.
     pub fn view_mut(&mut self) -> ArrayViewMut2<'_, f64> {
         let Shape { rows, cols, ld, .. } = self.shape;
         let shape = (rows, cols).strides((ld, 1));
@@ -150,14 +152,14 @@ impl<S: Storage> Local<S> {
         unsafe { ArrayViewMut2::from_shape_ptr(shape, self.pointer()) }
     }
 
-    /// The local rows, with what lies between one and the next.
+    /// Returns a mutable view of the local rows with their padding.
     fn padded(&mut self) -> ArrayViewMut2<'_, f64> {
         let Shape { rows, ld, .. } = self.shape;
-        // SAFETY: the storage has room for that, and is borrowed mutably for as long as the view.
+        // SAFETY: the storage is large enough, and is borrowed mutably for as long as the view.
         unsafe { ArrayViewMut2::from_shape_ptr((rows, ld), self.pointer()) }
     }
 
-    /// Fills the part of a column of the grid from the generator, whatever was in it.
+    /// Fills the part of a grid column from the generator, overwriting all content.
     pub fn generate(&mut self, generator: &Generator, pool: &mut Pool) {
         let shape = self.shape;
         assert!(!shape.is_sums(), "the grid has that column");
@@ -175,8 +177,8 @@ impl<S: Storage> Local<S> {
         });
     }
 
-    /// The same for a part of sums, where each column of the grid has its weight. Each element of A that a row of the grid has
-    /// is generated here once more.
+    /// Fills the part of a checksum column, with `weights` for the columns of the grid. Generates each element of A in the same
+    /// rows again.
     pub fn generate_sums(&mut self, generator: &Generator, weights: &[f64], pool: &mut Pool) {
         let shape = self.shape;
         let (n, nb) = (shape.n, shape.nb);
@@ -194,7 +196,7 @@ impl<S: Storage> Local<S> {
         });
     }
 
-    /// Has all rows filled, a few at a time: by their global numbers.
+    /// Fills all rows, a few at a time. `some` gets their global numbers and the rows.
     fn fill(&mut self, pool: &mut Pool, some: impl Fn(&[usize], &mut [&mut [f64]]) + Sync) {
         const ROWS: usize = 8;
         let shape = self.shape;
@@ -220,7 +222,8 @@ mod tests {
     use super::*;
     use crate::base::params::*;
 
-    /// The sums are those of what the others hold, they have a b, and whatever a column has fits in their place.
+    /// The checksums are the sums of the other columns and include b. Every process column fits in the memory of a checksum
+    /// column.
     #[test]
     fn the_sums_are_those_of_all_columns() {
         for (n, nb, p, q) in
@@ -289,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The matrix is the same under every grid, block size and number of threads.
+    /// The matrix is the same for every grid, block size and number of threads.
     #[test]
     fn every_grid_holds_the_same_matrix() {
         for rng in [Rng::Hpl, Rng::Xoshiro] {

@@ -1,7 +1,7 @@
 //! The local part of [A|b] and the generators that fill it.
 //!
-//! A rank's part is stored **row-major**: the row exchanges that pivoting brings are then copies of
-//! contiguous runs, and panels are transposed into a buffer of their own before they are factored.
+//! A rank's part is stored **row-major**. So the row exchanges of pivoting copy contiguous memory. Panels are transposed into a
+//! separate buffer before they are factored.
 
 mod generate;
 mod lcg;

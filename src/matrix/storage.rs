@@ -1,37 +1,36 @@
-//! Memory for doubles: what the matrix lies in, and buffers for everything else.
+//! Memory for doubles: for the matrix, and buffers for all other data.
 
 use crate::base::threads::Pool;
 use crate::shm::huge::HUGE;
 use crate::shm::{MemoryError, Region};
 
-/// Where a local matrix lies. The solver only needs its address and length, so the memory can be
-/// private or a named region that outlives the process.
+/// Memory of a local matrix. The solver only needs its address and length, so it can be private or persistent shared memory.
 pub trait Storage {
     fn pointer(&mut self) -> *mut f64;
-    /// In doubles.
+    /// Returns the length in doubles.
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Private memory, on huge pages where the system grants them, zero at first.
+/// Private memory, initially zero, on huge pages if the system grants them.
 ///
-/// Huge pages matter: a panel touches hundreds of places a large stride apart, each on a page of
-/// its own otherwise.
+/// Huge pages matter: a panel touches hundreds of addresses at a large stride, each of which would be on a page of its own.
 pub struct HugeBuffer {
-    /// Whole huge pages, if it takes one.
+    /// Whole huge pages, if the buffer is at least one huge page long.
     room: Region,
     len: usize,
 }
 
 impl HugeBuffer {
-    /// `len` doubles, or why the system does not give them.
+    /// Allocates `len` doubles. Fails if the system does not provide them.
     pub fn new(len: usize) -> std::io::Result<Self> {
         Self::of(len, Region::anonymous)
     }
 
-    /// As [`HugeBuffer::new`], with the pages already there, in all of the rank's memories: see [`Region::touched`].
+    /// Allocates `len` doubles as [`HugeBuffer::new`] does, with the pages already touched, in all memory nodes of the rank: see
+    /// [`Region::touched`].
     pub fn touched(len: usize, pool: &mut Pool) -> std::io::Result<Self> {
         Self::of(len, |bytes| Region::touched(bytes, pool))
     }
@@ -68,7 +67,7 @@ impl HugeBuffer {
         Self::bytes_of(self.len) as u64
     }
 
-    /// Bytes of memory that a buffer of `len` doubles takes: whole huge pages, if it takes one.
+    /// Bytes of memory that a buffer of `len` doubles takes: whole huge pages, if it is at least one huge page long.
     pub fn bytes_of(len: usize) -> u128 {
         let bytes = len as u128 * 8;
         if bytes >= HUGE as u128 { bytes.next_multiple_of(HUGE as u128) } else { bytes }

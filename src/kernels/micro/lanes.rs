@@ -1,27 +1,27 @@
-//! What kernels have in common, written once over registers of any width.
+//! The common code of the kernels, generic over registers of any width.
 //!
-//! Everything here is inlined into functions that are compiled for an instruction set; on its own
-//! it would be slow.
+//! All functions here are inlined into functions that are compiled for an instruction set. On their own they would be slow.
 
 use super::Slabs;
 
 /// A register of doubles.
 pub trait Lanes {
     type Register: Copy;
-    /// Doubles in it.
+    /// Number of doubles in a register.
     const LEN: usize;
     /// # Safety
-    /// Readable there, and the processor has the instructions; so for all of these.
+    /// The address is readable. For this and all functions below, the processor has the instructions.
     unsafe fn load(from: *const f64) -> Self::Register;
     /// # Safety
-    /// Writable there.
+    /// The address is writable.
     unsafe fn store(to: *mut f64, value: Self::Register);
     /// # Safety
-    /// Only the instructions.
+    /// The processor has the instructions.
     unsafe fn splat(value: f64) -> Self::Register;
-    /// c - a b, rounded once.
+    /// Returns c - a b, rounded once.
+    ///
     /// # Safety
-    /// Only the instructions.
+    /// The processor has the instructions.
     unsafe fn subtract_product(
         c: Self::Register,
         a: Self::Register,
@@ -29,20 +29,20 @@ pub trait Lanes {
     ) -> Self::Register;
 }
 
-/// C(v, s) -= sum over p < k of V(p, v) S(p, s) for R registers times H rows, element V(p, v) at
-/// `v + p * v_stride + v`, S(p, s) at `s + p * s_stride + s`.
+/// Computes C(v, s) -= sum over p < k of V(p, v) S(p, s) for R registers times H rows. Element V(p, v) is at `v + p * v_stride +
+/// v`, S(p, s) at `s + p * s_stride + s`.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // registers by number
+#[allow(clippy::needless_range_loop)] // registers are indexed by number
 pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
     k: usize,
     (mut v, v_stride): (*const f64, usize),
     (mut s, s_stride): (*const f64, usize),
     (c, ldc): (*mut f64, usize),
 ) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe {
         let mut sum = [[L::splat(0.0); R]; H];
         for h in 0..H {
@@ -72,7 +72,7 @@ pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
-/// [`super::Kernel::narrow`] for tiles of R registers times H.
+/// Implements [`super::Kernel::narrow`] for tiles of R registers times H.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -86,7 +86,7 @@ pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
     ldc: usize,
 ) {
     let (v, s, c) = ((v, R * L::LEN), (s, H), (c, ldc));
-    // SAFETY: passed on from the caller; no more registers than a tile has.
+    // SAFETY: ensured by the caller; no more registers than a tile has.
     unsafe {
         match width.div_ceil(L::LEN).min(R) {
             1 => multiply::<L, 1, H>(k, v, s, c),
@@ -97,7 +97,7 @@ pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
-/// [`super::Kernel::triangle`] for tiles of R registers.
+/// Implements [`super::Kernel::triangle`] for tiles of R registers.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -109,9 +109,9 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
     u: *mut f64,
 ) {
     let width = R * L::LEN;
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe {
-        // A row takes what the rows above have to give in their order.
+        // A row is reduced by the rows above it, in their order.
         for row in 1..n {
             for r in 0..R {
                 let to = u.add(row * width + r * L::LEN);
@@ -126,7 +126,7 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
     }
 }
 
-/// [`super::Kernel::in_panel`] with tiles of R registers times `H` columns.
+/// Implements [`super::Kernel::in_panel`] with tiles of R registers times `H` columns.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -140,7 +140,7 @@ pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
 ) {
     let tall = R * L::LEN;
     let whole = rows / tall;
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe {
         for i in 0..whole {
             let (part, c) = (a.at.add(i * a.slab), c.add(i * tall));
@@ -166,8 +166,7 @@ pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
     }
 }
 
-/// Defines `in_panel` for tiles of `$r` registers and any number of columns in the list, compiled
-/// with `$feature`.
+/// Defines `in_panel` for tiles of `$r` registers and any number of columns in the list, compiled with `$feature`.
 macro_rules! in_panel_function {
     ($(#[$attribute:meta])* $name:ident, $lanes:ty, $r:literal, [$($h:literal)*]) => {
         $(#[$attribute])*
@@ -179,7 +178,7 @@ macro_rules! in_panel_function {
             ld: usize,
         ) {
             use $crate::kernels::micro::lanes::in_panel;
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe {
                 match cols {
                     $($h => in_panel::<$lanes, $r, $h>((rows, k), a, b, c, ld),)*

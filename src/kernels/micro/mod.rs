@@ -1,14 +1,13 @@
-//! The family of multiplication kernels: one for each instruction set and tile, behind one
-//! descriptor that [`super::packed`] calls through.
+//! The family of multiplication kernels: one for each instruction set and tile, with one descriptor through which
+//! [`super::packed`] calls them.
 //!
-//! A tile has a *vector* side, whose elements lie next to each other in C, and a *scalar* side,
-//! whose elements are a leading dimension apart. For the trailing update C is row-major, so the
-//! vector side runs along columns and takes U; within a panel C is column-major, so it runs along
-//! rows and takes L.
+//! A tile has a *vector* side, whose elements are contiguous in C, and a *scalar* side, whose elements are a leading dimension
+//! apart. For the trailing update, C is row-major, so the vector side runs along columns and takes U. Within a panel, C is
+//! column-major, so the vector side runs along rows and takes L.
 //!
-//! Each element of C becomes `c - v[0] s[0] - v[1] s[1] - ...`, each step one fused multiply-add,
-//! whatever the kernel, the cut into tiles, tasks or threads, or the length of a chunk of k. So
-//! all kernels, on all processors, give the same bits, and none of this is part of a result.
+//! Each element of C becomes `c - v[0] s[0] - v[1] s[1] - ...`, where each step is one fused multiply-add. This is independent of
+//! the kernel, of the division into tiles, tasks or threads, and of the length of a chunk of k. So all kernels, on all
+//! processors, give the same bits.
 
 use std::fmt;
 
@@ -20,7 +19,7 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// The instructions a kernel is made of.
+/// The instruction set of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     Avx512,
@@ -39,7 +38,7 @@ impl Isa {
         }
     }
 
-    /// Whether this processor can run its kernels, with multiply-adds of its own.
+    /// Returns whether this processor can run these kernels, with its own fused multiply-add instructions.
     pub fn runs_here(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -48,19 +47,19 @@ impl Isa {
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => true,
-            // Elsewhere each of its multiply-adds is some hundred instructions.
+            // Without the instruction, each multiply-add is some hundred instructions.
             #[cfg(target_arch = "x86_64")]
             Isa::Portable => is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
             Isa::Portable => true,
-            #[allow(unreachable_patterns)] // those of other processors
+            #[allow(unreachable_patterns)] // instruction sets of other processors
             _ => false,
         }
     }
 }
 
-/// Every kernel there is, on whatever architecture, in the order of the best guess: ranks that
-/// agree on one by number must count alike.
+/// Names of all kernels of all architectures, the best guess first. Ranks agree on a kernel by its number, so the list must be
+/// the same on all.
 pub const NAMES: &[(&str, Isa)] = &[
     ("avx512-24x8", Isa::Avx512),
     ("avx512-32x6", Isa::Avx512),
@@ -74,51 +73,50 @@ pub const NAMES: &[(&str, Isa)] = &[
     ("portable-4x4", Isa::Portable),
 ];
 
-/// One kernel. The functions want a processor of its instruction set and valid ranges.
+/// A kernel. Its functions require a processor with its instruction set, and valid ranges.
 pub struct Kernel {
     pub name: &'static str,
     pub isa: Isa,
-    /// Elements on the vector side of a tile.
+    /// Number of elements on the vector side of a tile.
     pub vector: usize,
-    /// Elements on the scalar side of a tile.
+    /// Number of elements on the scalar side of a tile.
     pub scalar: usize,
-    /// One whole tile.
+    /// Computes one whole tile.
     pub tile: Tile,
-    /// Part of a tile.
+    /// Computes part of a tile.
     pub narrow: Narrow,
-    /// The diagonal tile of a triangular solve.
+    /// Solves the diagonal tile of a triangular solve.
     pub triangle: Triangle,
-    /// Rows of a tile of [`Kernel::in_panel`], and the columns of C that it takes at a time at most.
+    /// Rows of a tile of [`Kernel::in_panel`], and the maximum number of columns of C that it takes at a time.
     pub panel_rows: usize,
     pub panel_cols: usize,
     pub in_panel: InPanel,
 }
 
-/// What will be read after a tile. Nothing of it need exist; a kernel may ask for it ahead.
+/// Addresses that will be read after a tile, which a kernel may prefetch. They need not be valid.
 #[derive(Clone, Copy)]
 pub struct Soon {
-    /// Where the next tile of C begins.
+    /// Start of the next tile of C.
     pub tile: *const f64,
-    /// The part of V's next panel that it falls to this tile to ask for, and its lines.
+    /// Part of V's next panel that this tile should prefetch, and its number of cache lines.
     pub vector: *const f64,
     pub lines: usize,
 }
 
-/// `(k, v, s, c, ldc, soon)`: C(v, s) -= sum over p < k of V(p, v) S(p, s), where V(p, v) is at
-/// `v + p * vector + v`, S(p, s) at `s + p * scalar + s` and C(v, s) at `c + s * ldc + v`.
+/// `(k, v, s, c, ldc, soon)`: computes C(v, s) -= sum over p < k of V(p, v) S(p, s). V(p, v) is at `v + p * vector + v`, S(p, s)
+/// at `s + p * scalar + s` and C(v, s) at `c + s * ldc + v`.
 pub type Tile = unsafe fn(usize, *const f64, *const f64, *mut f64, usize, Soon);
 
-/// `(width, k, v, s, c, ldc)`: the same in the first `width` elements of the vector side, rounded up to whole registers, in less
-/// time the fewer there are.
+/// `(width, k, v, s, c, ldc)`: computes a tile as [`Tile`] does, in the first `width` elements of the vector side, rounded up to
+/// whole registers. Fewer elements take less time.
 pub type Narrow = unsafe fn(usize, usize, *const f64, *const f64, *mut f64, usize);
 
-/// `(n, l, u)`: solves the unit lower triangle of order `n`, at most `scalar`, for `vector`
-/// columns. L(r, p) is at `l + p * scalar + r`, U(r, v) at `u + r * vector + v`. What of L is
-/// not below the diagonal is not read.
+/// `(n, l, u)`: solves the unit lower triangle of order `n`, at most `scalar`, for `vector` columns. L(r, p) is at `l + p *
+/// scalar + r`, U(r, v) at `u + r * vector + v`. L is read only below the diagonal.
 pub type Triangle = unsafe fn(usize, *const f64, *mut f64);
 
-/// A as [`Kernel::in_panel`] reads it, cut into slabs of `panel_rows` rows: A(i, p) is at `at + i / panel_rows * slab + i %
-/// panel_rows + p * stride`. So it may lie by columns, or slab by slab.
+/// A as [`Kernel::in_panel`] reads it, divided into slabs of `panel_rows` rows: A(i, p) is at `at + i / panel_rows * slab + i %
+/// panel_rows + p * stride`. So A may be stored by columns or slab by slab.
 #[derive(Clone, Copy)]
 pub struct Slabs {
     pub at: *const f64,
@@ -126,8 +124,8 @@ pub struct Slabs {
     pub stride: usize,
 }
 
-/// `((rows, cols, k), a, b, c, ld)`: C(rows x cols) -= A(rows x k) B(k x cols), C column-major with leading dimension `ld`,
-/// B(p, j) at `b + p * cols + j`; at most `panel_cols` columns.
+/// `((rows, cols, k), a, b, c, ld)`: computes C(rows x cols) -= A(rows x k) B(k x cols). C is column-major with leading dimension
+/// `ld`, B(p, j) is at `b + p * cols + j`, and there are at most `panel_cols` columns.
 pub type InPanel = unsafe fn((usize, usize, usize), Slabs, *const f64, *mut f64, usize);
 
 impl PartialEq for Kernel {
@@ -144,8 +142,8 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Those made for this architecture, whether or not this processor runs them. The first of an
-/// instruction set is the best guess where nothing has been measured.
+/// Returns the kernels that are compiled for this architecture, even if this processor cannot run them. The first of an
+/// instruction set is the best guess without a measurement.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
     #[cfg(target_arch = "x86_64")]
     let made = x86::KERNELS;
@@ -156,10 +154,10 @@ pub fn all() -> impl Iterator<Item = &'static Kernel> {
     made.iter().chain(portable::KERNELS)
 }
 
-/// So many elements are whole vectors of any kernel, on whatever processor.
+/// Number of elements that is a multiple of the vector side of every kernel on every processor.
 pub const COMMON_UNIT: usize = 96;
 
-/// Those this processor runs, the best guess first.
+/// Returns the kernels that this processor can run, the best guess first.
 pub fn runnable() -> impl Iterator<Item = &'static Kernel> {
     all().filter(|kernel| kernel.isa.runs_here())
 }

@@ -1,4 +1,4 @@
-//! Kernels for 64-bit ARM: two doubles a register, thirty-two registers.
+//! Kernels for 64-bit ARM: two doubles per register, thirty-two registers.
 
 use std::arch::aarch64::*;
 
@@ -39,22 +39,22 @@ impl Lanes for Neon {
     const LEN: usize = 2;
     #[inline(always)]
     unsafe fn load(from: *const f64) -> float64x2_t {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { vld1q_f64(from) }
     }
     #[inline(always)]
     unsafe fn store(to: *mut f64, value: float64x2_t) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { vst1q_f64(to, value) }
     }
     #[inline(always)]
     unsafe fn splat(value: f64) -> float64x2_t {
-        // SAFETY: every such processor has it.
+        // SAFETY: every such processor has the instruction.
         unsafe { vdupq_n_f64(value) }
     }
     #[inline(always)]
     unsafe fn subtract_product(c: float64x2_t, a: float64x2_t, b: float64x2_t) -> float64x2_t {
-        // SAFETY: every such processor has it.
+        // SAFETY: every such processor has the instruction.
         unsafe { vfmsq_f64(c, a, b) }
     }
 }
@@ -62,7 +62,7 @@ impl Lanes for Neon {
 macro_rules! kernel {
     ($tile:ident, $narrow:ident, $triangle:ident, $r:literal, $h:literal) => {
         unsafe fn $tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, _: Soon) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe { lanes::multiply::<Neon, $r, $h>(k, (v, 2 * $r), (s, $h), (c, ldc)) }
         }
 
@@ -74,12 +74,12 @@ macro_rules! kernel {
             c: *mut f64,
             ldc: usize,
         ) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe { lanes::narrow::<Neon, $r, $h>(width, k, v, s, c, ldc) }
         }
 
         unsafe fn $triangle(n: usize, l: *const f64, u: *mut f64) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe { lanes::triangle::<Neon, $r>(n, $h, l, u) }
         }
     };

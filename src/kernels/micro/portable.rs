@@ -1,7 +1,7 @@
-//! The kernel for every processor: plain Rust that the compiler may put into vectors.
+//! The kernel for every processor: plain Rust that the compiler may vectorise.
 //!
-//! Where the processor has no fused multiply-add, each is worked out in software, exactly and
-//! slowly: so that results are the same bits there too. Nobody would choose it for speed then.
+//! If the processor has no fused multiply-add, each is computed in software, exactly and slowly, so that results have the same
+//! bits there too. This kernel is not chosen for speed then.
 
 use super::lanes::{self, Lanes};
 use super::{Isa, Kernel, Slabs, Soon};
@@ -26,12 +26,12 @@ impl Lanes for Plain {
     const LEN: usize = 4;
     #[inline(always)]
     unsafe fn load(from: *const f64) -> [f64; 4] {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { from.cast::<[f64; 4]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store(to: *mut f64, value: [f64; 4]) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { to.cast::<[f64; 4]>().write_unaligned(value) }
     }
     #[inline(always)]
@@ -46,21 +46,21 @@ impl Lanes for Plain {
 
 #[inline(always)]
 unsafe fn tile_anywhere(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { lanes::multiply::<Plain, 1, 4>(k, (v, 4), (s, 4), (c, ldc)) }
 }
 
-/// The same with fused multiply-adds of the processor, where it has them though not every
-/// processor of its architecture has. Some (AMD's Piledriver) have them and no AVX2.
+/// Computes a tile with fused multiply-add instructions, for processors that have them although not every processor of the
+/// architecture does. Some (AMD's Piledriver) have them but no AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "fma")]
 unsafe fn tile_fused(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { tile_anywhere(k, v, s, c, ldc) }
 }
 
 unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, _: Soon) {
-    // SAFETY: passed on from the caller; the processor has what the copy was compiled for.
+    // SAFETY: ensured by the caller; the processor has the instructions that the copy was compiled for.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if Isa::Portable.runs_here() {
@@ -70,22 +70,22 @@ unsafe fn tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, 
     }
 }
 
-/// A tile is one register wide.
+/// Computes a whole tile, which is one register wide.
 unsafe fn narrow(_: usize, k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { tile(k, v, s, c, ldc, Soon { tile: c, vector: v, lines: 0 }) }
 }
 
 #[inline(always)]
 unsafe fn triangle_anywhere(n: usize, l: *const f64, u: *mut f64) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { lanes::triangle::<Plain, 1>(n, 4, l, u) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "fma")]
 unsafe fn triangle_fused(n: usize, l: *const f64, u: *mut f64) {
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe { triangle_anywhere(n, l, u) }
 }
 

@@ -1,14 +1,14 @@
 //! Kernels for AVX-512 and for AVX2 with fused multiply-add.
 //!
-//! The loop of a whole tile is written in assembly: what counts there is that all of C stays in
-//! registers, that every element of S is spread once and used for all of V, that four steps of k
-//! make one turn, and that what comes next is asked for in time. Compilers were seen to spill, or to
-//! read S from memory for each multiplication.
+//! The loop of a whole tile is written in assembly. The loop keeps all of C in registers. Each element of S is broadcast once and
+//! used for all of V. A turn does four steps of k and prefetches the next data in time. Compilers were seen to spill registers,
+//! or to read S from memory for each multiplication.
 //!
-//! Each turn asks for one line of memory, no more: a core has few places for lines that are on their way, and V and S
-//! come from the second-level cache through the same places. First the lines of the next tile of C, then those of
-//! V's next panel. Where k is so small that the last lines of C would come too late, each turn asks for a whole row of it: then
-//! C is what the time goes to, and whatever of it comes late costs more. So it does where too few turns would be left for V.
+//! Each turn prefetches one cache line and no more. A core has few buffers for lines in transit, and V and S come from the
+//! second-level cache through the same buffers. The lines of the next tile of C come first, then those of V's next panel.
+//!
+//! If k is so small that the last lines of C would arrive too late, each turn prefetches a whole row of C. Then the time is
+//! dominated by C, and each late line costs more. The same happens if too few turns would remain for V.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 use super::lanes::{self, Lanes};
 use super::{Isa, Kernel, Soon};
 
-/// Turns that a line of memory needs to come, about: some hundreds of cycles.
+/// Approximate number of turns until a line arrives from memory: some hundreds of cycles.
 const TO_COME: usize = 8;
 
 struct Wide;
@@ -26,22 +26,22 @@ impl Lanes for Wide {
     const LEN: usize = 8;
     #[inline(always)]
     unsafe fn load(from: *const f64) -> __m512d {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm512_loadu_pd(from) }
     }
     #[inline(always)]
     unsafe fn store(to: *mut f64, value: __m512d) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm512_storeu_pd(to, value) }
     }
     #[inline(always)]
     unsafe fn splat(value: f64) -> __m512d {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm512_set1_pd(value) }
     }
     #[inline(always)]
     unsafe fn subtract_product(c: __m512d, a: __m512d, b: __m512d) -> __m512d {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm512_fnmadd_pd(a, b, c) }
     }
 }
@@ -53,30 +53,30 @@ impl Lanes for Middle {
     const LEN: usize = 4;
     #[inline(always)]
     unsafe fn load(from: *const f64) -> __m256d {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm256_loadu_pd(from) }
     }
     #[inline(always)]
     unsafe fn store(to: *mut f64, value: __m256d) {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm256_storeu_pd(to, value) }
     }
     #[inline(always)]
     unsafe fn splat(value: f64) -> __m256d {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm256_set1_pd(value) }
     }
     #[inline(always)]
     unsafe fn subtract_product(c: __m256d, a: __m256d, b: __m256d) -> __m256d {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe { _mm256_fnmadd_pd(a, b, c) }
     }
 }
 
-/// A kernel: its tile in assembly and what goes with it.
+/// Defines a kernel: its tile in assembly and its other functions.
 ///
-/// `[$acc]` is a row of C per entry: the register its element of S is spread in, then those that
-/// hold the row, one for each register of V, which are `[$v]`. `$at` numbers the rows.
+/// `[$acc]` has one entry for each row of C: the register for the broadcast element of S, then those of the row, one for each
+/// register of V. The registers of V are `[$v]`. `$at` numbers the rows.
 macro_rules! kernel {
     (
         $feature:literal, $lanes:ty, $r:literal, $h:literal, $register:literal, $bytes:literal,
@@ -96,13 +96,13 @@ macro_rules! kernel {
             soon: Soon,
         ) {
             let turns = k / 4;
-            // Rows of the next tile that are asked for by lines, or else in one go.
+            // Rows of the next tile that are prefetched line by line, or one whole row per turn.
             let lines = [$($line),*].len();
             let left = turns.saturating_sub($h * lines);
             let in_time = left >= TO_COME.max(soon.lines);
             let (by_lines, at_once) = if in_time { ($h, 0) } else { (0, turns.min($h)) };
-            // SAFETY: reads k times `vector` and `scalar` elements and reads and writes a tile of
-            // C, as the caller vouches; asking for memory that is not there does nothing.
+            // SAFETY: reads k times `vector` and `scalar` elements and reads and writes a tile of C, as the caller ensures;
+            // prefetching an invalid address does nothing.
             unsafe {
                 asm!(
                     "mov {at}, {c}",
@@ -147,8 +147,8 @@ macro_rules! kernel {
                     "7:",
                     "mov {at}, {c}",
                     move_rows!("store", $register, $bytes, $v, $rows),
-                    // What is left in the upper halves would hold up all code of another kind that comes after; a compiler
-                    // does this where it writes the code itself.
+                    // Values left in the upper halves would slow down all later code of another kind. A compiler inserts this
+                    // instruction itself into code that it generates.
                     "vzeroupper",
                     at = out(reg) _,
                     c = in(reg) c,
@@ -176,13 +176,13 @@ macro_rules! kernel {
             c: *mut f64,
             ldc: usize,
         ) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe { lanes::narrow::<$lanes, $r, $h>(width, k, v, s, c, ldc) }
         }
 
         #[target_feature(enable = $feature)]
         unsafe fn $triangle(n: usize, l: *const f64, u: *mut f64) {
-            // SAFETY: passed on from the caller.
+            // SAFETY: ensured by the caller.
             unsafe { lanes::triangle::<$lanes, $r>(n, $h, l, u) }
         }
     };
@@ -208,7 +208,7 @@ macro_rules! turn {
     };
 }
 
-/// A turn that asks for the line at byte `$line` of a row of the next tile.
+/// A turn that prefetches the line at byte `$line` of a row of the next tile.
 macro_rules! ask_and_turn {
     ($line:literal, $reg:literal, $bytes:literal, $r:literal, $h:literal, $v:tt, $rows:tt) => {
         concat!("prefetchw [{tile} + ", $line, "]\n", turn!($reg, $bytes, $r, $h, $v, $rows))
@@ -222,7 +222,7 @@ macro_rules! move_rows {
     };
 }
 
-/// Loads or stores a row of C and goes on to the next.
+/// Loads or stores a row of C and advances to the next.
 macro_rules! move_row {
     ("load", $reg:literal, $bytes:literal, [$($v:literal)*], ($i:literal $b:literal $($acc:literal)*)) => {
         concat!($("vmovupd ", $reg, $acc, ", [{at} + ", $bytes, "*", $v, "]\n",)* "add {at}, {ldc}")
@@ -393,7 +393,7 @@ pub const KERNELS: &[Kernel] = &[
         panel_cols: 8,
         in_panel: in_panel_avx512,
     },
-    // Narrow registers for processors that split each wide operation in two; within a panel wide ones are better all the same.
+    // Narrow registers, for processors that divide each wide operation in two. Within a panel, wide registers are still faster.
     Kernel {
         name: "avx512-12x4",
         isa: Isa::Avx512,

@@ -1,18 +1,18 @@
-//! What process rows tell each other in the search for a pivot: each its candidate, and who has it the row that leaves.
+//! Messages between process rows in the pivot search: each sends its candidate, and the owner of the current row adds that row.
 
 use crate::comm::Comm;
 
 const TAG: i32 = 1;
 
-/// Head of a message: magnitude, global row, whether the present row follows.
+/// Head of a message: magnitude, global row, and a flag: whether the current row follows.
 const HEAD: usize = 3;
 
-/// Doubles of a pivot message of a panel of `width` columns: the head, the candidate's row, the current row.
+/// Number of doubles in a pivot message for a panel of `width` columns: the head, the candidate's row, the current row.
 pub fn candidate_len(width: usize) -> usize {
     HEAD + 2 * width
 }
 
-/// The messages of one search after the other: own and partner's.
+/// Message buffers of the pivot search, for this rank's message and its partner's.
 pub struct Candidates {
     mine: Vec<f64>,
     theirs: Vec<f64>,
@@ -20,38 +20,42 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// With room for messages of so many doubles.
+    /// Allocates buffers for messages of `len` doubles.
     pub fn new(len: usize) -> Self {
         Self { mine: Vec::with_capacity(len), theirs: Vec::with_capacity(len), width: 0 }
     }
 
-    /// Doubles there is room for.
+    /// Number of doubles that fit in the buffers.
     pub fn capacity(&self) -> usize {
         self.mine.capacity() + self.theirs.capacity()
     }
 
-    /// The next searches are in a panel of `width` columns.
+    /// Prepares for searches in a panel of `width` columns.
     pub(super) fn begin(&mut self, width: usize) {
         self.width = width;
         self.mine.resize(candidate_len(width), 0.0);
         self.theirs.resize(candidate_len(width), 0.0);
     }
 
-    /// The present row, which leaves for where the pivot comes from: who has it puts it here, and after [`Self::agree`] all have
-    /// it. It stays until the next search ends.
+    /// Returns the buffer of the current row, which moves to the place that the pivot row leaves.
+    ///
+    /// The owner writes the row here before [`Self::agree`]; afterwards all ranks have it, until the next search ends.
     pub(super) fn present(&mut self) -> &mut [f64] {
         &mut self.mine[HEAD + self.width..]
     }
 
-    /// All ranks of a process column together: of their candidates, each by magnitude, global row and elements, the best one's
-    /// row and elements. `None` from who has no rows; `present`: whether this rank has put the present row where it belongs.
+    /// Agrees on the best candidate among all ranks of a process column, which call this together. Returns its global row and
+    /// elements.
+    ///
+    /// `candidate` is magnitude, global row and elements; `None` if this rank has no active rows. `present` says that this rank
+    /// has filled [`Self::present`].
     pub(super) fn agree(
         &mut self,
         comm: &Comm,
         candidate: Option<(f64, f64, &[f64])>,
         present: bool,
     ) -> (f64, &[f64]) {
-        // Nothing is below any candidate; NaN is below every number.
+        // A rank without rows ranks below every candidate; NaN ranks below every number.
         let (magnitude, row) = candidate.map_or((-2.0, f64::INFINITY), |(magnitude, row, _)| {
             (if magnitude.is_nan() { -1.0 } else { magnitude }, row)
         });
@@ -63,9 +67,10 @@ impl Candidates {
         (self.mine[1], &self.mine[HEAD..HEAD + self.width])
     }
 
-    /// Combines the messages of a process column so that all have the same: the better
-    /// candidate, by magnitude and then by lower row, and the current row from its owner.
-    /// Recursive doubling; ranks beyond the largest power of two hand over and are told.
+    /// Combines the messages of a process column so that all ranks have the same result: the best candidate, by magnitude and
+    /// then by lower row, and the current row from its owner.
+    ///
+    /// Uses recursive doubling. Ranks beyond the largest power of two send their message first and receive the result last.
     fn exchange(&mut self, comm: &Comm) {
         let (me, size) = (comm.rank(), comm.size());
         let cube = 1 << size.ilog2();
@@ -95,7 +100,7 @@ impl Candidates {
     }
 }
 
-/// Takes over from `theirs` whatever is better or new.
+/// Takes the better candidate, and the current row if present, from `theirs` into `mine`.
 fn combine(mine: &mut [f64], theirs: &[f64], width: usize) {
     let (head, rows) = (HEAD, HEAD + width);
     if theirs[0] > mine[0] || (theirs[0] == mine[0] && theirs[1] < mine[1]) {

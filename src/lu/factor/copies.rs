@@ -1,13 +1,11 @@
-//! A panel's way into its work array and out of it: A to W, and W to a lower block.
+//! Copies a panel from A to its work array W, and from W to a lower block.
 
 use super::rows::Cuts;
 use crate::base::threads::{Crew, Shareable};
 use crate::kernels::{Engine, ask_for};
 
-/// Lays the rows of L(rows x width), column-major at `l`, from `first` on out as a lower block, each of the crew those it has.
-///
-/// # Safety
-/// As for [`Engine::lay_lower`].
+/// Packs the rows from `first` on of L(rows x width), column-major at `l`, as a lower block. Each panel thread packs its own
+/// rows.
 pub(super) unsafe fn lay_lower(
     engine: Engine,
     (crew, cuts): (&mut Crew, Cuts),
@@ -18,14 +16,14 @@ pub(super) unsafe fn lay_lower(
     let rows = cuts.end - first;
     let step = engine.row_step();
     let out = Shareable::new(out);
-    // Counted from `first`, and by whole panels of the block.
+    // Relative to `first`, rounded to whole panels of the block.
     let start = |part: usize| match part {
         _ if part == cuts.parts => rows,
         _ => cuts.start(part).saturating_sub(first) / step * step,
     };
     crew.run(cuts.parts, move |part| {
         let (start, end) = (start(part), start(part + 1));
-        // SAFETY: parts have rows of their own, and whole panels of the block.
+        // SAFETY: each part has its own rows and whole panels of the block.
         unsafe {
             let (from, to) = (l.get().add(first + start), out.get().add(start * width));
             engine.lay_lower(end - start, width, (from, ld), to);
@@ -42,9 +40,9 @@ pub(super) unsafe fn transpose_in(
     ldw: usize,
 ) {
     const UNIT: usize = 8;
-    /// A row's piece is too short for the processor to see where the next one begins.
+    /// Rows to prefetch ahead: the piece of a row is too short for the hardware prefetcher to predict the next one.
     const AHEAD: usize = UNIT;
-    // SAFETY: passed on from the caller.
+    // SAFETY: ensured by the caller.
     unsafe {
         let mut i = 0;
         while i + UNIT <= rows {

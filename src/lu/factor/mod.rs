@@ -1,21 +1,20 @@
-//! Factoring one panel: recursive, with the work shared by a process column.
+//! Factors one panel recursively; the ranks of a process column share the work.
 //!
-//! The panel is copied out of the row-major matrix into a column-major work array W, one rank's
-//! rows of it. L1, the `width x width` block on the diagonal, is kept apart and replicated: with
-//! each pivot the winning row moves into it at all ranks, so that the triangular solves of the
-//! recursion need no messages. Rows of W that went into L1 are not active any more; on the process
-//! row that owns the block these are the first ones.
+//! The panel is copied out of the row-major matrix into a column-major work array W, which has one rank's rows of it. L1, the
+//! `width x width` block on the diagonal, is kept apart and replicated. With each pivot, the winning row moves into L1 on all
+//! ranks, so that the triangular solves of the recursion need no messages. Rows of W that went into L1 are no longer active; in
+//! the process row that owns the block, these are the first ones.
 //!
-//! Invariant of the recursion on columns c..e: on entry W(active, c..e) is up to date with columns
-//! before c; on exit W(active, c..e) holds multipliers, and rows c..e of L1 are final in columns
-//! before e and not yet touched by columns c..e from column e on.
+//! Invariant of the recursion on columns c..e. On entry, W(active, c..e) is up to date with the columns before c. On exit,
+//! W(active, c..e) holds multipliers. Rows c..e of L1 are then final in the columns before e, and columns from e on are not yet
+//! updated with columns c..e.
 //!
-//! Whatever is done to all active rows is shared out to the crew by rows. No element depends on how:
-//! each is computed by the same operations in the same order.
+//! Operations on all active rows are divided by rows among the panel threads. The division does not affect results: each element
+//! is computed by the same operations in the same order.
 //!
-//! A thread touches the rows of its own only, since a row of W lies in as many cache lines as the panel has columns. Whose row
-//! may be the pivot's copies it to a message; the row that takes its place travels as a message, too, and who has that place
-//! puts it there when it works on its rows the next time (`Owed`).
+//! A thread touches only its own rows, because a row of W lies in as many cache lines as the panel has columns. The thread that
+//! owns a candidate row copies it to a message. The row that takes the pivot row's place travels as a message, too; the owner of
+//! that place writes it when it next works on its rows (`Owed`).
 
 mod candidate;
 mod copies;
@@ -40,13 +39,13 @@ use crate::matrix::HugeBuffer;
 use std::io;
 use std::ops::Range;
 
-/// The work array of the factorisation, reused from panel to panel.
+/// Work array of the factorisation, reused for every panel.
 pub struct Factor {
     work: HugeBuffer,
-    /// One for each of the crew.
+    /// Packing buffers, one per panel thread.
     scratch: Vec<Vec<f64>>,
     candidates: Candidates,
-    /// What the crew finds in its parts of the rows.
+    /// Results of the panel threads' pivot searches.
     found: HugeBuffer,
 }
 
@@ -60,20 +59,20 @@ impl Factor {
         })
     }
 
-    /// Bytes of the arrays that grow with the problem.
+    /// Bytes of all buffers.
     pub fn bytes(&self) -> u64 {
         let scratch: usize = self.scratch.iter().map(Vec::capacity).sum();
         let small = scratch + self.candidates.capacity();
         self.work.bytes() + self.found.bytes() + small as u64 * 8
     }
 
-    /// Factors block column `panel.k`, of which this rank has a part, and fills the panel's
-    /// message. `a` is the local matrix. The factored diagonal block is written back to A by the
-    /// process row that owns it: back substitution needs its upper triangle. The multipliers below
-    /// it are not: nothing looks at them again.
+    /// Factors block column `panel.k`, of which this rank has a part, and fills the panel's message.
+    ///
+    /// `a` is the local matrix. The process row that owns the diagonal block writes the factored block back to A, because back
+    /// substitution needs its upper triangle. The multipliers below the block are not written back: they are not used again.
     ///
     /// # Safety
-    /// `a` is the whole local matrix, and nobody touches the panel's columns meanwhile.
+    /// `a` is the whole local matrix, and no other thread touches the panel's columns meanwhile.
     pub unsafe fn run(
         &mut self,
         context: &Context,
@@ -94,10 +93,9 @@ impl Factor {
         let l1 = panel.triangle_pointer();
         let l1_ld = TriangleBlock::leading_dimension(width);
         let (rs, cs) = TriangleBlock::strides(context.params.l1, l1_ld);
-        // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array
-        // with room for them.
+        // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array that is large enough for them.
         unsafe {
-            // Where no row is left, it points past the end, and nobody follows it.
+            // If no row is left, the pointer is past the end and is not dereferenced.
             let from = Shareable::new(a.wrapping_add(first_row * shape.ld + column));
             let to = Shareable::new(self.work.as_mut_ptr());
             let cuts = Cuts::new(crew.size(), rows, if owner { width } else { 0 });
@@ -154,17 +152,17 @@ impl Factor {
     }
 }
 
-/// A few numbers, at hand where they are read.
+/// A short list of factors, stored inline if it fits so that threads read it without a pointer.
 #[derive(Clone, Copy)]
 struct Factors {
     few: [f64; 8],
     len: usize,
-    /// All of them, where they are more.
+    /// Pointer to all factors, used if they do not fit in `few`.
     many: Shareable<f64>,
 }
 
 impl Factors {
-    /// `factors` stays as it is as long as this is used.
+    /// Makes a list of `factors`, which must stay unchanged as long as the list is used.
     fn new(factors: &mut [f64]) -> Self {
         let (mut few, len) = ([0.0; 8], factors.len());
         if let Some(room) = few.get_mut(..len) {
@@ -174,13 +172,13 @@ impl Factors {
     }
 
     fn get(&self) -> &[f64] {
-        // SAFETY: they are there, see above.
+        // SAFETY: `new` requires that the factors remain valid.
         let many = || unsafe { std::slice::from_raw_parts(self.many.get(), self.len) };
         self.few.get(..self.len).unwrap_or_else(many)
     }
 }
 
-/// One factorisation under way.
+/// State of a factorisation in progress.
 struct Run<'a, 'c> {
     context: &'a Context<'a>,
     w: *mut f64,
@@ -188,9 +186,9 @@ struct Run<'a, 'c> {
     rows: usize,
     cuts: Cuts,
     width: usize,
-    /// Local row of the matrix that row 0 of W is.
+    /// Local row of the matrix that corresponds to row 0 of W.
     first_row: usize,
-    /// Whether this process row owns the diagonal block.
+    /// True if this process row owns the diagonal block.
     owner: bool,
     l1: *mut f64,
     l1_ld: usize,
@@ -201,27 +199,27 @@ struct Run<'a, 'c> {
     scratch: &'a mut [Vec<f64>],
     candidates: &'a mut Candidates,
     found: Found,
-    /// In how many parts the last search was done.
+    /// Number of parts in the last pivot search.
     parts: usize,
     owed: Owed,
     crew: &'a mut Crew<'c>,
 }
 
 impl Run<'_, '_> {
-    /// The first row of W that is active once `done` rows are in L1.
+    /// Returns the first active row of W once `done` rows are in L1.
     fn first(&self, done: usize) -> usize {
         if self.owner { done } else { 0 }
     }
 
-    /// L1(i, j).
-    #[allow(clippy::mut_from_ref)] // values, each used at once
+    /// Returns L1(i, j).
+    #[allow(clippy::mut_from_ref)] // each value is used at once
     fn top(&self, i: usize, j: usize) -> &mut f64 {
         debug_assert!(i < self.width && j < self.width);
         // SAFETY: within L1; values are read or written one at a time.
         unsafe { &mut *self.l1.add(i * self.rs + j * self.cs) }
     }
 
-    /// Factors columns `c`, whose update by earlier columns is done.
+    /// Factors columns `c`, which are up to date with all earlier columns.
     fn recurse(&mut self, c: Range<usize>) {
         let nbmin = self.context.params.nbmin.max(1);
         if c.len() <= nbmin {
@@ -259,7 +257,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// L1(rows, cols) := L1(rows, rows)^-1 L1(rows, cols), unit lower.
+    /// Computes L1(rows, cols) := L1(rows, rows)^-1 L1(rows, cols), unit lower.
     fn solve_top(&mut self, rows: Range<usize>, cols: Range<usize>) {
         if rows.is_empty() || cols.is_empty() {
             return;
@@ -280,7 +278,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// L1(rows, cols) -= L1(rows, inner) L1(inner, cols).
+    /// Computes L1(rows, cols) -= L1(rows, inner) L1(inner, cols).
     fn update_top(&mut self, rows: Range<usize>, inner: Range<usize>, cols: Range<usize>) {
         if rows.is_empty() || inner.is_empty() || cols.is_empty() {
             return;
@@ -315,7 +313,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// W(active, cols) -= W(active, inner) L1(inner, cols), with `done` rows in L1.
+    /// Computes W(active, cols) -= W(active, inner) L1(inner, cols), with `done` rows in L1.
     fn update(&mut self, inner: Range<usize>, cols: Range<usize>, done: usize) {
         let first = self.first(done);
         if inner.is_empty() || cols.is_empty() || first >= self.rows {
@@ -331,7 +329,7 @@ impl Run<'_, '_> {
         let (inner, cols) = (inner.len(), cols.len());
         let multiply = move |part: usize, rows: Range<usize>| {
             let Columns { w, ld } = columns;
-            // SAFETY: different columns of W, and L1 apart from it. Parts have rows and a scratch of their own.
+            // SAFETY: different columns of W, and L1 apart from it. Each part has its own rows and its own scratch.
             unsafe {
                 owed.pay(columns, width, &rows);
                 engine.multiply_in_panel(
@@ -347,16 +345,16 @@ impl Run<'_, '_> {
         if engine.cuts_freely() {
             self.cuts.share(self.crew, first, inner * cols / 4, multiply);
         } else {
-            // A BLAS rounds by the shape of the call.
+            // A BLAS rounds differently depending on the shape of the call, so the rows are not divided.
             multiply(0, first..self.rows);
         }
     }
 
-    /// Has the crew do what it owes to the rows that are left when all columns are done.
+    /// Completes the pending row move and division in the remaining rows, after the last column.
     fn settle(&mut self) {
         let (owed, width, columns) = (std::mem::take(&mut self.owed), self.width, self.columns());
         self.cuts.share(self.crew, self.first(width), 2, move |_, rows| {
-            // SAFETY: parts have rows of their own.
+            // SAFETY: each part has its own rows.
             unsafe { owed.pay(columns, width, &rows) }
         });
     }
@@ -365,10 +363,10 @@ impl Run<'_, '_> {
         Columns { w: Shareable::new(self.w), ld: self.ld }
     }
 
-    /// Base of the recursion: column by column.
+    /// Factors the columns `c` at the base of the recursion, one by one.
     ///
-    /// The crew is called once a column: it does what it owes, brings column j up to date (and, looking right, those after
-    /// it), and finds its largest element on the way.
+    /// The panel threads are called once per column. They complete the pending work, update column j (with `Fact::Right` also the
+    /// columns after it), and search its largest element in the same pass.
     fn base(&mut self, c: Range<usize>) {
         let pfact = self.context.params.pfact;
         for j in c.clone() {
@@ -393,15 +391,15 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Over the rows active when `j` rows are in L1: brings column j up to date with those of `c` before it, and finds its
-    /// largest element in each part.
+    /// Updates column j with the columns of `c` before it and finds its largest element in each part. Covers the rows that are
+    /// active when `j` rows are in L1.
     fn search(&mut self, c: &Range<usize>, j: usize) {
         let pfact = self.context.params.pfact;
         let first = self.first(j).min(self.rows);
         let (columns, width, found) = (self.columns(), self.width, self.found);
         let owed = std::mem::take(&mut self.owed);
-        // What the columns to the left are multiplied by in column j; looking right, what column j - 1 is
-        // multiplied by in those from j on.
+        // Factors of the columns to the left in the update of column j. With `Fact::Right`, factors of column j - 1 in the
+        // updates of the columns from j on.
         let mut factors: Vec<f64> = match pfact {
             _ if j == c.start => Vec::new(),
             Fact::Left | Fact::Crout => (c.start..j).map(|t| *self.top(t, j)).collect(),
@@ -410,8 +408,7 @@ impl Run<'_, '_> {
         let factors = Factors::new(&mut factors);
         let start = c.start;
         let work = move |part: usize, rows: Range<usize>| {
-            // SAFETY: parts have rows of their own, and a place of their own for what they find; columns written are
-            // not among those read.
+            // SAFETY: each part has its own rows and its own space for its result; the columns written are not among those read.
             unsafe {
                 owed.pay(columns, width, &rows);
                 let factors = factors.get();
@@ -437,15 +434,15 @@ impl Run<'_, '_> {
         self.parts = self.cuts.share(self.crew, first, factors.len + 2, work);
     }
 
-    /// Settles for the largest element of column j over all process rows: its row becomes row j of L1 everywhere, and what was
-    /// row j is to take its place.
+    /// Chooses the largest element of column j over all process rows as pivot. Its row becomes row j of L1 on all ranks, and the
+    /// old row j is queued to take its place.
     fn pivot(&mut self, j: usize) {
         if j == self.width / 2 {
             hit(Point::PanelHalf, self.context.place);
         }
         let before = self.clock.enter(Part::Pivot);
         let shape = self.context.shape;
-        // SAFETY: the search is through.
+        // SAFETY: the search is complete.
         let (magnitude, at, row) = unsafe { self.found.largest(self.parts) };
         if self.owner {
             for (t, x) in self.candidates.present().iter_mut().enumerate() {

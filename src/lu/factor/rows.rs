@@ -1,41 +1,41 @@
-//! The active rows of a panel, dealt out to the threads that factor it: who has which, what each still has to do to its own,
-//! and what it finds in them.
+//! Divides the active rows of a panel among the panel threads: each thread's rows, its pending work on them, and its search
+//! result.
 
 use std::ops::Range;
 
 use crate::base::threads::{Crew, Shareable};
 use crate::kernels::vector;
 
-/// Head of what one of the crew finds: magnitude, row of W, and the row's elements follow.
+/// Head of a search result: magnitude and row of W; the row's elements follow.
 const FOUND_HEAD: usize = 2;
 
-/// Doubles from what one of the crew finds to what the next does, in a panel of `width` columns: no cache line has any of both.
+/// Number of doubles between the search results of two threads in a panel of `width` columns. Two results share no cache line.
 pub fn found_len(width: usize) -> usize {
     (FOUND_HEAD + width).next_multiple_of(16)
 }
 
-/// Where the rows of a panel are cut for the crew. Each thread keeps its rows while the panel is factored: cut anew as the first
-/// ones leave, they would wander from cache to cache.
+/// Division of a panel's rows among the panel threads. Each thread keeps its rows while the panel is factored. If rows were
+/// divided again as the first ones leave, they would move from cache to cache.
 #[derive(Clone, Copy)]
 pub(super) struct Cuts {
-    /// The row from which on all parts have as many.
+    /// Row from which on all parts have equally many rows.
     from: usize,
     pub(super) end: usize,
     pub(super) parts: usize,
 }
 
 impl Cuts {
-    /// For so many threads and rows, of which the first `leaving` become rows of L1, one after the other.
+    /// Divides `rows` rows among `threads` threads. The first `leaving` rows become rows of L1, one after the other.
     pub(super) fn new(threads: usize, rows: usize, leaving: usize) -> Self {
-        /// Fewer rows than this are not worth a mate's attention.
+        /// Minimum number of rows per part: fewer are not worth another thread.
         const FEWEST: usize = 256;
         let parts = (rows / FEWEST).clamp(1, threads);
-        // Only the first part loses rows, so it begins with more than the others have.
+        // Only the first part loses rows, so it starts with more rows than the others.
         let from = (leaving / (parts - 1).max(1)).min(rows);
         Self { from, end: rows, parts }
     }
 
-    /// The first row of a part. Parts begin with a cache line.
+    /// Returns the first row of a part. Parts start at a cache line.
     pub(super) fn start(&self, part: usize) -> usize {
         match part {
             0 => 0,
@@ -47,8 +47,10 @@ impl Cuts {
         }
     }
 
-    /// Has the crew work on the rows from `first` on, each on its part; `work` handles so many elements of a row and is told the
-    /// number of its part, too. Returns how many parts there are, of which the first may be without rows.
+    /// Lets the panel threads work on the rows from `first` on, each on its part.
+    ///
+    /// `work` gets the number of its part and the rows; it handles `elements` elements of each row. Returns the number of parts,
+    /// of which the first ones may be empty.
     pub(super) fn share(
         &self,
         crew: &mut Crew,
@@ -56,7 +58,7 @@ impl Cuts {
         elements: usize,
         work: impl Fn(usize, Range<usize>) + Sync + Copy,
     ) -> usize {
-        /// Fewer elements take as long as calling a mate: 4,000 were best of 1,000 to 16,000 on a Zen 5 processor.
+        /// Fewer elements take as long as calling another thread: 4,000 were best of 1,000 to 16,000 on a Zen 5 processor.
         const LEAST: usize = 4_000;
         let rows = self.end - first.min(self.end);
         let parts = (rows * elements / LEAST).clamp(1, self.parts);
@@ -70,7 +72,7 @@ impl Cuts {
     }
 }
 
-/// The work array as the crew shares it.
+/// The work array W, shared by the panel threads.
 #[derive(Clone, Copy)]
 pub(super) struct Columns {
     pub(super) w: Shareable<f64>,
@@ -79,41 +81,41 @@ pub(super) struct Columns {
 
 impl Columns {
     /// # Safety
-    /// The rows are in the array and nobody writes to them.
+    /// The rows are within the array and are not written meanwhile.
     pub(super) unsafe fn get<'a>(self, j: usize, rows: &Range<usize>) -> &'a [f64] {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             std::slice::from_raw_parts(self.w.get().add(j * self.ld + rows.start), rows.len())
         }
     }
 
     /// # Safety
-    /// The rows are in the array and nobody else touches them.
+    /// The rows are within the array, and no other thread touches them.
     pub(super) unsafe fn get_mut<'a>(self, j: usize, rows: &Range<usize>) -> &'a mut [f64] {
-        // SAFETY: passed on from the caller.
+        // SAFETY: ensured by the caller.
         unsafe {
             std::slice::from_raw_parts_mut(self.w.get().add(j * self.ld + rows.start), rows.len())
         }
     }
 }
 
-/// What the crew has not done yet: whatever is next done to all active rows begins with it. So each thread is called once a
-/// column, and puts a row where its caches have it.
+/// Pending work of the panel threads. The next operation on all active rows starts with it. So each thread is called only once
+/// per column and writes the moved row into its own caches.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Owed {
-    /// A column to be divided by its pivot, and the pivot.
+    /// Column to divide by its pivot, and the pivot.
     pub(super) column: Option<(usize, f64)>,
-    /// A row whose place another takes, and the elements of that.
+    /// Row of W to overwrite, and the elements to write there.
     pub(super) row: Option<(usize, Shareable<f64>)>,
 }
 
 impl Owed {
-    /// Does it to these rows of W, which has so many columns.
+    /// Does the pending work in `rows` of W, which has `width` columns.
     ///
     /// # Safety
-    /// The rows are in the array and nobody else touches them; nobody writes to the row that takes a place.
+    /// The rows are within the array, and no other thread touches them. The elements to write are not changed meanwhile.
     pub(super) unsafe fn pay(self, columns: Columns, width: usize, rows: &Range<usize>) {
-        // SAFETY: as the caller vouches.
+        // SAFETY: ensured by the caller.
         unsafe {
             if let Some((place, row)) = self.row.filter(|(place, _)| rows.contains(place)) {
                 for t in 0..width {
@@ -127,7 +129,7 @@ impl Owed {
     }
 }
 
-/// What each of the crew finds in its rows: the largest element of the next pivot's column, and the whole row it is in.
+/// Search results of the panel threads: the largest element of the next pivot's column, and the whole row that contains it.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) at: Shareable<f64>,
@@ -135,18 +137,18 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Where part `part` puts what it finds.
+    /// Returns the address of the result of part `part`.
     fn of(self, part: usize) -> *mut f64 {
-        // SAFETY: there is room for each of the crew.
+        // SAFETY: the array has space for each panel thread.
         unsafe { self.at.get().add(part * found_len(self.width)) }
     }
 
-    /// Looks through `rows` of column `j`, for part `part`.
+    /// Searches `rows` of column `j` and stores the result of part `part`.
     ///
     /// # Safety
-    /// The rows are in the array and nobody writes to them, nor to the part's place.
+    /// The rows are within the array and are not written meanwhile, nor is the result of this part.
     pub(super) unsafe fn look(self, columns: Columns, j: usize, part: usize, rows: &Range<usize>) {
-        // SAFETY: as the caller vouches.
+        // SAFETY: ensured by the caller.
         unsafe {
             let (magnitude, at) = vector::max_abs(columns.get(j, rows));
             let (at, to) = (rows.start + at, self.of(part));
@@ -160,13 +162,13 @@ impl Found {
         }
     }
 
-    /// What was found in so many parts, that with the largest magnitude: this, the row, and the row's elements, which mean
-    /// nothing where no part has rows.
+    /// Returns the result with the largest magnitude of `parts` parts: magnitude, row and elements. The elements are meaningless
+    /// if no part has rows.
     ///
     /// # Safety
-    /// The parts are through.
+    /// All parts have completed their searches.
     pub(super) unsafe fn largest<'a>(self, parts: usize) -> (f64, usize, &'a [f64]) {
-        // SAFETY: as the caller vouches.
+        // SAFETY: ensured by the caller.
         unsafe {
             let best = self.of(largest((0..parts).map(|part| *self.of(part))));
             let row = std::slice::from_raw_parts(best.add(FOUND_HEAD), self.width);
@@ -175,8 +177,8 @@ impl Found {
     }
 }
 
-/// The part in which the largest magnitude was found, the first of several: -1 where there are no rows, and NaN, which counts
-/// where there is nothing else.
+/// Returns the part with the largest magnitude, the first of several. A part without rows has magnitude -1. NaN is chosen only if
+/// no part has a number.
 fn largest(magnitudes: impl Iterator<Item = f64>) -> usize {
     let mut best = (-1.0, 0);
     for (part, magnitude) in magnitudes.enumerate() {
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(largest(&[-1.0, -1.0]), 0);
     }
 
-    /// However the rows are cut and whatever is gone already, each is in one part.
+    /// Each row is in exactly one part, for every division and every number of rows that have left.
     #[test]
     fn parts_cover_all_rows_once() {
         let mut pool = crate::base::threads::Pool::new(4);
@@ -235,7 +237,7 @@ mod tests {
         });
     }
 
-    /// A thread's rows stay its own from the first column to the last.
+    /// A thread keeps its rows from the first column to the last.
     #[test]
     fn cuts_do_not_move_while_rows_leave() {
         let mut pool = crate::base::threads::Pool::new(4);

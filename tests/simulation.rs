@@ -27,7 +27,11 @@ const TESTS: &[Test] = &[
 ];
 
 fn main() {
-    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
+    let words: Vec<String> = std::env::args().collect();
+    // A word that is neither a flag nor a flag's value, as for the usual runner.
+    let valued = ["--test-threads", "--skip", "--format", "--color"];
+    let is_filter = |pair: &&[String]| !pair[1].starts_with('-') && !valued.contains(&&pair[0][..]);
+    let wanted = words.windows(2).find(is_filter).map(|pair| pair[1].clone()).unwrap_or_default();
     let ignored = std::env::args().any(|word| word == "--ignored");
     let chosen: Vec<&Test> = TESTS.iter().filter(|(name, _)| name.contains(&wanted)).collect();
     if std::env::args().any(|word| word == "--list") {
@@ -103,8 +107,9 @@ fn a_seed_repeats_its_run_event_by_event() {
 #[cfg(debug_assertions)]
 fn each_safeguard_left_out_is_noticed() {
     use skt_hpl::base::faults::Sabotage;
+    let wanted = std::env::var("SKT_SIMULATION_SABOTAGE").unwrap_or_default();
     let mut unnoticed = Vec::new();
-    for &sabotage in Sabotage::ALL {
+    for &sabotage in Sabotage::ALL.iter().filter(|sabotage| sabotage.name().contains(&wanted)) {
         let mut stage = Stage::new(None);
         stage.sabotage = Some(sabotage);
         let began = Instant::now();

@@ -557,8 +557,8 @@ sabotages! {
     NoVote = "no-vote",
     /// The note that a message was refused.
     TakesRefused = "takes-refused",
-    /// The agreement that all ranks have left, before their buffers go.
-    LeavesAlone = "leaves-alone",
+    /// The alarm of a rank that leaves an attempt.
+    NoAlarm = "no-alarm",
     /// The barrier of a recovery before the workspace is overwritten.
     NoRecoveryBarrier = "no-recovery-barrier",
     /// The order of the manifest and the removal of older checkpoints.

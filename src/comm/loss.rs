@@ -217,10 +217,10 @@ pub(super) fn leave() -> ! {
     NOTICED.set(Some(lost));
     steps::tell();
     let line = within();
-    library::revoke(line.alarm);
-    if !sabotaged(Sabotage::LeavesAlone) {
-        agree(&line, false);
+    if !sabotaged(Sabotage::NoAlarm) {
+        library::revoke(line.alarm);
     }
+    agree(&line, false);
     // All ranks have left, so messages in transit are no longer needed.
     library::revoke(line.talk);
     resume_unwind(Box::new(lost))

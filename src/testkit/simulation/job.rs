@@ -202,6 +202,8 @@ fn run(arena: *mut Arena, me: usize, job: &Job) -> ! {
         // SAFETY: descriptors of this process.
         unsafe { libc::dup2(file.as_raw_fd(), descriptor) };
     }
+    // SAFETY: this process has one thread.
+    unsafe { std::env::set_var("RUST_BACKTRACE", "0") };
     std::env::set_current_dir(job.folder).expect("a folder of our own");
     // SAFETY: the memory stays until this process has ended, and its parent's reference is not this process's.
     let rank = Rank::begin(unsafe { &mut *arena }, me);

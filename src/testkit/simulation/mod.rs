@@ -11,12 +11,14 @@ mod scenario;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use arena::{Arena, Fault, Manner, Place, SECOND};
 use job::{Ended, Job, Launch};
-use scenario::{Kind, Scenario};
+use scenario::{Damage, Kind, Outage, Scenario};
 
 use crate::base::cores;
 use crate::base::exit::Exit;
@@ -40,6 +42,9 @@ pub struct Stage {
     #[cfg(debug_assertions)]
     pub sabotage: Option<Sabotage>,
 }
+
+/// Files of persistent memory: position, path and content.
+type Memory = Vec<(usize, PathBuf, Vec<u8>)>;
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +132,7 @@ impl Stage {
         self.clear();
         fs::create_dir_all(self.folder.join("stored")).expect("room in /dev/shm");
         let words = self.words(scenario);
+        let mut before_launch = Vec::new();
         for act in &scenario.acts {
             let before = report.struck.len();
             let ended = self.launch(scenario, &words, &act.faults, act.seed, report)?;
@@ -136,17 +142,51 @@ impl Stage {
             if report.struck.len() == before {
                 return Err(format!("it ended with {ended}, and nothing had struck"));
             }
-            for &position in act.outage.lost.iter().filter(|_| !act.outage.all) {
-                self.depot().unlink_position(position as u32);
-            }
-            if act.outage.all {
-                self.depot().positions().into_iter().for_each(|p| self.depot().unlink_position(p));
-            }
+            let now = self.memory();
+            self.damage(&act.outage, &before_launch);
+            before_launch = now;
         }
         let ended = self.launch(scenario, &words, &[], scenario.seed, report)?;
         match self.has_ended(ended, scenario, &wanted)? {
             true => Ok(()),
             false => Err(format!("a launch that nothing struck ended with {ended}")),
+        }
+    }
+
+    /// The persistent memory of the job: of each position its files, and what they contain.
+    fn memory(&self) -> Memory {
+        let of = |name: &str| -> Option<usize> {
+            let (_, rest) = name.split_once(&format!(".{}.p", self.job))?;
+            rest.split('.').next()?.parse().ok()
+        };
+        let files = fs::read_dir("/dev/shm").into_iter().flatten().flatten().filter_map(|file| {
+            let position = of(file.file_name().to_str()?)?;
+            Some((position, file.path(), fs::read(file.path()).ok()?))
+        });
+        files.collect()
+    }
+
+    fn damage(&self, outage: &Outage, earlier: &Memory) {
+        let depot = self.depot();
+        let lose = |position: usize| depot.unlink_position(position as u32);
+        for &(position, damage) in &outage.damaged {
+            match damage {
+                Damage::Lost => lose(position),
+                Damage::Flipped(part, offset) => drop(depot.flip(position as u32, part, offset)),
+                Damage::Old => {
+                    lose(position);
+                    for (_, path, content) in earlier.iter().filter(|file| file.0 == position) {
+                        let mut file = OpenOptions::new();
+                        let file =
+                            file.create(true).truncate(true).write(true).mode(0o600).open(path);
+                        let written = file.and_then(|mut file| file.write_all(content));
+                        written.expect("room in /dev/shm");
+                    }
+                }
+            }
+        }
+        if outage.all {
+            depot.positions().into_iter().for_each(|position| lose(position as usize));
         }
     }
 

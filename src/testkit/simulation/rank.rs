@@ -140,7 +140,7 @@ impl Rank {
 
     /// Messages of this rank's get on.
     fn progress(&self) {
-        let Inner { arena, requests } = self.inner();
+        let Inner { arena, requests, .. } = self.inner();
         for request in requests.iter_mut().flatten() {
             match *request {
                 Request::Over(_) => {}

@@ -2,6 +2,7 @@
 
 use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
 use crate::base::faults::Point;
+use crate::shm::depot::Part;
 
 /// Seeds that share a problem, whose undisturbed run is made once for all of them.
 pub const FAMILY: u64 = 64;
@@ -42,10 +43,22 @@ pub enum Kind {
     Abft,
 }
 
-/// What becomes of the memory of positions between two launches.
+/// What becomes of a position's memory between two launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It is gone, as with its node.
+    Lost,
+    /// All bits of one byte are other ones.
+    Flipped(Part, usize),
+    /// It is what it was when the launch before ended.
+    Old,
+}
+
+/// What becomes of memory between two launches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
-    pub lost: Vec<usize>,
+    pub damaged: Vec<(usize, Damage)>,
+    /// All of it is lost.
     pub all: bool,
 }
 
@@ -127,7 +140,8 @@ impl Scenario {
             (0..losses).map(|_| dice.below(positions as u64) as usize).collect();
         let count = 1 + dice.below(4);
         let ranks = positions + beside;
-        let acts = (0..count).map(|_| act(&mut dice, kind, ranks, &victims, stored)).collect();
+        let acts =
+            (0..count).map(|n| act(&mut dice, kind, n > 0, ranks, &victims, stored)).collect();
         let manner = Manner {
             survives: kind != Kind::Restart,
             eager_bytes: dice.one_of(&[0, 64, 512, 1 << 30]),
@@ -187,7 +201,27 @@ fn protection(dice: &mut Dice, methods: &[&str], losses: usize, positions: usize
     text
 }
 
-fn act(dice: &mut Dice, kind: Kind, ranks: usize, victims: &[usize], stored: bool) -> Act {
+/// A crash point, most often one that such a launch comes to.
+fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
+    let (first, last) = match (kind, dice.below(4)) {
+        (_, 0) => (Point::ALL[0], Point::Told),
+        (Kind::Abft, _) => (Point::Iteration, Point::RegainHalf),
+        (_, 1) if again || kind == Kind::InPlace => (Point::AgreeBegin, Point::Resumed),
+        (_, 2) => (Point::StreamBegin, Point::Pruned),
+        (_, _) => (Point::SaveBegin, Point::Committed),
+    };
+    dice.one_of(Point::between(first, last))
+}
+
+/// `again`: it is not the first launch.
+fn act(
+    dice: &mut Dice,
+    kind: Kind,
+    again: bool,
+    ranks: usize,
+    victims: &[usize],
+    stored: bool,
+) -> Act {
     let mut faults = Vec::new();
     for _ in 0..1 + dice.below(2) {
         let strike = match kind {
@@ -199,13 +233,24 @@ fn act(dice: &mut Dice, kind: Kind, ranks: usize, victims: &[usize], stored: boo
             let most = dice.one_of(&[100, 1000, 4000, 4000, 4000]);
             Place::Call { rank: dice.below(ranks as u64) as u32, number: 1 + dice.below(most) }
         } else {
-            let point = dice.one_of(Point::ALL);
+            let point = point(dice, kind, again);
             let position = dice.below(ranks as u64) as u32;
             Place::Point { point, position, hit: 1 + dice.below(4) * dice.below(4) }
         };
         faults.push(Fault { place, strike, seen: 0, struck: false, phase: None });
     }
     let all = stored && dice.one_in(4);
-    let lost = victims.iter().copied().filter(|_| dice.one_in(3)).collect();
-    Act { faults, outage: Outage { lost, all }, seed: dice.below(u64::MAX) }
+    let mut damaged = Vec::new();
+    for &victim in victims {
+        match dice.below(6) {
+            0 => damaged.push((victim, Damage::Lost)),
+            1 => damaged.push((victim, Damage::Old)),
+            2 => {
+                let part = dice.one_of(&Part::ALL);
+                damaged.push((victim, Damage::Flipped(part, dice.below(256) as usize)));
+            }
+            _ => {}
+        }
+    }
+    Act { faults, outage: Outage { damaged, all }, seed: dice.below(u64::MAX) }
 }

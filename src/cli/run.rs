@@ -464,9 +464,10 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
 /// limit.
 fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
     let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
-    match status.success() {
-        true => Ok(text.lines().filter_map(|line| slurm_time(line.trim())).min()),
-        false => Err(status.to_string()),
+    if status.success() {
+        Ok(text.lines().filter_map(|line| slurm_time(line.trim())).min())
+    } else {
+        Err(status.to_string())
     }
 }
 

@@ -293,9 +293,10 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
             {
                 // Of a run that was protected the rate is over all of its time.
                 let undisturbed = seconds - disturbed(value);
-                let (gflops, seconds) = match undisturbed < seconds {
-                    true => (flops(n) / undisturbed / 1e9, undisturbed),
-                    false => (gflops, seconds),
+                let (gflops, seconds) = if undisturbed < seconds {
+                    (flops(n) / undisturbed / 1e9, undisturbed)
+                } else {
+                    (gflops, seconds)
                 };
                 let grid = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
                 let threads = map.get("threads").and_then(Value::as_u64);

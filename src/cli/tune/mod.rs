@@ -156,12 +156,13 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let tuned = search(&domain, flags.budget, &mut jobs);
     jobs.table.end();
     let _ = fs::remove_file(&jobs.trials);
-    let tuned = tuned.map_err(|why| match flags.write.is_some() && asked_by_signal() {
-        true => {
+    let tuned = tuned.map_err(|why| {
+        if flags.write.is_some() && asked_by_signal() {
             let on = format!("the same command goes on with what is in {}", dir.display());
             Refusal(Exit::Stopped, format!("{why}; {on}"))
+        } else {
+            Refusal(Exit::Environment, why)
         }
-        false => Refusal(Exit::Environment, why),
     })?;
     jobs.kept.tuned = Some(tuned.clone());
     jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
@@ -228,9 +229,10 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         None => (this_machine::layout().ranks, Topology::here().memories_of(cores::bound_to())),
         Some(cores) => (Topology::even(cores, 1).layout().ranks, 1),
     };
-    let mut ranks_per_node = match flags.ranks_per_node.is_empty() {
-        true => layouts(cores, &[suits, memories, 1, 2 * suits, cores]),
-        false => flags.ranks_per_node.clone(),
+    let mut ranks_per_node = if flags.ranks_per_node.is_empty() {
+        layouts(cores, &[suits, memories, 1, 2 * suits, cores])
+    } else {
+        flags.ranks_per_node.clone()
     };
     if flags.ranks_per_node.is_empty() {
         // Grids that were asked for say how many ranks there are.
@@ -333,9 +335,10 @@ fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
     let nbs = |domain: &Domain| {
         format!("{}{}", list(&domain.nbs), if domain.nb_is_free { " and others" } else { "" })
     };
-    let grids = |domain: &Domain| match domain.grids.is_empty() {
-        true => "any".to_owned(),
-        false => {
+    let grids = |domain: &Domain| {
+        if domain.grids.is_empty() {
+            "any".to_owned()
+        } else {
             let words: Vec<String> = domain.grids.iter().map(|(p, q)| format!("{p}x{q}")).collect();
             words.join(",")
         }

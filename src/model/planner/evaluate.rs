@@ -125,10 +125,8 @@ impl Machine<'_> {
         let cores = inputs.cores;
         let helpers = (inputs.ranks_per_node as f64 / cores as f64).min(1.0);
         let beside = helpers * waiting.min(1.0);
-        let core_pays = match every <= seconds {
-            true => Some(helper_pays(cores, 0.0, write, every)?),
-            false => None,
-        };
+        let core_pays =
+            if every <= seconds { Some(helper_pays(cores, 0.0, write, every)?) } else { None };
         Ok(Some(Storing {
             bytes,
             write,
@@ -301,9 +299,10 @@ impl Machine<'_> {
         };
         let threads = self.threads_per_rank();
         let rank = choice.rank_memory(shape, threads)?;
-        let groups = match choice.method.in_memory() {
-            true => choice.groups,
-            false => Groups { smallest: 1, largest: 1, asked: 1 },
+        let groups = if choice.method.in_memory() {
+            choice.groups
+        } else {
+            Groups { smallest: 1, largest: 1, asked: 1 }
         };
         Ok(Plan {
             shape,
@@ -336,9 +335,10 @@ impl Machine<'_> {
             interval: ends(|s| s.work),
             save_cost: ends(|s| s.encode + s.flush),
             saving: schedule.saving(),
-            helpers: match choice.helpers {
-                true => Some(self.helpers(n, choice, ends(|s| s.work).map(|(first, _)| first))?),
-                false => None,
+            helpers: if choice.helpers {
+                Some(self.helpers(n, choice, ends(|s| s.work).map(|(first, _)| first))?)
+            } else {
+                None
             },
             storing: self.storing(n, choice, saved)?,
             recover: cost.recover,

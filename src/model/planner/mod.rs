@@ -108,10 +108,8 @@ pub fn plan(inputs: &Inputs) -> Result<Advice> {
         )));
     }
     let flat = inputs.grid.is_none() && grid.1 > 4 * grid.0 && machine.ranks > 4;
-    let (computing, who) = match dedicated {
-        true => (grid.0 * grid.1, " that compute"),
-        false => (working, ""),
-    };
+    let (computing, who) =
+        if dedicated { (grid.0 * grid.1, " that compute") } else { (working, "") };
     if let Some((fewer, better)) = flat.then(|| less_flat(computing, beside)).flatten() {
         let told = |(p, q): (u64, u64)| match beside {
             0 => format!("{p} x {q}"),

@@ -43,9 +43,10 @@ impl Members {
     pub fn untold(&self, placed: &[Host], all: u32) -> BTreeSet<u32> {
         let told = placed.iter().filter_map(|host| self.told(&host.name));
         let told: BTreeSet<u32> = told.flatten().copied().collect();
-        match told.is_empty() {
-            true => BTreeSet::new(),
-            false => (0..all).filter(|position| !told.contains(position)).collect(),
+        if told.is_empty() {
+            BTreeSet::new()
+        } else {
+            (0..all).filter(|position| !told.contains(position)).collect()
         }
     }
 }

@@ -164,9 +164,10 @@ pub fn place(now: &Situation) -> Placement {
             replaced.push(pair);
         }
     }
-    let mut members: Vec<BTreeSet<usize>> = match without_spare.is_empty() {
-        true => Vec::new(),
-        false => now.placed.iter().map(|host| (now.groups)(&host.name)).collect(),
+    let mut members: Vec<BTreeSet<usize>> = if without_spare.is_empty() {
+        Vec::new()
+    } else {
+        now.placed.iter().map(|host| (now.groups)(&host.name)).collect()
     };
     for (at, lost) in without_spare {
         let fits = |free: u64| needs(lost.slots).is_none_or(|need| need <= free);

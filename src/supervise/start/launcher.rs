@@ -212,9 +212,10 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
             }
             if matches!(plan.shell, RemoteShell::Srun { .. }) {
                 // A daemon that goes into the background would end with its job step.
-                match prrte {
-                    true => push(&["--leave-session-attached"]),
-                    false => push(&[mca, "orte_leave_session_attached", "1"]),
+                if prrte {
+                    push(&["--leave-session-attached"])
+                } else {
+                    push(&[mca, "orte_leave_session_attached", "1"])
                 }
                 // While they stay it starts no more of them at a time, 128 by itself, and refuses to where there are more.
                 let most = plan.hosts.len().max(128).to_string();

@@ -148,9 +148,10 @@ impl Supervisor<'_> {
     /// Judges nodes when there is something to judge by.
     pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
         // News come by the thousand; time passes in tens of milliseconds.
-        match self.cluster.has_signs() || self.weighed.elapsed() >= WEIGH_EVERY {
-            true => self.weigh_signs(),
-            false => Ok(()),
+        if self.cluster.has_signs() || self.weighed.elapsed() >= WEIGH_EVERY {
+            self.weigh_signs()
+        } else {
+            Ok(())
         }
     }
 

@@ -116,11 +116,14 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
     let command = settings.clean_command(&job, None);
     let stays =
         |why: &str| format!("{why}; what the old run left there stays: {command} removes it");
-    let interrupted = || match asked_by_signal() {
-        true => Err(format!(
-            "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command goes on with that"
-        )),
-        false => Ok(()),
+    let interrupted = || {
+        if asked_by_signal() {
+            Err(format!(
+                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command goes on with that"
+            ))
+        } else {
+            Ok(())
+        }
     };
     let failed = cluster.call_all(FIRST_CALL, |cluster| told.keep(cluster));
     lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));

@@ -233,9 +233,10 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
 
     // A resumed run goes on where it was; nodes newly named are further spares, and so are those that it has come to by an
     // earlier command, which this one need not name.
-    let (hosts, mut spares) = match resumed {
-        true => (state.hosts.clone(), state.spares.clone()),
-        false => (settings.hosts.clone(), settings.spares.clone()),
+    let (hosts, mut spares) = if resumed {
+        (state.hosts.clone(), state.spares.clone())
+    } else {
+        (settings.hosts.clone(), settings.spares.clone())
     };
     if resumed {
         let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
@@ -251,9 +252,10 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         &spares,
         &state.run_id,
         // Where nothing is protected, the benchmark's ranks show their progress under the run's own name.
-        match settings.shows_only_progress() {
-            true => Some(state.run_id.clone()),
-            false => settings.job.clone(),
+        if settings.shows_only_progress() {
+            Some(state.run_id.clone())
+        } else {
+            settings.job.clone()
         },
     );
     let silence_ms = settings.thresholds.silence_ms;
@@ -736,9 +738,10 @@ impl Supervisor<'_> {
         {
             return Ok(Some((code as u8, detail)));
         }
-        self.room_refusals = match refused.is_some_and(|code| ROOM_REFUSED.contains(&code)) {
-            true => self.room_refusals + 1,
-            false => 0,
+        self.room_refusals = if refused.is_some_and(|code| ROOM_REFUSED.contains(&code)) {
+            self.room_refusals + 1
+        } else {
+            0
         };
         let replaceable = |node: &str| self.has_spare_for(node);
         let history = self.state.faults_that_count();
@@ -784,9 +787,10 @@ impl Supervisor<'_> {
     /// Nodes whose memory of this run is of no use once its processes have ended: all it ran on if the run is
     /// `over`, or if that memory only shows progress.
     fn to_clean(&self, over: bool) -> BTreeSet<String> {
-        match over || self.settings.shows_only_progress() {
-            true => self.state.ran_on.clone(),
-            false => BTreeSet::new(),
+        if over || self.settings.shows_only_progress() {
+            self.state.ran_on.clone()
+        } else {
+            BTreeSet::new()
         }
     }
 

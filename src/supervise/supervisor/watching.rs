@@ -272,10 +272,8 @@ impl Supervisor<'_> {
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // They may have come further since the last heartbeat.
-            let (test, iteration) = match watch.ranks().is_empty() {
-                true => self.state.furthest,
-                false => watch.ranks().front(),
-            };
+            let (test, iteration) =
+                if watch.ranks().is_empty() { self.state.furthest } else { watch.ranks().front() };
             let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),

@@ -315,8 +315,8 @@ impl Machine<'_> {
             group_asked: groups.asked,
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
             layout: choice.layout,
-            checksum_columns: if choice.method == Method::Abft { choice.sums } else { 0 },
-            spare_ranks: if choice.method == Method::Abft { choice.waiting } else { 0 },
+            checksum_columns: choice.columns(),
+            spare_ranks: choice.spare_ranks(),
             renewal: (choice.method == Method::Abft)
                 .then(|| self.renewal(n, choice))
                 .transpose()?,

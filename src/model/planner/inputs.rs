@@ -107,6 +107,16 @@ impl Inputs {
         (self.cores / self.ranks_per_node.max(1)).max(1)
     }
 
+    /// Process columns that keep checksums under method abft.
+    pub(super) fn sums(&self) -> u64 {
+        self.checksum_columns.unwrap_or(1)
+    }
+
+    /// Ranks that wait to make new checksums under method abft.
+    pub(super) fn waiting(&self) -> u64 {
+        self.spare_ranks.unwrap_or(0)
+    }
+
     /// Everything open but the machine's size.
     pub fn machine(nodes: u64, cores: u64, memory: f64) -> Self {
         Self {

@@ -30,12 +30,12 @@ impl Supervisor<'_> {
 
     /// The same, for who asks about all nodes and knows which of them have ranks.
     pub(super) fn expected_of(&self, name: &str, placed: bool) -> Expected<'_> {
-        let needs = &self.settings.needs;
-        let most = self.most;
-        let asked_again = self.state.incarnation == 0 || self.doubts_room;
+        let needs = &self.settings.benchmark.needs;
+        let most = self.room.most;
+        let asked_again = self.state.incarnation == 0 || self.room.is_doubted;
         let need = match needs.get(name).copied() {
             Some(own) if placed && asked_again => Some(own),
-            None if placed && self.doubts_room => most,
+            None if placed && self.room.is_doubted => most,
             _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
             _ => most,
         };
@@ -46,17 +46,17 @@ impl Supervisor<'_> {
         });
         Expected {
             version: env!("CARGO_PKG_VERSION"),
-            binary: &self.binary,
+            binary: &self.own.binary,
             unix_ms: unix_ms(),
             need,
             held_bytes: 0,
-            rounding: self.settings.rounding.zip(self.rounding.as_deref()),
+            rounding: self.settings.benchmark.rounding.zip(self.rounding.as_deref()),
         }
     }
 
     /// What the run computes with: as it began, or, before that, what the nodes to begin with have in common.
     pub(super) fn learn_rounding(&mut self) {
-        let Some(rules) = self.settings.rounding else { return };
+        let Some(rules) = self.settings.benchmark.rounding else { return };
         self.rounding = self.state.rounding.clone().or_else(|| {
             let placed = self.state.placed.iter().filter_map(|h| self.cluster.find(&h.name));
             let nodes = placed.map(|at| &self.cluster.nodes[at]).filter(|n| n.lost.is_none());
@@ -69,7 +69,7 @@ impl Supervisor<'_> {
     /// A run that can go on from storage goes on where it is told to now: nodes it had in another job may be somebody
     /// else's by this time. Where memory is all there is, it needs them.
     pub(super) fn leave_unnamed(&mut self) -> anyhow::Result<()> {
-        if self.settings.level2.is_none() {
+        if self.settings.benchmark.level2.is_none() {
             return Ok(());
         }
         let (hosts, spares) = (&self.settings.hosts, &self.settings.spares);
@@ -108,18 +108,18 @@ impl Supervisor<'_> {
                     .filter(|h| !placed.contains(h.name.as_str()))
                     .collect();
                 let untold = LazyCell::new(|| {
-                    let all = self.settings.groups.len() as u32;
-                    self.groups_of(&self.members.untold(&self.state.placed, all))
+                    let all = self.settings.benchmark.groups.len() as u32;
+                    self.groups_of(&self.ranks.members.untold(&self.state.placed, all))
                 });
                 place(&Situation {
                     placed: &self.state.placed,
                     spares: &spares,
                     fitness: &fitness,
                     ranks: self.settings.ranks,
-                    rank_bytes: self.rank_bytes,
+                    rank_bytes: self.ranks.bytes,
                     files: &|name| files.get(name).cloned().unwrap_or_default(),
                     begins,
-                    groups: &|name| match self.members.told(name) {
+                    groups: &|name| match self.ranks.members.told(name) {
                         Some(positions) => self.groups_of(positions),
                         None => LazyCell::force(&untold).clone(),
                     },
@@ -141,8 +141,8 @@ impl Supervisor<'_> {
                             self.take_in(at)?;
                         }
                         let pair = (node.clone(), by.clone());
-                        if !self.replaced.contains(&pair) {
-                            self.replaced.push(pair);
+                        if !self.attempt.replaced.contains(&pair) {
+                            self.attempt.replaced.push(pair);
                             match problems {
                                 Some(problems) if problems.is_empty() => {
                                     self.finish_line();
@@ -152,14 +152,14 @@ impl Supervisor<'_> {
                                     );
                                 }
                                 // Of the first launch's nodes it is told already.
-                                Some(problems) if self.doubts_room => {
+                                Some(problems) if self.room.is_doubted => {
                                     self.finish_line();
                                     let why = problems.join("; ");
                                     say!("skt-hpl run: {node} cannot be used: {why}");
                                 }
                                 _ => {}
                             }
-                            self.members.go(&node, &by);
+                            self.ranks.members.go(&node, &by);
                             events.push(Event::Replaced { node, by });
                         }
                     }
@@ -167,8 +167,8 @@ impl Supervisor<'_> {
                     return Ok(Ok(hosts));
                 }
                 // Better a launch that may find room than none.
-                Placement::GiveUp { .. } | Placement::Wait { .. } if self.doubts_room => {
-                    self.doubts_room = false;
+                Placement::GiveUp { .. } | Placement::Wait { .. } if self.room.is_doubted => {
+                    self.room.is_doubted = false;
                 }
                 Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
                     // One of them may have been repaired since it was last called.
@@ -227,20 +227,21 @@ impl Supervisor<'_> {
     }
 
     fn groups_of(&self, positions: &BTreeSet<u32>) -> BTreeSet<usize> {
-        let group = |position: &u32| self.settings.groups.get(*position as usize).copied();
+        let group =
+            |position: &u32| self.settings.benchmark.groups.get(*position as usize).copied();
         positions.iter().filter_map(group).collect()
     }
 
     /// Remembers which positions a node's ranks have, for when it is lost.
     pub(super) fn see_members(&mut self, node: usize, ranks: &[RankSeen]) {
-        let all = self.settings.groups.len();
+        let all = self.settings.benchmark.groups.len();
         let positions = ranks.iter().map(|rank| rank.progress.position);
         let positions = positions.filter(|position| (*position as usize) < all);
         let node = &self.cluster.nodes[node].host.name;
         // With nearly every heartbeat they are what they were.
-        let told = self.members.told(node).map(|told| told.iter().copied());
+        let told = self.ranks.members.told(node).map(|told| told.iter().copied());
         if !told.is_some_and(|told| told.eq(positions.clone())) {
-            self.members.hear(node, positions.collect());
+            self.ranks.members.hear(node, positions.collect());
         }
     }
 

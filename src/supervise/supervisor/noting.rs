@@ -119,9 +119,9 @@ impl Supervisor<'_> {
 
     /// Says when records cannot be written, and when they can be again.
     pub(super) fn tell_of_journal(&mut self) {
-        match (self.scribe.trouble(), self.unwritten) {
+        match (self.scribe.trouble(), self.display.unwritten) {
             (Some(why), false) => {
-                self.unwritten = true;
+                self.display.unwritten = true;
                 self.finish_line();
                 say!(
                     "skt-hpl run: {why}: the journal cannot be written. The run goes on, and what is not written is \
@@ -129,7 +129,7 @@ impl Supervisor<'_> {
                 );
             }
             (None, true) if self.scribe.is_dry() => {
-                self.unwritten = false;
+                self.display.unwritten = false;
                 self.finish_line();
                 say!("skt-hpl run: the journal is written again");
             }

@@ -45,7 +45,7 @@ impl Supervisor<'_> {
         if !self.settings.shows_only_progress()
             && let Some(bytes) = self.cluster.rank_bytes()
         {
-            self.rank_bytes = Some(self.rank_bytes.map_or(bytes, |known| known.max(bytes)));
+            self.ranks.bytes = Some(self.ranks.bytes.map_or(bytes, |known| known.max(bytes)));
         }
         let run_id = self.state.run_id.clone();
         let here = match job {
@@ -113,14 +113,17 @@ impl Supervisor<'_> {
 
     /// Whether the node was judged lost since it was started anew.
     fn is_anew(&self, node: usize) -> bool {
-        self.losses.iter().any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
+        self.contact
+            .losses
+            .iter()
+            .any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
     }
 
     /// While nobody can be reached no silence counts, nor that which was judged before it was seen.
     fn forgive(&mut self) {
         let now_ms = self.now_ms();
         let nodes = &mut self.nodes;
-        self.losses.retain(|loss| {
+        self.contact.losses.retain(|loss| {
             let anew = loss.kind == FaultKind::NodeRebooted;
             if !anew {
                 nodes.forgive(now_ms, loss.node);
@@ -184,7 +187,7 @@ impl Supervisor<'_> {
                 }
                 _ => {}
             }
-            for loss in &self.losses {
+            for loss in &self.contact.losses {
                 if waiting.remove(&loss.node).is_some() {
                     failed.push((loss.node, loss.detail.clone()));
                 }

@@ -82,7 +82,7 @@ impl Supervisor<'_> {
         self.lose_all(unnamed)
     }
 
-    /// The nodes of the next incarnation; waits for one if that is wanted. Or the end of the run.
+    /// Chooses the nodes of the next attempt; waits for one if that is wanted. Or the end of the run.
     #[allow(clippy::type_complexity)] // A decision and its alternative; a name would hide neither.
     pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Result<Vec<Host>, (u8, String)>> {
         let mut waiting_since: Option<Instant> = None;
@@ -92,78 +92,10 @@ impl Supervisor<'_> {
                 return Ok(Err((STATUS_RESUMABLE, why)));
             }
             self.learn_rounding();
-            let files = self.files_at_hand();
-            let begins = self.state.incarnation == 0;
-            let placement = {
-                let placed: HashSet<&str> =
-                    self.state.placed.iter().map(|h| h.name.as_str()).collect();
-                let fitness = |name: &str| -> Fitness {
-                    self.cluster.fitness(name, &self.expected_of(name, placed.contains(name)))
-                };
-                let spares: Vec<Host> = self
-                    .cluster
-                    .nodes
-                    .iter()
-                    .map(|n| n.host.clone())
-                    .filter(|h| !placed.contains(h.name.as_str()))
-                    .collect();
-                let untold = LazyCell::new(|| {
-                    let all = self.settings.benchmark.groups.len() as u32;
-                    self.groups_of(&self.ranks.members.untold(&self.state.placed, all))
-                });
-                place(&Situation {
-                    placed: &self.state.placed,
-                    spares: &spares,
-                    fitness: &fitness,
-                    ranks: self.settings.ranks,
-                    rank_bytes: self.ranks.bytes,
-                    files: &|name| files.get(name).cloned().unwrap_or_default(),
-                    begins,
-                    groups: &|name| match self.ranks.members.told(name) {
-                        Some(positions) => self.groups_of(positions),
-                        None => LazyCell::force(&untold).clone(),
-                    },
-                    // Before the first launch nothing is lost: the nodes asked for, or a spare.
-                    may_double: self.settings.may_double && !begins,
-                    may_wait: self.settings.wait.is_some(),
-                })
-            };
-            match placement {
+            match self.placement() {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
                 Placement::Go { hosts, replaced } => {
-                    let mut events = Vec::new();
-                    for (node, by) in replaced {
-                        let kept = self.cluster.find(&node);
-                        let kept = kept.filter(|at| self.cluster.nodes[*at].lost.is_none());
-                        let problems =
-                            kept.map(|at| self.cluster.problems(at, &self.expected(&node)));
-                        if let Some(at) = self.cluster.find(&by) {
-                            self.take_in(at)?;
-                        }
-                        let pair = (node.clone(), by.clone());
-                        if !self.attempt.replaced.contains(&pair) {
-                            self.attempt.replaced.push(pair);
-                            match problems {
-                                Some(problems) if problems.is_empty() => {
-                                    self.finish_line();
-                                    say!(
-                                        "skt-hpl run: {by} has files of the checkpoint that this run goes on from, and {node} \
-                                         has none"
-                                    );
-                                }
-                                // Of the first launch's nodes it is told already.
-                                Some(problems) if self.room.is_doubted => {
-                                    self.finish_line();
-                                    let why = problems.join("; ");
-                                    say!("skt-hpl run: {node} cannot be used: {why}");
-                                }
-                                _ => {}
-                            }
-                            self.ranks.members.go(&node, &by);
-                            events.push(Event::Replaced { node, by });
-                        }
-                    }
-                    self.note_all(events)?;
+                    self.replace(replaced)?;
                     return Ok(Ok(hosts));
                 }
                 // Better a launch that may find room than none.
@@ -204,6 +136,73 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Asks the policy for a placement on the nodes as they are now.
+    fn placement(&self) -> Placement {
+        let files = self.files_at_hand();
+        let begins = self.state.incarnation == 0;
+        let placed: HashSet<&str> = self.state.placed.iter().map(|h| h.name.as_str()).collect();
+        let nodes = self.cluster.nodes.iter().map(|n| n.host.clone());
+        let spares: Vec<Host> = nodes.filter(|h| !placed.contains(h.name.as_str())).collect();
+        let unknown = LazyCell::new(|| {
+            let all = self.settings.benchmark.groups.len() as u32;
+            self.groups_of(&self.ranks.members.unknown(&self.state.placed, all))
+        });
+        place(&Situation {
+            placed: &self.state.placed,
+            spares: &spares,
+            fitness: &|name| {
+                self.cluster.fitness(name, &self.expected_of(name, placed.contains(name)))
+            },
+            ranks: self.settings.ranks,
+            rank_bytes: self.ranks.bytes,
+            files: &|name| files.get(name).cloned().unwrap_or_default(),
+            begins,
+            groups: &|name| match self.ranks.members.of(name) {
+                Some(positions) => self.groups_of(positions),
+                None => LazyCell::force(&unknown).clone(),
+            },
+            // Before the first launch nothing is lost: the nodes asked for, or a spare.
+            may_double: self.settings.may_double && !begins,
+            may_wait: self.settings.wait.is_some(),
+        })
+    }
+
+    /// Lets nodes take the ranks of others, and notes it unless it is noted already.
+    fn replace(&mut self, replaced: Vec<(String, String)>) -> anyhow::Result<()> {
+        let mut events = Vec::new();
+        for (node, by) in replaced {
+            let kept = self.cluster.find(&node);
+            let kept = kept.filter(|at| self.cluster.nodes[*at].lost.is_none());
+            let problems = kept.map(|at| self.cluster.problems(at, &self.expected(&node)));
+            if let Some(at) = self.cluster.find(&by) {
+                self.take_in(at)?;
+            }
+            let pair = (node.clone(), by.clone());
+            if self.attempt.replaced.contains(&pair) {
+                continue;
+            }
+            self.attempt.replaced.push(pair);
+            match problems {
+                Some(problems) if problems.is_empty() => {
+                    self.finish_line();
+                    say!(
+                        "skt-hpl run: {by} has files of the checkpoint that this run goes on from, and {node} has none"
+                    );
+                }
+                // Problems of the first launch's nodes are reported already.
+                Some(problems) if self.room.is_doubted => {
+                    self.finish_line();
+                    let why = problems.join("; ");
+                    say!("skt-hpl run: {node} cannot be used: {why}");
+                }
+                _ => {}
+            }
+            self.ranks.members.hand_over(&node, &by);
+            events.push(Event::Replaced { node, by });
+        }
+        self.note_all(events)
+    }
+
     /// Positions whose file of the checkpoint that the run goes on from lies on a node's own storage, by node. Nothing once
     /// something was launched: then files have come and gone since agents looked.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
@@ -239,9 +238,9 @@ impl Supervisor<'_> {
         let positions = positions.filter(|position| (*position as usize) < all);
         let node = &self.cluster.nodes[node].host.name;
         // With nearly every heartbeat they are what they were.
-        let told = self.ranks.members.told(node).map(|told| told.iter().copied());
+        let told = self.ranks.members.of(node).map(|told| told.iter().copied());
         if !told.is_some_and(|told| told.eq(positions.clone())) {
-            self.ranks.members.hear(node, positions.collect());
+            self.ranks.members.learn(node, positions.collect());
         }
     }
 

@@ -200,32 +200,13 @@ impl Supervisor<'_> {
                 continue;
             }
             looked = Instant::now();
-            let (cluster, nodes) = (&self.cluster, &self.nodes);
             waiting.retain(|node, asked| {
-                // As long as some of it goes, somebody is at it.
-                let bytes = cluster.nodes[*node].beat.held_bytes;
+                // As long as some of its memory goes, the node is at work.
+                let bytes = self.cluster.nodes[*node].beat.held_bytes;
                 if held.insert(*node, bytes).is_some_and(|before| before != bytes) {
                     *asked = looked;
                 }
-                let called_for = cluster.called_for(*node);
-                // That nobody can be reached is held against nobody.
-                if nodes.is_alone() || called_for.is_none() && nodes.is_in_trouble(*node) {
-                    *asked = looked;
-                    return true;
-                }
-                let late = match called_for {
-                    // Whom the judge knows it judges.
-                    Some(so_long) => !nodes.knows(*node) && so_long.min(asked.elapsed()) >= redial,
-                    // It lives, but will not do it.
-                    None => {
-                        let state = &cluster.nodes[*node];
-                        // One that was silent when the run ended is not judged any more.
-                        let removes = clean.contains(&state.host.name)
-                            && state.silent.is_none_or(|so_long| so_long < silence);
-                        let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
-                        asked.elapsed() >= silence + END_PATIENCE + most
-                    }
-                };
+                let late = self.is_late(*node, asked, redial, clean);
                 if late {
                     failed.push((*node, "it does not answer".to_string()));
                 }
@@ -235,5 +216,34 @@ impl Supervisor<'_> {
         let unasked = waiting.into_keys().map(|node| (node, "it does not answer".to_string()));
         failed.extend(unasked);
         Ok((total, failed))
+    }
+
+    /// Whether a node, asked at that time to end its processes, has had its time. The time begins again while nothing is held
+    /// against it.
+    fn is_late(
+        &self,
+        node: usize,
+        asked: &mut Instant,
+        redial: Duration,
+        clean: &BTreeSet<String>,
+    ) -> bool {
+        let called_for = self.cluster.called_for(node);
+        // That no node can be reached is held against none.
+        if self.nodes.is_alone() || called_for.is_none() && self.nodes.is_in_trouble(node) {
+            *asked = Instant::now();
+            return false;
+        }
+        if let Some(so_long) = called_for {
+            // A node that the judge knows is judged there.
+            return !self.nodes.knows(node) && so_long.min(asked.elapsed()) >= redial;
+        }
+        // The node lives, but does not do it.
+        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
+        let state = &self.cluster.nodes[node];
+        // A node that was silent when the run ended is not judged any more.
+        let removes = clean.contains(&state.host.name)
+            && state.silent.is_none_or(|so_long| so_long < silence);
+        let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
+        asked.elapsed() >= silence + END_PATIENCE + most
     }
 }

@@ -107,18 +107,44 @@ pub fn measure(
     number: usize,
     tolerance: &Tolerance,
 ) -> Result<Pass, Refusal> {
-    let environment = |why: String| Refusal(Exit::Environment, why);
     let began = Instant::now();
-    let (tool, extra) = flags.nodes.launcher()?;
-    let own = own_program()?;
     let extent = extent(hosts.len(), flags.time, flags.threads, flags.slot);
-    let patience = patience(&extent);
-    let dir = std::path::absolute(flags.state.join(format!("pass-{number}")))
-        .map_err(|e| environment(e.to_string()))?;
+    let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
+    let mut job = start(flags, shell, hosts, number, &run_id, &extent)?;
+    let said = listen(&mut job, &run_id, hosts, number, &extent)?;
+    let mut here = Vec::new();
+    let mut sweeps = Vec::new();
+    for one in said {
+        match one {
+            Said::Begun(nodes) => here = nodes,
+            Said::Measured(sweep) => sweeps.push(sweep),
+            Said::WaitsFor { .. } | Said::AllCame => {}
+        }
+    }
+    let engines: Vec<String> = here.iter().map(|node| node.engine.clone()).collect();
+    let judged = judge(hosts.len(), &sweeps, &engines, tolerance);
+    Ok(Pass { here, sweeps, judged, took: began.elapsed() })
+}
+
+fn environment(why: impl ToString) -> Refusal {
+    Refusal(Exit::Environment, why.to_string())
+}
+
+/// Starts a rank on each node.
+fn start(
+    flags: &BurninFlags,
+    shell: &RemoteShell,
+    hosts: &[Host],
+    number: usize,
+    run_id: &str,
+    extent: &Extent,
+) -> Result<Job, Refusal> {
+    let (tool, extra) = flags.nodes.launcher()?;
+    let own = own_program()?.to_string_lossy().into_owned();
+    let dir = std::path::absolute(flags.state.join(format!("pass-{number}")));
+    let dir = dir.map_err(environment)?;
     let folder = Folder::new(&dir);
     folder.prepare().map_err(environment)?;
-    let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
-    let own = own.to_string_lossy().into_owned();
     let command = [own, "agent".to_owned(), "--measure".to_owned(), extent.to_string()];
     let env: Vec<(String, String)> = variables()
         .filter(|(name, _)| name.starts_with("SKT_FAULT"))
@@ -129,7 +155,7 @@ pub fn measure(
         room: Room::Enough,
         hosts,
         ranks: hosts.len(),
-        run_id: &run_id,
+        run_id,
         incarnation: 0,
         command: &command,
         env: &env,
@@ -138,11 +164,22 @@ pub fn measure(
         dir: &dir,
         as_root: nix::unistd::geteuid().is_root(),
     });
-    listen_to_signals().map_err(|error| environment(error.to_string()))?;
-    let clerk = Clerk::new().map_err(|error| environment(error.to_string()))?;
+    listen_to_signals().map_err(environment)?;
+    let clerk = Clerk::new().map_err(environment)?;
     let started = Job::start(&made, &folder, 0)
         .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
-    let mut job = Job::new(started, &folder, 0, &clerk);
+    Ok(Job::new(started, &folder, 0, &clerk))
+}
+
+/// Listens to rank 0 until all sweeps are measured, and ends the job.
+fn listen(
+    job: &mut Job,
+    run_id: &str,
+    hosts: &[Host],
+    number: usize,
+    extent: &Extent,
+) -> Result<Vec<Said>, Refusal> {
+    let patience = patience(extent);
     let shown = std::io::stderr().is_terminal();
     let mut listener = Listener::default();
     let mut said: Vec<Said> = Vec::new();
@@ -161,12 +198,10 @@ pub fn measure(
         if sweeps > 0 || begins {
             since = Instant::now();
             if shown {
-                let _ = write!(
-                    std::io::stderr(),
-                    "\rpass {number}: {measured} of {} sweeps ",
-                    extent.sweeps
-                );
-                let _ = std::io::stderr().flush();
+                let mut err = std::io::stderr();
+                let all = extent.sweeps;
+                let _ = write!(err, "\rpass {number}: {measured} of {all} sweeps ");
+                let _ = err.flush();
             }
         }
         let late = since.elapsed() > patience;
@@ -174,20 +209,19 @@ pub fn measure(
         if ended.is_none() && !late && !interrupted {
             continue;
         }
-        wait(&job.end(&run_id));
+        wait(&job.end(run_id));
         if shown {
             tell!("");
         }
         if interrupted {
-            return Err(environment(INTERRUPTED.into()));
+            return Err(environment(INTERRUPTED));
         }
         if ended == Some(Some(0)) && measured == extent.sweeps {
-            break;
+            return Ok(said);
         }
-        let complaint = match wait(&job.words()).map(|(_, complaint)| complaint.words) {
-            Some(complaint) if !complaint.is_empty() => format!(" ({complaint})"),
-            _ => String::new(),
-        };
+        let complaint = wait(&job.words()).map(|(_, complaint)| complaint.words);
+        let complaint = complaint.filter(|words| !words.is_empty());
+        let complaint = complaint.map_or(String::new(), |words| format!(" ({words})"));
         return Err(environment(match (samples::waits_for(&said), late) {
             (Some((absent, seconds)), _) => {
                 let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
@@ -208,18 +242,6 @@ pub fn measure(
             ),
         }));
     }
-    let mut here = Vec::new();
-    let mut sweeps = Vec::new();
-    for one in said {
-        match one {
-            Said::Begun(nodes) => here = nodes,
-            Said::Measured(sweep) => sweeps.push(sweep),
-            Said::WaitsFor { .. } | Said::AllCame => {}
-        }
-    }
-    let engines: Vec<String> = here.iter().map(|node| node.engine.clone()).collect();
-    let judged = judge(hosts.len(), &sweeps, &engines, tolerance);
-    Ok(Pass { here, sweeps, judged, took: began.elapsed() })
 }
 
 #[cfg(test)]

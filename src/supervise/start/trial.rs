@@ -212,7 +212,8 @@ impl Trial {
     pub fn new(
         job: Job,
         run_id: &str,
-        (hosts, ranks): (&[Host], usize),
+        hosts: &[Host],
+        ranks: usize,
         places: &[Place],
         patience: Duration,
     ) -> Self {

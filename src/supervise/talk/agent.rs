@@ -204,7 +204,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 (UP, Heard::Closed(_)) => {
                     // Those below find themselves alone as well.
                     drop(links);
-                    agent.goes_on_alone(relay.silence(now_ms()));
+                    let (silent, limit) = relay.silence(now_ms());
+                    agent.goes_on_alone(silent, limit);
                     return Ok(());
                 }
                 other => below.push(other),
@@ -323,7 +324,7 @@ impl Agent<Heads> {
 impl<S: ProgressSource> Agent<S> {
     /// Nobody can speak to it any more, and the last word was so long ago. Ends the run's processes here when they have stood
     /// still for too long; until then there may be a successor, which ends this one.
-    fn goes_on_alone(&mut self, (silent, limit): (Duration, Duration)) {
+    fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {
         // To be in the middle of that is no reason to leave the rest.
         if let Some(ending) = self.ending.take() {
             ending.counts.wait();

@@ -24,7 +24,7 @@ use crate::config::Loaded;
 use crate::config::flags::{self, BenchFlags};
 use crate::config::processors::List;
 use crate::config::settings::Restart;
-use crate::driver::need;
+use crate::driver::need::{self, Needs};
 use crate::kernels::Library;
 use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
@@ -539,25 +539,11 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     let began = began_as(&folder).filter(|_| !flags.new);
     let mut asked = loaded.map(asked).unwrap_or_default();
     let mut benchmark = Benchmark::default();
-    let mut rank_bytes = None;
+    let mut rank_bytes = flags.rank_memory;
     if let Some(planned) = &planned {
-        let protection = planned.loaded.settings.protection.as_ref();
-        let resumes =
-            !flags.new && protection.is_some_and(|p| began.is_some() || need::may_go_on(p));
-        let needs = need::of_hosts(&planned.loaded, &nodes.hosts, ranks, resumes)
-            .map_err(|why| Refusal(Exit::BadInput, why))?;
-        for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
-            tell!("skt-hpl run: mind: {words}");
-        }
-        rank_bytes = needs.rank_bytes;
-        let own_level2 = asked.storage.as_ref().filter(|dir| dir.own).map(|dir| dir.path.clone());
-        benchmark = Benchmark {
-            groups: needs.groups,
-            needs: nodes.hosts.iter().map(|h| h.name.clone()).zip(needs.hosts).collect(),
-            rounding: rounding_rules(&planned.loaded, &flags.export),
-            own_level2,
-            ..known_benchmark(planned)
-        };
+        let needs = needs(&planned.loaded, flags, &nodes.hosts, ranks, began.is_some())?;
+        rank_bytes = rank_bytes.or(needs.rank_bytes);
+        benchmark = known_benchmark(planned, needs, &nodes.hosts, &asked, &flags.export);
     }
     let command = command(flags.program.as_ref().unwrap_or(&own), &flags.bench)?;
     let mut env = environment(&flags.export)?;
@@ -601,15 +587,39 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         may_double: !flags.no_doubling,
         wait: flags.wait,
         halt_patience: flags.halt_patience,
-        rank_bytes: flags.rank_memory.or(rank_bytes),
+        rank_bytes,
         trial,
         progress_every: flags.progress_every,
         discard: flags.new,
     })
 }
 
+/// Needs of the run on each host. `began`: an unfinished run is resumed.
+fn needs(
+    loaded: &Loaded,
+    flags: &RunFlags,
+    hosts: &[Host],
+    ranks: usize,
+    began: bool,
+) -> Result<Needs, Refusal> {
+    let protection = loaded.settings.protection.as_ref();
+    let resumes = !flags.new && protection.is_some_and(|p| began || need::may_go_on(p));
+    let needs = need::of_hosts(loaded, hosts, ranks, resumes)
+        .map_err(|why| Refusal(Exit::BadInput, why))?;
+    for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
+        tell!("skt-hpl run: mind: {words}");
+    }
+    Ok(needs)
+}
+
 /// Facts about the benchmark that its own settings tell.
-fn known_benchmark(planned: &Plan) -> Benchmark {
+fn known_benchmark(
+    planned: &Plan,
+    needs: Needs,
+    hosts: &[Host],
+    asked: &Asked,
+    exported: &[String],
+) -> Benchmark {
     let Plan { loaded, problem, .. } = planned;
     let protection = loaded.settings.protection.as_ref();
     // Checkpoints on a node's own storage are of no use to other nodes.
@@ -621,11 +631,14 @@ fn known_benchmark(planned: &Plan) -> Benchmark {
         bonds: if loaded.settings.checksums { bonds.map(Bonds::without_grid) } else { bonds },
         in_place: loaded.settings.goes_on(),
         stays_vacant: loaded.settings.checksums,
+        needs: hosts.iter().map(|h| h.name.clone()).zip(needs.hosts).collect(),
+        groups: needs.groups,
+        rounding: rounding_rules(loaded, exported),
         problem: *problem,
         saves: protection.is_some(),
         level2: level2.map(|l| l.dir.clone()),
+        own_level2: asked.storage.as_ref().filter(|dir| dir.own).map(|dir| dir.path.clone()),
         restarts_never: protection.is_some_and(|p| p.restart == Restart::Never),
-        ..Benchmark::default()
     }
 }
 

@@ -535,28 +535,8 @@ pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
 
 /// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
 pub fn replaces_a_line(key: &str) -> bool {
-    const LINES: [&str; 19] = [
-        "output",
-        "n",
-        "nb",
-        "p",
-        "q",
-        "pmap",
-        "threshold",
-        "pfact",
-        "nbmin",
-        "ndiv",
-        "rfact",
-        "bcast",
-        "depth",
-        "swap",
-        "swap-threshold",
-        "l1",
-        "u",
-        "equil",
-        "align",
-    ];
-    LINES.contains(&key)
+    const LINES: &str = "output n nb p q pmap threshold pfact nbmin ndiv rfact bcast depth swap swap-threshold l1 u equil align";
+    LINES.split(' ').any(|line| line == key)
 }
 
 fn join(values: &[usize]) -> String {

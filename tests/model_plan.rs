@@ -294,7 +294,7 @@ fn memory_is_counted_as_the_solver_counts() {
         depth: test.depth as u64,
     };
     let means = Means { engine: Engine::Auto, threads: 8 };
-    let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, (1, 1)).unwrap();
+    let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, 1, 1).unwrap();
     let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);
     assert_eq!(

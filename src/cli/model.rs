@@ -1,10 +1,10 @@
 //! `skt-hpl model`: the formulas, printed or plotted, for the papers' machines or one's own.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::json_flag;
 use crate::base::exit::{Exit, Refusal};
@@ -27,7 +27,7 @@ use crate::model::nonstop::{Columns, Failing, Renewing, Replacement, Ways};
 use crate::model::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, growth, protocol,
 };
-use crate::model::plot::{Axis, Figure, Panel, Series, Style};
+use crate::model::plot::{Axis, Figure, Panel, Series};
 use crate::model::protocols::Validity;
 use crate::model::reliability::LongRun;
 
@@ -222,8 +222,8 @@ struct NonstopFlags {
 #[derive(Debug, Args)]
 struct WasteFlags {
     /// Machine of the paper
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = MachineName::Titan)]
-    machine: MachineName,
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Machine::Titan)]
+    machine: Machine,
     /// Inputs as printed in Table 1, not those that give Table 2
     #[arg(long)]
     printed: bool,
@@ -248,25 +248,6 @@ struct WasteFlags {
     /// Keep to T <= mu_p/10, where the formulas are proved
     #[arg(long)]
     first_order: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum MachineName {
-    Titan,
-    KComputer,
-    ExascaleSlim,
-    ExascaleFat,
-}
-
-impl From<MachineName> for Machine {
-    fn from(name: MachineName) -> Machine {
-        match name {
-            MachineName::Titan => Machine::Titan,
-            MachineName::KComputer => Machine::KComputer,
-            MachineName::ExascaleSlim => Machine::ExascaleSlim,
-            MachineName::ExascaleFat => Machine::ExascaleFat,
-        }
-    }
 }
 
 pub fn run(flags: &ModelFlags) -> ExitCode {
@@ -345,11 +326,24 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
     }
 }
 
-/// What a file of results says, which should be any.
-fn text_of(file: &Path) -> Result<String, ModelError> {
-    let bytes = whole::bytes(file)
-        .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// All that `read` finds in files of results, each of which must have some. `lacking`: what a file without any holds.
+fn read_all<T>(
+    files: &[PathBuf],
+    read: fn(&str) -> Vec<T>,
+    lacking: &str,
+) -> Result<Vec<T>, ModelError> {
+    let mut all = Vec::new();
+    for file in files {
+        let name = file.display();
+        let bytes =
+            whole::bytes(file).map_err(|e| ModelError::Data(format!("cannot read {name}: {e}")))?;
+        let found = read(&String::from_utf8_lossy(&bytes));
+        if found.is_empty() {
+            return Err(ModelError::Data(format!("{name} {lacking}")));
+        }
+        all.extend(found);
+    }
+    Ok(all)
 }
 
 fn many_cores(
@@ -358,15 +352,8 @@ fn many_cores(
     sizes: &[u64],
     memory_cores: Option<u64>,
 ) -> Result<Answer, ModelError> {
-    let mut runs = Vec::new();
-    for file in results {
-        let found = cores::read(&text_of(file)?);
-        if found.is_empty() {
-            let why = "holds no test of one rank without protection in JSON";
-            return Err(ModelError::Data(format!("{} {why}", file.display())));
-        }
-        runs.extend(found);
-    }
+    let lacking = "holds no test of one rank without protection in JSON";
+    let runs = read_all(results, cores::read, lacking)?;
     let paces = Paces::fit(&runs)?;
     let mut text = format!(
         "NB = {}: a core multiplies at {}\n\n        N  threads  DEPTH      measured, s      expected, s\n",
@@ -414,14 +401,7 @@ fn many_cores(
 }
 
 fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<Answer, ModelError> {
-    let mut samples = Vec::new();
-    for file in results {
-        let found = read(&text_of(file)?);
-        if found.is_empty() {
-            return Err(ModelError::Data(format!("{} holds no result", file.display())));
-        }
-        samples.extend(found);
-    }
+    let samples = read_all(results, read, "holds no result")?;
     let found = samples.len();
     let samples = best_of_each(&samples);
     let fit = fit(&samples, None)?;
@@ -530,20 +510,15 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
     }
     let figure = Figure {
         title: "Overhead over the interval between saves".into(),
-        panels: vec![Panel {
-            title: format!("a save {}, MTBF {}", show_seconds(save), show_seconds(mtbf)),
-            x: Axis::log("minutes of work between saves"),
-            y: Axis::linear("% over the undisturbed time"),
-            series: vec![
-                Series { name: "expected overhead".into(), points, style: Style::Line },
-                Series {
-                    name: "optimum".into(),
-                    points: vec![(best / 60.0, 100.0 * overhead(best)?)],
-                    style: Style::Dots,
-                },
+        panels: vec![Panel::new(
+            format!("a save {}, MTBF {}", show_seconds(save), show_seconds(mtbf)),
+            Axis::log("minutes of work between saves"),
+            Axis::linear("% over the undisturbed time"),
+            vec![
+                Series::line("expected overhead", points),
+                Series::dots("optimum", vec![(best / 60.0, 100.0 * overhead(best)?)]),
             ],
-            categories: vec![],
-        }],
+        )],
         note: "Exact for exponential failures.".into(),
     };
     Ok((text, Some(figure)))
@@ -671,7 +646,7 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
 }
 
 fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
-    let machine = Machine::from(flags.machine);
+    let machine = flags.machine;
     let edition = if flags.printed { Edition::Printed } else { Edition::Recovered };
     let platform = Platform::of(machine, edition).with_checkpoint(flags.checkpoint);
     let defaults = Defaults {
@@ -697,20 +672,14 @@ fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
     );
     let mut panels = Vec::new();
     for app in Application::ALL {
-        let mut series = Vec::new();
-        for grouping in [
-            Grouping::CoordIo,
-            Grouping::HierarchIo,
-            Grouping::HierarchIoLine,
-            Grouping::HierarchPort,
-            Grouping::SelfMemory,
-        ] {
-            if (grouping == Grouping::HierarchIoLine && app != Application::Stencil3d)
-                || (grouping == Grouping::SelfMemory && app != Application::Hpl)
-            {
-                continue;
-            }
-            let p = protocol(app, grouping, &platform, defaults, InMemory::default())?;
+        let mut groupings = vec![Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
+        match app {
+            Application::Stencil3d => groupings.insert(2, Grouping::HierarchIoLine),
+            Application::Hpl => groupings.push(Grouping::SelfMemory),
+            Application::Stencil2d | Application::MatrixProduct => {}
+        }
+        for grouping in &groupings {
+            let p = protocol(app, *grouping, &platform, defaults, InMemory::default())?;
             let best = p.optimum(mu_p, validity)?;
             let _ = writeln!(
                 text,
@@ -718,23 +687,13 @@ fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
                 app.name(),
                 grouping.name(),
                 p.groups,
-                growth(app, grouping, &platform)?,
+                growth(app, *grouping, &platform)?,
                 best.period.map_or("none".into(), show_seconds),
                 100.0 * best.waste
             );
-            series.push(Series {
-                name: grouping.name().into(),
-                points: figures::waste_curve(app, grouping, &platform, defaults, validity)?,
-                style: Style::Line,
-            });
         }
-        panels.push(Panel {
-            title: app.name().into(),
-            x: Axis::log("MTBF of a processor, years").within(1.0, 100.0),
-            y: Axis::linear("waste").within(0.0, 1.02),
-            series,
-            categories: vec![],
-        });
+        let title = app.name().into();
+        panels.push(figures::waste_panel(title, app, &groupings, &platform, defaults, validity)?);
     }
     let figure = Figure {
         title: format!("Waste on {}", machine.name()),

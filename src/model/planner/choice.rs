@@ -36,8 +36,8 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn rank_memory(&self, shape: Shape, threads: u64) -> Result<RankMemory> {
-        let groups = (self.groups.smallest, self.borne());
-        rank_memory(shape, threads, self.method, self.layout.spread(), groups)
+        let (group, spread) = (self.groups.smallest, self.layout.spread());
+        rank_memory(shape, threads, self.method, spread, group, self.borne())
     }
 
     /// How much may be lost: members of a group, or process columns.

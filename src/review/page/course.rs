@@ -3,7 +3,7 @@
 use super::Page;
 use super::html::{class_of, legend, number, numbers, table, words};
 use crate::base::course::{Course, What};
-use crate::model::plot::{Axis, Panel, Series, Style, escape};
+use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::review::charts::{Stretch, bar, timeline as time_bar};
 use crate::review::findings::{self, Solved, Step, beside, parts, short};
 use crate::review::sources::Material;
@@ -41,16 +41,14 @@ impl Page<'_> {
             x: Axis::linear(label),
             y: Axis::linear("Gflop/s"),
             series: vec![
-                Series {
-                    name: "since the last step".into(),
-                    points: steps.iter().map(|s| (x(s), s.gflops)).collect(),
-                    style: Style::Line,
-                },
-                Series {
-                    name: "mean so far".into(),
-                    points: steps.iter().map(|s| (x(s), s.gflops_so_far)).collect(),
-                    style: Style::Dashed,
-                },
+                Series::line(
+                    "since the last step",
+                    steps.iter().map(|s| (x(s), s.gflops)).collect(),
+                ),
+                Series::dashed(
+                    "mean so far",
+                    steps.iter().map(|s| (x(s), s.gflops_so_far)).collect(),
+                ),
             ],
             categories: vec![],
         };

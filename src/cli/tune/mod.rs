@@ -246,7 +246,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let (free, nbs) = (flags.nb.is_empty(), flags.nb.clone());
     let nbs = if free { USUAL_NBS.to_vec() } else { nbs };
     let peak = this_machine::peak_per_core().unwrap_or(3e10);
-    let n = trial_size(wanted(flags)?, nbs[0], (cores * flags.nodes, peak), flags.budget);
+    let n = trial_size(wanted(flags)?, nbs[0], cores * flags.nodes, peak, flags.budget);
     let mut blas: Vec<Option<String>> = vec![None];
     blas.extend(flags.blas.iter().cloned().map(Some));
     Ok(Domain { n, nodes: flags.nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas })
@@ -254,7 +254,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
 
 /// The order of the matrix whose parts are timed, in blocks of `nb`, on all `cores` of such a peak each: the wanted one, or less
 /// if too few trials of that fit the budget.
-fn trial_size(wanted: usize, nb: usize, (cores, peak): (usize, f64), budget: f64) -> usize {
+fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
     /// Trials that a search should have time for.
     const TRIALS: f64 = 60.0;
     /// What a job takes to start, a trial's share of it.
@@ -369,7 +369,7 @@ mod tests {
     /// Four nodes of 64 cores with AVX-512 at 2.5 GHz: 60 trials of 0.23 % of a run each, and of its matrix made anew.
     #[test]
     fn a_large_matrix_is_tried_as_it_is_where_its_trials_fit() {
-        let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], (256, 80e9), 60.0 * minutes);
+        let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], 256, 80e9, 60.0 * minutes);
         assert_eq!(size(500_000, 20.0), 500_000);
         assert_eq!(size(200_000, 20.0), 200_000);
         let less = size(500_000, 5.0);

@@ -4,7 +4,6 @@
 //! there, is there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -74,10 +73,7 @@ pub fn run(flags: &DoctorFlags) -> ExitCode {
             show!("{problems} problem(s) found");
             Exit::Environment.into()
         }
-        Err(Refusal(exit, why)) => {
-            tell!("skt-hpl doctor: {why}");
-            exit.into()
-        }
+        Err(refusal) => super::refuse("doctor", refusal),
     }
 }
 
@@ -228,8 +224,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
 /// What each node holds of the run, and has free, it tells with its first beat.
 fn hear_of_all(cluster: &mut Cluster) {
     cluster.beat_all();
-    let mut missing: BTreeSet<usize> =
-        (0..cluster.nodes.len()).filter(|node| cluster.is_up(*node)).collect();
+    let mut missing = cluster.up();
     let until = Instant::now() + FIRST_BEAT;
     while !missing.is_empty() && Instant::now() < until {
         if let Some((node, News::Beat { .. } | News::Closed(_))) =

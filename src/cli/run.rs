@@ -753,17 +753,14 @@ fn again(words: impl Iterator<Item = OsString>) -> String {
 }
 
 pub fn run(flags: &RunFlags) -> ExitCode {
-    let settings = match settings(flags) {
+    let settings = settings(flags).and_then(|settings| {
+        long_enough(flags, settings.beat_ms)?;
+        Ok(settings)
+    });
+    let settings = match settings {
         Ok(settings) => settings,
-        Err(Refusal(exit, why)) => {
-            tell!("skt-hpl run: {why}");
-            return exit.into();
-        }
+        Err(refusal) => return super::refuse("run", refusal),
     };
-    if let Err(Refusal(exit, why)) = long_enough(flags, settings.beat_ms) {
-        tell!("skt-hpl run: {why}");
-        return exit.into();
-    }
     match supervise(&settings) {
         Ok(code) => {
             let given_up = code == STATUS_LOSS && settings.job.is_some();

@@ -204,13 +204,7 @@ fn age(text: &str) -> Result<Age, String> {
 }
 
 pub fn run(flags: &SimulateFlags) -> ExitCode {
-    match answer(flags) {
-        Ok(text) => crate::base::terminal::print(text.as_bytes()),
-        Err(Refusal(exit, why)) => {
-            tell!("skt-hpl simulate: {why}");
-            exit.into()
-        }
-    }
+    super::print_or_refuse("simulate", answer(flags))
 }
 
 fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {

@@ -109,13 +109,7 @@ pub struct TuneFlags {
 }
 
 pub fn run(flags: &TuneFlags) -> ExitCode {
-    match tune(flags) {
-        Ok(text) => crate::base::terminal::print(text.as_bytes()),
-        Err(Refusal(exit, text)) => {
-            tell!("skt-hpl tune: {text}");
-            exit.into()
-        }
-    }
+    super::print_or_refuse("tune", tune(flags))
 }
 
 fn tune(flags: &TuneFlags) -> Result<String, Refusal> {

@@ -273,9 +273,10 @@ impl Watch {
         if !nobody || now_ms.saturating_sub(self.started_ms) < start_ms {
             return None;
         }
-        let detail = match self.seen_processes {
-            false => "no process of the run has appeared on any node",
-            true => "its processes are there, but no rank has begun to work: MPI does not start",
+        let detail = if self.seen_processes {
+            "its processes are there, but no rank has begun to work: MPI does not start"
+        } else {
+            "no process of the run has appeared on any node"
         };
         Some(Breakage {
             kind: FaultKind::LaunchFailed,

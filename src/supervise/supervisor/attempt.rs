@@ -215,7 +215,7 @@ impl Supervisor<'_> {
             self.attempt.ranks_seen = true;
         }
         self.status.activity = Activity::Recovering;
-        let computed = self.state.computed;
+        let computed = self.state.progress.computed;
         self.note(Event::Fault {
             fault: self.state.next_fault(),
             incarnation: self.state.incarnation,

@@ -74,12 +74,11 @@ impl Supervisor<'_> {
         }
         let (hosts, spares) = (&self.settings.hosts, &self.settings.spares);
         let named: HashSet<&str> = hosts.iter().chain(spares).map(|h| h.name.as_str()).collect();
-        let nodes = self.cluster.nodes.iter().enumerate();
-        let unnamed =
-            nodes.filter(|(_, n)| n.lost.is_none() && !named.contains(n.host.name.as_str()));
+        let unnamed = self
+            .cluster
+            .those(|node| node.lost.is_none() && !named.contains(node.host.name.as_str()));
         let why = "it is not among the nodes that are named now";
-        let unnamed: Vec<(usize, String)> = unnamed.map(|(at, _)| (at, why.to_owned())).collect();
-        self.lose_all(unnamed)
+        self.lose_all(unnamed.into_iter().map(|at| (at, why.to_owned())))
     }
 
     /// Chooses the nodes of the next attempt; waits for one if that is wanted. Or the end of the run.

@@ -295,8 +295,7 @@ impl Supervisor<'_> {
 
     /// One heartbeat of every node, so that memory is known before nodes are chosen.
     pub(super) fn beat_once(&mut self) -> anyhow::Result<()> {
-        let up = (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
-        self.await_beats(up, Duration::from_millis(500), |_, _| ())?;
+        self.await_beats(self.cluster.up(), Duration::from_millis(500), |_, _| ())?;
         // Losses are left to who comes next: a job that was taken over is broken by them.
         Ok(())
     }

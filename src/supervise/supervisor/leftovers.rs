@@ -45,13 +45,10 @@ impl Supervisor<'_> {
         if self.settings.job.is_none() {
             return Ok(BTreeSet::new());
         }
-        let returned: Vec<usize> = (0..self.cluster.nodes.len())
-            .filter(|at| {
-                let node = &self.cluster.nodes[*at];
-                node.lost.is_some() && node.returned && self.state.ran_on.contains(&node.host.name)
-            })
-            .filter(|at| self.cluster.is_up(*at))
-            .collect();
+        let mut returned = self.cluster.those(|node| {
+            node.lost.is_some() && node.returned && self.state.ran_on.contains(&node.host.name)
+        });
+        returned.retain(|at| self.cluster.is_up(*at));
         // Whoever has asked to stop did so before, and the run came to its end all the same.
         self.remove_from(&returned, || false)
     }

@@ -271,7 +271,7 @@ impl Supervisor<'_> {
         let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
         let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, incarnation, &self.clerk);
         // Who has noted a fault, or has stopped the job, has looked before.
-        if launcher.is_none() && !self.state.stopping && self.state.running.is_some() {
+        if launcher.is_none() && !self.state.history.stopping && self.state.running.is_some() {
             self.hear_out(&mut job, &mut self.new_watch())?;
         }
         Ok(Some(job))

@@ -144,7 +144,6 @@ impl<'a> Supervisor<'a> {
     pub(super) fn new(settings: &'a Settings, run: Run) -> anyhow::Result<Self> {
         let cluster = run.cluster(settings)?;
         let Run { journal, records, state, clerk, .. } = run;
-        let names: Vec<String> = cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
         let thresholds = &settings.thresholds;
         let limits = Limits { silence_ms: thresholds.silence_ms, redial_ms: thresholds.redial_ms };
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
@@ -168,8 +167,8 @@ impl<'a> Supervisor<'a> {
             backlog: VecDeque::new(),
             records,
             state,
+            nodes: Nodes::new(limits, cluster.names()),
             cluster,
-            nodes: Nodes::new(limits, names),
             contact: Contact::new(),
             own: ThisProcess { binary: binary_digest(), boot: boot(), zero: Instant::now() },
             display: Display::new(settings),

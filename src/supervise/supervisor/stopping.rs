@@ -54,8 +54,7 @@ impl Supervisor<'_> {
         };
         let here = self.meanwhile(here)?;
         let clean = self.to_clean(over);
-        let nodes = self.cluster.nodes.iter().enumerate();
-        let asked: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
+        let asked = self.cluster.those(|node| node.lost.is_none());
         // What is only to be tidied up is not waited for very long.
         let until = over.then(|| Instant::now() + TIDY_PATIENCE);
         let (mut there, mut failed) = self.end_everywhere(&clean, until)?;
@@ -144,8 +143,7 @@ impl Supervisor<'_> {
         let redial = REDIAL_PATIENCE.max((2 * self.cluster.login()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
-        let nodes = self.cluster.nodes.iter().enumerate();
-        let here: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
+        let here = self.cluster.those(|node| node.lost.is_none());
         let (up, down): (Vec<usize>, Vec<usize>) =
             here.into_iter().partition(|node| self.cluster.is_up(*node));
         // Who was asked, and when; of whom nobody has been able to ask yet, since when that is tried.

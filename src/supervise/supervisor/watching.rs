@@ -17,7 +17,7 @@ use crate::supervise::talk::cluster::News;
 use crate::supervise::talk::progress::words;
 use crate::supervise::talk::wire::{Beat, Which};
 use crate::supervise::tell::say;
-use crate::supervise::tell::status::{Activity, Problem};
+use crate::supervise::tell::status::{Activity, LastSave, Problem};
 
 /// How often the launcher's end and output are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
@@ -72,8 +72,7 @@ impl Course {
 impl Supervisor<'_> {
     /// A watch that has seen nothing yet.
     pub(super) fn new_watch(&self) -> Watch {
-        let names: Vec<String> = self.cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
-        Watch::new(self.settings.thresholds, &names, self.now_ms())
+        Watch::new(self.settings.thresholds, &self.cluster.names(), self.now_ms())
             .progress_shows(self.settings.benchmark.progress_shows)
             .goes_on(self.settings.benchmark.in_place)
     }
@@ -91,7 +90,7 @@ impl Supervisor<'_> {
             .collect::<Result<_, _>>()?;
         self.status.activity = if self.halt.is_some() {
             Activity::Halting
-        } else if self.state.faults.is_empty() {
+        } else if self.state.history.faults.is_empty() {
             Activity::Starting
         } else {
             Activity::Recovering
@@ -99,8 +98,8 @@ impl Supervisor<'_> {
         let now = Instant::now();
         let mut course = Course {
             placed,
-            aim: self.state.aim.unwrap_or_default(),
-            caught_up: self.state.aim.is_none(),
+            aim: self.state.progress.aim.unwrap_or_default(),
+            caught_up: self.state.progress.aim.is_none(),
             looked: now,
             looking: None,
             done_since: None,
@@ -288,8 +287,8 @@ impl Supervisor<'_> {
                 self.note(Event::Computing { incarnation, test, iteration })?;
             }
             Verdict::Saved { test, iteration } => {
-                self.status.last_save_iteration = Some(iteration);
-                self.status.last_save_ms = Some(steady_ms());
+                self.status.last_save =
+                    LastSave { iteration: Some(iteration), ms: Some(steady_ms()) };
                 self.note(Event::Saved { incarnation, test, iteration })?;
             }
         }
@@ -308,7 +307,8 @@ impl Supervisor<'_> {
     fn note_recovered(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<Front>> {
         let mut reached = None;
         // A supervisor that takes a run over reads all from the beginning.
-        while let Some((it, read_ms)) = job.gone_on().get(self.state.gone_on_last).cloned() {
+        while let Some((it, read_ms)) = job.gone_on().get(self.state.history.gone_on_last).cloned()
+        {
             let now = self.now_ms();
             let own = |at_ms: u64| steady_ms().saturating_sub(now.saturating_sub(at_ms));
             let hung_ms = watch.gone_on(now).map(own);
@@ -328,8 +328,11 @@ impl Supervisor<'_> {
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // They may have come further since the last heartbeat.
-            let (test, iteration) =
-                if watch.ranks().is_empty() { self.state.furthest } else { watch.ranks().front() };
+            let (test, iteration) = if watch.ranks().is_empty() {
+                self.state.progress.furthest
+            } else {
+                watch.ranks().front()
+            };
             let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),
@@ -362,8 +365,8 @@ impl Supervisor<'_> {
         if std::mem::replace(&mut self.status.test, test) < test {
             self.attempt.computing_since =
                 self.attempt.computing_since.map(|_| (Instant::now(), iteration));
-            if self.state.last_saved.is_none_or(|(saved, _)| saved < test) {
-                (self.status.last_save_iteration, self.status.last_save_ms) = (None, None);
+            if self.state.progress.last_saved.is_none_or(|(saved, _)| saved < test) {
+                self.status.last_save = LastSave::default();
             }
         }
     }
@@ -376,9 +379,8 @@ impl Supervisor<'_> {
 
     /// How far the ranks had come when one of them ended, by what it left in its memory: the last heartbeat may have seen less.
     pub(super) fn last_look(&mut self, known: Front) -> anyhow::Result<Front> {
-        let up = (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
         let mut latest = known;
-        self.await_beats(up, LAST_LOOK, |this, beat| {
+        self.await_beats(self.cluster.up(), LAST_LOOK, |this, beat| {
             this.ranks.seen |= !beat.ranks.is_empty();
             // Dead ones may be of an attempt before.
             this.attempt.ranks_seen |= beat.ranks.iter().any(RankSeen::lives);

@@ -27,7 +27,7 @@ use super::lonely::Lonely;
 use super::processes::{self, Watched};
 use super::progress::{Heads, Progress, ProgressSource};
 use super::relay::{Hands, LOOKS, Relay};
-use super::wire::{Attend, Beat, Facts, FromAgent, Storage, WIRE_VERSION, Which, to_line};
+use super::wire::{Attend, Beat, Facts, FromAgent, Shm, Storage, WIRE_VERSION, Which, to_line};
 use crate::base::cores;
 use crate::base::question::ask;
 use crate::base::topology::{Topology, read_list};
@@ -366,7 +366,7 @@ impl<S: ProgressSource> Agent<S> {
             processes: self.known.len(),
             stopped: self.stopped,
             ranks,
-            shm_free_bytes: shm().free,
+            shm_free_bytes: shm().free_bytes,
             memory_free_bytes: memory().1,
             huge_free_bytes: depot::huge_free_bytes(),
             sysv_free_bytes: room::sysv_free_bytes(),
@@ -451,19 +451,12 @@ fn has_rank(pid: u32) -> bool {
     })
 }
 
-struct Shm {
-    total: u64,
-    free: u64,
-    is_memory: bool,
-    device: u64,
-}
-
 fn shm() -> Shm {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
-    let mut shm = Shm { total: 0, free: 0, is_memory: false, device: 0 };
+    let mut shm = Shm::default();
     if let Ok(fs) = nix::sys::statfs::statfs("/dev/shm") {
         let block = fs.block_size() as u64;
-        (shm.total, shm.free) = room::of_mount(fs.blocks(), fs.blocks_available(), block);
+        (shm.bytes, shm.free_bytes) = room::of_mount(fs.blocks(), fs.blocks_available(), block);
         #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
         let kind = fs.filesystem_type().0 as i64;
         shm.is_memory = kind == TMPFS_MAGIC;
@@ -604,7 +597,6 @@ pub fn facts(asked: &Asked) -> Facts {
         let named = read_list(list).into_iter().collect();
         cannot_have(list, &named, Topology::here(), cores::bound_to())
     });
-    let shm = shm();
     let (memory_bytes, memory_free_bytes) = memory();
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let resident_pages: u64 =
@@ -621,10 +613,7 @@ pub fn facts(asked: &Asked) -> Facts {
         cores: cores::count(),
         memory_bytes,
         memory_free_bytes,
-        shm_bytes: shm.total,
-        shm_free_bytes: shm.free,
-        shm_is_memory: shm.is_memory,
-        shm_device: shm.device,
+        shm: shm(),
         huge_free_bytes: depot::huge_free_bytes(),
         sysv_free_bytes: room::sysv_free_bytes(),
         remove_ipc: remove_ipc(),

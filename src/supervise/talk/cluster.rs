@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::shell::RemoteShell;
-use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
+use super::wire::{Attend, Beat, Charge, Facts, FromAgent, Shm, ToAgent, Which};
 use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::policy::Fitness;
@@ -52,7 +52,7 @@ impl Node {
         let (facts, beat) = (self.facts.as_ref().map(|(facts, _)| facts), &self.beat);
         match facts {
             Some(facts) if beat.memory_free_bytes == 0 => Free {
-                shm_bytes: facts.shm_free_bytes,
+                shm_bytes: facts.shm.free_bytes,
                 memory_bytes: facts.memory_free_bytes,
                 huge_bytes: facts.huge_free_bytes,
                 sysv_bytes: facts.sysv_free_bytes,
@@ -254,8 +254,24 @@ impl Cluster {
 
     /// The only node of which this holds.
     fn only(&self, holds: impl Fn(&Node) -> bool) -> Option<usize> {
-        let mut found = (0..self.nodes.len()).filter(|at| holds(&self.nodes[*at]));
-        found.next().filter(|_| found.next().is_none())
+        match self.those(holds)[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The nodes of which this holds.
+    pub fn those(&self, holds: impl Fn(&Node) -> bool) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|at| holds(&self.nodes[*at])).collect()
+    }
+
+    /// The nodes whose agents answer.
+    pub fn up(&self) -> BTreeSet<usize> {
+        self.those(|node| node.up).into_iter().collect()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.host.name.clone()).collect()
     }
 
     pub fn is_up(&self, node: usize) -> bool {
@@ -318,12 +334,8 @@ impl Cluster {
 
     /// Calls all nodes that are not lost and have not been called; returns all that are not lost.
     pub fn call_new(&mut self) -> Vec<usize> {
-        let wanted: Vec<usize> =
-            (0..self.nodes.len()).filter(|n| self.nodes[*n].lost.is_none()).collect();
-        let new: Vec<usize> =
-            wanted.iter().copied().filter(|n| self.nodes[*n].called.is_none()).collect();
-        self.call(&new);
-        wanted
+        self.call(&self.those(|node| node.lost.is_none() && node.called.is_none()));
+        self.those(|node| node.lost.is_none())
     }
 
     /// Gives up waiting for an answer: why, in words.
@@ -440,13 +452,12 @@ impl Cluster {
                     node.facts = Some(((*facts).clone(), unix_ms()));
                     News::Up(facts)
                 }
-                FromAgent::Beat(beat) => {
-                    node.beat = beat.clone();
-                    let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
-                    News::Beat { beat, round_trip_ms }
-                }
-                FromAgent::Moved(moved) => {
-                    node.beat.moves(&moved);
+                FromAgent::Beat(_) | FromAgent::Moved(_) => {
+                    match word {
+                        FromAgent::Moved(moved) => node.beat.moves(&moved),
+                        FromAgent::Beat(beat) => node.beat = beat,
+                        _ => {}
+                    }
                     let beat = node.beat.clone();
                     let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
                     News::Beat { beat, round_trip_ms }
@@ -487,9 +498,8 @@ impl Cluster {
 
     /// Ends the run's processes on all nodes that answer, and waits so long for them.
     pub fn end_run(&mut self, patience: Duration) {
-        let mut waiting: BTreeSet<usize> =
-            (0..self.nodes.len()).filter(|n| self.is_up(*n)).collect();
-        let up: Vec<usize> = waiting.iter().copied().collect();
+        let mut waiting = self.up();
+        let up = Vec::from_iter(waiting.clone());
         let id = self.next_end();
         self.tell_end(&up, id, &BTreeSet::new());
         let until = Instant::now() + patience;
@@ -600,8 +610,7 @@ impl Cluster {
             let silent = n.called.is_none() || !n.up && !self.may_answer(n);
             n.lost.is_some() && !n.returned && now >= n.call_at && silent
         };
-        let nodes: Vec<usize> = (0..self.nodes.len()).filter(|at| due(&self.nodes[*at])).collect();
-        self.call_again(&nodes);
+        self.call_again(&self.those(due));
     }
 
     fn call_again(&mut self, nodes: &[usize]) {
@@ -616,12 +625,9 @@ impl Cluster {
 
     /// Calls all lost nodes that are not back nor being called, whenever they were called last. False if none is away.
     pub fn call_lost_now(&mut self) -> bool {
-        let away = |n: &Node| n.lost.is_some() && !n.returned;
-        let (called, absent): (Vec<usize>, Vec<usize>) = (0..self.nodes.len())
-            .filter(|at| away(&self.nodes[*at]))
-            .partition(|at| self.may_answer(&self.nodes[*at]));
-        self.call_again(&absent);
-        !(called.is_empty() && absent.is_empty())
+        let away = self.those(|n| n.lost.is_some() && !n.returned);
+        self.call_again(&self.those(|n| n.lost.is_some() && !n.returned && !self.may_answer(n)));
+        !away.is_empty()
     }
 
     /// Whether a lost node that was called has neither come back nor failed to.
@@ -693,7 +699,7 @@ impl Cluster {
         let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
         let free = node.free();
         let facts = Facts {
-            shm_free_bytes: free.shm_bytes,
+            shm: Shm { free_bytes: free.shm_bytes, ..facts.shm },
             memory_free_bytes: free.memory_bytes,
             huge_free_bytes: free.huge_bytes,
             sysv_free_bytes: free.sysv_bytes,
@@ -863,9 +869,8 @@ mod tests {
                 wire: WIRE_VERSION,
                 version: "1".into(),
                 binary: "b".into(),
-                shm_free_bytes: 90 * GIB,
+                shm: Shm { free_bytes: 90 * GIB, is_memory: true, ..Shm::default() },
                 memory_free_bytes: 100 * GIB,
-                shm_is_memory: true,
                 ..Facts::default()
             },
             0,

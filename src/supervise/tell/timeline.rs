@@ -257,11 +257,11 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
                 aim = aim.max((*test, *iteration));
                 changes.push(((*struck_ms).min(*noticed_ms), Part::Detect));
                 changes.push((*noticed_ms, Part::Restore));
-                let on = match back {
-                    _ if recovering => Part::Restore,
-                    _ if first_computing => Part::Start,
-                    true => Part::Repeat,
-                    false => Part::Compute,
+                let on = match (recovering, first_computing) {
+                    (true, _) => Part::Restore,
+                    (false, true) => Part::Start,
+                    (false, false) if back => Part::Repeat,
+                    (false, false) => Part::Compute,
                 };
                 changes.push((*going_on_ms, on));
             }

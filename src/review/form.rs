@@ -243,8 +243,8 @@ fn derivation(kinds: &[Kind]) -> String {
 mod tests {
     use super::*;
     use crate::base::outcome::Verdict;
+    use crate::review::findings::material;
     use crate::review::findings::solved;
-    use crate::review::findings::tests::material;
     use crate::review::sources::Material;
 
     fn answers(material: &Material, stated: &Stated) -> Vec<(&'static str, Option<String>)> {

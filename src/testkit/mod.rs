@@ -9,4 +9,6 @@ pub mod player;
 #[cfg(test)]
 mod replacement;
 #[cfg(test)]
+pub mod report;
+#[cfg(test)]
 pub mod small_tmpfs;

@@ -129,7 +129,7 @@ pub fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::tune::table::tests::{candidate, tuned};
+    use crate::cli::tune::table::{candidate, tuned};
     use crate::supervise::talk::shell::split_words;
 
     #[test]

@@ -381,7 +381,7 @@ impl Page<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::sources::tests::{log_text, plan_text, run_text};
+    use crate::review::sources::{log_text, plan_text, run_text};
 
     fn whole() -> String {
         let mut material = Material::default();

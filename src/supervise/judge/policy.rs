@@ -792,7 +792,7 @@ mod tests {
                 r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"incarnation":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"iteration":1041,{more}"detail":""}}"#
             );
             state.apply(&serde_json::from_str(&text).unwrap());
-            (state.faults[0].iteration, state.faults[0].rank_iteration)
+            (state.history.faults[0].iteration, state.history.faults[0].rank_iteration)
         };
         assert_eq!(at(""), (1041, None));
         assert_eq!(at(r#""rank_iteration":null,"#), (1041, None));

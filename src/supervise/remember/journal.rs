@@ -250,18 +250,6 @@ impl Journal {
         self.syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.file.sync_data()
     }
-
-    /// How often it has waited for the disk.
-    #[cfg(test)]
-    pub(super) fn syncs(&self) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
-        std::sync::Arc::clone(&self.syncs)
-    }
-
-    /// As a full disk does: a half, and no more.
-    #[cfg(test)]
-    pub(super) fn fails_while(&mut self, full: std::sync::Arc<std::sync::atomic::AtomicBool>) {
-        self.fails = full;
-    }
 }
 
 /// A fault and how far the run had come, for judging whether the run gets on.
@@ -504,7 +492,24 @@ impl RunState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::remember::events::tests::samples;
+    use crate::supervise::remember::events::samples;
+
+    impl Journal {
+        /// How often it has waited for the disk.
+        pub(in crate::supervise::remember) fn syncs(
+            &self,
+        ) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
+            std::sync::Arc::clone(&self.syncs)
+        }
+
+        /// As a full disk does: a half, and no more.
+        pub(in crate::supervise::remember) fn fails_while(
+            &mut self,
+            full: std::sync::Arc<std::sync::atomic::AtomicBool>,
+        ) {
+            self.fails = full;
+        }
+    }
 
     fn written(dir: &Path) -> (PathBuf, Vec<Record>) {
         let path = dir.join("journal");
@@ -736,11 +741,14 @@ mod tests {
     fn the_records_add_up_to_where_the_run_stands() {
         let running = state_after(4);
         assert_eq!(running.running, Some(ProcessId { pid: 5, started: 9 }));
-        assert_eq!((running.furthest, running.last_saved), ((0, 8), Some((0, 8))));
+        assert_eq!(
+            (running.progress.furthest, running.progress.last_saved),
+            ((0, 8), Some((0, 8)))
+        );
         let broken = state_after(6);
         assert_eq!(broken.running, Some(ProcessId { pid: 5, started: 9 }), "not stopped yet");
         assert!(broken.lost.contains("n2"));
-        assert!(broken.faults[0].advanced);
+        assert!(broken.history.faults[0].advanced);
         let stopped = state_after(7);
         assert_eq!(stopped.running, None);
         let again = state_after(9);

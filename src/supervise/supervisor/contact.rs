@@ -30,36 +30,22 @@ const HALT_LOOK: Duration = Duration::from_millis(100);
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
 
 /// State of the calls to nodes, and news of them that are still to be acted on.
+#[derive(Default)]
 pub(super) struct Contact {
     pub(super) logins: Logins,
     called_at_once: usize,
-    /// Nodes are called for the first time.
-    pub(super) calls_first: bool,
+    /// All nodes have been called once.
+    pub(super) all_called: bool,
     /// Nodes that are called no more meanwhile, and why.
     pub(super) given_up: BTreeMap<usize, String>,
     /// When it was last judged whether nodes are well.
-    weighed: Instant,
+    weighed: Option<Instant>,
     /// When lost nodes were last called.
-    lost_called: Instant,
+    lost_called: Option<Instant>,
     /// Nodes judged lost that are not declared lost yet.
     pub(super) losses: Vec<Loss>,
     /// Nodes that send heartbeats again.
     pub(super) heard_again: Vec<usize>,
-}
-
-impl Contact {
-    pub(super) fn new() -> Self {
-        Self {
-            logins: Logins::default(),
-            called_at_once: 1,
-            calls_first: true,
-            given_up: BTreeMap::new(),
-            weighed: Instant::now(),
-            lost_called: Instant::now(),
-            losses: Vec::new(),
-            heard_again: Vec::new(),
-        }
-    }
 }
 
 impl Supervisor<'_> {
@@ -187,7 +173,9 @@ impl Supervisor<'_> {
     /// Judges nodes when there is something to judge by.
     pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
         // News come by the thousand; time passes in tens of milliseconds.
-        if self.cluster.has_signs() || self.contact.weighed.elapsed() >= WEIGH_EVERY {
+        if self.cluster.has_signs()
+            || self.contact.weighed.is_none_or(|at| at.elapsed() >= WEIGH_EVERY)
+        {
             self.weigh_signs()
         } else {
             Ok(())
@@ -196,7 +184,7 @@ impl Supervisor<'_> {
 
     /// Judges what nodes have shown of themselves since the last call.
     fn weigh_signs(&mut self) -> anyhow::Result<()> {
-        self.contact.weighed = Instant::now();
+        self.contact.weighed = Some(Instant::now());
         let zero = self.own.zero;
         let ms = |at: Instant| at.saturating_duration_since(zero).as_millis() as u64;
         let mut judged = Vec::new();
@@ -335,8 +323,9 @@ impl Supervisor<'_> {
 
     /// What is due from time to time whatever else goes on.
     pub(super) fn housekeeping(&mut self) -> anyhow::Result<()> {
-        if self.contact.lost_called.elapsed() >= Duration::from_millis(self.settings.beat_ms) {
-            self.contact.lost_called = Instant::now();
+        let beat = Duration::from_millis(self.settings.beat_ms);
+        if self.contact.lost_called.is_none_or(|at| at.elapsed() >= beat) {
+            self.contact.lost_called = Some(Instant::now());
             self.cluster.call_lost();
         }
         if self.display.shown.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {

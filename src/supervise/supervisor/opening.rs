@@ -169,7 +169,7 @@ impl<'a> Supervisor<'a> {
             state,
             nodes: Nodes::new(limits, cluster.names()),
             cluster,
-            contact: Contact::new(),
+            contact: Contact::default(),
             own: ThisProcess { binary: binary_digest(), boot: boot(), zero: Instant::now() },
             display: Display::new(settings),
             halt: None,

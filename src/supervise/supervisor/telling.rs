@@ -152,7 +152,7 @@ impl Supervisor<'_> {
             Some(so_long) => {
                 Some(format!("its agent has not answered for {} s", so_long.as_secs()))
             }
-            None => (is_down && self.contact.calls_first)
+            None => (is_down && !self.contact.all_called)
                 .then(|| "its agent has not answered yet".to_owned()),
         }
     }

@@ -774,7 +774,7 @@ mod tests {
     use super::super::wire::{WIRE_VERSION, to_line};
     use super::*;
     use crate::supervise::judge::fitness::Need;
-    use crate::supervise::talk::processes::tests::script;
+    use crate::supervise::talk::processes::script;
 
     /// Nodes of these names on the list, which call themselves so.
     fn cluster(nodes: &[(&str, &str)]) -> Cluster {

@@ -519,7 +519,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::remember::events::tests::samples;
+    use crate::supervise::remember::events::samples;
     use crate::supervise::start::in_place::Gone;
     use proptest::prelude::*;
 

@@ -8,7 +8,6 @@ use clap::{Args, Subcommand};
 
 use super::json_flag;
 use crate::base::exit::{Exit, Refusal};
-use crate::base::place;
 use crate::base::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
     show_seconds,
@@ -18,7 +17,7 @@ use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
 use crate::model::encoding::{self, Code, Link};
-use crate::model::figures::{self, PRESETS};
+use crate::model::figures;
 use crate::model::fit::{best_of_each, fit, read};
 use crate::model::helpers;
 use crate::model::interval;
@@ -251,33 +250,23 @@ struct WasteFlags {
 }
 
 pub fn run(flags: &ModelFlags) -> ExitCode {
+    super::print_or_refuse("model", model(flags))
+}
+
+fn model(flags: &ModelFlags) -> Result<String, Refusal> {
     let read: &[PathBuf] = match &flags.topic {
         Topic::Efficiency { results, .. } | Topic::Cores { results, .. } => results,
         _ => &[],
     };
-    if let Err(Refusal(exit, why)) = json_flag::ready_to_draw(flags.svg.as_ref(), &None, read) {
-        tell!("skt-hpl model: {why}");
-        return exit.into();
-    }
-    let (mut text, figure) = match answer(&flags.topic) {
-        Ok(answer) => answer,
-        Err(e) => {
-            tell!("skt-hpl model: {e}");
-            return Exit::BadInput.into();
-        }
-    };
+    json_flag::ready_to_draw(flags.svg.as_ref(), &None, read)?;
+    let (mut text, figure) = answer(&flags.topic)?;
     if let Some(file) = &flags.svg {
-        let Some(figure) = figure else {
-            tell!("skt-hpl model: name a figure to draw; `skt-hpl model figure` lists them");
-            return Exit::Usage.into();
-        };
-        if let Err(e) = place::put(file, figure.svg().as_bytes()) {
-            tell!("skt-hpl model: cannot write {}: {e}", file.display());
-            return Exit::Environment.into();
-        }
+        let why = "name a figure to draw; `skt-hpl model figure` lists them";
+        let figure = figure.ok_or_else(|| Refusal(Exit::Usage, why.into()))?;
+        json_flag::draw(file, &figure.svg())?;
         let _ = writeln!(text, "\nDrawn: {}", file.display());
     }
-    crate::base::terminal::print(text.as_bytes())
+    Ok(text)
 }
 
 type Answer = (String, Option<Figure>);
@@ -286,7 +275,7 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
     match topic {
         Topic::Figure { name: None } => {
             let mut text = String::new();
-            for (name, what) in PRESETS {
+            for (name, what) in figures::presets() {
                 let _ = writeln!(text, "{name:<12} {what}");
             }
             Ok((text, None))

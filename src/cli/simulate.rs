@@ -8,8 +8,7 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::json_flag;
-use crate::base::exit::{Exit, Refusal};
-use crate::base::place;
+use crate::base::exit::Refusal;
 use crate::base::units::{seconds, seconds_or_none, show_seconds};
 use crate::base::whole;
 use crate::config::settings::beside_stdout;
@@ -217,10 +216,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     let outcomes = simulate(&scenario, flags.runs, flags.seed, threads)?;
     let summary = summarise(&outcomes)?;
     if let Some(file) = &flags.svg {
-        let svg = simulation_figure(&outcomes, scenario.limit).svg();
-        place::put(file, svg.as_bytes()).map_err(|e| {
-            Refusal(Exit::Environment, format!("cannot write {}: {e}", file.display()))
-        })?;
+        json_flag::draw(file, &simulation_figure(&outcomes, scenario.limit).svg())?;
     }
     let document = json!({
         "undisturbed_s": scenario.schedule.undisturbed(),

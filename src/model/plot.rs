@@ -237,6 +237,11 @@ impl Scale {
     }
 }
 
+fn put_text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
+    let text = escape(text);
+    let _ = writeln!(out, r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{text}</text>"#);
+}
+
 /// Legend entries fit this many letters a line.
 fn legend_columns(panel: &Panel) -> usize {
     let longest = panel.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
@@ -292,49 +297,41 @@ impl Panel {
     fn draw_frame(&self, out: &mut String, frame: &Frame) {
         let (left, top, bottom) = (frame.left, frame.top, frame.bottom());
         let middle = left + PLOT_WIDTH / 2.0;
-        let _ = writeln!(
-            out,
-            r#"<text x="{middle:.1}" y="{:.1}" class="panel">{}</text>"#,
-            top - 12.0,
-            escape(&self.title)
-        );
+        put_text(out, middle, top - 12.0, "panel", &self.title);
         for v in frame.y.ticks() {
             let at = frame.py(v);
-            let _ = writeln!(
+            let _ = write!(
                 out,
-                r#"<line x1="{left:.1}" y1="{at:.1}" x2="{:.1}" y2="{at:.1}" class="grid"/><text x="{:.1}" y="{:.1}" class="ytick">{}</text>"#,
-                left + PLOT_WIDTH,
-                left - 6.0,
-                at + 4.0,
-                tick_label(v)
+                r#"<line x1="{left:.1}" y1="{at:.1}" x2="{:.1}" y2="{at:.1}" class="grid"/>"#,
+                left + PLOT_WIDTH
             );
+            put_text(out, left - 6.0, at + 4.0, "ytick", &tick_label(v));
         }
         let below = bottom + 16.0;
         let ticks = if self.bars() { Vec::new() } else { frame.x.ticks() };
         for v in ticks {
             let at = frame.px(v);
-            let _ = writeln!(
+            let _ = write!(
                 out,
-                r#"<line x1="{at:.1}" y1="{top:.1}" x2="{at:.1}" y2="{bottom:.1}" class="grid"/><text x="{at:.1}" y="{below:.1}" class="xtick">{}</text>"#,
-                tick_label(v)
+                r#"<line x1="{at:.1}" y1="{top:.1}" x2="{at:.1}" y2="{bottom:.1}" class="grid"/>"#
             );
+            put_text(out, at, below, "xtick", &tick_label(v));
         }
         // Long names lean.
         let many = self.categories.len() > 5;
         let lean = many && self.categories.iter().any(|c| c.chars().count() > 7);
-        let class = if lean { "small" } else { "xtick" };
         for (i, name) in self.categories.iter().enumerate() {
             let at = frame.px(i as f64);
-            let turn = if lean {
-                format!(r#" transform="rotate(-25 {at:.1} {below:.1})" text-anchor="end""#)
+            if lean {
+                let turn = format!(r#"rotate(-25 {at:.1} {below:.1})"#);
+                let _ = writeln!(
+                    out,
+                    r#"<text x="{at:.1}" y="{below:.1}" class="small" transform="{turn}" text-anchor="end">{}</text>"#,
+                    escape(name)
+                );
             } else {
-                String::new()
-            };
-            let name = escape(name);
-            let _ = writeln!(
-                out,
-                r#"<text x="{at:.1}" y="{below:.1}" class="{class}"{turn}>{name}</text>"#
-            );
+                put_text(out, at, below, "xtick", name);
+            }
         }
         let (lx, ly) = (left - LEFT + 16.0, top + PLOT_HEIGHT / 2.0);
         let _ = writeln!(
@@ -398,12 +395,8 @@ impl Panel {
                     b - 4.0
                 )
             };
-            let _ = writeln!(
-                out,
-                r#"{mark}<text x="{:.1}" y="{b:.1}" class="legend">{}</text>"#,
-                a + 28.0,
-                escape(&series.name)
-            );
+            out.push_str(&mark);
+            put_text(out, a + 28.0, b, "legend", &series.name);
         }
     }
 }
@@ -515,12 +508,9 @@ impl Figure {
             panel.draw(&mut out, x, y, Ink::Paper, "");
         }
         for (i, line) in notes.iter().enumerate() {
-            let _ = writeln!(
-                out,
-                r#"<text x="14" y="{:.1}" class="note">{}</text>"#,
-                height - 15.0 * (notes.len() - i) as f64 + 3.0,
-                escape(line)
-            );
+            let y = height - 15.0 * (notes.len() - i) as f64 + 3.0;
+            let line = escape(line);
+            let _ = writeln!(out, r#"<text x="14" y="{y:.1}" class="note">{line}</text>"#);
         }
         out.push_str("</svg>\n");
         out

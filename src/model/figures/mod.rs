@@ -28,71 +28,43 @@ use super::simulate::End;
 use super::simulate::Outcome;
 use crate::base::units::HOUR_S;
 
-/// Name and content of every preset.
-pub const PRESETS: [(&str, &str); 29] = [
-    (
-        "self-4",
-        "efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
-    ),
-    (
-        "self-5",
-        "efficiency of ten large machines with full, half and a third of memory (self-checkpoint, Fig. 5)",
-    ),
-    (
-        "self-10",
-        "memory left to the application by method and group size (self-checkpoint, Fig. 10)",
-    ),
-    ("self-11", "efficiency and reliability under short MTBF (self-checkpoint, Fig. 11)"),
-    ("self-12", "probability to finish a long run (self-checkpoint, Fig. 12)"),
-    ("self-14", "volume of all checkpoints by scope (self-checkpoint, Fig. 14 and eqs. 17 to 20)"),
-    (
-        "self-16",
-        "efficiency on all memory and on what self-checkpoint leaves (self-checkpoint, Fig. 16)",
-    ),
-    ("self-17", "rate over the share of the memory (self-checkpoint, Fig. 17)"),
-    (
-        "self-table-3",
-        "rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
-    ),
-    ("self-groups", "what the size of a group gains and costs (self-checkpoint, section 4.3)"),
-    (
-        "encoding",
-        "encoding time of tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
-    ),
-    (
-        "encoding-8",
-        "encoding and recovery of four losses, and what processes set aside cost (encoding, Fig. 8)",
-    ),
-    ("helpers", "when a helper core pays (helpers, section 5.1)"),
-    ("helpers-4", "encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)"),
-    ("unified-2", "groups, times and growth of checkpoints (unified, Table 2)"),
-    ("unified-3", "the same for the 3D stencil (unified, Table 3)"),
-    ("unified-8a", "waste over MTBF, current machines (unified, Fig. 8a)"),
-    ("unified-8b", "waste over MTBF, exascale machines, C = 1000 s (unified, Fig. 8b)"),
-    ("unified-8c", "waste over MTBF, exascale machines, C = 100 s (unified, Fig. 8c)"),
-    ("unified-9", "waste over MTBF, 3D stencil by grouping (unified, Fig. 9)"),
-    (
-        "unified-10",
-        "gain of hierarchical protocols by rho, lambda, alpha, for every application: Titan (unified, Fig. 10)",
-    ),
-    ("unified-11", "the same: K computer (unified, Fig. 11)"),
-    ("unified-12", "the same: Exascale-Slim, C = 1000 s (unified, Fig. 12)"),
-    ("unified-13", "the same: Exascale-Fat, C = 1000 s (unified, Fig. 13)"),
-    ("unified-14", "the same: Exascale-Slim, C = 100 s (unified, Fig. 14)"),
-    ("unified-15", "the same: Exascale-Fat, C = 100 s (unified, Fig. 15)"),
-    (
-        "hpl",
-        "waste of HPL: to storage, hierarchical, and self-checkpoint in memory, on all four machines",
-    ),
-    (
-        "nonstop",
-        "efficiency over MTBF and over Q: self-checkpoint by restarts and in place, column of checksums",
-    ),
-    (
-        "replacement",
-        "what ABFT recovery and hot replacement move for a loss, over its moment and over N (hot-replacement, sections III, V)",
-    ),
+/// Every preset: its name, and what it shows.
+const PRESETS: [&str; 29] = [
+    "self-4 efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
+    "self-5 efficiency of ten large machines with full, half and a third of memory (self-checkpoint, Fig. 5)",
+    "self-10 memory left to the application by method and group size (self-checkpoint, Fig. 10)",
+    "self-11 efficiency and reliability under short MTBF (self-checkpoint, Fig. 11)",
+    "self-12 probability to finish a long run (self-checkpoint, Fig. 12)",
+    "self-14 volume of all checkpoints by scope (self-checkpoint, Fig. 14 and eqs. 17 to 20)",
+    "self-16 efficiency on all memory and on what self-checkpoint leaves (self-checkpoint, Fig. 16)",
+    "self-17 rate over the share of the memory (self-checkpoint, Fig. 17)",
+    "self-table-3 rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
+    "self-groups what the size of a group gains and costs (self-checkpoint, section 4.3)",
+    "encoding encoding time of tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
+    "encoding-8 encoding and recovery of four losses, and what processes set aside cost (encoding, Fig. 8)",
+    "helpers when a helper core pays (helpers, section 5.1)",
+    "helpers-4 encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)",
+    "unified-2 groups, times and growth of checkpoints (unified, Table 2)",
+    "unified-3 the same for the 3D stencil (unified, Table 3)",
+    "unified-8a waste over MTBF, current machines (unified, Fig. 8a)",
+    "unified-8b waste over MTBF, exascale machines, C = 1000 s (unified, Fig. 8b)",
+    "unified-8c waste over MTBF, exascale machines, C = 100 s (unified, Fig. 8c)",
+    "unified-9 waste over MTBF, 3D stencil by grouping (unified, Fig. 9)",
+    "unified-10 gain of hierarchical protocols by rho, lambda, alpha, for every application: Titan (unified, Fig. 10)",
+    "unified-11 the same: K computer (unified, Fig. 11)",
+    "unified-12 the same: Exascale-Slim, C = 1000 s (unified, Fig. 12)",
+    "unified-13 the same: Exascale-Fat, C = 1000 s (unified, Fig. 13)",
+    "unified-14 the same: Exascale-Slim, C = 100 s (unified, Fig. 14)",
+    "unified-15 the same: Exascale-Fat, C = 100 s (unified, Fig. 15)",
+    "hpl waste of HPL: to storage, hierarchical, and self-checkpoint in memory, on all four machines",
+    "nonstop efficiency over MTBF and over Q: self-checkpoint by restarts and in place, column of checksums",
+    "replacement what ABFT recovery and hot replacement move for a loss, over its moment and over N (hot-replacement, sections III, V)",
 ];
+
+/// Name and content of every preset.
+pub fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PRESETS.iter().filter_map(|preset| preset.split_once(' '))
+}
 
 /// The figure of that name, with the papers' parameters.
 pub fn preset(name: &str) -> Result<Figure> {
@@ -139,7 +111,7 @@ pub fn preset(name: &str) -> Result<Figure> {
         "nonstop" => nonstop::nonstop_figure(),
         "replacement" => nonstop::replacement_figure(),
         _ => {
-            let names: Vec<&str> = PRESETS.iter().map(|(n, _)| *n).collect();
+            let names: Vec<&str> = presets().map(|(name, _)| name).collect();
             Err(ModelError::Data(format!(
                 "there is no figure `{name}`; there are {}",
                 names.join(", ")
@@ -494,7 +466,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_drawn_whole() {
-        for (name, _) in PRESETS {
+        for (name, _) in presets() {
             let figure = preset(name).unwrap_or_else(|e| panic!("{name}: {e}"));
             assert!(
                 !figure.panels.is_empty() && figure.panels.iter().all(|p| !p.series.is_empty()),

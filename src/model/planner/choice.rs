@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::super::ModelError;
-use super::super::error::Result;
+use super::super::error::{Result, does_not_fit};
 use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
 use crate::base::bisection::last_that_holds;
@@ -89,13 +88,13 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
         columns = ranks / p;
     }
     if columns <= sums {
-        return Err(ModelError::DoesNotFit(format!(
+        return does_not_fit(format!(
             "{} of checksums (method abft) need{} {} ranks at least, {sums} of them for the checksums; there {} {ranks}",
             Columns::told(sums),
             if sums == 1 { "s" } else { "" },
             sums.saturating_add(1),
             if ranks == 1 { "is" } else { "are" },
-        )));
+        ));
     }
     Ok((p, columns - sums))
 }
@@ -142,10 +141,10 @@ pub fn squarest_with_dedicated(
         Ok::<_, Infallible>(working.saturating_add(beside) <= nodes * ranks_per_node)
     });
     if computing < 2 {
-        return Err(ModelError::DoesNotFit(format!(
+        return does_not_fit(format!(
             "{nodes} nodes are too few for checksums on ranks of their own: two at least that compute, and for {losses} losses as \
              many more"
-        )));
+        ));
     }
     Ok(squarest_grid(computing * ranks_per_node))
 }
@@ -208,10 +207,9 @@ fn sizes_of(
     let (p, q) = grid;
     let Units { count, ranks: ranks_per_node } = units;
     let least = layout.spread().members_least(losses as usize) as u64;
-    let short = |what: String| Err(ModelError::DoesNotFit(what));
     match layout {
         ChecksumLayout::Striped => Ok(even(units, wanted.unwrap_or(GROUP_WANTED), least, false)),
-        ChecksumLayout::Localised if count < least => short(format!(
+        ChecksumLayout::Localised if count < least => does_not_fit(format!(
             "localised checksums for {losses} losses need groups of {least} nodes, and there are {count}"
         )),
         // Smaller groups take no more memory there.
@@ -222,14 +220,14 @@ fn sizes_of(
             let beside = groups.saturating_mul(losses);
             let ranks = count.saturating_mul(ranks_per_node);
             if working.saturating_add(beside) > ranks {
-                return short(format!(
+                return does_not_fit(format!(
                     "a {p} x {q} grid and {beside} ranks for its checksums need {} ranks, and there are {ranks}",
                     working.saturating_add(beside)
                 ));
             }
             let largest = working.div_ceil(groups);
             if largest < 2 && groups > 1 {
-                return short(format!(
+                return does_not_fit(format!(
                     "the {p} x {q} grid is on one node, so each of its ranks would be a group by itself: take a grid over more nodes"
                 ));
             }
@@ -244,7 +242,7 @@ fn sizes_of(
             match (columns, rows) {
                 (Some(columns), Some(rows)) if rows.0 > columns.0 => Ok(rows),
                 (Some(groups), _) | (_, Some(groups)) => Ok(groups),
-                (None, None) => short(format!(
+                (None, None) => does_not_fit(format!(
                     "neither rows nor columns of a {p} x {q} grid with {ranks_per_node} ranks a node can be groups that survive \
                      {losses} losses: each needs {least} members on nodes of their own; take another grid, fewer ranks a node, or \
                      striped checksums"

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::super::ModelError;
-use super::super::error::{Result, at_least, fraction, non_negative, positive};
+use super::super::error::{Result, at_least, does_not_fit, fraction, non_negative, positive};
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
@@ -162,11 +162,10 @@ impl Inputs {
             ));
         }
         if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
-            return Err(ModelError::DoesNotFit(
+            return does_not_fit(
                 "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
-                 cores a node"
-                    .into(),
-            ));
+                 cores a node",
+            );
         }
         positive("the memory of a node", self.memory)?;
         if self.memory > 1e18 {

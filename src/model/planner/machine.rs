@@ -1,7 +1,6 @@
 //! The machine as it is planned for: what was told of it, and a guess, which is told as one, of what was not.
 
-use super::super::ModelError;
-use super::super::error::{Result, positive};
+use super::super::error::{Result, does_not_fit, positive};
 use super::super::fit::RateModel;
 use super::super::nonstop::IN_PLACE_S;
 use super::choice::{Choice, Units, squarest_grid};
@@ -159,11 +158,11 @@ fn budget(inputs: &Inputs) -> Result<f64> {
     if budget > 0.0 {
         return Ok(budget);
     }
-    Err(ModelError::DoesNotFit(format!(
+    does_not_fit(format!(
         "a node has {}, of which {} are left to the system: nothing remains for the matrix; give less to --reserve",
         show_bytes(inputs.memory),
         show_bytes(reserve)
-    )))
+    ))
 }
 
 /// The measured rate, carried over to the ranks and threads of the plan.

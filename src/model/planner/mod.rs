@@ -21,8 +21,7 @@ mod written;
 
 use serde::Serialize;
 
-use super::ModelError;
-use super::error::Result;
+use super::error::{Result, does_not_fit};
 use super::hpl_dat::hpl_dat;
 use super::memory::Method;
 use super::simulate::Summary;
@@ -97,18 +96,16 @@ fn choose(machine: &Machine) -> Result<Choice> {
     let layout = if method.in_memory() { inputs.layout } else { ChecksumLayout::Striped };
     let grid = choose_grid(machine, method, layout)?;
     if inputs.helpers && method != Method::Double {
-        return Err(ModelError::DoesNotFit(
+        return does_not_fit(
             "helpers encode a copy of the matrix beside the last checkpoint (--encode helper), and only method double has one: give \
-             --method double, or leave --encode out"
-                .into(),
-        ));
+             --method double, or leave --encode out",
+        );
     }
     if inputs.helpers && layout == ChecksumLayout::Dedicated {
-        return Err(ModelError::DoesNotFit(
+        return does_not_fit(
             "helpers encode beside ranks that compute, and dedicated checksums are made by ranks that do nothing else: leave \
-             --encode or --checksum-layout out"
-                .into(),
-        ));
+             --encode or --checksum-layout out",
+        );
     }
     Ok(Choice {
         method,
@@ -151,10 +148,10 @@ fn choose_grid(machine: &Machine, method: Method, layout: ChecksumLayout) -> Res
         1 => " and 1 that waits".into(),
         waiting => format!(" and {waiting} that wait"),
     };
-    Err(ModelError::DoesNotFit(format!(
+    does_not_fit(format!(
         "a {p} x {q} grid{columns}{spares} does not take the {} ranks there are ({} nodes with {} each)",
         machine.ranks, inputs.nodes, inputs.ranks_per_node
-    )))
+    ))
 }
 
 /// Returns the groups of a grid, if they can survive the losses asked for.
@@ -165,11 +162,10 @@ fn choose_groups(
     grid: (u64, u64),
 ) -> Result<Groups> {
     let Inputs { group, losses, .. } = *machine.inputs;
-    let refuse = |why: String| Err(ModelError::DoesNotFit(why));
     let units = machine.units();
     if let Some(g) = group.filter(|g| *g > units.count) {
         let most = units.count;
-        return refuse(format!(
+        return does_not_fit(format!(
             "a group of {g} needs {g} nodes, and there are {most}; at most --group {most}"
         ));
     }
@@ -177,7 +173,7 @@ fn choose_groups(
     // Dedicated groups have the ranks that keep the checksums, too.
     let small = |g: &u64| *g < least && layout != ChecksumLayout::Dedicated;
     if let Some(g) = group.filter(|g| method.in_memory() && small(g)) {
-        return refuse(format!(
+        return does_not_fit(format!(
             "a group of {g} with {} checksums cannot survive {losses} losses; it needs at least {least} members",
             layout.name()
         ));
@@ -185,12 +181,12 @@ fn choose_groups(
     let groups = groups_of(layout, grid, units, group, losses)?;
     let Groups { smallest, largest, .. } = groups;
     if method.in_memory() && smallest <= losses {
-        return refuse(format!(
+        return does_not_fit(format!(
             "groups of {smallest} cannot survive {losses} losses; use more nodes, fewer --losses or --method disk"
         ));
     }
     if method.in_memory() && largest > GROUP_MAX as u64 {
-        return refuse(format!(
+        return does_not_fit(format!(
             "a group has at most {GROUP_MAX} members, {largest} were asked for"
         ));
     }

@@ -18,7 +18,6 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::{Complaint, Job, is_over};
 use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::room;
-use crate::supervise::tell::say;
 use crate::supervise::tell::status::Activity;
 
 /// Exit statuses of the benchmark, for input or means that will not do, that a failing launcher gives too.
@@ -106,8 +105,7 @@ impl Supervisor<'_> {
                 } else {
                     "the next incarnation cannot be started; it is tried again"
                 };
-                self.finish_line();
-                say!("skt-hpl run: {dir}: {error}; {what}");
+                self.print(&format!("{dir}: {error}; {what}"));
             }
             let since = *refused_since.get_or_insert_with(Instant::now);
             if full {
@@ -351,8 +349,7 @@ impl Supervisor<'_> {
                 unseen.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
                 commands.collect::<Vec<_>>().join("; ")
             );
-            self.finish_line();
-            say!("skt-hpl run: {words}");
+            self.print(&words);
         }
         Ok(())
     }

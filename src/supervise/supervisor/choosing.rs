@@ -15,7 +15,6 @@ use crate::supervise::judge::shelves::{Shelf, of_best};
 use crate::supervise::remember::events::{Event, unix_ms};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::wire::Storage;
-use crate::supervise::tell::say;
 use crate::supervise::tell::status::Activity;
 
 /// Before a run is given up for want of nodes, lost ones have so long to say that they are back; longer where logins take long.
@@ -183,16 +182,12 @@ impl Supervisor<'_> {
             self.attempt.replaced.push(pair);
             match problems {
                 Some(problems) if problems.is_empty() => {
-                    self.finish_line();
-                    say!(
-                        "skt-hpl run: {by} has files of the checkpoint that this run goes on from, and {node} has none"
-                    );
+                    self.print(&format!("{by} has files of the checkpoint that this run goes on from, and {node} has none"));
                 }
                 // Problems of the first launch's nodes are reported already.
                 Some(problems) if self.room.is_doubted => {
-                    self.finish_line();
                     let why = problems.join("; ");
-                    say!("skt-hpl run: {node} cannot be used: {why}");
+                    self.print(&format!("{node} cannot be used: {why}"));
                 }
                 _ => {}
             }

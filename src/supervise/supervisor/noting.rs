@@ -12,7 +12,6 @@ use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::Event;
 use crate::supervise::start::job::Job;
 use crate::supervise::talk::cluster::News;
-use crate::supervise::tell::say;
 
 /// A disk that takes longer is told of.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
@@ -93,11 +92,10 @@ impl Supervisor<'_> {
             self.keep_status();
             if !told && since.elapsed() > DISK_PATIENCE {
                 told = true;
-                self.finish_line();
-                say!(
-                    "skt-hpl run: {}: the disk takes long; the next step waits for it, the ranks do not",
+                self.print(&format!(
+                    "{}: the disk takes long; the next step waits for it, the ranks do not",
                     self.settings.folder.path().display()
-                );
+                ));
             }
         }
     }
@@ -122,16 +120,12 @@ impl Supervisor<'_> {
         match (self.scribe.trouble(), self.display.unwritten) {
             (Some(why), false) => {
                 self.display.unwritten = true;
-                self.finish_line();
-                say!(
-                    "skt-hpl run: {why}: the journal cannot be written. The run goes on, and what is not written is \
-                     kept and tried again; a supervisor that dies meanwhile is not succeeded"
-                );
+                self.print(&format!("{why}: the journal cannot be written. The run goes on, and what is not written is \
+                     kept and tried again; a supervisor that dies meanwhile is not succeeded"));
             }
             (None, true) if self.scribe.is_dry() => {
                 self.display.unwritten = false;
-                self.finish_line();
-                say!("skt-hpl run: the journal is written again");
+                self.print("the journal is written again");
             }
             _ => {}
         }

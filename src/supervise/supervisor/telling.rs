@@ -139,8 +139,7 @@ impl Supervisor<'_> {
             }
             _ => return,
         };
-        self.finish_line();
-        say!("skt-hpl run: {text}");
+        self.print(&text);
     }
 
     /// Of a node that is not lost and is being called: for how long. Where all are called for the first time it may be that the
@@ -244,6 +243,12 @@ impl Supervisor<'_> {
         if std::mem::take(&mut self.display.line_shown) {
             say_on!("\r\x1b[K");
         }
+    }
+
+    /// Prints a line, and finishes the progress line before it.
+    pub(super) fn print(&mut self, text: &str) {
+        self.finish_line();
+        say!("skt-hpl run: {text}");
     }
 
     pub(super) fn tell_findings(&mut self) {

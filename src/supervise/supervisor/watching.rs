@@ -16,7 +16,6 @@ use crate::supervise::start::job::{Job, Told as Announced};
 use crate::supervise::talk::cluster::News;
 use crate::supervise::talk::progress::words;
 use crate::supervise::talk::wire::{Beat, Which};
-use crate::supervise::tell::say;
 use crate::supervise::tell::status::{Activity, LastSave, Problem};
 
 /// How often the launcher's end and output are looked for.
@@ -269,8 +268,7 @@ impl Supervisor<'_> {
                 return Ok(Some((End::Broken(breakage), came_to)));
             }
             Verdict::Hung { node, pid, detail } => {
-                self.finish_line();
-                say!("skt-hpl run: {detail}; its process is ended, so that the others go on");
+                self.print(&format!("{detail}; its process is ended, so that the others go on"));
                 self.cluster.tell_end_rank(node, Which::Process(pid), incarnation + 1);
             }
             Verdict::Slow { node, detail } => {

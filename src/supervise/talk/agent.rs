@@ -291,9 +291,8 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
     }
 
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+        self.silent_for(silent);
         let now = Instant::now();
-        let heard = now.checked_sub(silent).unwrap_or(now);
-        self.lonely.heard_at(heard);
         self.lonely.sees(now, &self.source.sample());
         let over = self.lonely.is_over(now, limit);
         if over && !self.run_id.is_empty() {
@@ -329,9 +328,7 @@ impl<S: ProgressSource> Agent<S> {
         if let Some(ending) = self.ending.take() {
             ending.counts.wait();
         }
-        let now = Instant::now();
-        let heard = now.checked_sub(silent).unwrap_or(now);
-        self.lonely.heard_at(heard);
+        self.silent_for(silent);
         while !self.run_id.is_empty() && !processes::of_run(&self.run_id, None).is_empty() {
             let ranks = self.source.sample();
             let now = Instant::now();
@@ -344,6 +341,12 @@ impl<S: ProgressSource> Agent<S> {
             }
             std::thread::sleep(limit / LOOKS);
         }
+    }
+
+    /// The last message from above came so long ago.
+    fn silent_for(&mut self, silent: Duration) {
+        let now = Instant::now();
+        self.lonely.heard_at(now.checked_sub(silent).unwrap_or(now));
     }
 
     fn beat(&mut self, seq: Option<u64>) -> Beat {

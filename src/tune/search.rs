@@ -94,6 +94,9 @@ pub struct Tuned {
     pub spent: f64,
 }
 
+/// What a candidate changes of a shape, and the candidate.
+type Variation = (&'static str, Candidate);
+
 /// Parts of the budget that end the stages.
 const SHAPE_ENDS: f64 = 0.5;
 const CHOICES_END: f64 = 0.78;
@@ -172,11 +175,11 @@ impl<L: Lab> Search<'_, L> {
     fn choices(
         &mut self,
         shape: &Candidate,
-        variations: &[(&'static str, Candidate)],
-    ) -> Result<(Vec<Choice>, Vec<(&'static str, Candidate)>), String> {
+        variations: &[Variation],
+    ) -> Result<(Vec<Choice>, Vec<Variation>), String> {
         let count = self.fit(CHOICES_END).min(variations.len() + 1);
         let tried = &variations[..count.saturating_sub(1)];
-        let (mut choices, mut better) = (Vec::new(), Vec::<(&'static str, Candidate)>::new());
+        let (mut choices, mut better) = (Vec::new(), Vec::<Variation>::new());
         if tried.is_empty() {
             return Ok((choices, better));
         }

@@ -45,7 +45,7 @@ pub(crate) use tests::test_values;
 
 #[cfg(test)]
 mod tests {
-    /// One test and its outcome.
+    /// A test and its outcome.
     pub(crate) mod test_values {
         pub use crate::testkit::report::*;
     }

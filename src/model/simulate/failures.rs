@@ -525,7 +525,7 @@ mod tests {
     use super::*;
 
     impl Trace {
-        /// The same trace begun at `origin` for certain: a run's start is then within the first instant.
+        /// This trace begun at `origin` for certain: a run's start is then within the first instant.
         pub(in crate::model::simulate) fn starting_at(&self, origin: f64) -> Self {
             Self {
                 events: self

@@ -495,7 +495,7 @@ mod tests {
     use crate::supervise::remember::events::samples;
 
     impl Journal {
-        /// How often it has waited for the disk.
+        /// Number of waits for the disk.
         pub(in crate::supervise::remember) fn syncs(
             &self,
         ) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {

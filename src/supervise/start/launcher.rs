@@ -237,8 +237,8 @@ impl Launch {
         self.push(&[mca, "plm", plm, mca, &format!("plm_{plm}_agent"), script]);
         // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
         self.push(&[mca, &format!("plm_{plm}_no_tree_spawn"), "1"]);
-        // Version 4 calls nodes by their shortened names otherwise: ssh may know them by the whole ones alone, and two may be left
-        // with the same.
+        // Version 4 calls nodes by their shortened names otherwise: ssh may know them by the whole ones alone, and two may be
+        // left with the same.
         let is_whole =
             |host: &Host| host.name.contains('.') && host.name.parse::<IpAddr>().is_err();
         if !prrte && plan.hosts.iter().any(is_whole) {

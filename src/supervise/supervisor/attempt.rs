@@ -23,14 +23,14 @@ use crate::supervise::tell::status::Activity;
 /// Exit statuses of the benchmark, for input or means that will not do, that a failing launcher gives too.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
 
-/// Those of a benchmark that finds no room for its memory, in one way or another.
+/// Exit statuses of a benchmark that finds no room for its memory.
 const ROOM_REFUSED: [i32; 2] = [1, 5];
 
-/// So many such refusals running have nodes asked for room: the first time, what was killed may still have been letting its
-/// memory go.
+/// Number of such refusals in a row after which nodes are asked for room: at the first, killed processes may still have been
+/// freeing their memory.
 const REFUSALS_THAT_ASK: u32 = 2;
 
-/// How often a launch is tried again for which a disk had no room, or that this machine refused.
+/// Pause before a launch is tried again for which a disk had no room, or that this machine refused.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether a write failed for want of room, which may come again.
@@ -75,7 +75,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the next attempt. The memory of ranks of an earlier one is worth a wait: for room on the disk without limit, and for
+    /// Starts the next attempt. The memory of ranks of an earlier one is worth a wait: for room on the disk without limit, for
     /// anything else that this machine refuses as long as a start may take.
     pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Launched> {
         let settings = self.settings;
@@ -132,7 +132,7 @@ impl Supervisor<'_> {
     /// Facts by which an attempt's end is judged.
     pub(super) fn facts(&self, job: &Job, zero_counts: bool) -> Facts {
         Facts {
-            told: job.told(),
+            announced: job.announced(),
             announces: self.settings.benchmark.progress_shows,
             refused: job.refused(),
             zero_counts,
@@ -170,8 +170,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Completes a fault by how far the ranks had come, and by the node that the launcher names. Returns the iteration of the rank
-    /// that died, which had come to the given test and iteration.
+    /// Completes a fault by how far the ranks had come, and by the node that the launcher names. Returns the iteration of the
+    /// rank that died, which had come to the given test and iteration.
     fn complete(
         &mut self,
         fault: &mut Breakage,
@@ -185,7 +185,7 @@ impl Supervisor<'_> {
         let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
         // It ended the others, and may have been quicker than a heartbeat.
         self.attempt.ranks_seen |= first_to_end.is_some();
-        let first = first_to_end.and_then(|name| self.cluster.find_told(&name));
+        let first = first_to_end.and_then(|name| self.cluster.find_by_own_name(&name));
         if first.is_some() && first != fault.node {
             (fault.node, fault.position) = (first, None);
         }
@@ -314,7 +314,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends a run whose end is told. Where it is `over`, or `code` says so, nothing of it is needed any more.
+    /// Ends a run whose end is known. If it is `over`, or `code` says so, nothing of it is needed any more.
     pub(super) fn finish(&mut self, job: &mut Job, code: u8, over: bool) -> anyhow::Result<()> {
         self.look_once_more(job)?;
         job.forward_rest(&mut self.display.echo);

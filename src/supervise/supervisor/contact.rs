@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Supervisor;
 use crate::supervise::judge::first_calls::FirstCalls;
 use crate::supervise::judge::logins::Logins;
-use crate::supervise::judge::nodes::{Judged, Loss, Told};
+use crate::supervise::judge::nodes::{Judged, Loss, Report};
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::talk::cluster::{FIRST_CALL, News, Sign, unreachable_words};
 use crate::supervise::talk::wire::Beat;
@@ -20,7 +20,7 @@ const WEIGH_EVERY: Duration = Duration::from_millis(40);
 /// How often those who have not answered their first call are looked at.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
-/// How soon it is seen that a time for heartbeats is over.
+/// Interval at which the time for heartbeats is checked.
 const BEAT_LOOK: Duration = Duration::from_millis(20);
 
 /// How often it is asked, while time only passes, whether somebody wants to stop.
@@ -195,7 +195,7 @@ impl Supervisor<'_> {
             if self.nodes.is_in_trouble(node) && matches!(sign, Sign::Up { .. } | Sign::Heard) {
                 self.contact.heard_again.push(node);
             }
-            let told = match sign {
+            let report = match sign {
                 Sign::Up { boot, took } => {
                     // One that was called again by another way has no time of its own.
                     if !took.is_zero() {
@@ -206,13 +206,13 @@ impl Supervisor<'_> {
                     if boot == self.own.boot {
                         self.nodes.is_here(node);
                     }
-                    Told::AgentUp { node, boot }
+                    Report::AgentUp { node, boot }
                 }
-                Sign::Quiet { since } => Told::Quiet { node, heard_ms: ms(since) },
-                Sign::Heard => Told::Heard { node },
-                Sign::Closed => Told::Closed { node },
+                Sign::Quiet { since } => Report::Quiet { node, heard_ms: ms(since) },
+                Sign::Heard => Report::Heard { node },
+                Sign::Closed => Report::Closed { node },
             };
-            judged.extend(self.nodes.tell(ms(at), told));
+            judged.extend(self.nodes.hear(ms(at), report));
         }
         let called = self.nodes.in_trouble().count();
         if called > 0 {
@@ -330,7 +330,7 @@ impl Supervisor<'_> {
         }
         if self.display.shown.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
             self.display.shown = Some(Instant::now());
-            self.tell_of_journal();
+            self.print_journal_trouble();
             self.show_line();
         }
         Ok(())
@@ -376,7 +376,7 @@ impl Supervisor<'_> {
         if boot == self.own.boot {
             self.nodes.is_here(node);
         }
-        let judged = self.nodes.tell(now_ms, Told::AgentUp { node, boot });
+        let judged = self.nodes.hear(now_ms, Report::AgentUp { node, boot });
         self.heed(judged)
     }
 

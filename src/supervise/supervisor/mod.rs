@@ -202,7 +202,7 @@ impl Supervisor<'_> {
         self.lose_all(failed)?;
         self.beat_once()?;
         self.learn_rounding();
-        self.tell_findings();
+        self.print_findings();
         if let Some(job) = left.take_if(|_| adopted) {
             if let Some(end) = self.see_through(job)? {
                 return Ok(end);

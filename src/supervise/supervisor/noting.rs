@@ -50,7 +50,7 @@ impl Supervisor<'_> {
         self.hear_until(|this| {
             (this.scribe.is_dry() || this.scribe.trouble().is_some()).then_some(())
         })?;
-        self.tell_of_journal();
+        self.print_journal_trouble();
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl Supervisor<'_> {
     }
 
     /// Says when records cannot be written, and when they can be again.
-    pub(super) fn tell_of_journal(&mut self) {
+    pub(super) fn print_journal_trouble(&mut self) {
         match (self.scribe.trouble(), self.display.unwritten) {
             (Some(why), false) => {
                 self.display.unwritten = true;

@@ -59,7 +59,7 @@ pub struct Settings {
     pub rank_bytes: Option<u64>,
     /// Start MPI on trial before the first launch.
     pub trial: bool,
-    /// How often to print the progress where no terminal shows it; zero: never.
+    /// Interval of progress lines where no terminal shows the progress; zero: never.
     pub progress_every: Duration,
     /// Begin a new run although an unfinished one lies in the folder.
     pub discard: bool,
@@ -77,7 +77,7 @@ pub struct Benchmark {
     /// Whether a lost rank's position stays vacant then: checksums do its work, and the rest of its process column stands
     /// idle. Otherwise ranks stand by that take the places of others.
     pub stays_vacant: bool,
-    /// What the ranks take of each working node, by name.
+    /// Need of the ranks on each working node, by name.
     pub needs: BTreeMap<String, Need>,
     /// The group of each position, where something protects.
     pub groups: Vec<usize>,
@@ -90,7 +90,7 @@ pub struct Benchmark {
     pub level2: Option<PathBuf>,
     /// Checkpoint directory of which each node has its own.
     pub own_level2: Option<PathBuf>,
-    /// The benchmark is told to begin from scratch, whatever lies on nodes.
+    /// The benchmark begins from scratch, whatever checkpoints lie on nodes.
     pub restarts_never: bool,
 }
 

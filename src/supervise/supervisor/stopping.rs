@@ -155,7 +155,7 @@ impl Supervisor<'_> {
         // What memory each was last seen to have.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut called: BTreeSet<usize> = down.iter().copied().collect();
-        self.cluster.tell_end(&up, id, clean);
+        self.cluster.ask_end(&up, id, clean);
         self.cluster.call_new();
         let mut total = 0;
         let mut failed = Vec::new();
@@ -169,7 +169,7 @@ impl Supervisor<'_> {
                 }
                 // What it was told before may have been lost on the way.
                 Some((node, News::Up(_))) if waiting.contains_key(&node) => {
-                    self.cluster.tell_end(&[node], id, clean);
+                    self.cluster.ask_end(&[node], id, clean);
                     waiting.insert(node, Instant::now());
                 }
                 Some((node, News::Closed(why)))

@@ -178,8 +178,9 @@ impl Supervisor<'_> {
         let placed: HashMap<&str, usize> =
             self.state.placed.iter().map(|h| (h.name.as_str(), h.slots)).collect();
         let ranks_of = |name: &str| placed.get(name).copied();
-        let gone =
-            gone_from(&self.records, self.state.incarnation, |told| self.cluster.find_told(told));
+        let gone = gone_from(&self.records, self.state.incarnation, |told| {
+            self.cluster.find_by_own_name(told)
+        });
         let nodes = self
             .cluster
             .nodes
@@ -251,7 +252,7 @@ impl Supervisor<'_> {
         say!("skt-hpl run: {text}");
     }
 
-    pub(super) fn tell_findings(&mut self) {
+    pub(super) fn print_findings(&mut self) {
         self.finish_line();
         for at in 0..self.cluster.nodes.len() {
             let name = &self.cluster.nodes[at].host.name;

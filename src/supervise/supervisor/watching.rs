@@ -12,7 +12,7 @@ use crate::supervise::judge::ending::End;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::judge::watch::{Seen, Verdict, Watch};
 use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
-use crate::supervise::start::job::{Job, Told as Announced};
+use crate::supervise::start::job::{Announced, Job};
 use crate::supervise::talk::cluster::News;
 use crate::supervise::talk::progress::words;
 use crate::supervise::talk::wire::{Beat, Which};
@@ -209,7 +209,7 @@ impl Supervisor<'_> {
         }
         // Nothing is known of another program's way to its end. Where no node can be reached, none can report that its ranks are
         // done, and the launcher would wait with them.
-        let done = match job.told() {
+        let done = match job.announced() {
             Announced::All { .. } => {
                 self.settings.benchmark.progress_shows
                     && (watch.all_through() || self.nodes.is_alone())
@@ -269,7 +269,7 @@ impl Supervisor<'_> {
             }
             Verdict::Hung { node, pid, detail } => {
                 self.print(&format!("{detail}; its process is ended, so that the others go on"));
-                self.cluster.tell_end_rank(node, Which::Process(pid), incarnation + 1);
+                self.cluster.ask_end_rank(node, Which::Process(pid), incarnation + 1);
             }
             Verdict::Slow { node, detail } => {
                 let node = self.cluster.nodes[node].host.name.clone();
@@ -315,9 +315,9 @@ impl Supervisor<'_> {
             let well_ms = lived.chain(hung_ms).min();
             // One that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
-                if let Some(node) = self.cluster.find_told(&gone.node) {
+                if let Some(node) = self.cluster.find_by_own_name(&gone.node) {
                     let below = self.state.incarnation + 1;
-                    self.cluster.tell_end_rank(node, Which::Launched(gone.rank), below);
+                    self.cluster.ask_end_rank(node, Which::Launched(gone.rank), below);
                 }
             }
             if self.settings.benchmark.stays_vacant {

@@ -241,7 +241,7 @@ impl Cluster {
     /// The node of a name that it gave itself, as ranks and launchers tell it, where the list may have an address, an alias or
     /// a longer name: the list's name, else what its agent calls itself, else either without its domain. None where several
     /// would do.
-    pub fn find_told(&self, name: &str) -> Option<usize> {
+    pub fn find_by_own_name(&self, name: &str) -> Option<usize> {
         let own = |node: &Node| Some(node.facts.as_ref()?.0.host.clone());
         let named = |node: &Node| own(node).as_deref() == Some(name);
         let alike = |node: &Node| {
@@ -501,12 +501,12 @@ impl Cluster {
         let mut waiting = self.up();
         let up = Vec::from_iter(waiting.clone());
         let id = self.next_end();
-        self.tell_end(&up, id, &BTreeSet::new());
+        self.ask_end(&up, id, &BTreeSet::new());
         let until = Instant::now() + patience;
         while !waiting.is_empty() && Instant::now() < until {
             match self.hear(until.saturating_duration_since(Instant::now())) {
                 Some((node, News::Ended { .. } | News::Closed(_))) => drop(waiting.remove(&node)),
-                Some((node, News::Up(_))) => self.tell_end(&[node], id, &BTreeSet::new()),
+                Some((node, News::Up(_))) => self.ask_end(&[node], id, &BTreeSet::new()),
                 _ => {}
             }
         }
@@ -533,7 +533,7 @@ impl Cluster {
             nodes.iter().map(|n| self.nodes[*n].host.name.clone()).collect();
         let held: BTreeMap<usize, u64> =
             nodes.iter().map(|n| (*n, self.nodes[*n].beat.held_bytes)).collect();
-        self.tell_end(nodes, id, &names);
+        self.ask_end(nodes, id, &names);
         let mut waiting: BTreeSet<usize> = nodes.iter().copied().collect();
         let mut done: BTreeMap<usize, Option<Cleared>> = BTreeMap::new();
         let mut unclaimed = VecDeque::new();
@@ -551,7 +551,7 @@ impl Cluster {
                 }
                 // An agent that has taken the place of the one that was asked.
                 Some((node, News::Up(_))) if waiting.contains(&node) => {
-                    self.tell_end(&[node], id, &names);
+                    self.ask_end(&[node], id, &names);
                     gets_on.insert(node, (self.nodes[node].beat.held_bytes, Instant::now()));
                 }
                 Some((node, News::Beat { beat, .. })) => {
@@ -636,7 +636,7 @@ impl Cluster {
     }
 
     /// Asks nodes to end the run's processes; those named in `clean` remove what memory the run has left, too.
-    pub fn tell_end(&mut self, nodes: &[usize], id: u64, clean: &BTreeSet<String>) {
+    pub fn ask_end(&mut self, nodes: &[usize], id: u64, clean: &BTreeSet<String>) {
         let (cleaned, kept): (Vec<u32>, Vec<u32>) = nodes
             .iter()
             .map(|n| *n as u32)
@@ -648,7 +648,7 @@ impl Cluster {
     }
 
     /// Asks a node to end a rank of incarnations below `below` that the others have lost.
-    pub fn tell_end_rank(&mut self, node: usize, which: Which, below: u32) {
+    pub fn ask_end_rank(&mut self, node: usize, which: Which, below: u32) {
         let end = ToAgent::EndRank { which, below };
         self.branch.tell(Some(&[node as u32]), &end, &mut self.links);
     }
@@ -656,7 +656,7 @@ impl Cluster {
     /// For a lost node that has just said hello.
     pub fn end_leftovers(&mut self, node: usize, clean: &BTreeSet<String>) {
         let id = self.next_end();
-        self.tell_end(&[node], id, clean);
+        self.ask_end(&[node], id, clean);
     }
 
     /// What a node offers, by its facts and last heartbeat.
@@ -810,13 +810,13 @@ mod tests {
                 let cluster = cluster(&[(list[0], own[0]), (list[1], own[1])]);
                 for (at, name) in own.iter().chain(&["n1", "n2"]).chain(&list).enumerate() {
                     assert_eq!(
-                        cluster.find_told(name),
+                        cluster.find_by_own_name(name),
                         Some(at % 2),
                         "{name} of {list:?}, {own:?}"
                     );
                 }
-                assert_eq!(cluster.find_told("n3"), None);
-                assert_eq!(cluster.find_told("10.0.0.3"), None);
+                assert_eq!(cluster.find_by_own_name("n3"), None);
+                assert_eq!(cluster.find_by_own_name("10.0.0.3"), None);
             }
         }
     }
@@ -841,10 +841,10 @@ mod tests {
         let alike =
             cluster(&[("a", "localhost"), ("b", "localhost"), ("n1.east", ""), ("n1.west", "")]);
         for name in ["localhost", "n1", "n1.north"] {
-            assert_eq!(alike.find_told(name), None, "{name}");
+            assert_eq!(alike.find_by_own_name(name), None, "{name}");
         }
         assert_eq!(
-            ["a", "b", "n1.west"].map(|name| alike.find_told(name)),
+            ["a", "b", "n1.west"].map(|name| alike.find_by_own_name(name)),
             [Some(0), Some(1), Some(3)]
         );
     }

@@ -36,21 +36,13 @@ impl Page<'_> {
             self.put("<p class=\"soft\">How the rate went is not in this document.</p>\n");
             return;
         }
-        let panel = |title: &str, label: &str, x: fn(&Step) -> f64| Panel {
-            title: title.into(),
-            x: Axis::linear(label),
-            y: Axis::linear("Gflop/s"),
-            series: vec![
-                Series::line(
-                    "since the last step",
-                    steps.iter().map(|s| (x(s), s.gflops)).collect(),
-                ),
-                Series::dashed(
-                    "mean so far",
-                    steps.iter().map(|s| (x(s), s.gflops_so_far)).collect(),
-                ),
-            ],
-            categories: vec![],
+        let panel = |title: &str, label: &str, x: fn(&Step) -> f64| {
+            let points = |y: fn(&Step) -> f64| steps.iter().map(|s| (x(s), y(s))).collect();
+            let series = vec![
+                Series::line("since the last step", points(|s| s.gflops)),
+                Series::dashed("mean so far", points(|s| s.gflops_so_far)),
+            ];
+            Panel::new(title, Axis::linear(label), Axis::linear("Gflop/s"), series)
         };
         self.put("<h3>Rate</h3>\n<div class=\"plots\">\n");
         self.panel(&panel("Rate over iterations", "iteration", |s| s.iteration as f64));

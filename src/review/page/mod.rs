@@ -248,13 +248,12 @@ impl Page<'_> {
                     .collect();
                 series.push(Series::dashed("fit", points));
             }
-            self.panel(&Panel {
-                title: "Rate over N".into(),
-                x: Axis::linear("N"),
-                y: Axis::linear("Gflop/s"),
+            self.panel(&Panel::new(
+                "Rate over N",
+                Axis::linear("N"),
+                Axis::linear("Gflop/s"),
                 series,
-                categories: vec![],
-            });
+            ));
         }
         let mut fastest: Vec<&Solved> = all.iter().collect();
         fastest.sort_by(|a, b| b.outcome.gflops.total_cmp(&a.outcome.gflops));

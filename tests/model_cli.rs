@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use assert_cmd::Command;
-use skt_hpl::model::figures::{PRESETS, preset};
+use skt_hpl::model::figures::{preset, presets};
 
 fn skt(args: &[&str]) -> Command {
     let mut command = Command::cargo_bin("skt-hpl").unwrap();
@@ -591,7 +591,7 @@ fn a_calibration_heeds_no_variable_of_the_users_runs() {
 fn every_figure_prints_and_draws() {
     let dir = tempfile::tempdir().unwrap();
     let list = stdout(&["model", "figure"]);
-    for (name, _) in PRESETS {
+    for (name, _) in presets() {
         assert!(list.contains(name));
     }
     for name in ["self-12", "unified-8a", "encoding", "self-table-3", "helpers-4"] {

@@ -15,7 +15,7 @@ use skt_hpl::config::sources::Layers;
 use skt_hpl::model::fit::{RateModel, fit, read};
 use skt_hpl::model::memory::{Method, RANK_BASE_MOST, Scope, Shape, rank_memory};
 use skt_hpl::model::planner::{
-    Advice, Groups, Inputs, Measured, Mtbf, NamedRoom, calibration_sizes, groups_of, plan,
+    Advice, Groups, Inputs, Measured, Mtbf, NamedRoom, Units, calibration_sizes, groups_of, plan,
     squarest_grid, squarest_with_checksums, squarest_with_dedicated,
 };
 use skt_hpl::parity::{Code, Spread};
@@ -269,7 +269,7 @@ proptest! {
         layout in prop::sample::select(vec![ChecksumLayout::Striped, ChecksumLayout::Localised, ChecksumLayout::Grid]),
     ) {
         let grid = squarest_grid(nodes * rpn);
-        let of = |wanted| groups_of(layout, grid, (nodes, rpn), Some(wanted), losses);
+        let of = |wanted| groups_of(layout, grid, Units { count: nodes, ranks: rpn }, Some(wanted), losses);
         let Ok(groups) = of(wanted) else { return Ok(()) };
         let least = layout.spread().members_least(losses as usize) as u64;
         let Groups { smallest, largest, asked } = groups;
@@ -294,7 +294,7 @@ fn memory_is_counted_as_the_solver_counts() {
         depth: test.depth as u64,
     };
     let means = Means { engine: Engine::Auto, threads: 8 };
-    let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, (1, 1)).unwrap();
+    let bare = rank_memory(shape, 8, Method::None, Spread::Rotated, 1, 1).unwrap();
     let solver = memory_need::rank_bytes(&test, means) - memory_need::PROCESS_BYTES;
     assert_eq!((bare.matrix + bare.work) as u128, solver);
     assert_eq!(
@@ -686,14 +686,17 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
 /// Whole nodes are set aside for checksums, as few as there is room for those of all groups on.
 #[test]
 fn ranks_for_checksums_alone_are_set_aside() {
-    let grid = |nodes, group, losses| squarest_with_dedicated(nodes, group, losses).unwrap();
+    let set_aside = |(count, ranks), group, losses| {
+        squarest_with_dedicated(Units { count, ranks }, group, losses)
+    };
+    let grid = |nodes, group, losses| set_aside(nodes, group, losses).unwrap();
     assert_eq!(grid((17, 1), None, 1), (4, 4));
     // Two ranks on each of eight nodes in two groups, whose checksums are on the ninth.
     assert_eq!(grid((9, 2), None, 1), (4, 4));
     assert_eq!(grid((6, 1), Some(2), 1), (2, 2));
     assert_eq!(grid((6, 1), None, 2), (2, 2));
-    assert!(squarest_with_dedicated((2, 4), None, 1).is_err());
-    assert!(squarest_with_dedicated((4, 1), None, 3).is_err());
+    assert!(set_aside((2, 4), None, 1).is_err());
+    assert!(set_aside((4, 1), None, 3).is_err());
 
     let inputs = Inputs { layout: ChecksumLayout::Dedicated, ..quick(17, 8, 16.0 * GIB) };
     let advice = plan(&inputs).unwrap();

@@ -19,7 +19,7 @@ use skt_hpl::supervise::talk::agent::{Asked, facts};
 use skt_hpl::supervise::talk::branch::{Heard, Lines};
 use skt_hpl::supervise::talk::progress::{Doing, Progress};
 use skt_hpl::supervise::talk::relay::Hands;
-use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen, Which};
+use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen, Shm, Which};
 use skt_hpl::testkit::player::{Manner, Nodes, Player};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5) };
@@ -90,7 +90,7 @@ impl Hands for Node {
             seq,
             processes: self.positions.len(),
             ranks: ranks.collect(),
-            shm_free_bytes: self.facts.shm_free_bytes,
+            shm_free_bytes: self.facts.shm.free_bytes,
             memory_free_bytes: self.facts.memory_free_bytes,
             ..Beat::default()
         }
@@ -165,9 +165,7 @@ pub fn simulate(socket: &Path, log: &Path, digest: &str) -> std::io::Result<()> 
         cores: 64,
         memory_bytes: 256 * gib,
         memory_free_bytes: 250 * gib,
-        shm_bytes: 200 * gib,
-        shm_free_bytes: 200 * gib,
-        shm_is_memory: true,
+        shm: Shm { bytes: 200 * gib, free_bytes: 200 * gib, is_memory: true, device: 0 },
         remove_ipc: None,
         ..facts(&Asked::default())
     };

@@ -194,9 +194,10 @@ fn hpl_line(runs: &[HplRun]) -> String {
     let rates: Vec<f64> = runs.iter().map(|run| run.gflops).filter(|rate| *rate > 0.0).collect();
     let passed = runs.iter().filter(|run| run.status == Some(0)).count();
     let of_n = runs.iter().find(|run| run.n > 0).map(|run| format!(" of N = {}", run.n));
-    let rate = match rates.is_empty() {
-        true => "no rate".to_owned(),
-        false => format!("{:.1} Gflop/s", median(&rates)),
+    let rate = if rates.is_empty() {
+        "no rate".to_owned()
+    } else {
+        format!("{:.1} Gflop/s", median(&rates))
     };
     let of_n = of_n.unwrap_or_default();
     format!("HPL: {} run(s){of_n}, {passed} passed, {rate}", runs.len())

@@ -4,10 +4,10 @@
 //! there, is there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and
 //! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use crate::supervise::remember::folder::Folder;
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
-use crate::supervise::start::launcher::LaunchPlan;
+use crate::supervise::start::launcher::{LaunchPlan, Tool};
 use crate::supervise::start::room::{maps, room};
 use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER};
 use crate::supervise::talk::agent::{binary_digest, facts, storage};
@@ -73,10 +73,7 @@ pub fn run(flags: &DoctorFlags) -> ExitCode {
             show!("{problems} problem(s) found");
             Exit::Environment.into()
         }
-        Err(Refusal(exit, why)) => {
-            tell!("skt-hpl doctor: {why}");
-            exit.into()
-        }
+        Err(refusal) => super::refuse("doctor", refusal),
     }
 }
 
@@ -227,8 +224,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
 /// What each node holds of the run, and has free, it tells with its first beat.
 fn hear_of_all(cluster: &mut Cluster) {
     cluster.beat_all();
-    let mut missing: BTreeSet<usize> =
-        (0..cluster.nodes.len()).filter(|node| cluster.is_up(*node)).collect();
+    let mut missing = cluster.up();
     let until = Instant::now() + FIRST_BEAT;
     while !missing.is_empty() && Instant::now() < until {
         if let Some((node, News::Beat { .. } | News::Closed(_))) =
@@ -278,8 +274,8 @@ fn this_node<'a>(
     Ok(problems + tried)
 }
 
-/// Starts MPI over the nodes, if wanted and as a run with these settings would start it, says how that went and returns
-/// the number of problems. Who is interrupted meanwhile leaves nothing of it behind.
+/// Starts MPI over the nodes, if wanted and as a run with these settings would start it, reports how that went and returns
+/// the number of problems. An interrupted start leaves nothing behind.
 fn start_mpi(
     flags: &DoctorFlags,
     settings: Option<&Settings>,
@@ -305,19 +301,7 @@ fn start_mpi(
         return Ok(0);
     }
     listen_to_signals().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
-    // Open MPI's daemons look for the script by the same path on their nodes, which may have a /tmp of their own.
-    let name = format!("skt-hpl-{run_id}");
-    let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
-    let mut folders = folders.into_iter().flatten().map(|folder| folder.join(&name));
-    // Scripts in it are executed: it is nobody else's to write in.
-    let mut private = DirBuilder::new();
-    private.mode(0o700);
-    let made = folders.find(|dir| tool.can_use(dir) && private.create(dir).is_ok());
-    let Some(dir) = made else {
-        let why = "a folder for the launcher's files can be made neither here nor in the one for temporary files; for Open MPI \
-                   its whole path must be without spaces and colons";
-        return Err(Refusal(Exit::Environment, why.into()));
-    };
+    let dir = private_folder(&tool, run_id)?;
     let (hosts, places): (Vec<Host>, Vec<Place>) = nodes.iter().cloned().unzip();
     let found_by = library_path();
     let plan = LaunchPlan {
@@ -334,45 +318,23 @@ fn start_mpi(
         dir: &dir,
         as_root: nix::unistd::geteuid().is_root(),
     };
-    let folder = Folder::new(&dir);
     let clerk = Clerk::new().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
-    let try_mpi = || {
-        let started = Job::start(&trial::launch_of(&plan, own), &folder, trial::NUMBER);
-        started.map(|started| {
-            let job = Job::new(started, &folder, trial::NUMBER, &clerk);
-            let mut trial =
-                Trial::new(job, run_id, (&hosts, plan.ranks), &places, flags.mpi_patience);
-            loop {
-                if let Some(result) = trial.poll() {
-                    return result.map(|took| (took, trial.ranks(), trial.nodes()));
-                }
-                if asked_by_signal() {
-                    let ended = trial.abandon();
-                    while ended.here().is_none() {
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
-                    return Err(Trouble { nodes: Vec::new(), what: INTERRUPTED.into() });
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        })
-    };
     let since = Instant::now();
-    let mut result = try_mpi();
+    let mut result = try_mpi(&plan, own, &places, flags.mpi_patience, &clerk);
     if let Ok(Err(trouble)) = &result
         && since.elapsed() < WORTH_ANOTHER
         && !asked_by_signal()
     {
         show!("MPI: it did not start and is tried again: {}", trouble.what);
-        result = try_mpi();
+        result = try_mpi(&plan, own, &places, flags.mpi_patience, &clerk);
     }
     let _ = std::fs::remove_dir_all(&dir);
     if asked_by_signal() {
         return Err(Refusal(Exit::Environment, INTERRUPTED.into()));
     }
     match result {
-        Ok(Ok((took, ranks, nodes))) => {
-            show!("MPI: {ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64());
+        Ok(Ok(words)) => {
+            show!("MPI: {words}");
             Ok(0)
         }
         Ok(Err(Trouble { nodes: culprits, what })) => {
@@ -385,5 +347,51 @@ fn start_mpi(
             show!("launcher: PROBLEM: cannot start {}: {error}", tool.program.display());
             Ok(1)
         }
+    }
+}
+
+/// Makes a folder for the launcher's files, by a path that the launcher can use.
+fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
+    // Open MPI's daemons look for the script by the same path on their nodes, which may have a /tmp of their own.
+    let name = format!("skt-hpl-{run_id}");
+    let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
+    let mut folders = folders.into_iter().flatten().map(|folder| folder.join(&name));
+    // Scripts in it are executed: nobody else may write in it.
+    let mut private = DirBuilder::new();
+    private.mode(0o700);
+    folders.find(|dir| tool.can_use(dir) && private.create(dir).is_ok()).ok_or_else(|| {
+        let why = "a folder for the launcher's files can be made neither here nor in the one for temporary files; for Open MPI \
+                   its whole path must be without spaces and colons";
+        Refusal(Exit::Environment, why.into())
+    })
+}
+
+/// Makes a trial start of MPI. Returns in words what was started, or what is wrong.
+fn try_mpi(
+    plan: &LaunchPlan,
+    own: &str,
+    places: &[Place],
+    patience: Duration,
+    clerk: &Clerk,
+) -> std::io::Result<Result<String, Trouble>> {
+    let folder = Folder::new(plan.dir);
+    let started = Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER)?;
+    let job = Job::new(started, &folder, trial::NUMBER, clerk);
+    let mut trial = Trial::new(job, plan.run_id, plan.hosts, plan.ranks, places, patience);
+    loop {
+        if let Some(result) = trial.poll() {
+            let (ranks, nodes) = (trial.ranks(), trial.nodes());
+            return Ok(result.map(|took| {
+                format!("{ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64())
+            }));
+        }
+        if asked_by_signal() {
+            let ended = trial.abandon();
+            while ended.here().is_none() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            return Ok(Err(Trouble { nodes: Vec::new(), what: INTERRUPTED.into() }));
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::units::duration;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, HaltRequest, write_whole};
@@ -55,37 +55,33 @@ fn moment_after(text: &str, now_ms: u64) -> Result<u64, String> {
 }
 
 pub fn run(flags: &HaltFlags) -> ExitCode {
+    super::print_or_refuse("halt", halt(flags))
+}
+
+fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
     let folder = Folder::new(&flags.state);
+    let path = folder.path().display();
     match supervised(&folder) {
         Held::Yes => {}
         Held::No => {
-            tell!(
-                "skt-hpl halt: no supervisor is at work on {}; is --state right, and does `skt-hpl run` run?",
-                folder.path().display()
+            let why = format!(
+                "no supervisor is at work on {path}; is --state right, and does `skt-hpl run` run?"
             );
-            return Exit::Usage.into();
+            return Err(Refusal(Exit::Usage, why));
         }
         Held::Unknown(why) => tell!(
-            "skt-hpl halt: whether a supervisor is at work on {} cannot be told ({why}); the request is left there",
-            folder.path().display()
+            "skt-hpl halt: whether a supervisor is at work on {path} cannot be told ({why}); the request is left there"
         ),
     }
     let request = HaltRequest { after_checkpoint: flags.after_checkpoint, at_ms: flags.at };
-    match write_whole(&folder.halt(), &request) {
-        Ok(()) => {
-            let words = words(&request, unix_ms());
-            crate::base::terminal::print(
-                format!("{words}; `skt-hpl run` then ends with status 75\n").as_bytes(),
-            )
-        }
-        Err(error) => {
-            tell!("skt-hpl halt: {}: {error}", folder.halt().display());
-            Exit::Environment.into()
-        }
-    }
+    write_whole(&folder.halt(), &request).map_err(|error| {
+        Refusal(Exit::Environment, format!("{}: {error}", folder.halt().display()))
+    })?;
+    let words = words(&request, unix_ms());
+    Ok(format!("{words}; `skt-hpl run` then ends with status 75\n"))
 }
 
-/// What has been asked for.
+/// A request in words.
 fn words(request: &HaltRequest, now_ms: u64) -> String {
     let how = if request.after_checkpoint { "after its next regular save" } else { "now" };
     match request.at_ms.map(|at| at.saturating_sub(now_ms) / 1000) {

@@ -51,9 +51,16 @@ pub fn ready_to_draw<'a>(
         let why = format!("--json and --svg name one file, {}: name two", svg.display());
         return Err(Refusal(Exit::BadInput, why));
     }
-    place::is_open_to_us(svg).map_err(|error| {
-        Refusal(Exit::Environment, format!("cannot write {}: {error}", svg.display()))
-    })
+    place::is_open_to_us(svg).map_err(|error| cannot_draw(svg, &error))
+}
+
+/// Writes a drawing.
+pub fn draw(file: &Path, svg: &str) -> Result<(), Refusal> {
+    place::put(file, svg.as_bytes()).map_err(|error| cannot_draw(file, &error))
+}
+
+fn cannot_draw(file: &Path, error: &io::Error) -> Refusal {
+    Refusal(Exit::Environment, format!("cannot write {}: {error}", file.display()))
 }
 
 /// Whether a file that is written is none of those that are read.

@@ -189,7 +189,7 @@ impl NodeFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::talk::processes::tests::script;
+    use crate::supervise::talk::processes::script;
 
     #[test]
     fn the_library_says_its_name() {

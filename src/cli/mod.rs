@@ -33,7 +33,7 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::terminal::{print, printed, say};
 use crate::base::{closed, cores};
 use crate::config::flags::BenchFlags;
@@ -251,13 +251,24 @@ fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
         _ => None,
     };
     let word = said(ContextKind::InvalidSubcommand).or_else(|| said(ContextKind::InvalidArg))?;
-    match std::path::Path::new(word).is_file() {
-        true if word.ends_with(".toml") => {
-            Some(format!("to run with its settings: skt-hpl --config {word}"))
+    std::path::Path::new(word).is_file().then(|| {
+        if word.ends_with(".toml") {
+            format!("to run with its settings: skt-hpl --config {word}")
+        } else {
+            format!("to run its tests: skt-hpl --dat {word}")
         }
-        true => Some(format!("to run its tests: skt-hpl --dat {word}")),
-        false => None,
-    }
+    })
+}
+
+/// Reports why a subcommand did not do what was asked.
+fn refuse(command: &str, Refusal(exit, why): Refusal) -> ExitCode {
+    tell!("skt-hpl {command}: {why}");
+    exit.into()
+}
+
+/// Prints the answer of a subcommand, or reports why there is none.
+fn print_or_refuse(command: &str, answer: Result<String, Refusal>) -> ExitCode {
+    answer.map_or_else(|refusal| refuse(command, refusal), |text| print(text.as_bytes()))
 }
 
 #[cfg(test)]

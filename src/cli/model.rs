@@ -1,14 +1,13 @@
 //! `skt-hpl model`: the formulas, printed or plotted, for the papers' machines or one's own.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::json_flag;
 use crate::base::exit::{Exit, Refusal};
-use crate::base::place;
 use crate::base::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
     show_seconds,
@@ -18,7 +17,7 @@ use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
 use crate::model::encoding::{self, Code, Link};
-use crate::model::figures::{self, PRESETS};
+use crate::model::figures;
 use crate::model::fit::{best_of_each, fit, read};
 use crate::model::helpers;
 use crate::model::interval;
@@ -27,7 +26,7 @@ use crate::model::nonstop::{Columns, Failing, Renewing, Replacement, Ways};
 use crate::model::platforms::{
     Application, Defaults, Edition, Grouping, InMemory, Machine, Platform, growth, protocol,
 };
-use crate::model::plot::{Axis, Figure, Panel, Series, Style};
+use crate::model::plot::{Axis, Figure, Panel, Series};
 use crate::model::protocols::Validity;
 use crate::model::reliability::LongRun;
 
@@ -222,8 +221,8 @@ struct NonstopFlags {
 #[derive(Debug, Args)]
 struct WasteFlags {
     /// Machine of the paper
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = MachineName::Titan)]
-    machine: MachineName,
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = Machine::Titan)]
+    machine: Machine,
     /// Inputs as printed in Table 1, not those that give Table 2
     #[arg(long)]
     printed: bool,
@@ -250,53 +249,24 @@ struct WasteFlags {
     first_order: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum MachineName {
-    Titan,
-    KComputer,
-    ExascaleSlim,
-    ExascaleFat,
-}
-
-impl From<MachineName> for Machine {
-    fn from(name: MachineName) -> Machine {
-        match name {
-            MachineName::Titan => Machine::Titan,
-            MachineName::KComputer => Machine::KComputer,
-            MachineName::ExascaleSlim => Machine::ExascaleSlim,
-            MachineName::ExascaleFat => Machine::ExascaleFat,
-        }
-    }
-}
-
 pub fn run(flags: &ModelFlags) -> ExitCode {
+    super::print_or_refuse("model", model(flags))
+}
+
+fn model(flags: &ModelFlags) -> Result<String, Refusal> {
     let read: &[PathBuf] = match &flags.topic {
         Topic::Efficiency { results, .. } | Topic::Cores { results, .. } => results,
         _ => &[],
     };
-    if let Err(Refusal(exit, why)) = json_flag::ready_to_draw(flags.svg.as_ref(), &None, read) {
-        tell!("skt-hpl model: {why}");
-        return exit.into();
-    }
-    let (mut text, figure) = match answer(&flags.topic) {
-        Ok(answer) => answer,
-        Err(e) => {
-            tell!("skt-hpl model: {e}");
-            return Exit::BadInput.into();
-        }
-    };
+    json_flag::ready_to_draw(flags.svg.as_ref(), &None, read)?;
+    let (mut text, figure) = answer(&flags.topic)?;
     if let Some(file) = &flags.svg {
-        let Some(figure) = figure else {
-            tell!("skt-hpl model: name a figure to draw; `skt-hpl model figure` lists them");
-            return Exit::Usage.into();
-        };
-        if let Err(e) = place::put(file, figure.svg().as_bytes()) {
-            tell!("skt-hpl model: cannot write {}: {e}", file.display());
-            return Exit::Environment.into();
-        }
+        let why = "name a figure to draw; `skt-hpl model figure` lists them";
+        let figure = figure.ok_or_else(|| Refusal(Exit::Usage, why.into()))?;
+        json_flag::draw(file, &figure.svg())?;
         let _ = writeln!(text, "\nDrawn: {}", file.display());
     }
-    crate::base::terminal::print(text.as_bytes())
+    Ok(text)
 }
 
 type Answer = (String, Option<Figure>);
@@ -305,7 +275,7 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
     match topic {
         Topic::Figure { name: None } => {
             let mut text = String::new();
-            for (name, what) in PRESETS {
+            for (name, what) in figures::presets() {
                 let _ = writeln!(text, "{name:<12} {what}");
             }
             Ok((text, None))
@@ -345,11 +315,24 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
     }
 }
 
-/// What a file of results says, which should be any.
-fn text_of(file: &Path) -> Result<String, ModelError> {
-    let bytes = whole::bytes(file)
-        .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+/// All that `read` finds in files of results, each of which must have some. `lacking`: what a file without any holds.
+fn read_all<T>(
+    files: &[PathBuf],
+    read: fn(&str) -> Vec<T>,
+    lacking: &str,
+) -> Result<Vec<T>, ModelError> {
+    let mut all = Vec::new();
+    for file in files {
+        let name = file.display();
+        let bytes =
+            whole::bytes(file).map_err(|e| ModelError::Data(format!("cannot read {name}: {e}")))?;
+        let found = read(&String::from_utf8_lossy(&bytes));
+        if found.is_empty() {
+            return Err(ModelError::Data(format!("{name} {lacking}")));
+        }
+        all.extend(found);
+    }
+    Ok(all)
 }
 
 fn many_cores(
@@ -358,15 +341,8 @@ fn many_cores(
     sizes: &[u64],
     memory_cores: Option<u64>,
 ) -> Result<Answer, ModelError> {
-    let mut runs = Vec::new();
-    for file in results {
-        let found = cores::read(&text_of(file)?);
-        if found.is_empty() {
-            let why = "holds no test of one rank without protection in JSON";
-            return Err(ModelError::Data(format!("{} {why}", file.display())));
-        }
-        runs.extend(found);
-    }
+    let lacking = "holds no test of one rank without protection in JSON";
+    let runs = read_all(results, cores::read, lacking)?;
     let paces = Paces::fit(&runs)?;
     let mut text = format!(
         "NB = {}: a core multiplies at {}\n\n        N  threads  DEPTH      measured, s      expected, s\n",
@@ -414,14 +390,7 @@ fn many_cores(
 }
 
 fn efficiency(results: &[PathBuf], sizes: &[u64], peak: Option<f64>) -> Result<Answer, ModelError> {
-    let mut samples = Vec::new();
-    for file in results {
-        let found = read(&text_of(file)?);
-        if found.is_empty() {
-            return Err(ModelError::Data(format!("{} holds no result", file.display())));
-        }
-        samples.extend(found);
-    }
+    let samples = read_all(results, read, "holds no result")?;
     let found = samples.len();
     let samples = best_of_each(&samples);
     let fit = fit(&samples, None)?;
@@ -530,20 +499,15 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
     }
     let figure = Figure {
         title: "Overhead over the interval between saves".into(),
-        panels: vec![Panel {
-            title: format!("a save {}, MTBF {}", show_seconds(save), show_seconds(mtbf)),
-            x: Axis::log("minutes of work between saves"),
-            y: Axis::linear("% over the undisturbed time"),
-            series: vec![
-                Series { name: "expected overhead".into(), points, style: Style::Line },
-                Series {
-                    name: "optimum".into(),
-                    points: vec![(best / 60.0, 100.0 * overhead(best)?)],
-                    style: Style::Dots,
-                },
+        panels: vec![Panel::new(
+            format!("a save {}, MTBF {}", show_seconds(save), show_seconds(mtbf)),
+            Axis::log("minutes of work between saves"),
+            Axis::linear("% over the undisturbed time"),
+            vec![
+                Series::line("expected overhead", points),
+                Series::dots("optimum", vec![(best / 60.0, 100.0 * overhead(best)?)]),
             ],
-            categories: vec![],
-        }],
+        )],
         note: "Exact for exponential failures.".into(),
     };
     Ok((text, Some(figure)))
@@ -671,7 +635,7 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
 }
 
 fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
-    let machine = Machine::from(flags.machine);
+    let machine = flags.machine;
     let edition = if flags.printed { Edition::Printed } else { Edition::Recovered };
     let platform = Platform::of(machine, edition).with_checkpoint(flags.checkpoint);
     let defaults = Defaults {
@@ -697,20 +661,14 @@ fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
     );
     let mut panels = Vec::new();
     for app in Application::ALL {
-        let mut series = Vec::new();
-        for grouping in [
-            Grouping::CoordIo,
-            Grouping::HierarchIo,
-            Grouping::HierarchIoLine,
-            Grouping::HierarchPort,
-            Grouping::SelfMemory,
-        ] {
-            if (grouping == Grouping::HierarchIoLine && app != Application::Stencil3d)
-                || (grouping == Grouping::SelfMemory && app != Application::Hpl)
-            {
-                continue;
-            }
-            let p = protocol(app, grouping, &platform, defaults, InMemory::default())?;
+        let mut groupings = vec![Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
+        match app {
+            Application::Stencil3d => groupings.insert(2, Grouping::HierarchIoLine),
+            Application::Hpl => groupings.push(Grouping::SelfMemory),
+            Application::Stencil2d | Application::MatrixProduct => {}
+        }
+        for grouping in &groupings {
+            let p = protocol(app, *grouping, &platform, defaults, InMemory::default())?;
             let best = p.optimum(mu_p, validity)?;
             let _ = writeln!(
                 text,
@@ -718,23 +676,13 @@ fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
                 app.name(),
                 grouping.name(),
                 p.groups,
-                growth(app, grouping, &platform)?,
+                growth(app, *grouping, &platform)?,
                 best.period.map_or("none".into(), show_seconds),
                 100.0 * best.waste
             );
-            series.push(Series {
-                name: grouping.name().into(),
-                points: figures::waste_curve(app, grouping, &platform, defaults, validity)?,
-                style: Style::Line,
-            });
         }
-        panels.push(Panel {
-            title: app.name().into(),
-            x: Axis::log("MTBF of a processor, years").within(1.0, 100.0),
-            y: Axis::linear("waste").within(0.0, 1.02),
-            series,
-            categories: vec![],
-        });
+        let title = app.name().into();
+        panels.push(figures::waste_panel(title, app, &groupings, &platform, defaults, validity)?);
     }
     let figure = Figure {
         title: format!("Waste on {}", machine.name()),

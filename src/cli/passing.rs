@@ -11,10 +11,11 @@ pub struct Passing(PathBuf);
 impl Passing {
     /// Where ranks can read in it: those on other nodes than this one have another /tmp.
     pub fn new(command: &str, elsewhere: bool) -> Result<Self, String> {
-        let parent = match elsewhere {
-            false => std::env::temp_dir(),
-            true => std::env::current_dir()
-                .map_err(|e| format!("cannot tell the working directory: {e}"))?,
+        let parent = if elsewhere {
+            std::env::current_dir()
+                .map_err(|e| format!("cannot tell the working directory: {e}"))?
+        } else {
+            std::env::temp_dir()
         };
         mkdtemp(&parent.join(format!("skt-hpl-{command}-XXXXXX"))).map(Self).map_err(|e| {
             let all = if elsewhere { "; start this in one that all nodes see" } else { "" };

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::base::exit::Exit;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::place;
+use crate::base::terminal::{print, say};
 use crate::base::units::flops_per_second;
 use crate::base::whole;
 use crate::config::same_file;
@@ -36,51 +37,48 @@ pub struct ReportFlags {
 }
 
 pub fn run(flags: &ReportFlags) -> ExitCode {
+    match report(flags) {
+        Ok(words) => print(words.as_bytes()),
+        Err(Refusal(exit, why)) => {
+            say(format_args!("report: {why}"));
+            exit.into()
+        }
+    }
+}
+
+fn report(flags: &ReportFlags) -> Result<String, Refusal> {
+    let bad_input = |why: String| Refusal(Exit::BadInput, why);
     let mut material = Material::default();
     let mut files: Vec<PathBuf> = Vec::new();
     for path in flags.files.iter().map(|path| file_of(path)) {
         if files.iter().any(|other| same_file(other, &path)) {
-            crate::base::terminal::say(format_args!(
-                "report: {} is named twice, and read once",
-                path.display()
-            ));
+            say(format_args!("report: {} is named twice, and read once", path.display()));
         } else {
             files.push(path);
         }
     }
     for (path, name) in files.iter().zip(names(&files)) {
-        let added = whole::text(path)
-            .map_err(|error| format!("{}: {error}", path.display()))
-            .and_then(|text| material.add(&name, &text));
-        if let Err(why) = added {
-            crate::base::terminal::say(format_args!("report: {why}"));
-            return Exit::BadInput.into();
-        }
+        let text = whole::text(path);
+        let text = text.map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
+        material.add(&name, &text).map_err(bad_input)?;
     }
     let read = |to: &&PathBuf| files.iter().any(|path| same_file(path, to));
     if let Some(file) = flags.output.as_ref().filter(read) {
         let file = file.display();
-        crate::base::terminal::say(format_args!(
-            "report: {file} is read, and would be lost: name another --output"
-        ));
-        return Exit::BadInput.into();
+        return Err(bad_input(format!("{file} is read, and would be lost: name another --output")));
     }
     let stated = Stated { rpeak: flags.rpeak };
     let mut words = text::text(&material, &stated);
     if let Some(file) = &flags.output {
         let page = page::page(&material, &stated, &flags.title);
-        if let Err(error) = place::put(file, page.as_bytes()) {
+        place::put(file, page.as_bytes()).map_err(|error| {
             // The words are none the worse for it.
-            crate::base::terminal::print(words.as_bytes());
-            crate::base::terminal::say(format_args!(
-                "report: cannot write {}: {error}",
-                file.display()
-            ));
-            return Exit::Environment.into();
-        }
+            print(words.as_bytes());
+            Refusal(Exit::Environment, format!("cannot write {}: {error}", file.display()))
+        })?;
         words += &format!("\nWritten: {}\n", file.display());
     }
-    crate::base::terminal::print(words.as_bytes())
+    Ok(words)
 }
 
 /// The file to read: of a run's folder the event log.

@@ -3,7 +3,7 @@
 //! Flags, files and the batch system's environment in, `supervise::Settings` out. Everything after the
 //! first word that is no flag of this subcommand goes to the benchmark as it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
@@ -24,7 +24,7 @@ use crate::config::Loaded;
 use crate::config::flags::{self, BenchFlags};
 use crate::config::processors::List;
 use crate::config::settings::Restart;
-use crate::driver::need;
+use crate::driver::need::{self, Needs};
 use crate::kernels::Library;
 use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
@@ -39,7 +39,7 @@ use crate::supervise::start::hosts::{
 };
 use crate::supervise::start::launcher::{Launcher, Tool};
 use crate::supervise::start::room::maps;
-use crate::supervise::supervisor::{Settings, supervise};
+use crate::supervise::supervisor::{Benchmark, Settings, supervise};
 use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::shell::{RemoteShell, library_path, quote, quote_all, variables};
@@ -464,9 +464,10 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
 /// limit.
 fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
     let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
-    match status.success() {
-        true => Ok(text.lines().filter_map(|line| slurm_time(line.trim())).min()),
-        false => Err(status.to_string()),
+    if status.success() {
+        Ok(text.lines().filter_map(|line| slurm_time(line.trim())).min())
+    } else {
+        Err(status.to_string())
     }
 }
 
@@ -497,14 +498,11 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 }
 
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
-    let mut nodes = match flags.nodes.nodes(flags.silence)? {
-        Some(nodes) => nodes,
-        None => {
-            return refuse(
-                Exit::Usage,
-                "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation",
-            );
-        }
+    let Some(mut nodes) = flags.nodes.nodes(flags.silence)? else {
+        return refuse(
+            Exit::Usage,
+            "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation",
+        );
     };
     let (tool, mut extra) = flags.nodes.launcher()?;
     let own = own_program()?;
@@ -512,29 +510,25 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         None => Some(plan(&flags.bench)?),
         Some(_) => None,
     };
-    let checksums = planned.as_ref().is_some_and(|p| p.loaded.settings.checksums);
+    let loaded = planned.as_ref().map(|p| &p.loaded);
     if planned.as_ref().is_some_and(|p| p.job.is_none()) {
-        let fault = match checksums {
-            true => "every fault that checksums cannot bear, such as the loss of a node,",
-            false => "every fault",
+        let fault = if loaded.is_some_and(|l| l.settings.checksums) {
+            "every fault that checksums cannot bear, such as the loss of a node,"
+        } else {
+            "every fault"
         };
         tell!(
             "skt-hpl run: nothing will be saved, so {fault} starts the test over; see --checkpoint"
         );
     }
-    let goes_on = planned.as_ref().is_some_and(|p| p.loaded.settings.goes_on());
-    words_to_go_on(&tool, &mut extra, planned.as_ref().map(|p| &p.loaded.settings))?;
-    let problem = planned.as_ref().and_then(|p| p.problem);
+    words_to_go_on(&tool, &mut extra, loaded.map(|l| &l.settings))?;
     let Some(ranks) = flags.ranks.or(planned.as_ref().map(|p| p.ranks)) else {
         return refuse(
             Exit::Usage,
             "--program needs --ranks: only skt-hpl's own tests tell how many",
         );
     };
-    let slots: usize = nodes.hosts.iter().map(|h| h.slots).sum();
-    let mut rank_bytes = flags.rank_memory;
-    let mut needs = BTreeMap::new();
-    let mut groups = Vec::new();
+    let slots = nodes.hosts.iter().map(|h| h.slots).sum();
     enough_slots(ranks, slots, nodes.hosts.len())?;
     if !maps(&extra)
         && let Some(words) = nodes.stand_by(ranks)
@@ -543,98 +537,36 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     }
     let folder = Folder::new(&flags.state);
     let began = began_as(&folder).filter(|_| !flags.new);
+    let mut asked = loaded.map(asked).unwrap_or_default();
+    let mut benchmark = Benchmark::default();
+    let mut rank_bytes = flags.rank_memory;
     if let Some(planned) = &planned {
-        let protection = planned.loaded.settings.protection.as_ref();
-        let goes_on =
-            !flags.new && protection.is_some_and(|p| began.is_some() || need::may_go_on(p));
-        let found = need::of_hosts(&planned.loaded, &nodes.hosts, ranks, goes_on)
-            .map_err(|why| Refusal(Exit::BadInput, why))?;
-        for words in found.other_groups_words().into_iter().chain(found.left_out_words()) {
-            tell!("skt-hpl run: mind: {words}");
-        }
-        rank_bytes = rank_bytes.or(found.rank_bytes);
-        groups = found.groups;
-        let names = nodes.hosts.iter().map(|h| h.name.clone());
-        needs.extend(names.zip(found.hosts));
+        let needs = needs(&planned.loaded, flags, &nodes.hosts, ranks, began.is_some())?;
+        rank_bytes = rank_bytes.or(needs.rank_bytes);
+        benchmark = known_benchmark(planned, needs, &nodes.hosts, &asked, &flags.export);
     }
-    let progress_shows = planned.is_some();
-    let bonds = planned.as_ref().and_then(|planned| {
-        let bonds = Bonds::of(planned.loaded.largest_tests())?;
-        // Ranks that keep checksums have positions among those of the grid.
-        Some(if checksums { bonds.without_grid() } else { bonds })
-    });
-    let mut asked = planned.as_ref().map(|p| asked(&p.loaded)).unwrap_or_default();
-    let rounding = planned.as_ref().and_then(|p| rounding_rules(&p.loaded, &flags.export));
-    let protection = planned.as_ref().and_then(|p| p.loaded.settings.protection.as_ref());
-    // What lies on a node's own storage is of no use to others.
-    let level2 = protection.and_then(|p| p.level2.as_ref());
-    let level2 = level2.filter(|level2| level2.scope == Sight::Shared).map(|l| l.dir.clone());
-    let own_level2 = asked.storage.as_ref().filter(|dir| dir.own).map(|dir| dir.path.clone());
-    let saves = protection.is_some();
-    let restarts_never = protection.is_some_and(|p| p.restart == Restart::Never);
-    let trial = !flags.no_trial && planned.is_some();
-    let mut command = vec![flags.program.as_ref().unwrap_or(&own).to_string_lossy().into_owned()];
-    for word in &flags.bench {
-        match word.to_str() {
-            Some(text) => command.push(text.to_owned()),
-            None => return refuse(Exit::Usage, format!("{word:?} is not valid UTF-8")),
-        }
-    }
-    let mut env = Vec::new();
-    for item in &flags.export {
-        let (name, value) = match item.split_once('=') {
-            Some((name, value)) => (name.to_owned(), value.to_owned()),
-            None => match std::env::var(item) {
-                Ok(value) => (item.clone(), value),
-                Err(_) => {
-                    return refuse(
-                        Exit::Usage,
-                        format!("--export {item}: there is no such variable"),
-                    );
-                }
-            },
-        };
-        env.push((name, value));
-    }
-    // Settings of the benchmark may come as variables; every launcher must hand them on.
-    for (name, value) in variables() {
-        let known = ["SKT_RUN_ID", "SKT_INCARNATION"].contains(&name.as_str());
-        if name.starts_with("SKT_") && !known && !env.iter().any(|(n, _)| *n == name) {
-            env.push((name, value));
-        }
-    }
-    if let Some((name, value)) = library_path()
-        && !env.iter().any(|(n, _)| *n == name)
-    {
-        env.push((name, value));
-    }
-    // A batch system's variables are kept from the ranks, and the default name comes from them. In another
-    // batch job it would be another one: a run that goes on keeps the name it began with.
+    let command = command(flags.program.as_ref().unwrap_or(&own), &flags.bench)?;
+    let mut env = environment(&flags.export)?;
     let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
     usable(&tool, &state)?;
+    let trial = !flags.no_trial && planned.is_some();
     let mut job = planned.and_then(|p| p.job);
-    if let Some(began) = began.filter(|_| job.is_some())
-        && job.as_ref() != Some(&began)
+    // A batch system's variables are kept from the ranks, and the default name comes from them. In another
+    // batch job it would be another one: a resumed run keeps the name it began with.
+    if let Some(current) = &mut job
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
-        tell!("skt-hpl run: goes on with the memory it began with: job {began}");
-        if let Some(dir) = &mut asked.storage {
-            dir.job.clone_from(&began);
+        if let Some(began) = began.filter(|began| began != current) {
+            tell!("skt-hpl run: goes on with the memory it began with: job {began}");
+            if let Some(dir) = &mut asked.storage {
+                dir.job.clone_from(&began);
+            }
+            *current = began;
         }
-        job = Some(began);
+        env.push(("SKT_JOB".to_owned(), current.clone()));
     }
-    if let Some(job) = &job
-        && !env.iter().any(|(n, _)| n == "SKT_JOB")
-    {
-        env.push(("SKT_JOB".to_owned(), job.clone()));
-    }
-    let slurm = nodes.allocation.as_ref().filter(|a| a.system == BatchSystem::Slurm);
-    let job_end = slurm
-        .and_then(|a| slurm_end_ms(&a.job))
-        .map(|end| end.saturating_sub(flags.stop_early.as_millis() as u64));
-    let own_end = flags.time_limit.map(|limit| steady_ms() + limit.as_millis() as u64);
-    let ms = |time: Duration| time.as_millis() as u64;
     Ok(Settings {
+        stop_at_ms: stop_at_ms(flags, nodes.allocation.as_ref()),
         hosts: nodes.hosts,
         spares: nodes.spares,
         ranks,
@@ -646,45 +578,141 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         agent: agent_words(&own.to_string_lossy(), &asked),
         folder,
         job: flags.memory_name.clone().or(job),
-        progress_shows,
-        bonds,
-        in_place: goes_on,
-        stays_vacant: checksums,
-        thresholds: Thresholds {
-            silence_ms: ms(flags.silence),
-            hang_factor: flags.hang_factor,
-            hang_min_ms: ms(flags.hang_min).max(if goes_on { IN_PLACE_MS } else { 0 }),
-            // The others take one that is stopped for dead, and go on without it; if they do not, they stand still.
-            stopped_ms: if goes_on { ms(flags.patience) } else { ms(flags.hang_min) },
-            patience_ms: ms(flags.patience),
-            start_ms: ms(flags.start_patience),
-            pace_factor: flags.slow_factor,
-            pace_ms: ms(flags.slow_after),
-            // Another rank, or checksums, may take a dead one's place.
-            exit_grace_ms: if goes_on { IN_PLACE_MS } else { Thresholds::default().exit_grace_ms },
-            ..Thresholds::default()
-        },
+        thresholds: thresholds(flags, benchmark.in_place),
+        benchmark,
         beat_ms: ms(flags.heartbeat),
         lonely_ms: ms(flags.lonely),
         fanout: flags.nodes.fanout as usize,
         patience: Patience { barren_max: flags.retries, ..Patience::default() },
         may_double: !flags.no_doubling,
-        saves,
-        level2,
-        own_level2,
         wait: flags.wait,
-        stop_at_ms: [job_end, own_end].into_iter().flatten().min(),
         halt_patience: flags.halt_patience,
         rank_bytes,
-        needs,
-        groups,
-        rounding,
         trial,
-        problem,
         progress_every: flags.progress_every,
         discard: flags.new,
-        restarts_never,
     })
+}
+
+/// Needs of the run on each host. `began`: an unfinished run is resumed.
+fn needs(
+    loaded: &Loaded,
+    flags: &RunFlags,
+    hosts: &[Host],
+    ranks: usize,
+    began: bool,
+) -> Result<Needs, Refusal> {
+    let protection = loaded.settings.protection.as_ref();
+    let resumes = !flags.new && protection.is_some_and(|p| began || need::may_go_on(p));
+    let needs = need::of_hosts(loaded, hosts, ranks, resumes)
+        .map_err(|why| Refusal(Exit::BadInput, why))?;
+    for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
+        tell!("skt-hpl run: mind: {words}");
+    }
+    Ok(needs)
+}
+
+/// Facts about the benchmark that its own settings tell.
+fn known_benchmark(
+    planned: &Plan,
+    needs: Needs,
+    hosts: &[Host],
+    asked: &Asked,
+    exported: &[String],
+) -> Benchmark {
+    let Plan { loaded, problem, .. } = planned;
+    let protection = loaded.settings.protection.as_ref();
+    // Checkpoints on a node's own storage are of no use to other nodes.
+    let level2 = protection.and_then(|p| p.level2.as_ref()).filter(|l| l.scope == Sight::Shared);
+    let bonds = Bonds::of(loaded.largest_tests());
+    Benchmark {
+        progress_shows: true,
+        // Ranks that keep checksums have positions among those of the grid.
+        bonds: if loaded.settings.checksums { bonds.map(Bonds::without_grid) } else { bonds },
+        in_place: loaded.settings.goes_on(),
+        stays_vacant: loaded.settings.checksums,
+        needs: hosts.iter().map(|h| h.name.clone()).zip(needs.hosts).collect(),
+        groups: needs.groups,
+        rounding: rounding_rules(loaded, exported),
+        problem: *problem,
+        saves: protection.is_some(),
+        level2: level2.map(|l| l.dir.clone()),
+        own_level2: asked.storage.as_ref().filter(|dir| dir.own).map(|dir| dir.path.clone()),
+        restarts_never: protection.is_some_and(|p| p.restart == Restart::Never),
+    }
+}
+
+/// The benchmark's command line.
+fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
+    let mut command = vec![program.to_string_lossy().into_owned()];
+    for word in words {
+        match word.to_str() {
+            Some(text) => command.push(text.to_owned()),
+            None => return refuse(Exit::Usage, format!("{word:?} is not valid UTF-8")),
+        }
+    }
+    Ok(command)
+}
+
+/// Variables that ranks are given: those of `--export`, settings of the benchmark, and the path to its libraries.
+fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
+    let mut env = Vec::new();
+    for item in export {
+        let (name, value) = match item.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => match std::env::var(item) {
+                Ok(value) => (item.as_str(), value),
+                Err(_) => {
+                    let why = format!("--export {item}: there is no such variable");
+                    return refuse(Exit::Usage, why);
+                }
+            },
+        };
+        env.push((name.to_owned(), value));
+    }
+    // Settings of the benchmark may come as variables; every launcher must hand them on.
+    let own = ["SKT_RUN_ID", "SKT_INCARNATION"];
+    let set =
+        variables().filter(|(name, _)| name.starts_with("SKT_") && !own.contains(&name.as_str()));
+    for (name, value) in set.chain(library_path()) {
+        if !env.iter().any(|(n, _)| *n == name) {
+            env.push((name, value));
+        }
+    }
+    Ok(env)
+}
+
+fn ms(time: Duration) -> u64 {
+    time.as_millis() as u64
+}
+
+/// When the run is to stop: at its own limit, or before its Slurm job ends.
+fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> {
+    let slurm = allocation.filter(|a| a.system == BatchSystem::Slurm);
+    let job_end = slurm
+        .and_then(|a| slurm_end_ms(&a.job))
+        .map(|end| end.saturating_sub(ms(flags.stop_early)));
+    let own_end = flags.time_limit.map(|limit| steady_ms() + ms(limit));
+    [job_end, own_end].into_iter().flatten().min()
+}
+
+/// Limits for nodes and ranks. `in_place`: the job continues in its processes after a loss.
+fn thresholds(flags: &RunFlags, in_place: bool) -> Thresholds {
+    let usual = Thresholds::default();
+    Thresholds {
+        silence_ms: ms(flags.silence),
+        hang_factor: flags.hang_factor,
+        hang_min_ms: ms(flags.hang_min).max(if in_place { IN_PLACE_MS } else { 0 }),
+        // The others take a stopped rank for dead, and continue without it; if they do not, they stand still.
+        stopped_ms: ms(if in_place { flags.patience } else { flags.hang_min }),
+        patience_ms: ms(flags.patience),
+        start_ms: ms(flags.start_patience),
+        pace_factor: flags.slow_factor,
+        pace_ms: ms(flags.slow_after),
+        // Another rank, or checksums, may take a dead one's place.
+        exit_grace_ms: if in_place { IN_PLACE_MS } else { usual.exit_grace_ms },
+        ..usual
+    }
 }
 
 /// Refuses limits so short that nodes and ranks which are well would be taken for lost.
@@ -725,17 +753,14 @@ fn again(words: impl Iterator<Item = OsString>) -> String {
 }
 
 pub fn run(flags: &RunFlags) -> ExitCode {
-    let settings = match settings(flags) {
+    let settings = settings(flags).and_then(|settings| {
+        long_enough(flags, settings.beat_ms)?;
+        Ok(settings)
+    });
+    let settings = match settings {
         Ok(settings) => settings,
-        Err(Refusal(exit, why)) => {
-            tell!("skt-hpl run: {why}");
-            return exit.into();
-        }
+        Err(refusal) => return super::refuse("run", refusal),
     };
-    if let Err(Refusal(exit, why)) = long_enough(flags, settings.beat_ms) {
-        tell!("skt-hpl run: {why}");
-        return exit.into();
-    }
     match supervise(&settings) {
         Ok(code) => {
             let given_up = code == STATUS_LOSS && settings.job.is_some();
@@ -743,7 +768,7 @@ pub fn run(flags: &RunFlags) -> ExitCode {
                 let name = settings.job.as_ref().map_or_else(String::new, |job| {
                     format!(" (the memory's name, for mpirun or skt-hpl clean: --job {job})")
                 });
-                let nodes = match settings.level2 {
+                let nodes = match settings.benchmark.level2 {
                     Some(_) => "with these nodes or any others",
                     None => "with these nodes",
                 };
@@ -915,7 +940,7 @@ mod tests {
             (names(&four.hosts), names(&four.spares)),
             ("n1 n2 n3 n4".into(), "s1 n5".into())
         );
-        assert_eq!(four.needs.len(), 4);
+        assert_eq!(four.benchmark.needs.len(), 4);
         // Who maps ranks otherwise knows where they are.
         let mapped = settled(&["--launcher-args", "--map-by node"]);
         assert_eq!(

@@ -95,9 +95,10 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
 
 /// The same in words.
 pub fn words(dir: &Path, jobs: &[Job]) -> String {
-    let mut text = match jobs.is_empty() {
-        true => format!("nothing of yours in {}\n", dir.display()),
-        false => String::new(),
+    let mut text = if jobs.is_empty() {
+        format!("nothing of yours in {}\n", dir.display())
+    } else {
+        String::new()
     };
     for job in jobs {
         let bytes = human(u128::from(job.bytes));

@@ -8,8 +8,7 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::json_flag;
-use crate::base::exit::{Exit, Refusal};
-use crate::base::place;
+use crate::base::exit::Refusal;
 use crate::base::units::{seconds, seconds_or_none, show_seconds};
 use crate::base::whole;
 use crate::config::settings::beside_stdout;
@@ -204,13 +203,7 @@ fn age(text: &str) -> Result<Age, String> {
 }
 
 pub fn run(flags: &SimulateFlags) -> ExitCode {
-    match answer(flags) {
-        Ok(text) => crate::base::terminal::print(text.as_bytes()),
-        Err(Refusal(exit, why)) => {
-            tell!("skt-hpl simulate: {why}");
-            exit.into()
-        }
-    }
+    super::print_or_refuse("simulate", answer(flags))
 }
 
 fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
@@ -223,10 +216,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     let outcomes = simulate(&scenario, flags.runs, flags.seed, threads)?;
     let summary = summarise(&outcomes)?;
     if let Some(file) = &flags.svg {
-        let svg = simulation_figure(&outcomes, scenario.limit).svg();
-        place::put(file, svg.as_bytes()).map_err(|e| {
-            Refusal(Exit::Environment, format!("cannot write {}: {e}", file.display()))
-        })?;
+        json_flag::draw(file, &simulation_figure(&outcomes, scenario.limit).svg())?;
     }
     let document = json!({
         "undisturbed_s": scenario.schedule.undisturbed(),

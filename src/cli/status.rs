@@ -48,28 +48,26 @@ struct Page {
 }
 
 pub fn run(flags: &StatusFlags) -> ExitCode {
-    if let Err(Refusal(exit, why)) = json_flag::ready(&flags.json, []) {
+    status(flags).unwrap_or_else(|Refusal(exit, why)| {
         say(why);
-        return exit.into();
-    }
+        exit.into()
+    })
+}
+
+fn status(flags: &StatusFlags) -> Result<ExitCode, Refusal> {
+    json_flag::ready(&flags.json, [])?;
     let folder = Folder::new(flags.state.as_deref().unwrap_or(folder::DEFAULT.as_ref()));
     let run: Option<Status> = read_whole(&folder.status());
     if run.is_none() && (flags.state.is_some() || flags.watch) {
-        say(format_args!("{} holds no supervised run; is --state right?", folder.path().display()));
-        return Exit::Usage.into();
+        let folder = folder.path().display();
+        let why = format!("{folder} holds no supervised run; is --state right?");
+        return Err(Refusal(Exit::Usage, why));
     }
-    let storage = match flags.level2.as_deref().map(|dir| (dir, shelved::survey(dir))) {
-        Some((_, Err(why))) => {
-            say(why);
-            return Exit::Usage.into();
-        }
-        Some((dir, Ok(jobs))) => Some((dir, jobs)),
-        None => None,
-    };
+    let storage = flags.level2.as_deref().map(shelved::survey).transpose();
+    let storage = storage.map_err(|why| Refusal(Exit::Usage, why))?;
     if flags.watch {
-        return watch(&folder);
+        return Ok(watch(&folder));
     }
-    let (dir, storage) = storage.unzip();
     let page = Page { run, memory: held::survey(), storage };
     let text = json_flag::answer(&flags.json, &page, || {
         let mut text = String::new();
@@ -78,18 +76,12 @@ pub fn run(flags: &StatusFlags) -> ExitCode {
             text += "\n";
         }
         text += &held::words(&page.memory);
-        if let Some((dir, jobs)) = dir.zip(page.storage.as_ref()) {
+        if let Some((dir, jobs)) = flags.level2.as_deref().zip(page.storage.as_ref()) {
             text += &shelved::words(dir, jobs);
         }
         text
-    });
-    match text {
-        Ok(text) => crate::base::terminal::print(text.as_bytes()),
-        Err(Refusal(exit, why)) => {
-            say(why);
-            exit.into()
-        }
-    }
+    })?;
+    Ok(crate::base::terminal::print(text.as_bytes()))
 }
 
 fn watch(folder: &Folder) -> ExitCode {

@@ -28,9 +28,9 @@ pub fn from_any_folder(name: &str) -> String {
 pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> Vec<String> {
     let numbers = [("{ranks}", ranks), ("{per_node}", per_node), ("{threads}", threads)];
     let fill = |word: &str| {
-        let fill =
-            |word: String, (place, number): (&str, usize)| word.replace(place, &number.to_string());
-        numbers.into_iter().fold(word.to_owned(), fill)
+        numbers
+            .iter()
+            .fold(word.to_owned(), |word, (place, number)| word.replace(place, &number.to_string()))
     };
     launcher.split_whitespace().map(fill).collect()
 }

@@ -31,9 +31,10 @@ pub fn layout() -> Layout {
 /// Of `processors`, of which so many cores may be used, all their time or not. What there is less of than cores, or of which the
 /// system does not say where it is, as in a container without /sys, lies nowhere in particular.
 fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole: bool) -> Layout {
-    match whole && known.lacking(processors).is_empty() {
-        true => known.among(processors).layout(),
-        false => Layout { ranks: 1, threads: cores },
+    if whole && known.lacking(processors).is_empty() {
+        known.among(processors).layout()
+    } else {
+        Layout { ranks: 1, threads: cores }
     }
 }
 

@@ -145,9 +145,10 @@ pub fn real(line: &str) -> Result<Real, Token> {
         if rest.chars().next().is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '_' | '.')) {
             return Ok(Real { value, token: token(&word[..cut]), stuck: false });
         }
-        return match is_stuck_to_a_real(rest) {
-            true => Ok(Real { value, token: token(&word), stuck: true }),
-            false => Err(token(&word)),
+        return if is_stuck_to_a_real(rest) {
+            Ok(Real { value, token: token(&word), stuck: true })
+        } else {
+            Err(token(&word))
         };
     }
     Err(token(&word))

@@ -3,6 +3,7 @@
 //! What is wrong with one is told with its place, and with what the reference takes instead. Which line holds what is
 //! [`dat_reader`](super::dat_reader)'s business.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::choices::Choice;
@@ -43,6 +44,25 @@ fn split_lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
+/// Values that the reference HPL reads from a line; None where it keeps one of an earlier line.
+struct Misread(Vec<Option<i32>>);
+
+impl Misread {
+    /// Whether these are the values that this program reads.
+    fn is(&self, ours: &[i128]) -> bool {
+        ours.iter().zip(&self.0).all(|(ours, theirs)| theirs.map(i128::from) == Some(*ours))
+    }
+}
+
+impl fmt::Display for Misread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.0.iter().map(|v| v.map_or("?".to_owned(), |v| v.to_string()));
+        let left =
+            if self.0.contains(&None) { " (?: what is left of an earlier line)" } else { "" };
+        write!(f, "reads {}{left}", words.collect::<Vec<_>>().join(" "))
+    }
+}
+
 impl<'a> Reader<'a> {
     pub fn new(bytes: &[u8], origin: &'a str) -> Reader<'a> {
         Reader { origin, lines: split_lines(bytes), found: Vec::new() }
@@ -68,130 +88,92 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// The first `want` whole numbers of a line, or `None` if that many are not there. Tells what
-    /// is wrong with each, and what the reference would have read instead.
+    /// The first `want` whole numbers of a line, or `None` if that many are not there. Reports each wrong one, with what the
+    /// reference would have read instead.
     pub fn wholes(&mut self, no: usize, want: usize, name: &str) -> Option<Vec<(i128, Token)>> {
         let line = self.line(no)?.to_owned();
-        let misread = dat_line::reference_reads(&line, want);
-        let misread_words = || {
-            let words: Vec<String> =
-                misread.iter().map(|v| v.map_or("?".to_owned(), |v| v.to_string())).collect();
-            let note =
-                if misread.contains(&None) { " (?: what is left of an earlier line)" } else { "" };
-            format!("reads {}{note}", words.join(" "))
-        };
+        let misread = Misread(dat_line::reference_reads(&line, want));
         let mut values = Vec::with_capacity(want);
-        let mut faulty = false;
         let mut seen = 0;
         let mut further = 0;
         for piece in dat_line::wholes(&line) {
-            match piece {
-                Piece::Whole(value, token) if seen < want => {
-                    seen += 1;
-                    values.push((value, token));
+            let enough = seen == want;
+            seen += usize::from(!enough);
+            let found = match piece {
+                Piece::Whole(..) | Piece::Stuck(..) if enough => {
+                    further += 1;
+                    continue;
                 }
-                Piece::Stuck(value, token) if seen < want => {
-                    seen += 1;
+                Piece::Bad(_) | Piece::Comment(_) if enough => continue,
+                Piece::Whole(value, token) => {
+                    values.push((value, token));
+                    continue;
+                }
+                Piece::Stuck(value, token) => {
+                    let message = format!("a word is stuck to a value of {name}");
                     let warning = self
-                        .diagnose(
-                            Severity::Warning,
-                            no,
-                            &token,
-                            format!("a word is stuck to a value of {name}"),
-                        )
+                        .diagnose(Severity::Warning, no, &token, message)
                         .read(format!("{value}, as the reference HPL does"))
                         .help("put a blank between the value and what follows");
-                    self.found.push(warning);
                     values.push((value, token));
+                    warning
                 }
-                Piece::Bad(token) if seen < want => {
-                    seen += 1;
-                    faulty = true;
+                Piece::Bad(token) => {
                     let taken = dat_line::atoi(token.text.as_bytes());
-                    let fault = self
-                        .diagnose(
-                            Severity::Error,
-                            no,
-                            &token,
-                            format!("{name} is not a whole number"),
-                        )
+                    let message = format!("{name} is not a whole number");
+                    self.diagnose(Severity::Error, no, &token, message)
                         .read(token.text)
                         .allowed("digits, parted from what follows by a blank")
-                        .reference(format!("takes {taken}"));
-                    self.found.push(fault);
+                        .reference(format!("takes {taken}"))
                 }
-                Piece::Whole(..) | Piece::Stuck(..) => further += 1,
-                Piece::Bad(_) => {}
                 Piece::Comment(token) => {
-                    if seen < want {
-                        faulty = true;
-                        let message = match (want, seen) {
-                            (1, _) => format!("there is no value for {name}"),
-                            _ => format!("{want} values of {name} are announced, {seen} are here"),
-                        };
-                        let read = if token.text.is_empty() {
-                            "the end of the line".to_owned()
-                        } else {
-                            token.text.clone()
-                        };
-                        let fault = self
-                            .diagnose(Severity::Error, no, &token, message)
-                            .read(read)
-                            .allowed(format!("{want} whole number{}, then free text", plural(want)))
-                            .reference(misread_words());
-                        self.found.push(fault);
-                    }
+                    let message = if want == 1 {
+                        format!("there is no value for {name}")
+                    } else {
+                        format!("{want} values of {name} are announced, {} are here", seen - 1)
+                    };
+                    let read = Some(&token.text).filter(|text| !text.is_empty());
+                    self.diagnose(Severity::Error, no, &token, message)
+                        .read(read.map_or("the end of the line", |text| text))
+                        .allowed(format!("{want} whole number{}, then free text", plural(want)))
+                        .reference(misread.to_string())
                 }
-            }
+            };
+            self.found.push(found);
         }
-        if faulty {
+        if values.len() < want {
             return None;
         }
+        let (first, last) = (&values[0].1, &values[want - 1].1);
         let whole_line = Token {
-            column: values[0].1.column,
-            len: {
-                let last = &values[want - 1].1;
-                last.column + last.len - values[0].1.column
-            },
+            column: first.column,
+            len: last.column + last.len - first.column,
             text: String::new(),
         };
-        let same = values
-            .iter()
-            .zip(&misread)
-            .all(|((ours, _), theirs)| theirs.map(i128::from) == Some(*ours));
+        let numbers: Vec<i128> = values.iter().map(|(value, _)| *value).collect();
         // A value no machine word holds is an error of its own, made by the caller.
-        let holds = values.iter().all(|(v, _)| i64::try_from(*v).is_ok());
-        if !same && holds {
-            let ours: Vec<String> = values.iter().map(|(v, _)| v.to_string()).collect();
-            let help = if values.iter().any(|(v, _)| i32::try_from(*v).is_err()) {
+        let holds = numbers.iter().all(|v| i64::try_from(*v).is_ok());
+        if holds && !misread.is(&numbers) {
+            let ours: Vec<String> = numbers.iter().map(i128::to_string).collect();
+            let help = if numbers.iter().any(|v| i32::try_from(*v).is_err()) {
                 "the reference's sizes are 32-bit numbers; this program's are not"
             } else {
                 "begin the line with the first value and put one blank between values"
             };
+            let message = format!("the reference HPL reads other values of {name} from this line");
             let warning = self
-                .diagnose(
-                    Severity::Warning,
-                    no,
-                    &whole_line,
-                    format!("the reference HPL reads other values of {name} from this line"),
-                )
+                .diagnose(Severity::Warning, no, &whole_line, message)
                 .read(ours.join(" "))
-                .reference(misread_words())
+                .reference(misread.to_string())
                 .help(help);
             self.found.push(warning);
         }
         if further > 0 && is_list(no) {
-            let note = self.diagnose(
-                Severity::Note,
-                no,
-                &whole_line,
-                match want {
-                    1 => format!("only the first value of {name} is used, {further} more are not"),
-                    _ => format!(
-                        "the first {want} values of {name} are used, {further} more are not"
-                    ),
-                },
-            );
+            let message = match want {
+                1 => format!("only the first value of {name} is used, {further} more are not"),
+                _ => format!("the first {want} values of {name} are used, {further} more are not"),
+            };
+            let note = self.diagnose(Severity::Note, no, &whole_line, message);
             self.found.push(note);
         }
         Some(values)

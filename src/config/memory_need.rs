@@ -184,9 +184,10 @@ impl std::fmt::Display for Numbers<'_> {
             }
             _ => f.write_str("no N fits: use fewer ranks on this node"),
         }?;
-        match self.0.of_huge_pages {
-            true => f.write_str("; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)"),
-            false => Ok(()),
+        if self.0.of_huge_pages {
+            f.write_str("; or enlarge the pool of huge pages (/proc/sys/vm/nr_hugepages)")
+        } else {
+            Ok(())
         }
     }
 }
@@ -285,9 +286,10 @@ pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<()
     let (spares, checksums) = (settings.spare_ranks, p.saturating_mul(settings.sums()));
     let dedicated = settings.dedicated(p, q);
     let needed = ranks(&(p, q)).saturating_add(spares);
-    match needed > have {
-        true => Err(TooFewRanks { p, q, needed, spares, checksums, dedicated, have }),
-        false => Ok(()),
+    if needed > have {
+        Err(TooFewRanks { p, q, needed, spares, checksums, dedicated, have })
+    } else {
+        Ok(())
     }
 }
 

@@ -45,9 +45,10 @@ impl fmt::Display for List {
             while let Some(next) = rest.next_if_eq(&(last + 1)) {
                 last = next;
             }
-            match last == first {
-                true => write!(f, "{between}{first}")?,
-                false => write!(f, "{between}{first}-{last}")?,
+            if last == first {
+                write!(f, "{between}{first}")?
+            } else {
+                write!(f, "{between}{first}-{last}")?
             }
             between = ",";
         }

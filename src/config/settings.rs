@@ -535,28 +535,8 @@ pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
 
 /// Whether a setting stands for a line of HPL.dat, which it replaces: see [`Overrides::apply`].
 pub fn replaces_a_line(key: &str) -> bool {
-    const LINES: [&str; 19] = [
-        "output",
-        "n",
-        "nb",
-        "p",
-        "q",
-        "pmap",
-        "threshold",
-        "pfact",
-        "nbmin",
-        "ndiv",
-        "rfact",
-        "bcast",
-        "depth",
-        "swap",
-        "swap-threshold",
-        "l1",
-        "u",
-        "equil",
-        "align",
-    ];
-    LINES.contains(&key)
+    const LINES: &str = "output n nb p q pmap threshold pfact nbmin ndiv rfact bcast depth swap swap-threshold l1 u equil align";
+    LINES.split(' ').any(|line| line == key)
 }
 
 fn join(values: &[usize]) -> String {
@@ -704,9 +684,10 @@ impl Protection {
         };
         let (members, copies) =
             groups.iter().map(each).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        match members > 0.0 {
-            true => copies / members,
-            false => in_group_of(groups.iter().map(Vec::len).min()),
+        if members > 0.0 {
+            copies / members
+        } else {
+            in_group_of(groups.iter().map(Vec::len).min())
         }
     }
 
@@ -721,10 +702,8 @@ impl Protection {
             *mtbf_s = set.mtbf.unwrap_or(MTBF_DEFAULT_S);
         }
         // Without parity each position is a group by itself, which survives nothing and need not.
-        let (losses, group) = match set.has_parity() {
-            true => (set.losses.unwrap_or(1), set.group),
-            false => (0, Some(1)),
-        };
+        let (losses, group) =
+            if set.has_parity() { (set.losses.unwrap_or(1), set.group) } else { (0, Some(1)) };
         Some(Protection {
             interval,
             scheme: Scheme {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, FromArgMatches};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, and_list, or_list};
 use super::settings::{Overrides, is_of_the_machine, replaces_a_line};
@@ -266,12 +266,12 @@ impl Layers {
                     entries.sort_by_key(|(key, _)| key.span().start);
                     for (key, value) in entries {
                         let name = setting_of(key.get_ref(), true);
-                        self.toml_entry(&file, (&name, key.get_ref(), key.span()), value);
+                        self.toml_entry(&file, &name, key, value);
                     }
                 }
                 _ => {
                     let name = setting_of(key.get_ref(), false);
-                    self.toml_entry(&file, (&name, key.get_ref(), key.span()), &value);
+                    self.toml_entry(&file, &name, &key, &value);
                 }
             }
         }
@@ -280,16 +280,17 @@ impl Layers {
     fn toml_entry(
         &mut self,
         file: &File,
-        (name, written, span): (&str, &str, Range<usize>),
+        name: &str,
+        key: &Spanned<DeString>,
         value: &Spanned<DeValue>,
     ) {
         if !self.keys.iter().any(|key| key == name) {
             let kind = if matches!(value.get_ref(), DeValue::Table(_)) { "table" } else { "key" };
             let fault =
                 Diagnostic::error(file.origin, format!("there is no setting for this {kind}"))
-                    .read(written)
+                    .read(key.get_ref().as_ref())
                     .help(self.nearest(name, |key| format!("`{key}`")));
-            self.diagnostics.push(file.point(fault, span));
+            self.diagnostics.push(file.point(fault, key.span()));
             return;
         }
         let (text, items) = match value.get_ref() {

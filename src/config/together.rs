@@ -11,16 +11,18 @@ use crate::checkpoint::when::Interval;
 use crate::lu::DEPTH_IN_STEPS;
 
 impl Overrides {
-    /// The first thing that does not go with another one, or with a lookahead of `depths`, if there is any.
+    /// Refuses the first setting that does not go with another one, or with a lookahead of `depths`.
     pub(super) fn go_together(&self, depths: &[usize]) -> Result<(), Diagnostics> {
-        self.checksums_have_what_they_need(depths)?;
-        self.nonstop_has_what_it_needs()?;
-        self.helpers_have_a_copy()?;
-        self.helpers_have_work()?;
-        self.dedicated_ranks_have_a_part()?;
-        self.disk_has_what_it_needs()?;
-        self.restart_has_memory()?;
-        self.level2_has_a_first()
+        let conflict = self
+            .conflict_of_checksums(depths)
+            .or_else(|| self.conflict_of_nonstop())
+            .or_else(|| self.conflict_of_encoding())
+            .or_else(|| self.conflict_of_helpers())
+            .or_else(|| self.conflict_of_dedicated_ranks())
+            .or_else(|| self.conflict_of_disk())
+            .or_else(|| self.conflict_of_restart())
+            .or_else(|| self.conflict_of_level2());
+        conflict.map_or(Ok(()), |conflict| Err(Diagnostics::from(conflict)))
     }
 
     /// What a run would refuse or pass over that is given these settings and no others. Further ones may still change that.
@@ -111,8 +113,8 @@ impl Overrides {
         })
     }
 
-    /// Checksums take the place of saves.
-    fn checksums_have_what_they_need(&self, depths: &[usize]) -> Result<(), Diagnostics> {
+    /// Checksum columns take the place of saves.
+    fn conflict_of_checksums(&self, depths: &[usize]) -> Option<Diagnostic> {
         let abft = self.method == Some(Guarding::Checksums);
         let (what, help) = if self.checksum_columns.is_some() && !abft {
             (
@@ -127,26 +129,26 @@ impl Overrides {
         } else if abft && depths.iter().any(|&depth| depth > DEPTH_IN_STEPS) {
             ("method abft goes with a lookahead of 0 or 1", "set --depth 1 (line 25 of HPL.dat)")
         } else {
-            return Ok(());
+            return None;
         };
-        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        Some(conflict(what, help))
     }
 
-    /// Who goes on without a start takes what was saved from memory, and from ranks' own.
-    fn nonstop_has_what_it_needs(&self) -> Result<(), Diagnostics> {
+    /// A rank that continues without a restart takes the checkpoint from memory, and from its own.
+    fn conflict_of_nonstop(&self) -> Option<Diagnostic> {
         let abft = self.method == Some(Guarding::Checksums);
         if self.nonstop != Some(true) {
             if abft || self.spare_ranks.unwrap_or(0) == 0 {
-                return Ok(());
+                return None;
             }
             let what =
                 "spare-ranks is set, and they stand by for nothing without nonstop or method abft";
             let help = "give --nonstop or --method abft, or leave --spare-ranks out";
-            return Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)));
+            return Some(conflict(what, help));
         }
         let (what, help) = match self.method {
             // That nonstop does nothing there is told.
-            Some(Guarding::Checksums) => return Ok(()),
+            Some(Guarding::Checksums) => return None,
             _ if !self.saves() => (
                 "nonstop is set, which goes on from what is saved: it needs --checkpoint",
                 "give --checkpoint auto, or leave --nonstop out",
@@ -159,13 +161,13 @@ impl Overrides {
                 "nonstop is set, which goes on from what ranks have in memory, and method disk keeps no checkpoint there",
                 "give --method self or double, or leave --nonstop out",
             ),
-            Some(Guarding::Saves(Method::SelfCheckpoint | Method::Double)) | None => return Ok(()),
+            Some(Guarding::Saves(Method::SelfCheckpoint | Method::Double)) | None => return None,
         };
-        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        Some(conflict(what, help))
     }
 
     /// Only a run that saves leaves something to go on from, or to remove.
-    fn restart_has_memory(&self) -> Result<(), Diagnostics> {
+    fn conflict_of_restart(&self) -> Option<Diagnostic> {
         let off = matches!(self.checkpoint, Some(Saving::Off));
         let (word, help) = match self.restart {
             Some(Restart::Require) => (
@@ -177,22 +179,22 @@ impl Overrides {
                 "never",
                 "leave --restart out: without --checkpoint no run goes on from another one's memory",
             ),
-            _ => return Ok(()),
+            _ => return None,
         };
         let what = match (&self.checkpoint, self.method) {
-            (Some(Saving::Every(_)), _) => return Ok(()),
+            (Some(Saving::Every(_)), _) => return None,
             (_, Some(Guarding::Checksums)) => "method abft leaves nothing to go on from",
             (Some(Saving::Off), _) => "checkpoint is off",
             (None, _) => "checkpoint is not set",
         };
         let what = format!("restart is {word}, and {what}");
-        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        Some(conflict(what, help))
     }
 
     /// Helpers encode what ranks go on from, so there must be a copy of it beside the last checkpoint; and of a save.
-    fn helpers_have_a_copy(&self) -> Result<(), Diagnostics> {
+    fn conflict_of_encoding(&self) -> Option<Diagnostic> {
         if self.encode != Some(Encoding::Helper) || matches!(self.checkpoint, Some(Saving::Off)) {
-            return Ok(());
+            return None;
         }
         let saves = "encode is helper, which leaves a part of each save to helpers";
         let (what, help) = if self.method == Some(Guarding::Checksums) {
@@ -217,15 +219,15 @@ impl Overrides {
                 "give --method double, which has that (`skt-hpl plan` says how much memory is left), or --encode pipelined",
             )
         } else {
-            return Ok(());
+            return None;
         };
-        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        Some(conflict(what, help))
     }
 
-    /// Nobody helps where there are no helpers, and nobody's cores are kept free.
-    fn helpers_have_work(&self) -> Result<(), Diagnostics> {
+    /// Cores are kept free only for helpers that have work.
+    fn conflict_of_helpers(&self) -> Option<Diagnostic> {
         if matches!(self.checkpoint, Some(Saving::Off)) {
-            return Ok(());
+            return None;
         }
         let (off, encode) =
             (self.helpers == Some(Helpers::Off), self.encode == Some(Encoding::Helper));
@@ -237,7 +239,7 @@ impl Overrides {
                 "give --encode pipelined, with which the ranks make them, or leave --helpers out",
             )
         } else if self.helper_cores.is_none() {
-            return Ok(());
+            return None;
         } else if off {
             (
                 "helper-cores is set, and helpers is off: nobody would run there",
@@ -259,16 +261,16 @@ impl Overrides {
                 "they come with --level2 DIR, or with --encode helper: give one of these, or leave --helper-cores out",
             )
         } else {
-            return Ok(());
+            return None;
         };
-        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        Some(conflict(what, help))
     }
 
     /// Ranks that keep checksums alone are part of saves in memory, and of nothing that has none or goes on without a start.
-    fn dedicated_ranks_have_a_part(&self) -> Result<(), Diagnostics> {
+    fn conflict_of_dedicated_ranks(&self) -> Option<Diagnostic> {
         let saves = self.saves();
         if self.layout != Some(ChecksumLayout::Dedicated) {
-            return Ok(());
+            return None;
         }
         let off = matches!(self.checkpoint, Some(Saving::Off));
         let (what, help) = if self.method == Some(Guarding::Checksums) && !off {
@@ -277,7 +279,7 @@ impl Overrides {
                 "say with --checksum-columns how many, and leave --layout out",
             )
         } else if !saves {
-            return Ok(());
+            return None;
         } else if self.method == Some(Guarding::Saves(Method::Disk)) {
             (
                 "method disk keeps nothing in memory that they could keep the checksums of",
@@ -294,33 +296,30 @@ impl Overrides {
                 "give --encode pipelined or reduce, or --layout striped",
             )
         } else {
-            return Ok(());
+            return None;
         };
         let what =
             format!("layout is dedicated, which keeps checksums on ranks of their own: {what}");
-        Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
+        Some(conflict(what, help))
     }
 
     /// Method disk has nowhere but DIR to save to, and each save goes there.
-    fn disk_has_what_it_needs(&self) -> Result<(), Diagnostics> {
+    fn conflict_of_disk(&self) -> Option<Diagnostic> {
         let saves = !matches!(self.checkpoint, Some(Saving::Off));
         if self.method != Some(Guarding::Saves(Method::Disk)) || !saves {
-            return Ok(());
+            return None;
         }
-        let refuse = |what: &str, help: &str| {
-            Err(Diagnostics::from(Diagnostic::error("settings", what).help(help)))
-        };
         if self.level2.is_none() {
-            return refuse(
+            return Some(conflict(
                 "method is disk, and nothing says where its checkpoints are to go",
                 "give --level2 DIR, a folder that all nodes share, or with --level2-scope node one on a disk of each node",
-            );
+            ));
         }
         if self.level2_every.is_some() {
-            return refuse(
+            return Some(conflict(
                 "method is disk, of which every save goes to DIR, and level2-every is set",
                 "say with --checkpoint how often to save, and leave --level2-every out",
-            );
+            ));
         }
         let of_parity = [
             ("losses", self.losses.is_some()),
@@ -329,56 +328,53 @@ impl Overrides {
             ("layout", self.layout.is_some()),
             ("encode", self.encode.is_some()),
         ];
-        match of_parity.iter().find(|(_, set)| *set && !self.has_parity()) {
-            Some((name, _)) => refuse(
-                &format!(
-                    "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
-                ),
-                &format!(
-                    "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
-                ),
+        let (name, _) = of_parity.iter().find(|(_, set)| *set && !self.has_parity())?;
+        Some(conflict(
+            format!(
+                "method is disk, which keeps no parity on a DIR that all nodes share, and {name} is set"
             ),
-            None => Ok(()),
-        }
+            format!(
+                "any number of nodes may be lost there: leave --{name} out, or give --level2-scope node"
+            ),
+        ))
     }
 
     /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
-    fn level2_has_a_first(&self) -> Result<(), Diagnostics> {
+    fn conflict_of_level2(&self) -> Option<Diagnostic> {
         let (every, scope) = (self.level2_every.is_some(), self.level2_scope.is_some());
         if self.method == Some(Guarding::Checksums)
             && self.checkpoint.is_none()
             && self.level2.is_some()
         {
             let what = "level2 is set, and method abft makes no saves that could go there";
-            let fault = Diagnostic::error("settings", what).help("leave --level2 out");
-            return Err(Diagnostics::from(fault));
+            return Some(conflict(what, "leave --level2 out"));
         }
-        let lacking = match (&self.level2, &self.checkpoint) {
+        let (given, wanted, help) = match (&self.level2, &self.checkpoint) {
             (Some(_), None) => ("level2", "checkpoint", "--checkpoint auto"),
             (None, _) if every => ("level2-every", "level2", "--level2 DIR"),
             (None, _) if scope => ("level2-scope", "level2", "--level2 DIR"),
-            _ => return self.level2_gives_every_bit(),
+            _ => return self.conflict_of_code(),
         };
-        let (given, wanted, help) = lacking;
-        Err(Diagnostics::from(
-            Diagnostic::error("settings", format!("{given} is set, but {wanted} is not"))
-                .help(format!("what goes to storage is a save in memory: give {help} as well")),
+        Some(conflict(
+            format!("{given} is set, but {wanted} is not"),
+            format!("what goes to storage is a save in memory: give {help} as well"),
         ))
     }
 
-    /// What a node of its own has taken along comes back from the code, and must be what it was.
-    fn level2_gives_every_bit(&self) -> Result<(), Diagnostics> {
-        match (self.level2_scope, self.code) {
-            (Some(Sight::Node), Some(code)) if !code.exact() => Err(Diagnostics::from(
-                Diagnostic::error(
-                    "settings",
-                    "level2-scope is node, and the code gives lost rows back only up to rounding",
-                )
-                .help("give --code xor or --code reed-solomon, or leave --code out"),
-            )),
-            _ => Ok(()),
-        }
+    /// Files that are lost with a node come back from the code, and must be what they were.
+    fn conflict_of_code(&self) -> Option<Diagnostic> {
+        let node = self.level2_scope == Some(Sight::Node);
+        (node && self.code.is_some_and(|code| !code.exact())).then(|| {
+            conflict(
+                "level2-scope is node, and the code gives lost rows back only up to rounding",
+                "give --code xor or --code reed-solomon, or leave --code out",
+            )
+        })
     }
+}
+
+fn conflict(what: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+    Diagnostic::error("settings", what).help(help)
 }
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ fn refuse<T>(what: &'static str, rule: &'static str, value: f64) -> Result<T> {
     Err(ModelError::OutOfRange { what, rule, value })
 }
 
+/// Refuses what the machine, the memory or the time has no room for.
+pub(crate) fn does_not_fit<T>(why: impl Into<String>) -> Result<T> {
+    Err(ModelError::DoesNotFit(why.into()))
+}
+
 /// A finite number above zero.
 pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() && value > 0.0 {

@@ -221,13 +221,14 @@ fn result_line(line: &str) -> Option<Sample> {
     if words.next().is_some() {
         return None;
     }
-    sample(n as f64, nb, (p, q), None, seconds, gflops)
+    sample(n as f64, nb, p, q, None, seconds, gflops)
 }
 
 fn sample(
     n: f64,
     nb: u64,
-    (p, q): (u64, u64),
+    p: u64,
+    q: u64,
     threads: Option<u64>,
     seconds: f64,
     gflops: f64,
@@ -293,15 +294,16 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
             {
                 // Of a run that was protected the rate is over all of its time.
                 let undisturbed = seconds - disturbed(value);
-                let (gflops, seconds) = match undisturbed < seconds {
-                    true => (flops(n) / undisturbed / 1e9, undisturbed),
-                    false => (gflops, seconds),
+                let (gflops, seconds) = if undisturbed < seconds {
+                    (flops(n) / undisturbed / 1e9, undisturbed)
+                } else {
+                    (gflops, seconds)
                 };
-                let grid = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
+                let (p, q) = (shape.p.unwrap_or(1), shape.q.unwrap_or(1));
                 let threads = map.get("threads").and_then(Value::as_u64);
                 let failed = map.get("verdict").and_then(Value::as_str) == Some("failed");
                 let nb = shape.nb.unwrap_or(0);
-                found.extend(sample(n, nb, grid, threads, seconds, gflops).filter(|_| !failed));
+                found.extend(sample(n, nb, p, q, threads, seconds, gflops).filter(|_| !failed));
             }
             for child in map.values() {
                 collect(child, shape, found);

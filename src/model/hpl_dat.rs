@@ -4,36 +4,10 @@ use std::fmt::Write as _;
 
 use clap::ValueEnum;
 
-use crate::base::params::{Bcast, Fact, Form, Mapping, Swap, TestParams};
+use crate::base::params::TestParams;
 
 /// The 31 lines of HPL.dat for one test at each of the sizes `ns`.
 pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {
-    let fact = |f| match f {
-        Fact::Left => 0,
-        Fact::Crout => 1,
-        Fact::Right => 2,
-    };
-    let form = |f| match f {
-        Form::Transposed => 0,
-        Form::NotTransposed => 1,
-    };
-    let bcast = match test.bcast {
-        Bcast::OneRing => 0,
-        Bcast::OneRingM => 1,
-        Bcast::TwoRing => 2,
-        Bcast::TwoRingM => 3,
-        Bcast::Long => 4,
-        Bcast::LongM => 5,
-    };
-    let swap = match test.swap {
-        Swap::BinaryExchange => 0,
-        Swap::Long => 1,
-        Swap::Mix => 2,
-    };
-    let mapping = match test.mapping {
-        Mapping::Row => 0,
-        Mapping::Column => 1,
-    };
     let sizes: Vec<String> = ns.iter().map(usize::to_string).collect();
     // A title with a line break would shift every line below it.
     let title: String = title.chars().filter(|c| !c.is_control()).collect();
@@ -44,27 +18,27 @@ pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {
         (sizes.join(" "), "Ns"),
         ("1".into(), "# of NBs"),
         (test.nb.to_string(), "NBs"),
-        (mapping.to_string(), "PMAP process mapping (0=Row-,1=Column-major)"),
+        (digit(&test.mapping), "PMAP process mapping (0=Row-,1=Column-major)"),
         ("1".into(), "# of process grids (P x Q)"),
         (test.p.to_string(), "Ps"),
         (test.q.to_string(), "Qs"),
         (format!("{:?}", test.threshold), "threshold"),
         ("1".into(), "# of panel fact"),
-        (fact(test.pfact).to_string(), "PFACTs (0=left, 1=Crout, 2=Right)"),
+        (digit(&test.pfact), "PFACTs (0=left, 1=Crout, 2=Right)"),
         ("1".into(), "# of recursive stopping criterium"),
         (test.nbmin.to_string(), "NBMINs (>= 1)"),
         ("1".into(), "# of panels in recursion"),
         (test.ndiv.to_string(), "NDIVs"),
         ("1".into(), "# of recursive panel fact."),
-        (fact(test.rfact).to_string(), "RFACTs (0=left, 1=Crout, 2=Right)"),
+        (digit(&test.rfact), "RFACTs (0=left, 1=Crout, 2=Right)"),
         ("1".into(), "# of broadcast"),
-        (bcast.to_string(), "BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)"),
+        (digit(&test.bcast), "BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)"),
         ("1".into(), "# of lookahead depth"),
         (test.depth.to_string(), "DEPTHs (>=0)"),
-        (swap.to_string(), "SWAP (0=bin-exch,1=long,2=mix)"),
+        (digit(&test.swap), "SWAP (0=bin-exch,1=long,2=mix)"),
         (test.swap_threshold.to_string(), "swapping threshold"),
-        (form(test.l1).to_string(), "L1 in (0=transposed,1=no-transposed) form"),
-        (form(test.u).to_string(), "U  in (0=transposed,1=no-transposed) form"),
+        (digit(&test.l1), "L1 in (0=transposed,1=no-transposed) form"),
+        (digit(&test.u), "U  in (0=transposed,1=no-transposed) form"),
         (u8::from(test.equilibrate).to_string(), "Equilibration (0=no,1=yes)"),
         (test.align.to_string(), "memory alignment in double (> 0)"),
     ];
@@ -101,6 +75,13 @@ pub fn flags(test: &TestParams, ns: &[usize]) -> Vec<String> {
         ("align", test.align.to_string()),
     ];
     said.into_iter().map(|(flag, value)| format!("--{flag}={value}")).collect()
+}
+
+/// The digit of a choice in HPL.dat, which is its alias on the command line.
+fn digit(value: &impl ValueEnum) -> String {
+    let named = value.to_possible_value();
+    let digit = named.and_then(|v| v.get_name_and_aliases().nth(1).map(str::to_owned));
+    digit.expect("every choice of HPL.dat has a digit")
 }
 
 fn name(value: &impl ValueEnum) -> String {

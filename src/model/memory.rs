@@ -81,6 +81,12 @@ impl std::str::FromStr for Method {
 }
 
 /// The solver's scopes (*self-checkpoint*, Fig. 14), and what the models know of them.
+impl Default for Scope {
+    fn default() -> Self {
+        Scope::Corner
+    }
+}
+
 impl Scope {
     pub fn name(self) -> &'static str {
         match self {
@@ -226,7 +232,8 @@ pub fn rank_memory(
     threads: u64,
     method: Method,
     spread: Spread,
-    (g, m): (u64, u64),
+    g: u64,
+    m: u64,
 ) -> Result<RankMemory> {
     let Shape { n, nb, p, q, depth } = shape;
     at_least("the order N", n, 1, "at least 1")?;
@@ -315,7 +322,7 @@ mod tests {
         for (q, sums) in [(1u64, 1u64), (3, 1), (7, 1), (32, 1), (1, 2), (7, 3), (32, 4)] {
             let shape = Shape { n: 192 * q * 20, nb: 192, p: 2, q, depth: 1 };
             let (none, abft) = [Method::None, Method::Abft]
-                .map(|m| rank_memory(shape, 1, m, Spread::Rotated, (1, sums)).unwrap())
+                .map(|m| rank_memory(shape, 1, m, Spread::Rotated, 1, sums).unwrap())
                 .into();
             let share = abft.matrix / (abft.matrix + abft.checksums);
             assert!((share - q as f64 / (q + sums) as f64).abs() < 1e-12, "{q} {sums} {share}");
@@ -353,7 +360,7 @@ mod tests {
         ] {
             let shape = Shape { n, nb: 192, p: 1, q, depth: 1 };
             let foreseen =
-                rank_memory(shape, 3 - q, method, Spread::Rotated, (2, 1)).unwrap().total();
+                rank_memory(shape, 3 - q, method, Spread::Rotated, 2, 1).unwrap().total();
             println!("N={n} 1 x {q} {method:?}: {foreseen} foreseen, {measured} measured");
             assert!((foreseen / measured - 1.0).abs() < 0.01, "{n} {q} {method:?} {foreseen}");
         }
@@ -389,7 +396,7 @@ mod tests {
         #[test]
         fn parts_add_up_to_the_factor(n in 1u64..100_000, nb in 1u64..300, p in 1u64..9, q in 1u64..9, g in 2u64..20) {
             let shape = Shape { n, nb, p, q, depth: 1 };
-            let r = rank_memory(shape, 1, Method::SelfCheckpoint, Spread::Rotated, (g, 1)).unwrap();
+            let r = rank_memory(shape, 1, Method::SelfCheckpoint, Spread::Rotated, g, 1).unwrap();
             let factor = memory_factor(Method::SelfCheckpoint, g, 1).unwrap();
             prop_assert!((r.matrix + r.checkpoint + r.checksums - factor * r.matrix).abs() <= 1e-9 * r.total());
             // All ranks together hold at least the whole matrix.

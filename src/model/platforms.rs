@@ -14,7 +14,7 @@ use super::protocols::Protocol;
 use crate::base::units::GIB;
 
 /// A machine of Table 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Machine {
     Titan,

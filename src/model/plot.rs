@@ -15,6 +15,20 @@ pub struct Series {
     pub style: Style,
 }
 
+impl Series {
+    pub fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points, style: Style::Line }
+    }
+
+    pub fn dashed(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { style: Style::Dashed, ..Self::line(name, points) }
+    }
+
+    pub fn dots(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { style: Style::Dots, ..Self::line(name, points) }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Line,
@@ -53,6 +67,13 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// Names of the groups: then series are bars, and x of a point is the number of its group.
     pub categories: Vec<String>,
+}
+
+impl Panel {
+    /// A panel of curves.
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Self {
+        Self { title: title.into(), x, y, series, categories: Vec::new() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -216,6 +237,11 @@ impl Scale {
     }
 }
 
+fn put_text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
+    let text = escape(text);
+    let _ = writeln!(out, r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{text}</text>"#);
+}
+
 /// Legend entries fit this many letters a line.
 fn legend_columns(panel: &Panel) -> usize {
     let longest = panel.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
@@ -241,152 +267,121 @@ impl Panel {
     fn draw(&self, out: &mut String, x0: f64, y0: f64, ink: Ink, id: &str) {
         let xs = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
         let ys = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
-        let bars = self.bars();
         let groups = Axis::linear("").within(-0.5, self.categories.len() as f64 - 0.5);
-        let x = Scale::of(if bars { &groups } else { &self.x }, xs, false);
-        let y = Scale::of(&self.y, ys, true);
-        let (left, top) = (x0 + LEFT, y0 + TOP);
-        let px = |v: f64| left + x.at(v) * PLOT_WIDTH;
-        let py = |v: f64| top + (1.0 - y.at(v)) * PLOT_HEIGHT;
-        let bottom = top + PLOT_HEIGHT;
-
-        let _ = writeln!(
-            out,
-            r#"<text x="{:.1}" y="{:.1}" class="panel">{}</text>"#,
-            left + PLOT_WIDTH / 2.0,
-            top - 12.0,
-            escape(&self.title)
-        );
-        for v in y.ticks() {
-            let at = py(v);
-            let _ = writeln!(
-                out,
-                r#"<line x1="{left:.1}" y1="{at:.1}" x2="{:.1}" y2="{at:.1}" class="grid"/><text x="{:.1}" y="{:.1}" class="ytick">{}</text>"#,
-                left + PLOT_WIDTH,
-                left - 6.0,
-                at + 4.0,
-                tick_label(v)
-            );
-        }
-        if bars {
-            for (i, name) in self.categories.iter().enumerate() {
-                let (at, below) = (px(i as f64), bottom + 16.0);
-                // Long names lean.
-                let lean = self.categories.iter().any(|c| c.chars().count() > 7)
-                    && self.categories.len() > 5;
-                let turn = if lean {
-                    format!(r#" transform="rotate(-25 {at:.1} {below:.1})" text-anchor="end""#)
-                } else {
-                    String::new()
-                };
-                let class = if lean { "small" } else { "xtick" };
-                let _ = writeln!(
-                    out,
-                    r#"<text x="{at:.1}" y="{below:.1}" class="{class}"{turn}>{}</text>"#,
-                    escape(name)
-                );
-            }
-        } else {
-            for v in x.ticks() {
-                let at = px(v);
-                let _ = writeln!(
-                    out,
-                    r#"<line x1="{at:.1}" y1="{top:.1}" x2="{at:.1}" y2="{bottom:.1}" class="grid"/><text x="{at:.1}" y="{:.1}" class="xtick">{}</text>"#,
-                    bottom + 16.0,
-                    tick_label(v)
-                );
-            }
-        }
-        let _ = writeln!(
-            out,
-            r#"<rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}" class="frame"/>"#
-        );
-        let _ = writeln!(
-            out,
-            r#"<text x="{:.1}" y="{:.1}" class="label">{}</text>"#,
-            left + PLOT_WIDTH / 2.0,
-            bottom + if bars && self.categories.len() > 5 { 52.0 } else { 36.0 },
-            escape(&self.x.label)
-        );
-        let (lx, ly) = (x0 + 16.0, top + PLOT_HEIGHT / 2.0);
-        let _ = writeln!(
-            out,
-            r#"<text x="{lx:.1}" y="{ly:.1}" class="label" transform="rotate(-90 {lx:.1} {ly:.1})">{}</text>"#,
-            escape(&self.y.label)
-        );
-
+        let frame = Frame {
+            x: Scale::of(if self.bars() { &groups } else { &self.x }, xs, false),
+            y: Scale::of(&self.y, ys, true),
+            left: x0 + LEFT,
+            top: y0 + TOP,
+            clip: format!("{id}c{x0:.0}_{y0:.0}"),
+        };
+        self.draw_frame(out, &frame);
         let width = 0.8 / self.series.len().max(1) as f64;
         for (i, series) in self.series.iter().enumerate() {
             let colour = ink.colour(i);
-            if bars {
-                let drawn = |p: &&(f64, f64)| {
-                    drawable(p.1, y.log) && (0.0..self.categories.len() as f64).contains(&p.0)
-                };
-                for (group, value) in series.points.iter().filter(drawn) {
-                    let from = group - 0.4 + width * i as f64;
-                    let (a, b) = (px(from), px(from + width * 0.92));
-                    let (low, high) = (py(y.low.max(0.0)), py(value.clamp(y.low, y.high)));
-                    let _ = writeln!(
-                        out,
-                        r#"<rect x="{a:.1}" y="{high:.1}" width="{:.1}" height="{:.1}" fill="{colour}"/>"#,
-                        b - a,
-                        (low - high).max(0.0)
-                    );
-                }
-                continue;
-            }
-            let visible = |p: &&(f64, f64)| drawable(p.0, x.log) && drawable(p.1, y.log);
-            if series.style == Style::Dots {
-                for (a, b) in series.points.iter().filter(visible) {
-                    let _ = writeln!(
-                        out,
-                        r#"<circle cx="{:.1}" cy="{:.1}" r="3.5" fill="{colour}"/>"#,
-                        px(*a),
-                        py(*b)
-                    );
-                }
-                continue;
-            }
-            let dash =
-                if series.style == Style::Dashed { r#" stroke-dasharray="6 4""# } else { "" };
-            // A gap in the data is a gap in the line.
-            for run in series.points.split(|p| !visible(&p)) {
-                if run.is_empty() {
-                    continue;
-                }
-                let mut d = String::new();
-                for (k, (a, b)) in run.iter().enumerate() {
-                    let _ = write!(
-                        d,
-                        "{}{:.1} {:.1}",
-                        if k == 0 { "M" } else { "L" },
-                        px(*a),
-                        py(*b).clamp(-1e4, 1e4)
-                    );
-                }
-                let _ = writeln!(
-                    out,
-                    r#"<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dash} clip-path="url(#{id}c{:.0}_{:.0})"/>"#,
-                    x0, y0
-                );
+            if self.bars() {
+                self.draw_bars(out, &frame, series, width * i as f64, width, &colour);
+            } else {
+                series.draw(out, &frame, &colour);
             }
         }
+        let Frame { left, top, clip, .. } = &frame;
         let _ = writeln!(
             out,
-            r#"<clipPath id="{id}c{x0:.0}_{y0:.0}"><rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}"/></clipPath>"#
+            r#"<clipPath id="{clip}"><rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}"/></clipPath>"#
         );
+        self.draw_legend(out, x0, frame.bottom() + BOTTOM + 4.0, ink);
+    }
 
+    /// Draws title, grid, ticks and labels.
+    fn draw_frame(&self, out: &mut String, frame: &Frame) {
+        let (left, top, bottom) = (frame.left, frame.top, frame.bottom());
+        let middle = left + PLOT_WIDTH / 2.0;
+        put_text(out, middle, top - 12.0, "panel", &self.title);
+        for v in frame.y.ticks() {
+            let at = frame.py(v);
+            let _ = write!(
+                out,
+                r#"<line x1="{left:.1}" y1="{at:.1}" x2="{:.1}" y2="{at:.1}" class="grid"/>"#,
+                left + PLOT_WIDTH
+            );
+            put_text(out, left - 6.0, at + 4.0, "ytick", &tick_label(v));
+        }
+        let below = bottom + 16.0;
+        let ticks = if self.bars() { Vec::new() } else { frame.x.ticks() };
+        for v in ticks {
+            let at = frame.px(v);
+            let _ = write!(
+                out,
+                r#"<line x1="{at:.1}" y1="{top:.1}" x2="{at:.1}" y2="{bottom:.1}" class="grid"/>"#
+            );
+            put_text(out, at, below, "xtick", &tick_label(v));
+        }
+        // Long names lean.
+        let many = self.categories.len() > 5;
+        let lean = many && self.categories.iter().any(|c| c.chars().count() > 7);
+        for (i, name) in self.categories.iter().enumerate() {
+            let at = frame.px(i as f64);
+            if lean {
+                let turn = format!(r#"rotate(-25 {at:.1} {below:.1})"#);
+                let _ = writeln!(
+                    out,
+                    r#"<text x="{at:.1}" y="{below:.1}" class="small" transform="{turn}" text-anchor="end">{}</text>"#,
+                    escape(name)
+                );
+            } else {
+                put_text(out, at, below, "xtick", name);
+            }
+        }
+        let (lx, ly) = (left - LEFT + 16.0, top + PLOT_HEIGHT / 2.0);
+        let _ = writeln!(
+            out,
+            r#"<rect x="{left:.1}" y="{top:.1}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}" class="frame"/>
+<text x="{middle:.1}" y="{:.1}" class="label">{}</text>
+<text x="{lx:.1}" y="{ly:.1}" class="label" transform="rotate(-90 {lx:.1} {ly:.1})">{}</text>"#,
+            bottom + if many { 52.0 } else { 36.0 },
+            escape(&self.x.label),
+            escape(&self.y.label)
+        );
+    }
+
+    /// Draws the bars of a series, each so far from the beginning of its category.
+    fn draw_bars(
+        &self,
+        out: &mut String,
+        frame: &Frame,
+        series: &Series,
+        offset: f64,
+        width: f64,
+        colour: &str,
+    ) {
+        let y = &frame.y;
+        let drawn = |p: &&(f64, f64)| {
+            drawable(p.1, y.log) && (0.0..self.categories.len() as f64).contains(&p.0)
+        };
+        for (group, value) in series.points.iter().filter(drawn) {
+            let from = group - 0.4 + offset;
+            let (a, b) = (frame.px(from), frame.px(from + width * 0.92));
+            let (low, high) = (frame.py(y.low.max(0.0)), frame.py(value.clamp(y.low, y.high)));
+            let _ = writeln!(
+                out,
+                r#"<rect x="{a:.1}" y="{high:.1}" width="{:.1}" height="{:.1}" fill="{colour}"/>"#,
+                b - a,
+                (low - high).max(0.0)
+            );
+        }
+    }
+
+    /// Draws the legend, its first line at height `y0`.
+    fn draw_legend(&self, out: &mut String, x0: f64, y0: f64, ink: Ink) {
         let columns = legend_columns(self);
         let column_width = (LEFT + PLOT_WIDTH) / columns as f64;
         for (i, series) in self.series.iter().enumerate() {
             let colour = ink.colour(i);
-            let (a, b) = (
-                x0 + 24.0 + (i % columns) as f64 * column_width,
-                bottom + BOTTOM + 4.0 + (i / columns) as f64 * LEGEND_LINE,
-            );
-            let dash =
-                if series.style == Style::Dashed { r#" stroke-dasharray="5 3""# } else { "" };
-            let mark = if bars || series.style == Style::Dots {
+            let a = x0 + 24.0 + (i % columns) as f64 * column_width;
+            let b = y0 + (i / columns) as f64 * LEGEND_LINE;
+            let dash = series.dash("5 3");
+            let mark = if self.bars() || series.style == Style::Dots {
                 format!(
                     r#"<rect x="{:.1}" y="{:.1}" width="10" height="10" fill="{colour}"/>"#,
                     a + 6.0,
@@ -400,11 +395,69 @@ impl Panel {
                     b - 4.0
                 )
             };
+            out.push_str(&mark);
+            put_text(out, a + 28.0, b, "legend", &series.name);
+        }
+    }
+}
+
+/// The area that a panel's series are drawn in.
+struct Frame {
+    x: Scale,
+    y: Scale,
+    left: f64,
+    top: f64,
+    /// Name of the path that lines are clipped by.
+    clip: String,
+}
+
+impl Frame {
+    fn px(&self, v: f64) -> f64 {
+        self.left + self.x.at(v) * PLOT_WIDTH
+    }
+
+    fn py(&self, v: f64) -> f64 {
+        self.top + (1.0 - self.y.at(v)) * PLOT_HEIGHT
+    }
+
+    fn bottom(&self) -> f64 {
+        self.top + PLOT_HEIGHT
+    }
+}
+
+impl Series {
+    /// The attribute of a dashed line.
+    fn dash(&self, pattern: &str) -> String {
+        if self.style == Style::Dashed {
+            format!(r#" stroke-dasharray="{pattern}""#)
+        } else {
+            String::new()
+        }
+    }
+
+    /// Draws dots or a line.
+    fn draw(&self, out: &mut String, frame: &Frame, colour: &str) {
+        let visible = |p: &&(f64, f64)| drawable(p.0, frame.x.log) && drawable(p.1, frame.y.log);
+        if self.style == Style::Dots {
+            for (a, b) in self.points.iter().filter(visible) {
+                let (x, y) = (frame.px(*a), frame.py(*b));
+                let _ =
+                    writeln!(out, r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.5" fill="{colour}"/>"#);
+            }
+            return;
+        }
+        let (dash, clip) = (self.dash("6 4"), &frame.clip);
+        // A gap in the data is a gap in the line.
+        for run in self.points.split(|p| !visible(&p)).filter(|run| !run.is_empty()) {
+            let mut d = String::new();
+            for (k, (a, b)) in run.iter().enumerate() {
+                let to = if k == 0 { "M" } else { "L" };
+                let (x, y) = (frame.px(*a), frame.py(*b).clamp(-1e4, 1e4));
+                let _ = write!(d, "{to}{x:.1} {y:.1}");
+            }
             let _ = writeln!(
                 out,
-                r#"{mark}<text x="{:.1}" y="{b:.1}" class="legend">{}</text>"#,
-                a + 28.0,
-                escape(&series.name)
+                r#"<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dash} clip-path="url(#{clip})"/>"#
             );
         }
     }
@@ -455,12 +508,9 @@ impl Figure {
             panel.draw(&mut out, x, y, Ink::Paper, "");
         }
         for (i, line) in notes.iter().enumerate() {
-            let _ = writeln!(
-                out,
-                r#"<text x="14" y="{:.1}" class="note">{}</text>"#,
-                height - 15.0 * (notes.len() - i) as f64 + 3.0,
-                escape(line)
-            );
+            let y = height - 15.0 * (notes.len() - i) as f64 + 3.0;
+            let line = escape(line);
+            let _ = writeln!(out, r#"<text x="14" y="{y:.1}" class="note">{line}</text>"#);
         }
         out.push_str("</svg>\n");
         out

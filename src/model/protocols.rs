@@ -168,14 +168,6 @@ impl Protocol {
     }
 }
 
-/// Waste without failures, eq. 1: (1 - alpha) C / T.
-pub fn waste_without_failures(c: f64, t: f64, alpha: f64) -> Result<f64> {
-    positive("the checkpoint time", c)?;
-    positive("the period", t)?;
-    fraction("the overlap alpha", alpha)?;
-    finite("the waste", (1.0 - alpha) * c / t)
-}
-
 /// Waste of the coordinated protocol after simplification, eq. 5.
 pub fn waste_coordinated(t: f64, mu_p: f64, c: f64, r: f64, d: f64, alpha: f64) -> Result<f64> {
     positive("the period", t)?;

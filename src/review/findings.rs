@@ -241,10 +241,13 @@ pub fn short(value: f64) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(super) use tests::material;
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::base::outcome::Checksums;
-    use crate::review::sources::tests::{plan_text, run_text};
+    use crate::review::sources::{plan_text, run_text};
 
     pub(in crate::review) fn material() -> Material {
         let mut material = Material::default();

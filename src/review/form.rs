@@ -3,6 +3,7 @@
 use super::findings::{Solved, best, half, short};
 use crate::base::outcome::Outcome;
 use crate::base::units::{show_bytes, show_flops};
+use crate::report::json::Run;
 use crate::report::machine::Kind;
 
 /// What the user says beside the files.
@@ -21,28 +22,29 @@ pub struct Line {
     pub source: String,
 }
 
-/// What a TOP500 form asks for, as far as it is known.
+fn line(asked: &'static str, answer: Option<String>, source: impl Into<String>) -> Line {
+    Line { asked, answer, source: source.into() }
+}
+
+/// The lines of a TOP500 form, as far as they are known.
 pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let mut line = |asked, answer: Option<String>, source: &str| {
-        lines.push(Line { asked, answer, source: source.to_owned() });
-    };
-    let Some(best) = best(all) else {
-        line("Rmax", None, "no test passed its check");
-        return lines;
-    };
-    let (params, outcome, run) = (best.params(), best.outcome, best.run);
-    line(
-        "Rmax",
-        Some(show_flops(best.rate())),
-        &format!("test {} of {}", best.test.number, best.file),
-    );
-    line("Nmax", Some(params.n.to_string()), "order of the matrix of that test");
-    match half(all, &best) {
+    match best(all) {
+        None => vec![line("Rmax", None, "no test passed its check")],
+        Some(best) => {
+            let parts = [results(all, &best), rates(&best, stated), machine(best.run)];
+            parts.into_iter().flatten().collect()
+        }
+    }
+}
+
+/// Rmax and the test that reached it.
+fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
+    let params = best.params();
+    let half = match half(all, best) {
         Ok((fit, n)) => line(
             "N1/2",
             Some(format!("{n:.0}")),
-            &format!(
+            format!(
                 "fitted: R(N) = R N / (N + Nh) through {} tests with R = {} and Nh = {:.0}; farthest off: {:.1} %",
                 fit.samples,
                 show_flops(fit.model.r_inf),
@@ -50,109 +52,130 @@ pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
                 100.0 * fit.worst
             ),
         ),
-        Err(why) => line("N1/2", None, &why),
-    }
-    line(
-        "Time",
-        Some(format!("{} s", short(outcome.seconds))),
-        "wall time of factorisation and back substitution, failures included",
-    );
-    line("NB, grid", Some(format!("{}, {} x {}", params.nb, params.p, params.q)), "of that test");
+        Err(why) => line("N1/2", None, why),
+    };
+    let test = format!("test {} of {}", best.test.number, best.file);
+    vec![
+        line("Rmax", Some(show_flops(best.rate())), test),
+        line("Nmax", Some(params.n.to_string()), "order of the matrix of that test"),
+        half,
+        line(
+            "Time",
+            Some(format!("{} s", short(best.outcome.seconds))),
+            "wall time of factorisation and back substitution, failures included",
+        ),
+        line(
+            "NB, grid",
+            Some(format!("{}, {} x {}", params.nb, params.p, params.q)),
+            "of that test",
+        ),
+    ]
+}
+
+/// Rpeak, and the best rate compared with it and with the power.
+fn rates(best: &Solved, stated: &Stated) -> Vec<Line> {
+    let machine = &best.run.machine;
     let multiplying = best.multiplying();
     let measured = multiplying.unwrap_or(0.0).max(best.rate());
     // No machine computes faster than its peak.
     let credible = |peak: Option<f64>| peak.filter(|peak| *peak >= measured);
     let below =
         |peak: f64| format!("{} is below the measured {}", show_flops(peak), show_flops(measured));
-    let derived = run.machine.peak_gflops().map(|g| g * 1e9);
-    line(
-        "Rpeak, stated",
-        credible(stated.rpeak).map(show_flops),
-        &match stated.rpeak {
-            Some(peak) if peak < measured => format!("--rpeak: {}: correct it", below(peak)),
-            _ => "--rpeak".to_owned(),
-        },
-    );
+    let derived = machine.peak_gflops().map(|g| g * 1e9);
     let formula =
-        || format!("cores x operations in a cycle x clock: {}", derivation(&run.machine.kinds));
-    line(
-        "Rpeak, derived",
-        credible(derived).map(show_flops),
-        &match derived {
-            Some(peak) if peak < measured => format!(
-                "{}: {}, so the clock seen is not the clock run: give Rpeak by --rpeak",
-                formula(),
-                below(peak)
-            ),
-            Some(_) => formula(),
-            None => "clock or vector units of a kind of nodes are not known".to_owned(),
-        },
-    );
-    line(
-        "Peak, measured",
-        multiplying.map(show_flops),
-        match multiplying {
-            Some(_) => {
-                "the rate of the multiplications alone, mean over the ranks: no more than a lower bound of Rpeak"
-            }
-            None if best.once() => {
-                "next to nothing was multiplied: the matrix is hardly larger than a block"
-            }
-            None => "the test was started again: its times are those of the last start",
-        },
-    );
+        || format!("cores x operations in a cycle x clock: {}", derivation(&machine.kinds));
     let against = match stated.rpeak {
         Some(_) => credible(stated.rpeak).map(|peak| (peak, "stated")),
         None => credible(derived).map(|peak| (peak, "derived")),
     };
-    line(
-        "Efficiency",
-        against.map(|(peak, _)| format!("{:.1} %", 100.0 * best.rate() / peak)),
-        &against.map_or("Rpeak is not known".into(), |(_, which)| {
-            format!("Rmax over Rpeak as {which}")
-        }),
-    );
-    let (watts, how) = power(outcome);
-    line("Power", watts.map(|w| format!("{} W", short(w))), &how);
-    line(
-        "Green500",
-        watts
-            .filter(|w| *w > 0.0)
-            .map(|w| format!("{} Gflop/s per watt", short(outcome.gflops / w))),
-        "Rmax over the mean power",
-    );
+    let (watts, how) = power(best.outcome);
+    let per_watt = watts.filter(|w| *w > 0.0).map(|w| best.outcome.gflops / w);
+    vec![
+        line(
+            "Rpeak, stated",
+            credible(stated.rpeak).map(show_flops),
+            match stated.rpeak {
+                Some(peak) if peak < measured => format!("--rpeak: {}: correct it", below(peak)),
+                _ => "--rpeak".to_owned(),
+            },
+        ),
+        line(
+            "Rpeak, derived",
+            credible(derived).map(show_flops),
+            match derived {
+                Some(peak) if peak < measured => format!(
+                    "{}: {}, so the clock seen is not the clock run: give Rpeak by --rpeak",
+                    formula(),
+                    below(peak)
+                ),
+                Some(_) => formula(),
+                None => "clock or vector units of a kind of nodes are not known".to_owned(),
+            },
+        ),
+        line(
+            "Peak, measured",
+            multiplying.map(show_flops),
+            match multiplying {
+                Some(_) => {
+                    "the rate of the multiplications alone, mean over the ranks: no more than a lower bound of Rpeak"
+                }
+                None if best.once() => {
+                    "next to nothing was multiplied: the matrix is hardly larger than a block"
+                }
+                None => "the test was started again: its times are those of the last start",
+            },
+        ),
+        line(
+            "Efficiency",
+            against.map(|(peak, _)| format!("{:.1} %", 100.0 * best.rate() / peak)),
+            against.map_or("Rpeak is not known".into(), |(_, which)| {
+                format!("Rmax over Rpeak as {which}")
+            }),
+        ),
+        line("Power", watts.map(|w| format!("{} W", short(w))), how),
+        line(
+            "Green500",
+            per_watt.map(|rate| format!("{} Gflop/s per watt", short(rate))),
+            "Rmax over the mean power",
+        ),
+    ]
+}
+
+/// The nodes and the software.
+fn machine(run: &Run) -> Vec<Line> {
     let kinds = &run.machine.kinds;
     let sum =
         |of: fn(&Kind) -> u64| kinds.iter().map(|k| of(k) * k.hosts.len() as u64).sum::<u64>();
     let known = !kinds.is_empty();
     let from = if known { "as the nodes told when the run began" } else { "not in this document" };
-    let told = |text: String| Some(text).filter(|t| known && !t.is_empty());
-    line("Nodes", told(sum(|_| 1).to_string()), from);
-    line("Cores", told(sum(|k| k.make.cores).to_string()), from);
-    line("Processors", told(each(kinds, |k| k.make.processor.clone())), from);
-    line("Memory", told(show_bytes(sum(|k| k.memory_bytes_max) as f64)), from);
-    line(
-        "Network",
-        told(each(kinds, |k| k.make.network.join(" + "))),
-        "adapters that are up and tell a rate",
-    );
-    line(
-        "Operating system",
-        told(each(kinds, |k| format!("{}, Linux {}", k.make.system, k.make.kernel))),
-        from,
-    );
-    line("Compiler", told(run.program.compiler.clone()), "of this program");
-    line(
-        "Mathematical library",
-        Some(format!("{}; multiplied by {}", run.blas.name, run.blas.engine)),
-        "",
-    );
-    // What follows the name and version is how it was packaged.
+    let answer = |text: String| Some(text).filter(|t| known && !t.is_empty());
+    // The rest of the name says how the library was packaged.
     let mpi = run.mpi.library.split(',').next().unwrap_or_default();
-    line("MPI", Some(mpi.to_owned()).filter(|name| !name.is_empty()), "");
-    line("Accelerators", Some("none".into()), "this program computes on processors alone");
-    line("Site, system, manufacturer, year", None, "yours to fill in");
-    lines
+    vec![
+        line("Nodes", answer(sum(|_| 1).to_string()), from),
+        line("Cores", answer(sum(|k| k.make.cores).to_string()), from),
+        line("Processors", answer(each(kinds, |k| k.make.processor.clone())), from),
+        line("Memory", answer(show_bytes(sum(|k| k.memory_bytes_max) as f64)), from),
+        line(
+            "Network",
+            answer(each(kinds, |k| k.make.network.join(" + "))),
+            "adapters that are up and tell a rate",
+        ),
+        line(
+            "Operating system",
+            answer(each(kinds, |k| format!("{}, Linux {}", k.make.system, k.make.kernel))),
+            from,
+        ),
+        line("Compiler", answer(run.program.compiler.clone()), "of this program"),
+        line(
+            "Mathematical library",
+            Some(format!("{}; multiplied by {}", run.blas.name, run.blas.engine)),
+            "",
+        ),
+        line("MPI", Some(mpi.to_owned()).filter(|name| !name.is_empty()), ""),
+        line("Accelerators", Some("none".into()), "this program computes on processors alone"),
+        line("Site, system, manufacturer, year", None, "yours to fill in"),
+    ]
 }
 
 /// The mean power of all nodes, if all were measured, and how.
@@ -220,8 +243,8 @@ fn derivation(kinds: &[Kind]) -> String {
 mod tests {
     use super::*;
     use crate::base::outcome::Verdict;
+    use crate::review::findings::material;
     use crate::review::findings::solved;
-    use crate::review::findings::tests::material;
     use crate::review::sources::Material;
 
     fn answers(material: &Material, stated: &Stated) -> Vec<(&'static str, Option<String>)> {

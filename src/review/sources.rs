@@ -110,13 +110,16 @@ fn prediction(value: &Value) -> Option<Prediction> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(super) use tests::{log_text, plan_text, run_text};
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::report::test_values;
-    use crate::supervise::remember::events::tests::samples;
+    use crate::supervise::remember::events::samples;
 
     /// A finished run of two sizes, as a file's text.
-    pub fn run_text() -> String {
+    pub(in crate::review) fn run_text() -> String {
         let mut run: Run = serde_json::from_value(serde_json::json!({
             "schema_version": 1,
             "program": {"name": "skt-hpl", "version": "0.1.0"},
@@ -145,13 +148,13 @@ pub(super) mod tests {
         serde_json::to_string(&run).unwrap()
     }
 
-    pub fn log_text() -> String {
+    pub(in crate::review) fn log_text() -> String {
         let record = |(i, event)| Record { seq: i as u64, at_ms: 1000 * i as u64, event };
         let lines = samples().into_iter().enumerate().map(record);
         lines.map(|record| journal::to_line(&record) + "\n").collect()
     }
 
-    pub fn plan_text() -> String {
+    pub(in crate::review) fn plan_text() -> String {
         serde_json::json!({"plan": {
             "shape": {"n": 12000, "nb": 192, "p": 2, "q": 3}, "seconds_saved": 5.0, "rate_saved": 230e9,
             "saves": 8, "saving": 0.2, "seconds_expected": null,

@@ -182,7 +182,7 @@ fn form(out: &mut String, lines: &[Line]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::sources::tests::{log_text, plan_text, run_text};
+    use crate::review::sources::{log_text, plan_text, run_text};
 
     #[test]
     fn the_text_has_everything_a_reader_asks_for() {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::player::{self, Manner, Player};
 use crate::supervise::judge::logins::Logins;
-use crate::supervise::judge::nodes::{Judged, Limits, Nodes, Told};
+use crate::supervise::judge::nodes::{Judged, Limits, Nodes, Report};
 use crate::supervise::talk::branch::{Branch, Heard, MOST_TIMES};
 use crate::supervise::talk::relay::Hands;
 use crate::supervise::talk::shell::RemoteShell;
@@ -145,10 +145,10 @@ impl Forest {
     fn end_run(&mut self, id: u64) {
         self.end = Some(id);
         let up: Vec<u32> = self.up.iter().copied().collect();
-        self.tell_end(&up);
+        self.ask_end(&up);
     }
 
-    fn tell_end(&mut self, nodes: &[u32]) {
+    fn ask_end(&mut self, nodes: &[u32]) {
         if let Some(id) = self.end {
             let end = ToAgent::End { id, below: None, clean: false };
             self.branch.tell(Some(nodes), &end, &mut self.player);
@@ -163,34 +163,36 @@ impl Forest {
                 FromAgent::Quiet { age_ms } => drop(self.silent_ms.insert(node, *age_ms)),
                 _ => drop(self.silent_ms.remove(&node)),
             }
-            let told = match word {
+            let report = match word {
                 FromAgent::Hello(facts) => {
                     self.up.insert(node);
                     // What it was told before may have been lost on the way.
-                    self.tell_end(&[node]);
+                    self.ask_end(&[node]);
                     if let Some(since_ms) = self.called.remove(&node) {
                         let at_once = self.called.len();
                         self.logins.note(now_ms - since_ms, at_once);
                     }
-                    Told::AgentUp { node: at, boot: facts.boot }
+                    Report::AgentUp { node: at, boot: facts.boot }
                 }
-                FromAgent::Quiet { age_ms } => Told::Quiet { node: at, heard_ms: now_ms - age_ms },
+                FromAgent::Quiet { age_ms } => {
+                    Report::Quiet { node: at, heard_ms: now_ms - age_ms }
+                }
                 FromAgent::Closed { .. } => {
                     // Who has never answered is known to be unfit for it.
                     if !self.up.remove(&node) && self.called.remove(&node).is_some_and(|ms| ms == 0)
                     {
                         self.lost.entry(node).or_insert(now_ms);
                     }
-                    Told::Closed { node: at }
+                    Report::Closed { node: at }
                 }
                 word => {
                     if matches!(word, FromAgent::Ended { .. }) {
                         *self.ended.entry(node).or_default() += 1;
                     }
-                    Told::Heard { node: at }
+                    Report::Heard { node: at }
                 }
             };
-            let judged = self.judge.tell(now_ms, told);
+            let judged = self.judge.hear(now_ms, report);
             self.judged(judged);
         }
     }

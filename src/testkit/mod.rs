@@ -10,4 +10,6 @@ pub mod player;
 mod replacement;
 pub mod simulation;
 #[cfg(test)]
+pub mod report;
+#[cfg(test)]
 pub mod small_tmpfs;

@@ -37,9 +37,10 @@ pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
     let iterations: usize = placed.iter().map(|range| range.len() + 1).sum();
     let apart = placed.windows(2).all(|two| two[0].end < two[1].start);
     let inside = placed.iter().all(|range| range.end < blocks);
-    match apart && inside && 2 * iterations < blocks {
-        true => placed,
-        false => std::iter::once(0..blocks).collect(),
+    if apart && inside && 2 * iterations < blocks {
+        placed
+    } else {
+        std::iter::once(0..blocks).collect()
     }
 }
 

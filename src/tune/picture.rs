@@ -1,7 +1,7 @@
 //! What mattered, as a picture: how much longer the other shapes and the other choices take.
 
 use super::search::{Choice, Placed, Tuned};
-use crate::model::plot::{Axis, Figure, Panel, Series, Style};
+use crate::model::plot::{Axis, Figure, Panel, Series};
 
 /// Bars whose names do not run into each other.
 const SHAPES: usize = 8;
@@ -14,7 +14,7 @@ fn bars(title: String, label: &str, all: impl Iterator<Item = (String, f64)>) ->
         title,
         x: Axis::linear(""),
         y: Axis::linear(label),
-        series: vec![Series { name: "time".into(), points: percent, style: Style::Line }],
+        series: vec![Series::line("time", percent)],
         categories,
     }
 }

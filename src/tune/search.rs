@@ -94,6 +94,9 @@ pub struct Tuned {
     pub spent: f64,
 }
 
+/// What a candidate changes of a shape, and the candidate.
+type Variation = (&'static str, Candidate);
+
 /// Parts of the budget that end the stages.
 const SHAPE_ENDS: f64 = 0.5;
 const CHOICES_END: f64 = 0.78;
@@ -134,7 +137,7 @@ impl<L: Lab> Search<'_, L> {
         ends: f64,
     ) -> Result<Race, String> {
         loop {
-            let round: Vec<&Candidate> = race.active().iter().map(|&who| all[who]).collect();
+            let round: Vec<&Candidate> = race.active().iter().map(|&one| all[one]).collect();
             let found = self.measure(stage, &round, Care::Rough)?;
             let seconds: Vec<Option<f64>> = found.iter().map(|f| f.map(|f| f.seconds)).collect();
             let counts = race.take_in(&seconds);
@@ -147,51 +150,52 @@ impl<L: Lab> Search<'_, L> {
     }
 }
 
-/// Searches `domain` for about `budget` seconds.
-///
-/// # Errors
-/// Nothing could be measured, or the lab says why no more can.
-pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned, String> {
-    let mut search = Search { lab, budget, measured: 0 };
-    let shapes = domain.first();
-    let likely =
-        shapes.first().ok_or("there is nothing to choose from: no grid has so many ranks")?;
-    // What a measurement costs is known from the first; what a first one brings about by the way is paid then, too.
-    search.measure(Stage::Shape, &[likely], Care::Rough)?;
-    let count = search.fit(SHAPE_ENDS).clamp(shapes.len().min(4), shapes.len());
-    let entered: Vec<&Candidate> = shapes.iter().take(count).collect();
-    let race = search.race(Stage::Shape, Race::new(entered.len()), &entered, SHAPE_ENDS)?;
-    let winner = race.best().ok_or("none of the candidates could be run")?;
-    let shape = entered[winner].clone();
-    let standing = race.standing();
-    let placed = |&(who, ratio): &(usize, f64)| Placed { candidate: entered[who].clone(), ratio };
-    let shapes_placed: Vec<Placed> = standing.iter().map(placed).collect();
-    // Whoever cannot be told from the best has another chance among the last.
-    let doubt = 1.0 + 2.0 * race.noise() / (race.rounds() as f64).sqrt();
-    let second =
-        race.active().iter().copied().find(|&who| {
-            who != winner && race.ratio(who, winner).is_some_and(|ratio| ratio <= doubt)
-        });
+impl<L: Lab> Search<'_, L> {
+    /// Races shapes, as many as fit, for the best one.
+    fn shapes(&mut self, shapes: &[Candidate]) -> Result<Shapes, String> {
+        let likely =
+            shapes.first().ok_or("there is nothing to choose from: no grid has so many ranks")?;
+        // The cost of a measurement is known from the first; costs that only a first one has are paid then, too.
+        self.measure(Stage::Shape, &[likely], Care::Rough)?;
+        let entered = self.fit(SHAPE_ENDS).clamp(shapes.len().min(4), shapes.len());
+        let all: Vec<&Candidate> = shapes.iter().take(entered).collect();
+        let race = self.race(Stage::Shape, Race::new(entered), &all, SHAPE_ENDS)?;
+        let best = race.best().ok_or("none of the candidates could be run")?;
+        // A candidate that cannot be told from the best has another chance among the last.
+        let doubt = 1.0 + 2.0 * race.noise() / (race.rounds() as f64).sqrt();
+        let near = |one: &usize| {
+            *one != best && race.ratio(*one, best).is_some_and(|ratio| ratio <= doubt)
+        };
+        let second = race.active().iter().copied().find(near);
+        Ok(Shapes { entered, best, second, placed: placed(&race, &all) })
+    }
 
-    let variations: Vec<(&'static str, Candidate)> = domain
-        .variations(&shape)
-        .into_iter()
-        .filter(|(_, one)| entered.iter().all(|other| *other != one))
-        .collect();
-    let count = search.fit(CHOICES_END).min(variations.len() + 1);
-    let tried = &variations[..count.saturating_sub(1)];
-    let mut choices = Vec::new();
-    let mut better: Vec<(&'static str, Candidate)> = Vec::new();
-    if !tried.is_empty() {
+    /// Races single choices, as many as fit, against the best shape. Returns the choices, and those that are clearly better with
+    /// what they change, the best first.
+    fn choices(
+        &mut self,
+        shape: &Candidate,
+        variations: &[Variation],
+    ) -> Result<(Vec<Choice>, Vec<Variation>), String> {
+        let count = self.fit(CHOICES_END).min(variations.len() + 1);
+        let tried = &variations[..count.saturating_sub(1)];
+        let (mut choices, mut better) = (Vec::new(), Vec::<Variation>::new());
+        if tried.is_empty() {
+            return Ok((choices, better));
+        }
         let all: Vec<&Candidate> =
-            std::iter::once(&shape).chain(tried.iter().map(|(_, one)| one)).collect();
-        let race = search.race(Stage::Choices, Race::new(all.len()).pin(0), &all, CHOICES_END)?;
+            std::iter::once(shape).chain(tried.iter().map(|(_, one)| one)).collect();
+        let race = self.race(Stage::Choices, Race::new(all.len()).pin(0), &all, CHOICES_END)?;
         let mut gains: Vec<(f64, usize)> = Vec::new();
         for (at, (what, one)) in tried.iter().enumerate() {
             let Some(ratio) = race.ratio(at + 1, 0) else { continue };
             let rounds = race.times(at + 1);
-            let (what_text, candidate) = ((*what).to_owned(), one.clone());
-            choices.push(Choice { what: what_text, candidate, ratio, rounds });
+            choices.push(Choice {
+                what: (*what).to_owned(),
+                candidate: one.clone(),
+                ratio,
+                rounds,
+            });
             let clearly = 1.0 - (race.noise() / (rounds as f64).sqrt()).max(0.002);
             if ratio < clearly {
                 gains.push((ratio, at));
@@ -203,66 +207,91 @@ pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned,
                 better.push(tried[at].clone());
             }
         }
+        Ok((choices, better))
     }
 
-    let mut finalists = vec![shape.clone()];
-    let mut enter = |candidate: Candidate| {
+    /// Measures the finalists with care while the budget lasts. Returns the race, and the measurements of each.
+    fn finals(&mut self, all: &[&Candidate]) -> Result<(Race, Vec<Vec<Found>>), String> {
+        let mut race = Race::new(all.len());
+        let mut found: Vec<Vec<Found>> = vec![Vec::new(); all.len()];
+        loop {
+            let before = self.lab.spent();
+            let active = race.active().to_vec();
+            let round: Vec<&Candidate> = active.iter().map(|&one| all[one]).collect();
+            let measured = self.measure(Stage::Final, &round, Care::Fine)?;
+            let seconds: Vec<Option<f64>> = measured.iter().map(|f| f.map(|f| f.seconds)).collect();
+            let counts = race.take_in(&seconds);
+            for (one, measured) in active.iter().zip(measured) {
+                found[*one].extend(measured);
+            }
+            let round = self.lab.spent() - before;
+            if !counts
+                || race.rounds() == ROUNDS
+                || self.lab.spent() + round > self.budget
+                || race.active().is_empty()
+            {
+                return Ok((race, found));
+            }
+        }
+    }
+}
+
+/// The outcome of the race of shapes; numbers count the shapes that entered it.
+struct Shapes {
+    entered: usize,
+    best: usize,
+    /// A shape that cannot be told from the best.
+    second: Option<usize>,
+    placed: Vec<Placed>,
+}
+
+/// The candidates of a race, the best first.
+fn placed(race: &Race, all: &[&Candidate]) -> Vec<Placed> {
+    let placed = |&(at, ratio): &(usize, f64)| Placed { candidate: all[at].clone(), ratio };
+    race.standing().iter().map(placed).collect()
+}
+
+/// Searches `domain` for about `budget` seconds.
+///
+/// # Errors
+/// Nothing could be measured, or the lab says why no more can.
+pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned, String> {
+    let mut search = Search { lab, budget, measured: 0 };
+    let shapes = domain.first();
+    let raced = search.shapes(&shapes)?;
+    let shape = &shapes[raced.best];
+    let mut variations = domain.variations(shape);
+    variations.retain(|(_, one)| shapes.iter().take(raced.entered).all(|other| other != one));
+    let (choices, better) = search.choices(shape, &variations)?;
+    let combined = Domain::combined(shape, &better);
+    let best_choices = better.iter().take(1).flat_map(|(_, one)| [&combined, one]);
+    let mut finalists = vec![shape];
+    for candidate in best_choices.chain(raced.second.map(|second| &shapes[second])) {
         if !finalists.contains(&candidate) {
             finalists.push(candidate);
         }
-    };
-    if !better.is_empty() {
-        enter(Domain::combined(&shape, &better));
-        enter(better[0].1.clone());
     }
-    if let Some(second) = second {
-        enter(entered[second].clone());
-    }
-    let all: Vec<&Candidate> = finalists.iter().collect();
-    let mut last = Race::new(all.len());
-    let mut found: Vec<Vec<Found>> = vec![Vec::new(); all.len()];
-    loop {
-        let before = search.lab.spent();
-        let who = last.active().to_vec();
-        let round: Vec<&Candidate> = who.iter().map(|&who| all[who]).collect();
-        let told = search.measure(Stage::Final, &round, Care::Fine)?;
-        let counts = last.take_in(&told.iter().map(|f| f.map(|f| f.seconds)).collect::<Vec<_>>());
-        for (who, one) in who.iter().zip(told) {
-            found[*who].extend(one);
-        }
-        let round = search.lab.spent() - before;
-        if !counts
-            || last.rounds() == ROUNDS
-            || search.lab.spent() + round > budget
-            || last.active().is_empty()
-        {
-            break;
-        }
-    }
-    let best = last.best().ok_or("none of the best could be run once more")?;
+    let (race, found) = search.finals(&finalists)?;
+    let best = race.best().ok_or("none of the best could be run once more")?;
     let of_best = &found[best];
-    let seconds = of_best.iter().map(|f| f.seconds).sum::<f64>() / of_best.len() as f64;
-    // What is between candidates of one round, and what is between rounds: the machine itself.
+    let count = of_best.len() as f64;
+    let seconds = of_best.iter().map(|f| f.seconds).sum::<f64>() / count;
+    // Noise between candidates of one round, and between rounds: the machine itself.
     let spread = of_best.iter().map(|f| (f.seconds / seconds - 1.0).powi(2)).sum::<f64>();
     let own = (spread / (of_best.len() - 1).max(1) as f64).sqrt();
-    let noise = last.noise().max(own);
-    let off = of_best.iter().filter_map(|f| f.off).max_by(|a, b| a.abs().total_cmp(&b.abs()));
-    let standing = last.standing();
+    let noise = race.noise().max(own);
     Ok(Tuned {
-        best: all[best].clone(),
+        best: finalists[best].clone(),
         seconds,
-        uncertainty: 2.0 * noise / (of_best.len() as f64).sqrt(),
-        off,
-        shapes: shapes_placed,
+        uncertainty: 2.0 * noise / count.sqrt(),
+        off: of_best.iter().filter_map(|f| f.off).max_by(|a, b| a.abs().total_cmp(&b.abs())),
+        shapes: raced.placed,
         shapes_possible: shapes.len(),
         shape: shape.clone(),
         choices,
         choices_possible: variations.len(),
-        finalists: standing
-            .iter()
-            .map(|&(who, ratio)| Placed { candidate: all[who].clone(), ratio })
-            .collect(),
-        rounds: last.rounds(),
+        finalists: placed(&race, &finalists),
+        rounds: race.rounds(),
         noise,
         measured: search.measured,
         spent: search.lab.spent(),

@@ -37,23 +37,6 @@ pub struct Domain {
     pub blas: Vec<Option<String>>,
 }
 
-#[cfg(test)]
-impl Domain {
-    /// One node of so many cores, N = 12000, nothing ruled out.
-    pub fn of_cores(cores: usize) -> Self {
-        Self {
-            n: 12_000,
-            nodes: 1,
-            cores,
-            ranks_per_node: layouts(cores, &[1, 2, cores]),
-            nbs: USUAL_NBS.to_vec(),
-            nb_is_free: true,
-            grids: Vec::new(),
-            blas: vec![None],
-        }
-    }
-}
-
 /// Block sizes people get good rates with, the likely ones first.
 pub const USUAL_NBS: [usize; 6] = [256, 192, 384, 128, 320, 512];
 
@@ -203,6 +186,22 @@ pub fn words(candidate: &Candidate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Domain {
+        /// One node of so many cores, N = 12000, nothing ruled out.
+        pub fn of_cores(cores: usize) -> Self {
+            Self {
+                n: 12_000,
+                nodes: 1,
+                cores,
+                ranks_per_node: layouts(cores, &[1, 2, cores]),
+                nbs: USUAL_NBS.to_vec(),
+                nb_is_free: true,
+                grids: Vec::new(),
+                blas: vec![None],
+            }
+        }
+    }
 
     #[test]
     fn near_grids_come_first() {

@@ -7,6 +7,7 @@
 mod hpl;
 mod pass;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use super::json_flag;
 use super::run::{self, NodeFlags};
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::{duration, some_time};
-use crate::burnin::document::{self, Document};
+use crate::burnin::document::{self, Document, Finding};
 use crate::burnin::probe::{self, Extent};
 use crate::burnin::samples::{Here, Said};
 use crate::burnin::verdict::{Judged, Tolerance, Wrong, named, undecided};
@@ -126,22 +127,27 @@ pub fn rank(extent: &Extent) -> ExitCode {
     Exit::Passed.into()
 }
 
+/// Refuses flags of the benchmark that no run would understand, before anything is measured.
+fn check_bench(bench: &[OsString]) -> Result<(), Refusal> {
+    if bench.is_empty() {
+        return Ok(());
+    }
+    run::plan_for(bench, BurninFlags::augment_args(clap::Command::new("skt-hpl burnin")))?;
+    let is_json = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word == "--json" || word.starts_with("--json=")
+    };
+    if bench.iter().any(is_json) {
+        let why = "--json after a flag of the benchmark would be each HPL run's own, one over the other: give it before them";
+        return Err(Refusal(Exit::Usage, why.into()));
+    }
+    Ok(())
+}
+
 fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let began = Instant::now();
     let json = flags.json.clone().map(Some);
-    // What no run would understand is said before anything is measured.
-    if !flags.bench.is_empty() {
-        let own = BurninFlags::augment_args(clap::Command::new("skt-hpl burnin"));
-        run::plan_for(&flags.bench, own)?;
-        let is_json = |word: &OsString| {
-            let word = word.to_string_lossy();
-            word == "--json" || word.starts_with("--json=")
-        };
-        if flags.bench.iter().any(is_json) {
-            let why = "--json after a flag of the benchmark would be each HPL run's own, one over the other: give it before them";
-            return Err(Refusal(Exit::Usage, why.into()));
-        }
-    }
+    check_bench(&flags.bench)?;
     let Some(nodes) = flags.nodes.nodes(Duration::ZERO)? else {
         let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
         return Err(Refusal(Exit::Usage, why.into()));
@@ -185,7 +191,6 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         Ok(pass)
     };
     let first = measure(&mut document)?;
-    let mut wrong = first.judged.wrong.clone();
     if !flags.no_hpl {
         let until = flags.time.saturating_sub(first.took);
         document.hpl = hpl::repeat(flags, &nodes.hosts, &first, began, until)?;
@@ -201,20 +206,14 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         match measure(&mut document) {
             Ok(pass) => passes.push(pass.judged),
             Err(refusal) if asked_by_signal() => return Err(refusal),
-            // A node may have been lost since: what was found before is not to go with it.
+            // A node may have been lost since: earlier findings are not to go with it.
             Err(refusal) => {
                 failed = Some(refusal);
                 break;
             }
         }
     }
-    wrong.extend(passes[1..].iter().flat_map(|pass| &pass.wrong));
-    let slow = named(&passes);
-    let wrong = Wrong::merged(&wrong);
-    let mut torn: Vec<Vec<usize>> = passes.iter().flat_map(|pass| pass.torn.clone()).collect();
-    torn.sort();
-    torn.dedup();
-    document.findings = document::findings(&names, &slow, &wrong, &torn);
+    document.findings = findings(&names, &passes);
     let of_hpl = document::hpl_findings(&document.hpl, &document.findings);
     document.findings.extend(of_hpl);
     document.seconds = began.elapsed().as_secs_f64();
@@ -224,19 +223,31 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         }
         tell!("skt-hpl burnin: not measured once more: {why}");
     }
-    let written = json_flag::answer(&json, &document, String::new);
+    Ok(answer(&json, &document))
+}
+
+/// Findings of all passes together.
+fn findings(names: &[String], passes: &[Judged]) -> Vec<Finding> {
+    let wrong: Vec<Wrong> = passes.iter().flat_map(|pass| pass.wrong.clone()).collect();
+    let torn: BTreeSet<Vec<usize>> = passes.iter().flat_map(|pass| pass.torn.clone()).collect();
+    document::findings(names, &named(passes), &Wrong::merged(&wrong), &Vec::from_iter(torn))
+}
+
+/// Prints the document, writes it where asked for, and returns the verdict.
+fn answer(json: &Option<Option<PathBuf>>, document: &Document) -> Exit {
+    let written = json_flag::answer(json, document, String::new);
     let found = match (&written, document.findings.is_empty()) {
         (_, false) => Exit::Suspect,
         (Ok(_), true) => Exit::Passed,
         (Err(Refusal(exit, _)), true) => *exit,
     };
-    // What tells how it goes has been on stdout all along: the document goes there only if the file that is named is just that.
+    // The course has been reported on stdout all along: the document goes there only if the file that is named is just that.
     let mut text = written.unwrap_or_else(|Refusal(_, why)| {
         tell!("skt-hpl burnin: {why}");
         String::new()
     });
     text += &document.text();
-    Ok(crate::base::terminal::print_then(text.as_bytes(), found))
+    crate::base::terminal::print_then(text.as_bytes(), found)
 }
 
 #[cfg(test)]

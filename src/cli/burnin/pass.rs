@@ -107,107 +107,11 @@ pub fn measure(
     number: usize,
     tolerance: &Tolerance,
 ) -> Result<Pass, Refusal> {
-    let environment = |why: String| Refusal(Exit::Environment, why);
     let began = Instant::now();
-    let (tool, extra) = flags.nodes.launcher()?;
-    let own = own_program()?;
     let extent = extent(hosts.len(), flags.time, flags.threads, flags.slot);
-    let patience = patience(&extent);
-    let dir = std::path::absolute(flags.state.join(format!("pass-{number}")))
-        .map_err(|e| environment(e.to_string()))?;
-    let folder = Folder::new(&dir);
-    folder.prepare().map_err(environment)?;
     let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
-    let own = own.to_string_lossy().into_owned();
-    let command = [own, "agent".to_owned(), "--measure".to_owned(), extent.to_string()];
-    let env: Vec<(String, String)> = variables()
-        .filter(|(name, _)| name.starts_with("SKT_FAULT"))
-        .chain(library_path())
-        .collect();
-    let made = launch(&LaunchPlan {
-        tool: &tool,
-        room: Room::Enough,
-        hosts,
-        ranks: hosts.len(),
-        run_id: &run_id,
-        incarnation: 0,
-        command: &command,
-        env: &env,
-        extra: &extra,
-        shell,
-        dir: &dir,
-        as_root: nix::unistd::geteuid().is_root(),
-    });
-    listen_to_signals().map_err(|error| environment(error.to_string()))?;
-    let clerk = Clerk::new().map_err(|error| environment(error.to_string()))?;
-    let started = Job::start(&made, &folder, 0)
-        .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
-    let mut job = Job::new(started, &folder, 0, &clerk);
-    let shown = std::io::stderr().is_terminal();
-    let mut listener = Listener::default();
-    let mut said: Vec<Said> = Vec::new();
-    let mut measured = 0;
-    let mut since = Instant::now();
-    loop {
-        std::thread::sleep(LOOK_EVERY);
-        job.look();
-        let ended = if job.has_looked() { job.poll() } else { None };
-        // Only what is new: all of a thousand nodes' is a hundred megabytes, on a machine that is being measured.
-        let fresh = listener.hear(&job.printed());
-        let sweeps = fresh.iter().filter(|s| matches!(s, Said::Measured(_))).count();
-        measured += sweeps;
-        let begins = said.is_empty() && !fresh.is_empty();
-        said.extend(fresh);
-        if sweeps > 0 || begins {
-            since = Instant::now();
-            if shown {
-                let _ = write!(
-                    std::io::stderr(),
-                    "\rpass {number}: {measured} of {} sweeps ",
-                    extent.sweeps
-                );
-                let _ = std::io::stderr().flush();
-            }
-        }
-        let late = since.elapsed() > patience;
-        let interrupted = asked_by_signal();
-        if ended.is_none() && !late && !interrupted {
-            continue;
-        }
-        wait(&job.end(&run_id));
-        if shown {
-            tell!("");
-        }
-        if interrupted {
-            return Err(environment(INTERRUPTED.into()));
-        }
-        if ended == Some(Some(0)) && measured == extent.sweeps {
-            break;
-        }
-        let complaint = match wait(&job.words()).map(|(_, complaint)| complaint.words) {
-            Some(complaint) if !complaint.is_empty() => format!(" ({complaint})"),
-            _ => String::new(),
-        };
-        return Err(environment(match (samples::waits_for(&said), late) {
-            (Some((absent, seconds)), _) => {
-                let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
-                let who = words::absent(absent, &names);
-                format!(
-                    "{who} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl \
-                     doctor tells who still answers"
-                )
-            }
-            (None, true) => format!(
-                "nothing was measured for {} s{complaint}; skt-hpl doctor tells whether MPI starts over these nodes",
-                patience.as_secs()
-            ),
-            (None, false) => format!(
-                "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor tells whether MPI starts \
-                 over these nodes",
-                extent.sweeps
-            ),
-        }));
-    }
+    let pass = Measuring { flags, shell, hosts, number, run_id, extent };
+    let said = pass.listen(&mut pass.start()?)?;
     let mut here = Vec::new();
     let mut sweeps = Vec::new();
     for one in said {
@@ -220,6 +124,125 @@ pub fn measure(
     let engines: Vec<String> = here.iter().map(|node| node.engine.clone()).collect();
     let judged = judge(hosts.len(), &sweeps, &engines, tolerance);
     Ok(Pass { here, sweeps, judged, took: began.elapsed() })
+}
+
+fn environment(why: impl ToString) -> Refusal {
+    Refusal(Exit::Environment, why.to_string())
+}
+
+/// A pass under way.
+struct Measuring<'a> {
+    flags: &'a BurninFlags,
+    shell: &'a RemoteShell,
+    hosts: &'a [Host],
+    number: usize,
+    run_id: String,
+    extent: Extent,
+}
+
+impl Measuring<'_> {
+    /// Starts a rank on each node.
+    fn start(&self) -> Result<Job, Refusal> {
+        let Self { flags, shell, hosts, number, run_id, extent } = self;
+        let (tool, extra) = flags.nodes.launcher()?;
+        let own = own_program()?.to_string_lossy().into_owned();
+        let dir = std::path::absolute(flags.state.join(format!("pass-{number}")));
+        let dir = dir.map_err(environment)?;
+        let folder = Folder::new(&dir);
+        folder.prepare().map_err(environment)?;
+        let command = [own, "agent".to_owned(), "--measure".to_owned(), extent.to_string()];
+        let env: Vec<(String, String)> = variables()
+            .filter(|(name, _)| name.starts_with("SKT_FAULT"))
+            .chain(library_path())
+            .collect();
+        let made = launch(&LaunchPlan {
+            tool: &tool,
+            room: Room::Enough,
+            hosts,
+            ranks: hosts.len(),
+            run_id,
+            incarnation: 0,
+            command: &command,
+            env: &env,
+            extra: &extra,
+            shell,
+            dir: &dir,
+            as_root: nix::unistd::geteuid().is_root(),
+        });
+        listen_to_signals().map_err(environment)?;
+        let clerk = Clerk::new().map_err(environment)?;
+        let started = Job::start(&made, &folder, 0)
+            .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
+        Ok(Job::new(started, &folder, 0, &clerk))
+    }
+
+    /// Listens to rank 0 until all sweeps are measured, and ends the job.
+    fn listen(&self, job: &mut Job) -> Result<Vec<Said>, Refusal> {
+        let Self { hosts, number, run_id, extent, .. } = self;
+        let patience = patience(extent);
+        let shown = std::io::stderr().is_terminal();
+        let mut listener = Listener::default();
+        let mut said: Vec<Said> = Vec::new();
+        let mut measured = 0;
+        let mut since = Instant::now();
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            job.look();
+            let ended = if job.has_looked() { job.poll() } else { None };
+            // Only what is new: all of a thousand nodes' is a hundred megabytes, on a machine that is being measured.
+            let fresh = listener.hear(&job.printed());
+            let sweeps = fresh.iter().filter(|s| matches!(s, Said::Measured(_))).count();
+            measured += sweeps;
+            let begins = said.is_empty() && !fresh.is_empty();
+            said.extend(fresh);
+            if sweeps > 0 || begins {
+                since = Instant::now();
+                if shown {
+                    let mut err = std::io::stderr();
+                    let all = extent.sweeps;
+                    let _ = write!(err, "\rpass {number}: {measured} of {all} sweeps ");
+                    let _ = err.flush();
+                }
+            }
+            let late = since.elapsed() > patience;
+            let interrupted = asked_by_signal();
+            if ended.is_none() && !late && !interrupted {
+                continue;
+            }
+            wait(&job.end(run_id));
+            if shown {
+                tell!("");
+            }
+            if interrupted {
+                return Err(environment(INTERRUPTED));
+            }
+            if ended == Some(Some(0)) && measured == extent.sweeps {
+                return Ok(said);
+            }
+            let complaint = wait(&job.words()).map(|(_, complaint)| complaint.words);
+            let complaint = complaint.filter(|words| !words.is_empty());
+            let complaint = complaint.map_or(String::new(), |words| format!(" ({words})"));
+            return Err(environment(match (samples::waits_for(&said), late) {
+                (Some((absent, seconds)), _) => {
+                    let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+                    let who = words::absent(absent, &names);
+                    format!(
+                        "{who} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl \
+                     doctor tells who still answers"
+                    )
+                }
+                (None, true) => format!(
+                    "nothing was measured for {} s{complaint}; skt-hpl doctor tells whether MPI starts over these nodes",
+                    patience.as_secs()
+                ),
+                (None, false) => format!(
+                    "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor tells whether MPI starts \
+                 over these nodes",
+                    extent.sweeps
+                ),
+            }));
+        }
+    }
 }
 
 #[cfg(test)]

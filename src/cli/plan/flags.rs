@@ -259,9 +259,10 @@ pub(super) fn layout(flags: &PlanFlags) -> Layout {
 /// cores where these do not come out even.
 fn share_of(machine: Layout, nodes: usize) -> Layout {
     let Layout { ranks, threads } = machine;
-    match ranks.is_multiple_of(nodes) {
-        true => Layout { ranks: ranks / nodes, threads },
-        false => Layout { ranks: 1, threads: (ranks * threads / nodes).max(1) },
+    if ranks.is_multiple_of(nodes) {
+        Layout { ranks: ranks / nodes, threads }
+    } else {
+        Layout { ranks: 1, threads: (ranks * threads / nodes).max(1) }
     }
 }
 

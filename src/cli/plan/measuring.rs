@@ -65,7 +65,7 @@ pub(super) fn calibrate(
     test.threshold = -1.0;
     // What is started must go when a signal comes; nothing after it has to.
     listen_to_signals().map_err(|e| environment(e.to_string()))?;
-    let result = runs(flags, inputs, time, (&test, &sizes));
+    let result = runs(flags, inputs, time, &test, &sizes);
     listen_no_more().map_err(|e| environment(e.to_string()))?;
     if asked_by_signal() {
         return Err(environment("interrupted by a signal; the calibration is ended".into()));
@@ -87,7 +87,8 @@ fn runs(
     flags: &PlanFlags,
     inputs: &Inputs,
     time: f64,
-    (test, sizes): (&TestParams, &[usize]),
+    test: &TestParams,
+    sizes: &[usize],
 ) -> Result<Vec<Sample>, Refusal> {
     let environment = |text: String| Refusal(Exit::Environment, text);
     let program = flags.program.clone().map_or_else(template::own_program, Ok)?;

@@ -23,13 +23,7 @@ use crate::model::fit::{best_of_each, fit};
 use crate::model::planner::{self, Measured};
 
 pub fn run(flags: &PlanFlags) -> ExitCode {
-    match answer(flags) {
-        Ok(text) => crate::base::terminal::print(text.as_bytes()),
-        Err(Refusal(exit, text)) => {
-            tell!("skt-hpl plan: {text}");
-            exit.into()
-        }
-    }
+    super::print_or_refuse("plan", answer(flags))
 }
 
 fn answer(flags: &PlanFlags) -> Result<String, Refusal> {

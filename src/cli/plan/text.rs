@@ -163,63 +163,76 @@ fn without_restart(c: &Comparison) -> String {
     t
 }
 
+/// Rows of a table: a name, or none where a row belongs to the one above, and a text.
+type Rows = Vec<(&'static str, String)>;
+
+/// The whole plan in words. `measured`: the fit of its rate and the runs that were measured for it.
 pub(super) fn describe(
     inputs: &Inputs,
     advice: &Advice,
     measured: Option<(&Fit, &[Sample])>,
 ) -> String {
     let plan = &advice.plan;
-    let mut t = String::new();
-    let s = |n: u64| if n == 1 { "" } else { "s" };
-    let _ = writeln!(
-        t,
-        "{} node{} with {} and {} core{} each; {} rank{} a node, {} thread{} a rank",
-        inputs.nodes,
-        s(inputs.nodes),
+    let several = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let mut t = format!(
+        "{} with {} and {} each; {} a node, {} a rank\n",
+        several(inputs.nodes, "node"),
         show_bytes(inputs.memory),
-        inputs.cores,
-        s(inputs.cores),
-        inputs.ranks_per_node,
-        s(inputs.ranks_per_node),
-        plan.threads_per_rank,
-        s(plan.threads_per_rank),
+        several(inputs.cores, "core"),
+        several(inputs.ranks_per_node, "rank"),
+        several(plan.threads_per_rank, "thread"),
     );
     if let Some((fit, samples)) = measured {
-        let _ = writeln!(t, "\nMeasured");
-        for sample in samples {
-            let _ = writeln!(
-                t,
-                "  N {:>9}  {:>10}  {}",
-                sample.n,
-                show_seconds(sample.seconds),
-                show_flops(sample.rate)
-            );
-        }
-        let _ = writeln!(
-            t,
-            "  fitted: {} for large N, half of it at N = {:.0}; off by {:.1} % at most",
-            show_flops(fit.model.r_inf),
-            fit.model.n_half,
-            100.0 * fit.worst
-        );
+        t += &measurements(fit, samples);
     }
-    let _ = writeln!(t, "\nThe plan");
-    let mut row = |name: &str, text: String| {
-        let _ = writeln!(t, "  {name:<12} {text}");
-    };
+    t += "\nThe plan\n";
     let shape = plan.shape;
-    row("problem", format!("N = {}, NB = {}", shape.n, shape.nb));
-    row("grid", format!("{} x {}, row-major, lookahead {}", shape.p, shape.q, shape.depth));
-    row("protection", protection(plan));
-    let share = |part: f64| show_bytes(part * inputs.ranks_per_node as f64);
-    row(
-        "memory",
-        format!(
-            "{} a node of {} that may be taken",
-            show_bytes(plan.node_memory),
-            show_bytes(plan.node_budget)
-        ),
+    let mut rows = vec![
+        ("problem", format!("N = {}, NB = {}", shape.n, shape.nb)),
+        ("grid", format!("{} x {}, row-major, lookahead {}", shape.p, shape.q, shape.depth)),
+        ("protection", protection(plan)),
+    ];
+    rows.extend(memory(plan, inputs.ranks_per_node));
+    rows.extend(saves(plan, inputs.cores));
+    rows.extend(times(plan));
+    rows.extend(failures(inputs, advice));
+    rows.push(("cost", format!("{:.1} node hours", node_hours(plan, inputs.nodes))));
+    for (name, text) in rows {
+        let _ = writeln!(t, "  {name:<12} {text}");
+    }
+    t += &alternatives(inputs, advice);
+    if let Some(comparison) = &advice.without_restart {
+        t += &without_restart(comparison);
+    }
+    if !advice.warnings.is_empty() {
+        t += "\nWarnings\n";
+        for w in &advice.warnings {
+            let _ = writeln!(t, "  - {w}");
+        }
+    }
+    t
+}
+
+fn measurements(fit: &Fit, samples: &[Sample]) -> String {
+    let mut t = String::from("\nMeasured\n");
+    for sample in samples {
+        let (seconds, rate) = (show_seconds(sample.seconds), show_flops(sample.rate));
+        let _ = writeln!(t, "  N {:>9}  {seconds:>10}  {rate}", sample.n);
+    }
+    let _ = writeln!(
+        t,
+        "  fitted: {} for large N, half of it at N = {:.0}; off by {:.1} % at most",
+        show_flops(fit.model.r_inf),
+        fit.model.n_half,
+        100.0 * fit.worst
     );
+    t
+}
+
+/// Memory of a node, and its parts.
+fn memory(plan: &Plan, ranks_per_node: u64) -> Rows {
+    let (taken, budget) = (show_bytes(plan.node_memory), show_bytes(plan.node_budget));
+    let mut rows = vec![("memory", format!("{taken} a node of {budget} that may be taken"))];
     for (name, part) in [
         ("matrix", plan.rank.matrix),
         ("copies", plan.rank.checkpoint),
@@ -228,138 +241,126 @@ pub(super) fn describe(
         ("processes", plan.rank.base),
     ] {
         if part > 0.0 {
-            row("", format!("{name:<10} {:>12}", share(part)));
+            let share = show_bytes(part * ranks_per_node as f64);
+            rows.push(("", format!("{name:<10} {share:>12}")));
         }
     }
+    rows
+}
+
+/// Saves in memory, the work of helpers, and checkpoints on storage.
+fn saves(plan: &Plan, cores: u64) -> Rows {
+    let mut rows = Vec::new();
     if let (Some((first, last)), Some((cost, cheapest))) = (plan.interval, plan.save_cost) {
-        row(
-            "saves",
-            format!(
-                "{}, every {} at first, {} at last; each {}, {} at last; {} in all ({})",
-                plan.saves,
-                show_seconds(first),
-                show_seconds(last),
-                show_seconds(cost),
-                show_seconds(cheapest),
-                show_seconds(plan.saving),
-                percent(plan.saving / plan.seconds_saved)
-            ),
+        let text = format!(
+            "{}, every {} at first, {} at last; each {}, {} at last; {} in all ({})",
+            plan.saves,
+            show_seconds(first),
+            show_seconds(last),
+            show_seconds(cost),
+            show_seconds(cheapest),
+            show_seconds(plan.saving),
+            percent(plan.saving / plan.seconds_saved)
         );
+        rows.push(("saves", text));
     } else if plan.method.saves() {
-        row("saves", "none: the run is shorter than the optimal interval".into());
+        rows.push(("saves", "none: the run is shorter than the optimal interval".into()));
     }
-    if let Some(helpers) = &plan.helpers {
-        row("helpers", by_helpers(helpers, inputs.cores));
-    }
+    rows.extend(plan.helpers.iter().map(|helpers| ("helpers", by_helpers(helpers, cores))));
     if let Some(storing) = &plan.storing {
-        for (line, text) in on_storage(storing, inputs.cores).into_iter().enumerate() {
-            row(if line == 0 { "on storage" } else { "" }, text);
-        }
+        let names = ["on storage"].into_iter().chain(std::iter::repeat(""));
+        rows.extend(names.zip(on_storage(storing, cores)));
     }
-    row(
-        "time",
-        format!(
-            "{} without saves and failures, {}",
-            show_seconds(plan.seconds_bare),
-            show_flops(plan.rate_bare)
-        ),
-    );
+    rows
+}
+
+/// Times without failures, with saves, and expected.
+fn times(plan: &Plan) -> Rows {
+    let both = |seconds, rate| (show_seconds(seconds), show_flops(rate));
+    let (bare, rate) = both(plan.seconds_bare, plan.rate_bare);
+    let mut rows = vec![("time", format!("{bare} without saves and failures, {rate}"))];
     if plan.saves > 0 {
-        row(
-            "",
-            format!(
-                "{} with saves, {}",
-                show_seconds(plan.seconds_saved),
-                show_flops(plan.rate_saved)
-            ),
-        );
+        let (saved, rate) = both(plan.seconds_saved, plan.rate_saved);
+        rows.push(("", format!("{saved} with saves, {rate}")));
     }
-    match (plan.seconds_expected, plan.rate_expected) {
-        (Some(time), Some(rate)) => {
-            row("", format!("{} expected with failures, {}", show_seconds(time), show_flops(rate)))
-        }
-        _ => row("", "practically never with failures".into()),
-    }
-    row(
-        "failures",
-        format!(
-            "one every {}{}",
-            show_seconds(plan.mtbf_system),
-            plan.failures.map_or(String::new(), |f| format!(", {f:.3} expected during the run"))
-        ),
-    );
+    let expected = plan.seconds_expected.zip(plan.rate_expected);
+    let expected = expected.map(|(seconds, rate)| both(seconds, rate));
+    rows.push((
+        "",
+        expected.map_or("practically never with failures".into(), |(time, rate)| {
+            format!("{time} expected with failures, {rate}")
+        }),
+    ));
+    rows
+}
+
+/// Expected failures, and the chance to finish in spite of them.
+fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
+    let plan = &advice.plan;
+    let during =
+        plan.failures.map_or(String::new(), |f| format!(", {f:.3} expected during the run"));
+    let mut rows =
+        vec![("failures", format!("one every {}{during}", show_seconds(plan.mtbf_system)))];
     if let Some(seconds) = plan.renewal {
-        row(
+        let time = show_seconds(seconds);
+        rows.push((
             "",
-            format!(
-                "new checksums are made in {} each, where ranks are left for them",
-                show_seconds(seconds)
-            ),
-        );
+            format!("new checksums are made in {time} each, where ranks are left for them"),
+        ));
     }
     let chance = match plan.method {
         Method::Abft => "that the run need not begin anew",
         _ => "that no failure is fatal",
     };
-    row("chance", format!("{} {chance}", percent(plan.survives)));
+    rows.push(("chance", format!("{} {chance}", percent(plan.survives))));
     if let Some(sim) = &advice.simulated {
         let quantile = |q: f64| {
-            sim.quantiles
-                .iter()
-                .find(|(x, _)| *x == q)
-                .map_or("-".into(), |(_, v)| show_seconds(*v))
+            let found = sim.quantiles.iter().find(|(x, _)| *x == q);
+            found.map_or("-".into(), |(_, v)| show_seconds(*v))
         };
-        row(
-            "",
-            format!(
-                "of {} simulated runs {} finish{}; half within {}, 95 % within {}",
-                sim.runs,
-                percent(sim.finished.value),
-                if inputs.limit.is_some() { " in time" } else { "" },
-                quantile(0.5),
-                quantile(0.95)
-            ),
+        let text = format!(
+            "of {} simulated runs {} finish{}; half within {}, 95 % within {}",
+            sim.runs,
+            percent(sim.finished.value),
+            if inputs.limit.is_some() { " in time" } else { "" },
+            quantile(0.5),
+            quantile(0.95)
         );
+        rows.push(("", text));
     }
-    row("cost", format!("{:.1} node hours", node_hours(plan, inputs.nodes)));
+    rows
+}
 
-    let _ = writeln!(t, "\nAlternatives");
-    let _ = writeln!(
-        t,
-        "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
-        "", "N", "matrix", "without faults", "expected", "time", "survives"
-    );
-    let line = |t: &mut String, what: &str, p: &Plan| {
-        let _ = writeln!(
-            t,
-            "  {:<24} {:>9} {:>8} {:>16} {:>16} {:>10} {:>9}",
-            what,
-            p.shape.n,
+/// The table of the plan and its alternatives.
+fn alternatives(inputs: &Inputs, advice: &Advice) -> String {
+    let line = |what: &str, [n, matrix, rate, expected, time, survives]: [String; 6]| {
+        format!(
+            "  {what:<24} {n:>9} {matrix:>8} {rate:>16} {expected:>16} {time:>10} {survives:>9}\n"
+        )
+    };
+    let of = |what: &str, p: &Plan| {
+        let columns = [
+            p.shape.n.to_string(),
             percent(matrix_share(p, inputs.ranks_per_node)),
             show_flops(p.rate_bare),
             p.rate_expected.map_or("never".into(), show_flops),
             p.seconds_expected.map_or("never".into(), show_seconds),
             percent(p.survives),
-        );
+        ];
+        line(what, columns)
     };
-    line(&mut t, "this plan", plan);
+    let heads = ["N", "matrix", "without faults", "expected", "time", "survives"];
+    let mut t = String::from("\nAlternatives\n");
+    t += &line("", heads.map(str::to_owned));
+    t += &of("this plan", &advice.plan);
     for other in &advice.alternatives {
         match &other.plan {
-            Ok(p) => line(&mut t, &other.what, p),
+            Ok(plan) => t += &of(&other.what, plan),
             Err(e) => {
                 let _ = writeln!(t, "  {:<24} not possible: {e}", other.what);
             }
         }
         let _ = writeln!(t, "      {}", other.why);
-    }
-    if let Some(comparison) = &advice.without_restart {
-        t += &without_restart(comparison);
-    }
-    if !advice.warnings.is_empty() {
-        let _ = writeln!(t, "\nWarnings");
-        for w in &advice.warnings {
-            let _ = writeln!(t, "  - {w}");
-        }
     }
     t
 }

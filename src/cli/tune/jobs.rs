@@ -243,10 +243,7 @@ impl Jobs {
             let job_ended = false;
             self.keep(Measured { candidate, care, found: one, spent, engine, why, job_ended })?;
         }
-        let status = match silent {
-            true => None,
-            false => job.ended(patience).map_err(interrupted)?,
-        };
+        let status = if silent { None } else { job.ended(patience).map_err(interrupted)? };
         if told == places.len() {
             if status.is_none() {
                 self.spent += since.elapsed().as_secs_f64();

@@ -109,13 +109,7 @@ pub struct TuneFlags {
 }
 
 pub fn run(flags: &TuneFlags) -> ExitCode {
-    match tune(flags) {
-        Ok(text) => crate::base::terminal::print(text.as_bytes()),
-        Err(Refusal(exit, text)) => {
-            tell!("skt-hpl tune: {text}");
-            exit.into()
-        }
-    }
+    super::print_or_refuse("tune", tune(flags))
 }
 
 fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
@@ -156,12 +150,13 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let tuned = search(&domain, flags.budget, &mut jobs);
     jobs.table.end();
     let _ = fs::remove_file(&jobs.trials);
-    let tuned = tuned.map_err(|why| match flags.write.is_some() && asked_by_signal() {
-        true => {
+    let tuned = tuned.map_err(|why| {
+        if flags.write.is_some() && asked_by_signal() {
             let on = format!("the same command goes on with what is in {}", dir.display());
             Refusal(Exit::Stopped, format!("{why}; {on}"))
+        } else {
+            Refusal(Exit::Environment, why)
         }
-        false => Refusal(Exit::Environment, why),
     })?;
     jobs.kept.tuned = Some(tuned.clone());
     jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
@@ -228,9 +223,10 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         None => (this_machine::layout().ranks, Topology::here().memories_of(cores::bound_to())),
         Some(cores) => (Topology::even(cores, 1).layout().ranks, 1),
     };
-    let mut ranks_per_node = match flags.ranks_per_node.is_empty() {
-        true => layouts(cores, &[suits, memories, 1, 2 * suits, cores]),
-        false => flags.ranks_per_node.clone(),
+    let mut ranks_per_node = if flags.ranks_per_node.is_empty() {
+        layouts(cores, &[suits, memories, 1, 2 * suits, cores])
+    } else {
+        flags.ranks_per_node.clone()
     };
     if flags.ranks_per_node.is_empty() {
         // Grids that were asked for say how many ranks there are.
@@ -244,7 +240,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let (free, nbs) = (flags.nb.is_empty(), flags.nb.clone());
     let nbs = if free { USUAL_NBS.to_vec() } else { nbs };
     let peak = this_machine::peak_per_core().unwrap_or(3e10);
-    let n = trial_size(wanted(flags)?, nbs[0], (cores * flags.nodes, peak), flags.budget);
+    let n = trial_size(wanted(flags)?, nbs[0], cores * flags.nodes, peak, flags.budget);
     let mut blas: Vec<Option<String>> = vec![None];
     blas.extend(flags.blas.iter().cloned().map(Some));
     Ok(Domain { n, nodes: flags.nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas })
@@ -252,7 +248,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
 
 /// The order of the matrix whose parts are timed, in blocks of `nb`, on all `cores` of such a peak each: the wanted one, or less
 /// if too few trials of that fit the budget.
-fn trial_size(wanted: usize, nb: usize, (cores, peak): (usize, f64), budget: f64) -> usize {
+fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
     /// Trials that a search should have time for.
     const TRIALS: f64 = 60.0;
     /// What a job takes to start, a trial's share of it.
@@ -333,9 +329,10 @@ fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
     let nbs = |domain: &Domain| {
         format!("{}{}", list(&domain.nbs), if domain.nb_is_free { " and others" } else { "" })
     };
-    let grids = |domain: &Domain| match domain.grids.is_empty() {
-        true => "any".to_owned(),
-        false => {
+    let grids = |domain: &Domain| {
+        if domain.grids.is_empty() {
+            "any".to_owned()
+        } else {
             let words: Vec<String> = domain.grids.iter().map(|(p, q)| format!("{p}x{q}")).collect();
             words.join(",")
         }
@@ -366,7 +363,7 @@ mod tests {
     /// Four nodes of 64 cores with AVX-512 at 2.5 GHz: 60 trials of 0.23 % of a run each, and of its matrix made anew.
     #[test]
     fn a_large_matrix_is_tried_as_it_is_where_its_trials_fit() {
-        let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], (256, 80e9), 60.0 * minutes);
+        let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], 256, 80e9, 60.0 * minutes);
         assert_eq!(size(500_000, 20.0), 500_000);
         assert_eq!(size(200_000, 20.0), 200_000);
         let less = size(500_000, 5.0);

@@ -187,18 +187,21 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) use tests::{candidate, tuned};
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::model::planner::usual;
     use crate::tune::search::{Choice, Placed};
     use crate::tune::space::{Candidate, Layout};
 
-    pub fn candidate(nb: usize) -> Candidate {
+    pub(in crate::cli::tune) fn candidate(nb: usize) -> Candidate {
         let layout = Layout { ranks_per_node: 2, threads: 3, blas: None };
         Candidate { layout, test: usual(12_000, nb, (1, 2)) }
     }
 
-    pub fn tuned() -> Tuned {
+    pub(in crate::cli::tune) fn tuned() -> Tuned {
         let placed = |nb, ratio| Placed { candidate: candidate(nb), ratio };
         Tuned {
             best: candidate(256),

@@ -59,7 +59,9 @@ fn minutes(tuned: &Tuned, n: usize) -> u64 {
 /// The same as a job of Slurm's, wherever it is handed in: HPL.dat lies in `dir`. Partitions that have a limit refuse a job that
 /// says none, and some give a job a part of the memory of nodes that it has to itself.
 fn job_text(
-    (launch, cores, hint): (&str, &str, Option<&str>),
+    launch: &str,
+    cores: &str,
+    hint: Option<&str>,
     nodes: usize,
     layout: &Layout,
     dir: &Path,
@@ -106,8 +108,9 @@ pub fn write(
     );
     let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let words: Vec<String> = launcher.split_whitespace().map(str::to_owned).collect();
-    let how = (launch.as_str(), cores.as_str(), template::hint(&words));
-    let job = job_text(how, nodes, &tuned.best.layout, &whole, minutes(tuned, n));
+    let hint = template::hint(&words);
+    let minutes = minutes(tuned, n);
+    let job = job_text(&launch, &cores, hint, nodes, &tuned.best.layout, &whole, minutes);
     let texts = [dat(tuned, n), settings, script, job, picture::svg(tuned)];
     let mut names = Vec::new();
     for (name, text) in FILES.into_iter().zip(texts) {
@@ -126,7 +129,7 @@ pub fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::tune::table::tests::{candidate, tuned};
+    use crate::cli::tune::table::{candidate, tuned};
     use crate::supervise::talk::shell::split_words;
 
     #[test]
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(read[3], "/home/me/a run/$x", "{text}");
         assert_eq!(read[7], "/opt/a b/libx.so", "{text}");
         let dir = Path::new("/home/me/my tuning");
-        let job = job_text((&text, "", Some("nomultithread")), 1, &layout, dir, 25);
+        let job = job_text(&text, "", Some("nomultithread"), 1, &layout, dir, 25);
         assert!(
             job.contains("\ncd '/home/me/my tuning' || exit 1\nexec launcher -np 2 '"),
             "{job}"
@@ -194,7 +197,7 @@ mod tests {
         assert!(job.contains("\n#SBATCH --exclusive\n#SBATCH --mem=0\n"), "{job}");
         let cores = "\n#SBATCH --cpus-per-task=3\n#SBATCH --hint=nomultithread\n";
         assert!(job.contains(cores), "{job}");
-        let own = job_text((&text, "", None), 1, &layout, dir, 25);
+        let own = job_text(&text, "", None, 1, &layout, dir, 25);
         assert!(!own.contains("--hint") && own.contains(" --cpus-per-task=3\n"), "{own}");
     }
 }

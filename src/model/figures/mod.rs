@@ -8,7 +8,7 @@ mod self_checkpoint;
 mod unified;
 mod who_encodes;
 
-pub use unified::waste_curve;
+pub use unified::waste_panel;
 
 use super::ModelError;
 use super::efficiency::{TOP10_JUNE_2017, with_fraction_at_least};
@@ -22,77 +22,49 @@ use super::measured::{
 };
 use super::memory::{Method, Scope, available_fraction, scope_volume};
 use super::platforms::{Edition, Machine, Platform};
-use super::plot::{Axis, Figure, Panel, Series, Style};
+use super::plot::{Axis, Figure, Panel, Series};
 use super::reliability::LongRun;
 use super::simulate::End;
 use super::simulate::Outcome;
 use crate::base::units::HOUR_S;
 
-/// Name and content of every preset.
-pub const PRESETS: [(&str, &str); 29] = [
-    (
-        "self-4",
-        "efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
-    ),
-    (
-        "self-5",
-        "efficiency of ten large machines with full, half and a third of memory (self-checkpoint, Fig. 5)",
-    ),
-    (
-        "self-10",
-        "memory left to the application by method and group size (self-checkpoint, Fig. 10)",
-    ),
-    ("self-11", "efficiency and reliability under short MTBF (self-checkpoint, Fig. 11)"),
-    ("self-12", "probability to finish a long run (self-checkpoint, Fig. 12)"),
-    ("self-14", "volume of all checkpoints by scope (self-checkpoint, Fig. 14 and eqs. 17 to 20)"),
-    (
-        "self-16",
-        "efficiency on all memory and on what self-checkpoint leaves (self-checkpoint, Fig. 16)",
-    ),
-    ("self-17", "rate over the share of the memory (self-checkpoint, Fig. 17)"),
-    (
-        "self-table-3",
-        "rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
-    ),
-    ("self-groups", "what the size of a group gains and costs (self-checkpoint, section 4.3)"),
-    (
-        "encoding",
-        "encoding time of tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
-    ),
-    (
-        "encoding-8",
-        "encoding and recovery of four losses, and what processes set aside cost (encoding, Fig. 8)",
-    ),
-    ("helpers", "when a helper core pays (helpers, section 5.1)"),
-    ("helpers-4", "encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)"),
-    ("unified-2", "groups, times and growth of checkpoints (unified, Table 2)"),
-    ("unified-3", "the same for the 3D stencil (unified, Table 3)"),
-    ("unified-8a", "waste over MTBF, current machines (unified, Fig. 8a)"),
-    ("unified-8b", "waste over MTBF, exascale machines, C = 1000 s (unified, Fig. 8b)"),
-    ("unified-8c", "waste over MTBF, exascale machines, C = 100 s (unified, Fig. 8c)"),
-    ("unified-9", "waste over MTBF, 3D stencil by grouping (unified, Fig. 9)"),
-    (
-        "unified-10",
-        "gain of hierarchical protocols by rho, lambda, alpha, for every application: Titan (unified, Fig. 10)",
-    ),
-    ("unified-11", "the same: K computer (unified, Fig. 11)"),
-    ("unified-12", "the same: Exascale-Slim, C = 1000 s (unified, Fig. 12)"),
-    ("unified-13", "the same: Exascale-Fat, C = 1000 s (unified, Fig. 13)"),
-    ("unified-14", "the same: Exascale-Slim, C = 100 s (unified, Fig. 14)"),
-    ("unified-15", "the same: Exascale-Fat, C = 100 s (unified, Fig. 15)"),
-    (
-        "hpl",
-        "waste of HPL: to storage, hierarchical, and self-checkpoint in memory, on all four machines",
-    ),
-    (
-        "nonstop",
-        "efficiency over MTBF and over Q: self-checkpoint by restarts and in place, column of checksums",
-    ),
-    (
-        "replacement",
-        "what ABFT recovery and hot replacement move for a loss, over its moment and over N (hot-replacement, sections III, V)",
-    ),
+/// Every preset: its name, and what it shows.
+const PRESETS: [&str; 29] = [
+    "self-4 efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
+    "self-5 efficiency of ten large machines with full, half and a third of memory (self-checkpoint, Fig. 5)",
+    "self-10 memory left to the application by method and group size (self-checkpoint, Fig. 10)",
+    "self-11 efficiency and reliability under short MTBF (self-checkpoint, Fig. 11)",
+    "self-12 probability to finish a long run (self-checkpoint, Fig. 12)",
+    "self-14 volume of all checkpoints by scope (self-checkpoint, Fig. 14 and eqs. 17 to 20)",
+    "self-16 efficiency on all memory and on what self-checkpoint leaves (self-checkpoint, Fig. 16)",
+    "self-17 rate over the share of the memory (self-checkpoint, Fig. 17)",
+    "self-table-3 rate and memory of ABFT, BLCR, SCR and self-checkpoint (self-checkpoint, Table 3)",
+    "self-groups what the size of a group gains and costs (self-checkpoint, section 4.3)",
+    "encoding encoding time of tree, chain, one-dimensional and localised schemes (encoding, sections 3, 4)",
+    "encoding-8 encoding and recovery of four losses, and what processes set aside cost (encoding, Fig. 8)",
+    "helpers when a helper core pays (helpers, section 5.1)",
+    "helpers-4 encoding inline or by a helper, also for HPL (helpers, Figs. 4 to 6)",
+    "unified-2 groups, times and growth of checkpoints (unified, Table 2)",
+    "unified-3 the same for the 3D stencil (unified, Table 3)",
+    "unified-8a waste over MTBF, current machines (unified, Fig. 8a)",
+    "unified-8b waste over MTBF, exascale machines, C = 1000 s (unified, Fig. 8b)",
+    "unified-8c waste over MTBF, exascale machines, C = 100 s (unified, Fig. 8c)",
+    "unified-9 waste over MTBF, 3D stencil by grouping (unified, Fig. 9)",
+    "unified-10 gain of hierarchical protocols by rho, lambda, alpha, for every application: Titan (unified, Fig. 10)",
+    "unified-11 the same: K computer (unified, Fig. 11)",
+    "unified-12 the same: Exascale-Slim, C = 1000 s (unified, Fig. 12)",
+    "unified-13 the same: Exascale-Fat, C = 1000 s (unified, Fig. 13)",
+    "unified-14 the same: Exascale-Slim, C = 100 s (unified, Fig. 14)",
+    "unified-15 the same: Exascale-Fat, C = 100 s (unified, Fig. 15)",
+    "hpl waste of HPL: to storage, hierarchical, and self-checkpoint in memory, on all four machines",
+    "nonstop efficiency over MTBF and over Q: self-checkpoint by restarts and in place, column of checksums",
+    "replacement what ABFT recovery and hot replacement move for a loss, over its moment and over N (hot-replacement, sections III, V)",
 ];
+
+/// Name and content of every preset.
+pub fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PRESETS.iter().filter_map(|preset| preset.split_once(' '))
+}
 
 /// The figure of that name, with the papers' parameters.
 pub fn preset(name: &str) -> Result<Figure> {
@@ -139,7 +111,7 @@ pub fn preset(name: &str) -> Result<Figure> {
         "nonstop" => nonstop::nonstop_figure(),
         "replacement" => nonstop::replacement_figure(),
         _ => {
-            let names: Vec<&str> = PRESETS.iter().map(|(n, _)| *n).collect();
+            let names: Vec<&str> = presets().map(|(name, _)| name).collect();
             Err(ModelError::Data(format!(
                 "there is no figure `{name}`; there are {}",
                 names.join(", ")
@@ -150,14 +122,6 @@ pub fn preset(name: &str) -> Result<Figure> {
 
 /// What we assume where a paper names its network or machine and not the pace: 20 us, 120 MB/s, and arithmetic at 1 GB/s.
 const ASSUMED_LINK: Link = Link { alpha: 2e-5, beta: 1.0 / 1.2e8, gamma: 1e-9 };
-
-fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
-    Series { name: name.into(), points, style: Style::Line }
-}
-
-fn dashed(name: &str, points: Vec<(f64, f64)>) -> Series {
-    Series { style: Style::Dashed, ..line(name, points) }
-}
 
 fn even(low: f64, high: f64, count: usize) -> Vec<f64> {
     (0..count).map(|i| low + (high - low) * i as f64 / (count - 1) as f64).collect()
@@ -211,26 +175,25 @@ pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> R
     let xs = even(largest / 100.0, largest * 1.25, 120);
     Ok(Figure {
         title: "Rate of HPL over the problem size".into(),
-        panels: vec![Panel {
-            title: format!("R = {:.1} Gflop/s N / (N + {:.0})", model.r_inf / 1e9, model.n_half),
-            x: Axis::linear("N"),
-            y: Axis::linear(label),
-            series: vec![
-                line("fitted", curve(&xs, |n| Ok(model.rate(n)? * scale))?),
-                Series {
-                    name: "measured".into(),
-                    points: samples.iter().map(|s| (s.n, s.rate * scale)).collect(),
-                    style: Style::Dots,
-                },
+        panels: vec![Panel::new(
+            format!("R = {:.1} Gflop/s N / (N + {:.0})", model.r_inf / 1e9, model.n_half),
+            Axis::linear("N"),
+            Axis::linear(label),
+            vec![
+                Series::line("fitted", curve(&xs, |n| Ok(model.rate(n)? * scale))?),
+                Series::dots("measured", samples.iter().map(|s| (s.n, s.rate * scale)).collect()),
             ],
-            categories: vec![],
-        }],
+        )],
         note: "Model of eq. 2. Fitted by least squares over the relative error of the time.".into(),
     })
 }
 
 fn top10_figure() -> Result<Figure> {
-    let mut series = [line("full memory", vec![]), line("half", vec![]), line("a third", vec![])];
+    let mut series = [
+        Series::line("full memory", vec![]),
+        Series::line("half", vec![]),
+        Series::line("a third", vec![]),
+    ];
     for (i, (_, rmax, rpeak)) in TOP10_JUNE_2017.iter().enumerate() {
         let e = rmax / rpeak;
         let x = i as f64;
@@ -265,7 +228,7 @@ pub fn memory_figure(sizes: &[u64], losses: u64) -> Result<Figure> {
             .enumerate()
             .map(|(i, g)| Ok((i as f64, 100.0 * available_fraction(method, *g, losses)?)))
             .collect::<Result<_>>()?;
-        series.push(line(name, points));
+        series.push(Series::line(name, points));
     }
     Ok(Figure {
         title: "Memory left to the application".into(),
@@ -304,12 +267,12 @@ fn short_mtbf_figure() -> Result<Figure> {
     };
     let mut chance = Vec::new();
     for hours in [10.0, 100.0] {
-        chance.push(line(
-            &format!("self, {hours} h"),
+        chance.push(Series::line(
+            format!("self, {hours} h"),
             curve(&minutes, |m| run(m, hours)?.success_self())?,
         ));
-        chance.push(dashed(
-            &format!("single, {hours} h"),
+        chance.push(Series::dashed(
+            format!("single, {hours} h"),
             curve(&minutes, |m| run(m, hours)?.success_single())?,
         ));
     }
@@ -317,24 +280,12 @@ fn short_mtbf_figure() -> Result<Figure> {
     Ok(Figure {
         title: "256,144 nodes under short MTBF".into(),
         panels: vec![
-            Panel {
-                title: "efficiency".into(),
-                x: Axis::log("MTBF of the system, minutes"),
-                y: Axis::linear("share of the fault-free rate").within(0.0, 1.0),
-                series: vec![
-                    line("self, eq. 10", printed),
-                    line("self, repeated work too", exact),
-                    dashed("redundant at most", ones),
-                ],
-                categories: vec![],
-            },
-            Panel {
-                title: "probability to finish".into(),
-                x: Axis::log("MTBF of the system, minutes"),
-                y: Axis::linear("probability").within(0.0, 1.0),
-                series: chance,
-                categories: vec![],
-            },
+            Panel::new("efficiency", Axis::log("MTBF of the system, minutes"), Axis::linear("share of the fault-free rate").within(0.0, 1.0), vec![
+                    Series::line("self, eq. 10", printed),
+                    Series::line("self, repeated work too", exact),
+                    Series::dashed("redundant at most", ones),
+                ]),
+            Panel::new("probability to finish", Axis::log("MTBF of the system, minutes"), Axis::linear("probability").within(0.0, 1.0), chance),
         ],
         note: "Save 16 s, detection 63 s, restart 19 s, recovery 20 s (Fig. 15). Eq. 10 leaves out work that is done \
                twice; the second curve counts it, and the restart.".into(),
@@ -347,21 +298,20 @@ pub fn reliability_figure(run: LongRun) -> Result<Figure> {
     let at = |h: f64| LongRun { run_s: h * HOUR_S, ..run };
     Ok(Figure {
         title: "Probability to finish a long run".into(),
-        panels: vec![Panel {
-            title: format!(
+        panels: vec![Panel::new(
+            format!(
                 "{} processes, groups of {}, a failure every {:.1} h",
                 run.total,
                 run.group,
                 run.mtbf_system / HOUR_S
             ),
-            x: Axis::linear("hours"),
-            y: Axis::linear("probability").within(0.0, 1.05),
-            series: vec![
-                line("self-checkpoint", curve(&hours, |h| at(h).success_self())?),
-                line("single checkpoint", curve(&hours, |h| at(h).success_single())?),
+            Axis::linear("hours"),
+            Axis::linear("probability").within(0.0, 1.05),
+            vec![
+                Series::line("self-checkpoint", curve(&hours, |h| at(h).success_self())?),
+                Series::line("single checkpoint", curve(&hours, |h| at(h).success_single())?),
             ],
-            categories: vec![],
-        }],
+        )],
         note: "Eqs. 12 to 16.".into(),
     })
 }
@@ -382,11 +332,11 @@ fn scope_figure() -> Result<Figure> {
         ),
     ]
     .into_iter()
-    .map(|(title, x, y)| Panel { title: title.into(), x, y, series: vec![], categories: vec![] })
+    .map(|(title, x, y)| Panel::new(title, x, y, vec![]))
     .collect::<Vec<_>>();
     for scope in scopes {
-        panels[0].series.push(line(scope.name(), volume(scope)?));
-        panels[1].series.push(line(scope.name(), size(scope)?));
+        panels[0].series.push(Series::line(scope.name(), volume(scope)?));
+        panels[1].series.push(Series::line(scope.name(), size(scope)?));
     }
     Ok(Figure {
         title: "What a checkpoint holds".into(),
@@ -407,22 +357,24 @@ pub fn encoding_figure(link: Link, bytes: f64, losses: u64) -> Result<Figure> {
             Code::Plain => 1,
             Code::Weighted { losses } => losses,
         };
-        Ok(Panel {
+        Ok(Panel::new(
             title,
-            x: Axis::log("processes"),
-            y: Axis::log("seconds"),
-            series: vec![
-                line("stable storage", over(&|p| encoding::stable_storage(p, bytes, link))?),
-                line("binary tree", over(&|p| encoding::tree(p, bytes, code, link))?),
-                line("chain", over(&|p| encoding::chain_best(p, bytes, code, link))?),
-                dashed(
+            Axis::log("processes"),
+            Axis::log("seconds"),
+            vec![
+                Series::line(
+                    "stable storage",
+                    over(&|p| encoding::stable_storage(p, bytes, link))?,
+                ),
+                Series::line("binary tree", over(&|p| encoding::tree(p, bytes, code, link))?),
+                Series::line("chain", over(&|p| encoding::chain_best(p, bytes, code, link))?),
+                Series::dashed(
                     "groups of 16",
                     over(&|_| encoding::one_dimensional(16, bytes, code, link))?,
                 ),
-                dashed("localised", over(&|_| encoding::localised(k, bytes, link))?),
+                Series::dashed("localised", over(&|_| encoding::localised(k, bytes, link))?),
             ],
-            categories: vec![],
-        })
+        ))
     };
     Ok(Figure {
         title: "Time to encode a checkpoint".into(),
@@ -437,25 +389,19 @@ pub fn encoding_figure(link: Link, bytes: f64, losses: u64) -> Result<Figure> {
 /// Overhead with and without helper cores over the interval.
 pub fn helpers_figure(cores: &[u64], copy_s: f64, encode_s: f64) -> Result<Figure> {
     let minutes = spread(0.2, 60.0, 80);
-    let mut series = vec![dashed(
+    let mut series = vec![Series::dashed(
         "inline",
         curve(&minutes, |m| Ok(100.0 * helpers::overhead(encode_s, m * 60.0)?))?,
     )];
     for c in cores {
-        series.push(line(
-            &format!("1 of {c} cores"),
+        series.push(Series::line(
+            format!("1 of {c} cores"),
             curve(&minutes, |m| Ok(100.0 * helpers::overhead_with_helper(*c, copy_s, m * 60.0)?))?,
         ));
     }
     Ok(Figure {
         title: "Helper cores, or encoding inline".into(),
-        panels: vec![Panel {
-            title: format!("copy {copy_s} s, encode {encode_s} s"),
-            x: Axis::log("minutes between saves"),
-            y: Axis::linear("% of the machine lost").within(0.0, 30.0),
-            series,
-            categories: vec![],
-        }],
+        panels: vec![Panel::new(format!("copy {copy_s} s, encode {encode_s} s"), Axis::log("minutes between saves"), Axis::linear("% of the machine lost").within(0.0, 30.0), series)],
         note: "Helpers pay where their curve lies below the dashed one. The printed inequality adds a fraction to \
                percentages; here all are per cent.".into(),
     })
@@ -477,9 +423,9 @@ pub fn simulation_figure(outcomes: &[Outcome], limit: Option<f64>) -> Figure {
     if let Some(first) = walls.first() {
         finished.insert(0, (*first, 0.0));
     }
-    let mut series = vec![line("finished by then", finished)];
+    let mut series = vec![Series::line("finished by then", finished)];
     if let Some(l) = limit {
-        series.push(dashed("limit", vec![(l / HOUR_S, 0.0), (l / HOUR_S, 1.0)]));
+        series.push(Series::dashed("limit", vec![(l / HOUR_S, 0.0), (l / HOUR_S, 1.0)]));
     }
     let mean = |f: fn(&Outcome) -> f64| outcomes.iter().map(f).sum::<f64>() / n / HOUR_S;
     let causes: [(&str, f64); 6] = [
@@ -493,19 +439,18 @@ pub fn simulation_figure(outcomes: &[Outcome], limit: Option<f64>) -> Figure {
     Figure {
         title: format!("{} simulated runs", outcomes.len()),
         panels: vec![
-            Panel {
-                title: "when they finish".into(),
-                x: Axis::linear("hours"),
-                y: Axis::linear("share of the runs").within(0.0, 1.05),
+            Panel::new(
+                "when they finish",
+                Axis::linear("hours"),
+                Axis::linear("share of the runs").within(0.0, 1.05),
                 series,
-                categories: vec![],
-            },
+            ),
             Panel {
                 title: "time beside the useful work".into(),
                 x: Axis::linear(""),
                 y: Axis::linear("hours a run"),
-                series: vec![line(
-                    &format!("mean ({:.3} h useful)", mean(|o| o.useful)),
+                series: vec![Series::line(
+                    format!("mean ({:.3} h useful)", mean(|o| o.useful)),
                     causes.iter().enumerate().map(|(i, (_, v))| (i as f64, *v)).collect(),
                 )],
                 categories: causes.iter().map(|(name, _)| (*name).into()).collect(),
@@ -521,7 +466,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_drawn_whole() {
-        for (name, _) in PRESETS {
+        for (name, _) in presets() {
             let figure = preset(name).unwrap_or_else(|e| panic!("{name}: {e}"));
             assert!(
                 !figure.panels.is_empty() && figure.panels.iter().all(|p| !p.series.is_empty()),

@@ -8,8 +8,8 @@ use super::super::nonstop::{
     Columns, Failing, IN_PLACE_S, Renewing, Repair, Ways, rebuilt_by_recovery,
     regained_by_replacement,
 };
-use super::super::plot::{Axis, Figure, Panel};
-use super::{ASSUMED_LINK, curve, dashed, even, line, spread, through};
+use super::super::plot::{Axis, Figure, Panel, Series};
+use super::{ASSUMED_LINK, curve, even, spread, through};
 use crate::base::units::HOUR_S;
 
 /// Two hours of work: what failures leave of the rate.
@@ -34,24 +34,23 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
     let mut panels = Vec::new();
     for processes in [1.0, 0.9, 0.5] {
         let at = |m: f64| Failing { mtbf: m * 60.0, processes };
-        panels.push(Panel {
-            title: format!("{:.0} % of the failures are of processes", 100.0 * processes),
-            x: Axis::log("MTBF of the system, minutes"),
-            y: Axis::linear("share of the fault-free rate").within(0.0, 1.0),
-            series: vec![
-                line("self, restarts", curve(&minutes, |m| ways.by_restarts(m * 60.0))?),
-                line("self, in place", curve(&minutes, |m| ways.in_place(at(m)))?),
-                line(
+        panels.push(Panel::new(
+            format!("{:.0} % of the failures are of processes", 100.0 * processes),
+            Axis::log("MTBF of the system, minutes"),
+            Axis::linear("share of the fault-free rate").within(0.0, 1.0),
+            vec![
+                Series::line("self, restarts", curve(&minutes, |m| ways.by_restarts(m * 60.0))?),
+                Series::line("self, in place", curve(&minutes, |m| ways.in_place(at(m)))?),
+                Series::line(
                     "checksums, Q = 31",
                     curve(&minutes, |m| ways.by_checksums(one(31), NEVER, at(m)))?,
                 ),
-                dashed(
+                Series::dashed(
                     "checksums, Q = 127",
                     curve(&minutes, |m| ways.by_checksums(one(127), NEVER, at(m)))?,
                 ),
             ],
-            categories: vec![],
-        });
+        ));
     }
     let columns: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
     let over_q = |hours: f64| {
@@ -61,17 +60,16 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
             .map(|q| Ok((*q as f64, ways.by_checksums(one(*q), NEVER, failing)?)))
             .collect::<Result<_>>()
     };
-    panels.push(Panel {
-        title: "checksums, all failures of processes".into(),
-        x: Axis::log("process columns Q that compute"),
-        y: Axis::linear("share of the fault-free rate").within(0.0, 1.0),
-        series: vec![
-            line("a failure in 100 h", over_q(100.0)?),
-            line("in 10 h", over_q(10.0)?),
-            line("in 1 h", over_q(1.0)?),
+    panels.push(Panel::new(
+        "checksums, all failures of processes",
+        Axis::log("process columns Q that compute"),
+        Axis::linear("share of the fault-free rate").within(0.0, 1.0),
+        vec![
+            Series::line("a failure in 100 h", over_q(100.0)?),
+            Series::line("in 10 h", over_q(10.0)?),
+            Series::line("in 1 h", over_q(1.0)?),
         ],
-        categories: vec![],
-    });
+    ));
     Ok(Figure {
         title: "Going on without a restart: two hours of work".into(),
         panels,
@@ -94,33 +92,37 @@ pub(super) fn replacement_figure() -> Result<Figure> {
     Ok(Figure {
         title: "A lost process: ABFT recovery and hot replacement".into(),
         panels: vec![
-            Panel {
-                title: "what is rebuilt, over the moment of the loss".into(),
-                x: Axis::linear("share of the time passed"),
-                y: Axis::linear("share of a process's matrix").within(0.0, 1.05),
-                series: vec![
-                    line("ABFT recovery, all wait", over_time(rebuilt_by_recovery)?),
-                    line("hot replacement, at the end", over_time(regained_by_replacement)?),
+            Panel::new(
+                "what is rebuilt, over the moment of the loss",
+                Axis::linear("share of the time passed"),
+                Axis::linear("share of a process's matrix").within(0.0, 1.05),
+                vec![
+                    Series::line("ABFT recovery, all wait", over_time(rebuilt_by_recovery)?),
+                    Series::line(
+                        "hot replacement, at the end",
+                        over_time(regained_by_replacement)?,
+                    ),
                 ],
-                categories: vec![],
-            },
-            Panel {
-                title: "seconds on 30 x (29 + 1) processes".into(),
-                x: Axis::log("N"),
-                y: Axis::log("seconds"),
-                series: vec![
-                    line(
+            ),
+            Panel::new(
+                "seconds on 30 x (29 + 1) processes",
+                Axis::log("N"),
+                Axis::log("seconds"),
+                vec![
+                    Series::line(
                         "ABFT recovery, half-way",
                         curve(&orders, |n| repair(n).recovery(factored(0.5)))?,
                     ),
-                    line(
+                    Series::line(
                         "hot replacement, half-way",
                         curve(&orders, |n| repair(n).replacement(factored(0.5)))?,
                     ),
-                    dashed("x = T y alone", curve(&orders, |n| repair(n).replacement(0.0))?),
+                    Series::dashed(
+                        "x = T y alone",
+                        curve(&orders, |n| repair(n).replacement(0.0))?,
+                    ),
                 ],
-                categories: vec![],
-            },
+            ),
         ],
         note: format!(
             "L is in no checksum, so nothing of it is rebuilt. Our assumption: {}; the paper names its networks, not their pace.",

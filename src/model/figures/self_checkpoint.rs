@@ -9,14 +9,10 @@ use super::super::measured::{
     Large, Row, TABLE_3, TABLE_3_EVERY_S, TABLE_3_GROUP, TABLE_3_MEMORY_GB, TIANHE,
 };
 use super::super::memory::{Method, available_fraction};
-use super::super::plot::{Axis, Figure, Panel, Series, Style};
+use super::super::plot::{Axis, Figure, Panel, Series};
 use super::super::reliability::LongRun;
-use super::{curve, dashed, even, line, spread};
+use super::{curve, even, spread};
 use crate::base::units::HOUR_S;
-
-fn dots(name: &str, points: Vec<(f64, f64)>) -> Series {
-    Series { style: Style::Dots, ..line(name, points) }
-}
 
 /// One value a row of Table 3; rows without one have no bar.
 fn bars(name: &str, value: impl Fn(&Row) -> Result<Option<f64>>) -> Result<Series> {
@@ -24,7 +20,7 @@ fn bars(name: &str, value: impl Fn(&Row) -> Result<Option<f64>>) -> Result<Serie
     for (i, row) in TABLE_3.iter().enumerate() {
         points.extend(value(row)?.map(|v| (i as f64, v)));
     }
-    Ok(line(name, points))
+    Ok(Series::line(name, points))
 }
 
 /// Fig. 16: efficiency with all memory and with what self-checkpoint leaves, no saves.
@@ -39,8 +35,8 @@ pub(super) fn figure_16() -> Figure {
             x: Axis::linear(""),
             y: Axis::linear("% of peak").within(0.0, 100.0),
             series: vec![
-                line("original, all memory", percent(|m| m.original)),
-                line("SKT-HPL, 47 and 44 %", percent(|m| m.protected)),
+                Series::line("original, all memory", percent(|m| m.original)),
+                Series::line("SKT-HPL, 47 and 44 %", percent(|m| m.protected)),
             ],
             categories: TIANHE.iter().map(|m| m.name.into()).collect(),
         }],
@@ -56,22 +52,16 @@ pub(super) fn figure_17() -> Result<Figure> {
     let mut series = Vec::new();
     for m in &TIANHE {
         let e1 = m.efficiency / 100.0;
-        series.push(line(m.name, percents(&|k| m.normalised_at(k))?));
-        series.push(dashed(
-            &format!("{}, a = 1", m.name),
+        series.push(Series::line(m.name, percents(&|k| m.normalised_at(k))?));
+        series.push(Series::dashed(
+            format!("{}, a = 1", m.name),
             percents(&|k| Ok(with_fraction_at_least(e1, k)? / e1))?,
         ));
-        series.push(dots("measured", vec![(m.share()?, m.normalised), (1.0, 100.0)]));
+        series.push(Series::dots("measured", vec![(m.share()?, m.normalised), (1.0, 100.0)]));
     }
     Ok(Figure {
         title: "The rate on less memory".into(),
-        panels: vec![Panel {
-            title: "eq. 5 through the measured runs".into(),
-            x: Axis::linear("share of the memory that is computed on"),
-            y: Axis::linear("% of the rate on all of it").within(75.0, 102.0),
-            series,
-            categories: vec![],
-        }],
+        panels: vec![Panel::new("eq. 5 through the measured runs", Axis::linear("share of the memory that is computed on"), Axis::linear("% of the rate on all of it").within(75.0, 102.0), series)],
         note: "The paper measured more sizes and prints them as a picture only; two of each machine are in its text. Dashed: the \
                bound of eq. 5, below which no machine falls. Groups of 8 leave 43.8 % by self-checkpoint and 30.4 % with two \
                copies: 2.5 % of the rate on Tianhe-2, at most 4.2 % by the bound; the text says 5 %.".into(),
@@ -85,7 +75,7 @@ pub(super) fn table_3() -> Result<Figure> {
     let mut over_interval = Vec::new();
     for row in TABLE_3.iter().filter(|row| row.save.is_some()) {
         let rate = |m: f64| Ok(100.0 * row.rate_between(60.0 * m) / original);
-        over_interval.push(line(row.name, curve(&minutes, rate)?));
+        over_interval.push(Series::line(row.name, curve(&minutes, rate)?));
     }
     let names: Vec<String> = TABLE_3.iter().map(|row| row.name.into()).collect();
     Ok(Figure {
@@ -114,13 +104,12 @@ pub(super) fn table_3() -> Result<Figure> {
                 ],
                 categories: names,
             },
-            Panel {
-                title: "rate between two saves".into(),
-                x: Axis::log("minutes between saves"),
-                y: Axis::linear("% of the original's").within(0.0, 105.0),
-                series: over_interval,
-                categories: vec![],
-            },
+            Panel::new(
+                "rate between two saves",
+                Axis::log("minutes between saves"),
+                Axis::linear("% of the original's").within(0.0, 105.0),
+                over_interval,
+            ),
         ],
         note: format!(
             "Orders, times of runs and of saves are Table 3's; a process has {TABLE_3_MEMORY_GB} GB, groups have \
@@ -138,7 +127,7 @@ pub(super) fn group_figure() -> Result<Figure> {
     };
     let share = |g| available_fraction(Method::SelfCheckpoint, g, 1);
     let run = LongRun::figure_12(100.0 * HOUR_S);
-    let mut memory = vec![line("memory", over(&|g| Ok(100.0 * share(g)?))?)];
+    let mut memory = vec![Series::line("memory", over(&|g| Ok(100.0 * share(g)?))?)];
     let (mut times, mut left) = (Vec::new(), Vec::new());
     for m in &TIANHE {
         let link = m.link_of_rank();
@@ -148,21 +137,17 @@ pub(super) fn group_figure() -> Result<Figure> {
             let left = interval::share_left(save, 0.0, run.mtbf_system)?;
             Ok(100.0 * m.normalised_at(share(g)?)? * left)
         };
-        memory.push(line(
-            &format!("rate, {}", m.name),
+        memory.push(Series::line(
+            format!("rate, {}", m.name),
             over(&|g| Ok(100.0 * m.normalised_at(share(g)?)?))?,
         ));
-        times.push(line(&format!("MPI_Reduce, {}", m.name), over(&tree)?));
-        times.push(dashed(&format!("ring, {}", m.name), over(&ring)?));
-        left.push(line(&format!("MPI_Reduce, {}", m.name), over(&|g| rate(g, tree(g)?))?));
-        left.push(dashed(&format!("ring, {}", m.name), over(&|g| rate(g, ring(g)?))?));
+        times.push(Series::line(format!("MPI_Reduce, {}", m.name), over(&tree)?));
+        times.push(Series::dashed(format!("ring, {}", m.name), over(&ring)?));
+        left.push(Series::line(format!("MPI_Reduce, {}", m.name), over(&|g| rate(g, tree(g)?))?));
+        left.push(Series::dashed(format!("ring, {}", m.name), over(&|g| rate(g, ring(g)?))?));
     }
-    let panel = |title: &str, y: Axis, series| Panel {
-        title: title.into(),
-        x: Axis::log("members of a group G"),
-        y,
-        series,
-        categories: vec![],
+    let panel = |title: &str, y: Axis, series| {
+        Panel::new(title, Axis::log("members of a group G"), y, series)
     };
     Ok(Figure {
         title: "The size of a group".into(),
@@ -176,7 +161,7 @@ pub(super) fn group_figure() -> Result<Figure> {
             panel(
                 "a second loss in the group within 100 h",
                 Axis::log("probability"),
-                vec![line(
+                vec![Series::line(
                     "1 - P_self (eqs. 12, 14, 16)",
                     over(&|group| Ok(1.0 - LongRun { group, ..run }.success_self()?))?,
                 )],

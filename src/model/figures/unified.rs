@@ -7,7 +7,7 @@ use super::super::platforms::{
 };
 use super::super::plot::{Axis, Figure, Panel, Series};
 use super::super::protocols::Validity;
-use super::{curve, line, spread};
+use super::{curve, spread};
 use crate::base::units::YEAR_S;
 
 /// Table 2 as bars; its numbers are in the table of the figure.
@@ -16,11 +16,11 @@ pub(super) fn table2() -> Result<Figure> {
     for machine in Machine::ALL {
         let p = Platform::of(machine, Edition::Recovered);
         let mut series = vec![
-            line("G", vec![]),
-            line("C(q), s", vec![]),
-            line("R(q), s", vec![]),
-            line("beta 2D-stencil", vec![]),
-            line("beta product", vec![]),
+            Series::line("G", vec![]),
+            Series::line("C(q), s", vec![]),
+            Series::line("R(q), s", vec![]),
+            Series::line("beta 2D-stencil", vec![]),
+            Series::line("beta product", vec![]),
         ];
         let rows = [Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
         for (i, grouping) in rows.into_iter().enumerate() {
@@ -55,7 +55,7 @@ pub(super) fn table3() -> Result<Figure> {
     for machine in Machine::ALL {
         let p = Platform::of(machine, Edition::Recovered);
         let rows = [Grouping::HierarchIo, Grouping::HierarchIoLine, Grouping::HierarchPort];
-        let mut series = vec![line("G", vec![]), line("beta 3D-stencil", vec![])];
+        let mut series = vec![Series::line("G", vec![]), Series::line("beta 3D-stencil", vec![])];
         for (i, grouping) in rows.into_iter().enumerate() {
             series[0].points.push((i as f64, groups(Application::Stencil3d, grouping, &p)?));
             series[1].points.push((i as f64, growth(Application::Stencil3d, grouping, &p)?));
@@ -103,35 +103,46 @@ pub fn waste_curve(
 
 const MTBF_AXIS: &str = "MTBF of a processor, years";
 
-fn waste_panel(title: String, series: Vec<Series>) -> Panel {
-    Panel {
-        title,
-        x: Axis::log(MTBF_AXIS).within(1.0, 100.0),
-        y: Axis::linear("waste").within(0.0, 1.02),
-        series,
-        categories: vec![],
-    }
+/// Waste of an application under some groupings.
+pub fn waste_panel(
+    title: String,
+    app: Application,
+    groupings: &[Grouping],
+    platform: &Platform,
+    defaults: Defaults,
+    validity: Validity,
+) -> Result<Panel> {
+    let series = groupings.iter().map(|grouping| {
+        let points = waste_curve(app, *grouping, platform, defaults, validity)?;
+        Ok(Series::line(grouping.name(), points))
+    });
+    let x = Axis::log(MTBF_AXIS).within(1.0, 100.0);
+    let y = Axis::linear("waste").within(0.0, 1.02);
+    Ok(Panel::new(title, x, y, series.collect::<Result<_>>()?))
 }
 
 const UNBOUNDED: &str = "Optimal period without the bound T <= mu_p/10, as the paper's own thresholds imply; downtime 60 s.";
+
+/// The groupings of the paper that go with an application.
+fn groupings(app: Application) -> &'static [Grouping] {
+    use Grouping::{CoordIo, HierarchIo, HierarchIoLine, HierarchPort};
+    match app {
+        Application::Stencil3d => &[CoordIo, HierarchIo, HierarchIoLine, HierarchPort],
+        _ => &[CoordIo, HierarchIo, HierarchPort],
+    }
+}
+
+fn unbounded_panel(title: String, app: Application, platform: &Platform) -> Result<Panel> {
+    let defaults = Defaults::default();
+    waste_panel(title, app, groupings(app), platform, defaults, Validity::Unbounded)
+}
 
 pub(super) fn waste_figure(title: &str, machines: &[(Machine, Platform)]) -> Result<Figure> {
     let mut panels = Vec::new();
     for (machine, platform) in machines {
         for app in [Application::Stencil2d, Application::MatrixProduct, Application::Stencil3d] {
-            let mut series = Vec::new();
-            let mut groupings =
-                vec![Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
-            if app == Application::Stencil3d {
-                groupings.insert(2, Grouping::HierarchIoLine);
-            }
-            for grouping in groupings {
-                series.push(line(
-                    grouping.name(),
-                    waste_curve(app, grouping, platform, Defaults::default(), Validity::Unbounded)?,
-                ));
-            }
-            panels.push(waste_panel(format!("{}, {}", machine.name(), app.name()), series));
+            let title = format!("{}, {}", machine.name(), app.name());
+            panels.push(unbounded_panel(title, app, platform)?);
         }
     }
     Ok(Figure { title: title.into(), panels, note: UNBOUNDED.into() })
@@ -145,25 +156,7 @@ pub(super) fn waste_3d_figure() -> Result<Figure> {
         (Machine::ExascaleFat, Some(100.0)),
     ] {
         let platform = Platform::of(machine, Edition::Recovered).with_checkpoint(seconds);
-        let mut series = Vec::new();
-        for grouping in [
-            Grouping::CoordIo,
-            Grouping::HierarchIo,
-            Grouping::HierarchIoLine,
-            Grouping::HierarchPort,
-        ] {
-            series.push(line(
-                grouping.name(),
-                waste_curve(
-                    Application::Stencil3d,
-                    grouping,
-                    &platform,
-                    Defaults::default(),
-                    Validity::Unbounded,
-                )?,
-            ));
-        }
-        panels.push(waste_panel(machine.name().into(), series));
+        panels.push(unbounded_panel(machine.name().into(), Application::Stencil3d, &platform)?);
     }
     Ok(Figure {
         title: "Waste of the 3D stencil by grouping".into(),
@@ -211,15 +204,14 @@ pub(super) fn gain_figure(machine: Machine, seconds: Option<f64>) -> Result<Figu
                     let coordinated = waste(Grouping::CoordIo)?;
                     Ok((coordinated - waste(grouping)?) / coordinated)
                 };
-                series.push(line(name, curve(&years, gain)?));
+                series.push(Series::line(name, curve(&years, gain)?));
             }
-            panels.push(Panel {
-                title: format!("{}, {}: {what}", app.name(), grouping.name()),
-                x: Axis::log(MTBF_AXIS).within(1.0, 100.0),
-                y: Axis::linear("gain").within(-1.0, 1.0),
+            panels.push(Panel::new(
+                format!("{}, {}: {what}", app.name(), grouping.name()),
+                Axis::log(MTBF_AXIS).within(1.0, 100.0),
+                Axis::linear("gain").within(-1.0, 1.0),
                 series,
-                categories: vec![],
-            });
+            ));
         }
     }
     Ok(Figure {
@@ -236,22 +228,16 @@ pub(super) fn hpl_figure() -> Result<Figure> {
     let mut panels = Vec::new();
     for machine in Machine::ALL {
         let platform = Platform::of(machine, Edition::Recovered);
-        let mut series = Vec::new();
-        for grouping in
-            [Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort, Grouping::SelfMemory]
-        {
-            series.push(line(
-                grouping.name(),
-                waste_curve(
-                    Application::Hpl,
-                    grouping,
-                    &platform,
-                    Defaults::default(),
-                    Validity::FirstOrder,
-                )?,
-            ));
-        }
-        panels.push(waste_panel(machine.name().into(), series));
+        let groupings =
+            [Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort, Grouping::SelfMemory];
+        panels.push(waste_panel(
+            machine.name().into(),
+            Application::Hpl,
+            &groupings,
+            &platform,
+            Defaults::default(),
+            Validity::FirstOrder,
+        )?);
     }
     Ok(Figure {
         title: "HPL: to storage, hierarchical, and self-checkpoint in memory".into(),

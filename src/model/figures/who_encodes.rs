@@ -9,8 +9,8 @@ use super::super::error::Result;
 use super::super::helpers;
 use super::super::measured::{TIANHE, TIANHE_2_COPY_S, TIANHE_2_SAVE_S};
 use super::super::memory::{Method, available_fraction};
-use super::super::plot::{Axis, Figure, Panel};
-use super::{ASSUMED_LINK, curve, dashed, even, line, spread};
+use super::super::plot::{Axis, Figure, Panel, Series};
+use super::{ASSUMED_LINK, curve, even, spread};
 
 /// Fig. 8: 25 MB a process, four losses, 60 to 480 processes that compute; and what the four processes set aside cost.
 pub(super) fn dedicated_figure() -> Result<Figure> {
@@ -29,12 +29,8 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
     let grouped = one_dimensional(GROUP, BYTES, code, link)?;
     let local = localised(LOSSES, BYTES, link)?;
     let striped = striped_ring(STRIPES, LOSSES, BYTES, link)?;
-    let panel = |title: &str, y: &str, series| Panel {
-        title: title.into(),
-        x: Axis::linear("processes that compute"),
-        y: Axis::linear(y),
-        series,
-        categories: vec![],
+    let panel = |title: &str, y: &str, series| {
+        Panel::new(title, Axis::linear("processes that compute"), Axis::linear(y), series)
     };
     Ok(Figure {
         title: "Four losses: encoding, recovery, and processes set aside".into(),
@@ -43,41 +39,41 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
                 "one encoding, one recovery of four",
                 "seconds",
                 vec![
-                    line("encoding, chain", over(&chain)?),
-                    line(
+                    Series::line("encoding, chain", over(&chain)?),
+                    Series::line(
                         "recovery, eqs. 4 and 5 as they stand",
                         over(&|p| recovery_by_equations(p, LOSSES, BYTES, link))?,
                     ),
-                    dashed(
+                    Series::dashed(
                         "recovery, a sum for each lost",
                         over(&|p| recovery_by_sums(p, LOSSES, BYTES, link))?,
                     ),
-                    dashed("encoding, binary tree", over(&|p| tree(p, BYTES, code, link))?),
+                    Series::dashed("encoding, binary tree", over(&|p| tree(p, BYTES, code, link))?),
                 ],
             ),
             panel(
                 "processes that only keep checksums",
                 "% of all",
                 vec![
-                    line("four for all", percent(&|p| set_aside(p, LOSSES))?),
-                    line("four for each 16", percent(&|_| set_aside(GROUP, LOSSES))?),
-                    line("localised, and stripes", percent(&|_| Ok(0.0))?),
+                    Series::line("four for all", percent(&|p| set_aside(p, LOSSES))?),
+                    Series::line("four for each 16", percent(&|_| set_aside(GROUP, LOSSES))?),
+                    Series::line("localised, and stripes", percent(&|_| Ok(0.0))?),
                 ],
             ),
             panel(
                 "lost in all, an encoding every 10 minutes",
                 "% of the machine",
                 vec![
-                    line(
+                    Series::line(
                         "four for all",
                         percent(&|p| lost(set_aside(p, LOSSES)?, chain(p)?, EVERY_S))?,
                     ),
-                    line(
+                    Series::line(
                         "four for each 16",
                         percent(&|_| lost(set_aside(GROUP, LOSSES)?, grouped, EVERY_S))?,
                     ),
-                    line("localised", percent(&|_| lost(0.0, local, EVERY_S))?),
-                    dashed("stripes of 20", percent(&|_| lost(0.0, striped, EVERY_S))?),
+                    Series::line("localised", percent(&|_| lost(0.0, local, EVERY_S))?),
+                    Series::dashed("stripes of 20", percent(&|_| lost(0.0, striped, EVERY_S))?),
                 ],
             ),
         ],
@@ -97,22 +93,28 @@ pub(super) fn helpers_compared() -> Result<Figure> {
     const COPY: f64 = 2.0 / 9.0;
     let encodings = spread(4.0, 100.0, 80);
     let percent = |f: &dyn Fn(f64) -> Result<f64>| curve(&encodings, |x| Ok(100.0 * f(x)?));
-    let inline =
-        || Ok::<_, super::ModelError>(dashed("inline", percent(&|x| helpers::overhead(1.0, x))?));
+    let inline = || {
+        Ok::<_, super::ModelError>(Series::dashed(
+            "inline",
+            percent(&|x| helpers::overhead(1.0, x))?,
+        ))
+    };
     let mut aside = vec![inline()?];
     for cores in [8, 16, 32] {
-        aside.push(line(
-            &format!("1 of {cores} cores"),
+        aside.push(Series::line(
+            format!("1 of {cores} cores"),
             percent(&|x| helpers::overhead_with_helper(cores, COPY, x))?,
         ));
     }
-    let idle = vec![inline()?, line("an idle core", percent(&|x| helpers::overhead(COPY, x))?)];
-    let panel = |title: &str, series| Panel {
-        title: title.into(),
-        x: Axis::log("interval between saves, in encodings"),
-        y: Axis::linear("% of the machine lost").within(0.0, 26.0),
-        series,
-        categories: vec![],
+    let idle =
+        vec![inline()?, Series::line("an idle core", percent(&|x| helpers::overhead(COPY, x))?)];
+    let panel = |title: &str, series| {
+        Panel::new(
+            title,
+            Axis::log("interval between saves, in encodings"),
+            Axis::linear("% of the machine lost").within(0.0, 26.0),
+            series,
+        )
     };
     let machine = &TIANHE[1];
     let rate = |method| machine.normalised_at(available_fraction(method, machine.group, 1)?);
@@ -124,27 +126,21 @@ pub(super) fn helpers_compared() -> Result<Figure> {
         panels: vec![
             panel("all cores would compute (Fig. 4)", aside),
             panel("a core is idle (Figs. 5, 6)", idle),
-            Panel {
-                title: format!("HPL on {}, groups of {}", machine.name, machine.group),
-                x: Axis::log("seconds between saves"),
-                y: Axis::linear("% of the rate on all memory").within(70.0, 100.0),
-                series: vec![
-                    line(
+            Panel::new(format!("HPL on {}, groups of {}", machine.name, machine.group), Axis::log("seconds between saves"), Axis::linear("% of the rate on all memory").within(70.0, 100.0), vec![
+                    Series::line(
                         "self-checkpoint, inline",
                         curve(&seconds, |t| {
                             Ok(100.0 * inline_rate * (1.0 - lost(0.0, TIANHE_2_SAVE_S, t)?))
                         })?,
                     ),
-                    line(
-                        &format!("two copies, 1 of {cores} cores helps"),
+                    Series::line(
+                        format!("two copies, 1 of {cores} cores helps"),
                         curve(&seconds, |t| {
                             let idle = 1.0 / cores as f64;
                             Ok(100.0 * helper_rate * (1.0 - lost(idle, TIANHE_2_COPY_S, t)?))
                         })?,
                     ),
-                ],
-                categories: vec![],
-            },
+                ]),
         ],
         note: "The paper prints neither its intervals nor sizes, so time is counted in encodings; a copy takes 2/9 of one, the most \
                that Fig. 5's 9 % inline and under 2 % by a helper allow. HPL: a helper needs a copy that stands still, so only \

@@ -35,145 +35,147 @@ pub struct Comparison {
     pub abft_from: Option<f64>,
 }
 
-pub(super) fn alternatives(machine: &Machine, taken: &Choice, units: u64) -> Vec<Alternative> {
-    // What is not said of an alternative is as chosen, on a grid of all ranks.
-    let chosen = &Choice { helpers: false, ..beside_checksums(machine, taken, units) };
-    let mut list: Vec<(String, &str, Choice)> = Vec::new();
-    let mut add = |what: String, why, choice: Choice| {
-        let same = choice.method == taken.method
-            && choice.scope == taken.scope
-            && choice.grid == taken.grid
-            && choice.in_place == taken.in_place
-            && choice.helpers == taken.helpers
-            && (!choice.method.in_memory()
-                || (choice.groups.smallest == taken.groups.smallest
-                    && choice.losses == taken.losses
-                    && choice.layout == taken.layout))
-            && (choice.method != Method::Abft || choice.sums == taken.sums);
-        if !same {
-            list.push((what, why, choice));
-        }
+/// A choice to compare with the plan.
+struct Idea {
+    what: String,
+    why: &'static str,
+    choice: Choice,
+}
+
+fn idea(what: impl Into<String>, why: &'static str, choice: Choice) -> Idea {
+    Idea { what: what.into(), why, choice }
+}
+
+/// The other ways to run, each evaluated; those that would run as the plan does are left out.
+pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative> {
+    // An alternative is as chosen, on a grid of all ranks, but for what it names.
+    let chosen = &Choice { helpers: false, ..beside_checksums(machine, taken) };
+    let with = |method| Choice { method, ..*chosen };
+    let mut ideas = Vec::new();
+    if machine.has_groups(chosen) {
+        ideas.extend(in_memory(machine, chosen, taken.helpers));
+    }
+    ideas.extend(with_checksum_columns(machine, chosen, taken));
+    if machine.inputs.disk.is_some() {
+        let why = "all memory, survives everything, slow saves";
+        ideas.push(idea("to disk", why, with(Method::Disk)));
+    }
+    let why = "all memory; any failure starts the run again";
+    ideas.push(idea("unprotected", why, with(Method::None)));
+    ideas.extend(flatter(machine, &Choice { helpers: taken.helpers, ..*chosen }));
+    ideas.retain(|idea| !idea.choice.runs_as(taken));
+    let evaluated = |Idea { what, why, choice }| Alternative {
+        what,
+        why: why.to_owned(),
+        plan: machine.evaluate(&choice).map_err(|e| e.to_string()),
     };
-    let protectable = units > chosen.losses && machine.inputs.nodes > 1;
-    if protectable {
-        let with = |method| Choice { method, ..*chosen };
-        add(
-            "self-checkpoint".into(),
-            "survives a loss at any time, with one copy",
-            with(Method::SelfCheckpoint),
-        );
-        let striped = chosen.layout == ChecksumLayout::Striped;
-        let in_stripes = |wanted| {
-            let layout = ChecksumLayout::Striped;
-            let choice = Choice { method: Method::SelfCheckpoint, layout, ..*chosen };
-            let choice = regrouped(machine, choice, units, wanted).ok()?;
-            (choice.groups.smallest > chosen.losses).then_some(choice)
-        };
+    ideas.into_iter().map(evaluated).collect()
+}
+
+/// Checkpoints in memory: other methods, groups and scopes. `helpers`: whether helpers encode in the plan.
+fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
+    let with = |method| Choice { method, ..*chosen };
+    let striped = chosen.layout == ChecksumLayout::Striped;
+    let in_stripes = |wanted| {
+        let layout = ChecksumLayout::Striped;
+        let choice = Choice { layout, ..with(Method::SelfCheckpoint) };
+        let choice = regrouped(machine, choice, wanted).ok()?;
+        (choice.groups.smallest > chosen.losses).then_some(choice)
+    };
+    let mut ideas = vec![idea(
+        "self-checkpoint",
+        "survives a loss at any time, with one copy",
+        with(Method::SelfCheckpoint),
+    )];
+    if striped {
         for (wanted, why) in [
             (8, "smaller groups: fewer double losses, less memory"),
             (32, "larger groups: a little more memory, more double losses"),
-        ]
-        .into_iter()
-        .filter(|_| striped)
-        {
-            if units >= wanted
-                && let Some(choice) = in_stripes(Some(wanted))
-            {
-                add(format!("self, groups of {}", choice.groups.smallest), why, choice);
-            }
+        ] {
+            let choice =
+                if machine.units().count >= wanted { in_stripes(Some(wanted)) } else { None };
+            ideas.extend(choice.map(|choice| {
+                idea(format!("self, groups of {}", choice.groups.smallest), why, choice)
+            }));
         }
-        if !striped && let Some(choice) = in_stripes(machine.inputs.group) {
-            add(
-                "self, striped checksums".into(),
-                "groups of any nodes, checksums in turn with all of them: the least memory",
-                choice,
-            );
-        }
-        if striped && chosen.groups.smallest > 2 * (chosen.losses + 1) {
-            add(
-                format!("self, {} losses", chosen.losses + 1),
+        let losses = chosen.losses + 1;
+        if chosen.groups.smallest > 2 * losses {
+            ideas.push(idea(
+                format!("self, {losses} losses"),
                 "survives one more loss in each group, for parity and arithmetic",
-                Choice { method: Method::SelfCheckpoint, losses: chosen.losses + 1, ..*chosen },
-            );
+                Choice { losses, ..with(Method::SelfCheckpoint) },
+            ));
         }
-        add(
-            "double checkpoint".into(),
+    } else if let Some(choice) = in_stripes(machine.inputs.group) {
+        ideas.push(idea(
+            "self, striped checksums",
+            "groups of any nodes, checksums in turn with all of them: the least memory",
+            choice,
+        ));
+    }
+    ideas.extend([
+        idea(
+            "double checkpoint",
             "as safe, but two copies: a third of the memory",
             with(Method::Double),
-        );
-        add(
-            "double, helpers encode".into(),
+        ),
+        idea(
+            "double, helpers encode",
             "--encode helper: a save stops the ranks for the copy alone",
             Choice { helpers: true, ..with(Method::Double) },
-        );
-        add(
-            "single checkpoint".into(),
+        ),
+        idea(
+            "single checkpoint",
             "a little more memory, but a loss during a save is fatal",
             with(Method::Single),
-        );
-        if chosen.method.in_memory() {
-            add(
-                "whole matrix saved".into(),
-                "what saving only the corner is worth",
-                Choice { scope: Scope::Whole, helpers: taken.helpers, ..*chosen },
-            );
-        }
+        ),
+    ]);
+    if chosen.method.in_memory() {
+        ideas.push(idea(
+            "whole matrix saved",
+            "what saving only the corner is worth",
+            Choice { scope: Scope::Whole, helpers, ..*chosen },
+        ));
     }
-    if protectable {
-        add(
-            "self, in place".into(),
-            "--nonstop: spare ranks take the places of processes that die, without a restart",
-            Choice { method: Method::SelfCheckpoint, in_place: true, ..*chosen },
-        );
-    }
+    ideas.push(idea(
+        "self, in place",
+        "--nonstop: spare ranks take the places of processes that die, without a restart",
+        Choice { in_place: true, ..with(Method::SelfCheckpoint) },
+    ));
+    ideas
+}
+
+/// Columns of checksums; where the plan has some, with one column more, too.
+fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> Vec<Idea> {
+    let abft = "--method abft: bears the loss of as many process columns, saves nothing; a node lost begins the run anew";
     let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX)
         .then_some((taken.sums + 1, "--checksum-columns: one process column more may be lost"));
-    let abft = "--method abft: bears the loss of as many process columns, saves nothing; a node lost begins the run anew";
-    for (sums, why) in [(chosen.sums, abft)].into_iter().chain(more) {
-        if let Ok(grid) = squarest_with_checksums(beside_waiting(machine, chosen), sums) {
-            let choice = Choice { method: Method::Abft, grid, sums, ..*chosen };
-            add(columns_of_checksums(sums), why, choice);
-        }
-    }
-    if machine.inputs.disk.is_some() {
-        add(
-            "to disk".into(),
-            "all memory, survives everything, slow saves",
-            Choice { method: Method::Disk, ..*chosen },
-        );
-    }
-    add(
-        "unprotected".into(),
-        "all memory; any failure starts the run again",
-        Choice { method: Method::None, ..*chosen },
-    );
+    let ideas = [(chosen.sums, abft)].into_iter().chain(more).filter_map(|(sums, why)| {
+        let grid = squarest_with_checksums(beside_waiting(machine, chosen), sums).ok()?;
+        let choice = Choice { method: Method::Abft, grid, sums, ..*chosen };
+        Some(idea(columns_of_checksums(sums), why, choice))
+    });
+    ideas.collect()
+}
+
+/// The choice on a grid half as high and twice as wide.
+fn flatter(machine: &Machine, chosen: &Choice) -> Option<Idea> {
     let (p, q) = chosen.grid;
-    let flatter = Choice { grid: (p / 2, q * 2), helpers: taken.helpers, ..*chosen };
-    let flatter = if p % 2 == 0 && p > 1 {
-        regrouped(machine, flatter, units, machine.inputs.group).ok()
-    } else {
-        None
-    };
-    if let Some(flatter) = flatter {
-        add(
-            format!("grid {} x {}", p / 2, q * 2),
-            "flatter: cheaper pivoting on slow networks (the rate model does not tell grids apart)",
-            flatter,
-        );
+    if p < 2 || p % 2 != 0 {
+        return None;
     }
-    list.into_iter()
-        .map(|(what, why, choice)| Alternative {
-            what,
-            why: why.into(),
-            plan: machine.evaluate(&choice).map_err(|e| e.to_string()),
-        })
-        .collect()
+    let grid = (p / 2, q * 2);
+    let choice = regrouped(machine, Choice { grid, ..*chosen }, machine.inputs.group).ok()?;
+    Some(idea(
+        format!("grid {} x {}", grid.0, grid.1),
+        "flatter: cheaper pivoting on slow networks (the rate model does not tell grids apart)",
+        choice,
+    ))
 }
 
 /// The choice with the groups of its grid and layout, of `wanted` members.
-fn regrouped(machine: &Machine, choice: Choice, units: u64, wanted: Option<u64>) -> Result<Choice> {
-    let nodes = (units, machine.ranks / units);
-    let groups = groups_of(choice.layout, choice.grid, nodes, wanted, choice.losses)?;
+fn regrouped(machine: &Machine, choice: Choice, wanted: Option<u64>) -> Result<Choice> {
+    let groups = groups_of(choice.layout, choice.grid, machine.units(), wanted, choice.losses)?;
     Ok(Choice { groups, ..choice })
 }
 
@@ -188,12 +190,12 @@ fn beside_waiting(machine: &Machine, chosen: &Choice) -> u64 {
 }
 
 /// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
-fn beside_checksums(machine: &Machine, chosen: &Choice, units: u64) -> Choice {
+fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
     let grid = squarest_grid(machine.ranks);
     if chosen.layout == ChecksumLayout::Dedicated {
         let layout = ChecksumLayout::Striped;
         let choice = Choice { grid, layout, ..*chosen };
-        return regrouped(machine, choice, units, machine.inputs.group).unwrap_or(choice);
+        return regrouped(machine, choice, machine.inputs.group).unwrap_or(choice);
     }
     match chosen.method {
         Method::Abft => Choice { grid, ..*chosen },
@@ -202,12 +204,12 @@ fn beside_checksums(machine: &Machine, chosen: &Choice, units: u64) -> Choice {
 }
 
 /// The ways to go on beside each other, at the inputs' share of processes, and from which share checksums would be faster.
-pub(super) fn compare(machine: &Machine, chosen: &Choice, units: u64) -> Comparison {
+pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
     let restart = Choice {
         method: Method::SelfCheckpoint,
         in_place: false,
         helpers: false,
-        ..beside_checksums(machine, chosen, units)
+        ..beside_checksums(machine, chosen)
     };
     let in_place = Choice { in_place: true, ..restart };
     let checksums = squarest_with_checksums(beside_waiting(machine, chosen), chosen.sums)

@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::super::ModelError;
-use super::super::error::Result;
+use super::super::error::{Result, does_not_fit};
 use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
 use crate::base::bisection::last_that_holds;
@@ -36,13 +35,35 @@ pub(super) struct Choice {
 
 impl Choice {
     pub(super) fn rank_memory(&self, shape: Shape, threads: u64) -> Result<RankMemory> {
-        let groups = (self.groups.smallest, self.borne());
-        rank_memory(shape, threads, self.method, self.layout.spread(), groups)
+        let (group, spread) = (self.groups.smallest, self.layout.spread());
+        rank_memory(shape, threads, self.method, spread, group, self.borne())
     }
 
     /// How much may be lost: members of a group, or process columns.
     pub(super) fn borne(&self) -> u64 {
         if self.method == Method::Abft { self.sums } else { self.losses }
+    }
+
+    /// Process columns that the method has for checksums.
+    pub(super) fn columns(&self) -> u64 {
+        if self.method == Method::Abft { self.sums } else { 0 }
+    }
+
+    /// Ranks that the method keeps waiting.
+    pub(super) fn spare_ranks(&self) -> u64 {
+        if self.method == Method::Abft { self.waiting } else { 0 }
+    }
+
+    /// Whether a run would be the same under the other choice.
+    pub(super) fn runs_as(&self, other: &Self) -> bool {
+        let groups = |choice: &Self| (choice.groups.smallest, choice.losses, choice.layout);
+        self.method == other.method
+            && self.scope == other.scope
+            && self.grid == other.grid
+            && self.in_place == other.in_place
+            && self.helpers == other.helpers
+            && (!self.method.in_memory() || groups(self) == groups(other))
+            && self.columns() == other.columns()
     }
 }
 
@@ -67,13 +88,13 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
         columns = ranks / p;
     }
     if columns <= sums {
-        return Err(ModelError::DoesNotFit(format!(
+        return does_not_fit(format!(
             "{} of checksums (method abft) need{} {} ranks at least, {sums} of them for the checksums; there {} {ranks}",
             Columns::told(sums),
             if sums == 1 { "s" } else { "" },
             sums.saturating_add(1),
             if ranks == 1 { "is" } else { "are" },
-        )));
+        ));
     }
     Ok((p, columns - sums))
 }
@@ -93,6 +114,13 @@ pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
     grids.into_iter().find(|(_, (p, q))| *q <= 2 * p)
 }
 
+/// Units that protect each other, and how many ranks each has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Units {
+    pub count: u64,
+    pub ranks: u64,
+}
+
 /// Groups of `working` ranks, so many on each node, and the sizes they are cut to, where further ranks keep their checksums.
 fn groups_apart(working: u64, ranks_per_node: u64, wanted: Option<u64>) -> u64 {
     // No two of a node are in one group.
@@ -102,20 +130,21 @@ fn groups_apart(working: u64, ranks_per_node: u64, wanted: Option<u64>) -> u64 {
 
 /// The most square grid of all ranks but those that keep checksums alone: whole nodes compute, as many as leave enough others.
 pub fn squarest_with_dedicated(
-    (nodes, ranks_per_node): (u64, u64),
+    units: Units,
     wanted: Option<u64>,
     losses: u64,
 ) -> Result<(u64, u64)> {
+    let Units { count: nodes, ranks: ranks_per_node } = units;
     let Ok(computing) = last_that_holds(0, nodes, |computing| {
         let working = computing * ranks_per_node;
         let beside = groups_apart(working, ranks_per_node, wanted).saturating_mul(losses);
         Ok::<_, Infallible>(working.saturating_add(beside) <= nodes * ranks_per_node)
     });
     if computing < 2 {
-        return Err(ModelError::DoesNotFit(format!(
+        return does_not_fit(format!(
             "{nodes} nodes are too few for checksums on ranks of their own: two at least that compute, and for {losses} losses as \
              many more"
-        )));
+        ));
     }
     Ok(squarest_grid(computing * ranks_per_node))
 }
@@ -131,16 +160,16 @@ pub struct Groups {
     pub asked: u64,
 }
 
-/// The groups that a layout makes of `nodes` with so many ranks each, in the order of the ranks: of `wanted` members at most
+/// The groups that a layout makes of the units' ranks, in the order of the ranks: of `wanted` members at most
 /// where that can be.
 pub fn groups_of(
     layout: ChecksumLayout,
     grid: (u64, u64),
-    nodes: (u64, u64),
+    units: Units,
     wanted: Option<u64>,
     losses: u64,
 ) -> Result<Groups> {
-    let sizes = |wanted| sizes_of(layout, grid, nodes, wanted, losses);
+    let sizes = |wanted| sizes_of(layout, grid, units, wanted, losses);
     let (smallest, largest) = sizes(wanted)?;
     // Those who keep checksums alone are counted in groups, and not by who asks for groups.
     let size = match layout {
@@ -154,50 +183,51 @@ pub fn groups_of(
     Ok(Groups { smallest, largest, asked })
 }
 
-/// So many ranks of so many nodes in groups as even as possible, no two of a node in one, of `wanted` members at most where that
+/// All ranks in groups as even as possible, no two of a unit in one, of `wanted` members at most where that
 /// leaves each `least`: (smallest, largest). `same`: equally many groups for each rank of a node, where that leaves as many.
-fn even((nodes, each): (u64, u64), wanted: u64, least: u64, same: bool) -> (u64, u64) {
-    let each = each.max(1);
-    let members = nodes.saturating_mul(each);
-    let count = |n: u64| n as usize;
-    let groups = count_of_even(count(members), count(wanted), count(least), count(each));
-    let groups =
-        if same { alike(groups, (count(nodes), count(each)), count(least)) } else { groups } as u64;
+fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
+    let (nodes, each, least) = (units.count as usize, units.ranks.max(1) as usize, least as usize);
+    let members = units.count.saturating_mul(units.ranks.max(1));
+    let mut groups = count_of_even(members as usize, wanted as usize, least, each);
+    if same {
+        groups = alike(groups, (nodes, each), least);
+    }
+    let groups = groups as u64;
     (members / groups, members.div_ceil(groups))
 }
 
 /// Members of the smallest and of the largest group, of dedicated ones with those who keep the checksums.
 fn sizes_of(
     layout: ChecksumLayout,
-    (p, q): (u64, u64),
-    nodes: (u64, u64),
+    grid: (u64, u64),
+    units: Units,
     wanted: Option<u64>,
     losses: u64,
 ) -> Result<(u64, u64)> {
-    let (count, ranks_per_node) = nodes;
+    let (p, q) = grid;
+    let Units { count, ranks: ranks_per_node } = units;
     let least = layout.spread().members_least(losses as usize) as u64;
-    let short = |what: String| Err(ModelError::DoesNotFit(what));
     match layout {
-        ChecksumLayout::Striped => Ok(even(nodes, wanted.unwrap_or(GROUP_WANTED), least, false)),
-        ChecksumLayout::Localised if count < least => short(format!(
+        ChecksumLayout::Striped => Ok(even(units, wanted.unwrap_or(GROUP_WANTED), least, false)),
+        ChecksumLayout::Localised if count < least => does_not_fit(format!(
             "localised checksums for {losses} losses need groups of {least} nodes, and there are {count}"
         )),
         // Smaller groups take no more memory there.
-        ChecksumLayout::Localised => Ok(even(nodes, wanted.unwrap_or(least), least, true)),
+        ChecksumLayout::Localised => Ok(even(units, wanted.unwrap_or(least), least, true)),
         ChecksumLayout::Dedicated => {
             let working = p.saturating_mul(q);
             let groups = groups_apart(working, ranks_per_node, wanted).max(1);
             let beside = groups.saturating_mul(losses);
             let ranks = count.saturating_mul(ranks_per_node);
             if working.saturating_add(beside) > ranks {
-                return short(format!(
+                return does_not_fit(format!(
                     "a {p} x {q} grid and {beside} ranks for its checksums need {} ranks, and there are {ranks}",
                     working.saturating_add(beside)
                 ));
             }
             let largest = working.div_ceil(groups);
             if largest < 2 && groups > 1 {
-                return short(format!(
+                return does_not_fit(format!(
                     "the {p} x {q} grid is on one node, so each of its ranks would be a group by itself: take a grid over more nodes"
                 ));
             }
@@ -206,14 +236,13 @@ fn sizes_of(
         ChecksumLayout::Grid => {
             // Ranks of a node are neighbours in a row of the grid.
             let wanted = wanted.unwrap_or(GROUP_WANTED);
-            let columns =
-                (p >= least && q >= ranks_per_node).then(|| even((p, 1), wanted, least, false));
-            let rows =
-                (q >= least && ranks_per_node == 1).then(|| even((q, 1), wanted, least, false));
+            let of = |count| even(Units { count, ranks: 1 }, wanted, least, false);
+            let columns = (p >= least && q >= ranks_per_node).then(|| of(p));
+            let rows = (q >= least && ranks_per_node == 1).then(|| of(q));
             match (columns, rows) {
                 (Some(columns), Some(rows)) if rows.0 > columns.0 => Ok(rows),
                 (Some(groups), _) | (_, Some(groups)) => Ok(groups),
-                (None, None) => short(format!(
+                (None, None) => does_not_fit(format!(
                     "neither rows nor columns of a {p} x {q} grid with {ranks_per_node} ranks a node can be groups that survive \
                      {losses} losses: each needs {least} members on nodes of their own; take another grid, fewer ranks a node, or \
                      striped checksums"

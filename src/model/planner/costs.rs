@@ -93,9 +93,10 @@ impl Machine<'_> {
         let inputs = self.inputs;
         let cost = SaveCost {
             // Nobody stops for what helpers encode; each takes a core meanwhile.
-            encode: match choice.helpers {
-                true => encode * (inputs.ranks_per_node as f64 / inputs.cores as f64).min(1.0),
-                false => encode,
+            encode: if choice.helpers {
+                encode * (inputs.ranks_per_node as f64 / inputs.cores as f64).min(1.0)
+            } else {
+                encode
             },
             flush,
             fixed: if choice.method.saves() { barriers } else { 0.0 },
@@ -139,9 +140,10 @@ impl Machine<'_> {
     /// Ranks that keep checksums compute nothing that anybody waits for, or nothing at all.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
         let beside = choice.method == Method::Abft || choice.layout == ChecksumLayout::Dedicated;
-        match beside {
-            true => self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1),
-            false => Ok(self.rate),
+        if beside {
+            self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1)
+        } else {
+            Ok(self.rate)
         }
     }
 

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::ModelError;
-use super::super::error::Result;
+use super::super::error::{Result, does_not_fit};
 use super::super::fit::{RateModel, flops};
 use super::super::helpers::{break_even_interval, helper_pays, overhead, overhead_with_helper};
 use super::super::interval::Segment;
@@ -125,10 +124,8 @@ impl Machine<'_> {
         let cores = inputs.cores;
         let helpers = (inputs.ranks_per_node as f64 / cores as f64).min(1.0);
         let beside = helpers * waiting.min(1.0);
-        let core_pays = match every <= seconds {
-            true => Some(helper_pays(cores, 0.0, write, every)?),
-            false => None,
-        };
+        let core_pays =
+            if every <= seconds { Some(helper_pays(cores, 0.0, write, every)?) } else { None };
         Ok(Some(Storing {
             bytes,
             write,
@@ -180,10 +177,10 @@ impl Machine<'_> {
             memory_factor_of(choice.method, spread, choice.groups.smallest, choice.losses)?;
         }
         if choice.method == Method::Abft && inputs.depth > DEPTH_IN_STEPS as u64 {
-            return Err(ModelError::DoesNotFit(format!(
+            return does_not_fit(format!(
                 "method abft goes with a lookahead of 0 or 1, and {} is asked for: --depth 1",
                 inputs.depth
-            )));
+            ));
         }
         // More rows than the whole machine's memory holds need not be tried.
         let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
@@ -191,39 +188,39 @@ impl Machine<'_> {
         if most == 0
             && self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits_memory(n, choice)?))? > 0
         {
-            return Err(ModelError::DoesNotFit(format!("no matrix fits: {}", self.more_room())));
+            return does_not_fit(format!("no matrix fits: {}", self.more_room()));
         }
         let bare = inputs.ranks_per_node as f64 * RANK_BASE_MOST;
         if let (0, Some(nb), true) = (most, inputs.nb, bare < self.budget) {
-            return Err(ModelError::DoesNotFit(format!(
+            return does_not_fit(format!(
                 "no matrix fits: a node may take {}, and not even one block of NB = {nb} fits into that; give a smaller --nb",
                 show_bytes(self.budget)
-            )));
+            ));
         }
         if most == 0 {
-            return Err(ModelError::DoesNotFit(format!(
+            return does_not_fit(format!(
                 "no matrix fits: a node may take {}, and {} of ranks alone need {}; use fewer ranks per node \
                  or nodes with more memory",
                 show_bytes(self.budget),
                 inputs.ranks_per_node,
                 show_bytes(bare)
-            )));
+            ));
         }
         let n = match inputs.n {
             Some(n) if self.fits(n, choice)? => n,
             Some(n) if self.fits_memory(n, choice)? => {
-                return Err(ModelError::DoesNotFit(format!(
+                return does_not_fit(format!(
                     "N = {n} keeps {} in named memory of each node, and {}; the largest N that fits is {most}",
                     show_bytes(self.named(n, choice)?),
                     self.more_room()
-                )));
+                ));
             }
             Some(n) => {
-                return Err(ModelError::DoesNotFit(format!(
+                return does_not_fit(format!(
                     "N = {n} needs {} of each node, which may take {}; the largest N that fits is {most}",
                     show_bytes(self.node_memory(self.shape(n, choice), choice)?),
                     show_bytes(self.budget)
-                )));
+                ));
             }
             None => most,
         };
@@ -238,20 +235,20 @@ impl Machine<'_> {
                     n
                 } else if let Some(n) = inputs.n {
                     let time = self.expected(n, choice)?;
-                    return Err(ModelError::DoesNotFit(format!(
+                    return does_not_fit(format!(
                         "N = {n} is expected to take {}, more than nine tenths of the limit of {}",
                         time.map_or("practically for ever".into(), show_seconds),
                         show_seconds(limit)
-                    )));
+                    ));
                 } else {
                     self.largest(n, choice, time_fits)?
                 }
             }
         };
         if n == 0 {
-            return Err(ModelError::DoesNotFit(
-                "no problem is small enough to finish within the time limit on this machine".into(),
-            ));
+            return does_not_fit(
+                "no problem is small enough to finish within the time limit on this machine",
+            );
         }
         self.work_out(n, choice)
     }
@@ -301,9 +298,10 @@ impl Machine<'_> {
         };
         let threads = self.threads_per_rank();
         let rank = choice.rank_memory(shape, threads)?;
-        let groups = match choice.method.in_memory() {
-            true => choice.groups,
-            false => Groups { smallest: 1, largest: 1, asked: 1 },
+        let groups = if choice.method.in_memory() {
+            choice.groups
+        } else {
+            Groups { smallest: 1, largest: 1, asked: 1 }
         };
         Ok(Plan {
             shape,
@@ -316,8 +314,8 @@ impl Machine<'_> {
             group_asked: groups.asked,
             losses: if choice.method.in_memory() { choice.losses } else { 0 },
             layout: choice.layout,
-            checksum_columns: if choice.method == Method::Abft { choice.sums } else { 0 },
-            spare_ranks: if choice.method == Method::Abft { choice.waiting } else { 0 },
+            checksum_columns: choice.columns(),
+            spare_ranks: choice.spare_ranks(),
             renewal: (choice.method == Method::Abft)
                 .then(|| self.renewal(n, choice))
                 .transpose()?,
@@ -336,9 +334,10 @@ impl Machine<'_> {
             interval: ends(|s| s.work),
             save_cost: ends(|s| s.encode + s.flush),
             saving: schedule.saving(),
-            helpers: match choice.helpers {
-                true => Some(self.helpers(n, choice, ends(|s| s.work).map(|(first, _)| first))?),
-                false => None,
+            helpers: if choice.helpers {
+                Some(self.helpers(n, choice, ends(|s| s.work).map(|(first, _)| first))?)
+            } else {
+                None
             },
             storing: self.storing(n, choice, saved)?,
             recover: cost.recover,

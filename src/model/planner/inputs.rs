@@ -1,11 +1,11 @@
-//! What the user told of the machine, of failures and of the run.
+//! Inputs: what the user says of the machine, of failures and of the run.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::super::ModelError;
-use super::super::error::{Result, at_least, fraction, non_negative, positive};
+use super::super::error::{Result, at_least, does_not_fit, fraction, non_negative, positive};
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
@@ -44,8 +44,8 @@ impl NamedRoom {
     }
 }
 
-/// What the user told. `None`: not told, to be guessed or chosen.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Inputs of a plan. `None`: not given, to be guessed or chosen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Inputs {
     pub nodes: u64,
     pub ranks_per_node: u64,
@@ -107,6 +107,16 @@ impl Inputs {
         (self.cores / self.ranks_per_node.max(1)).max(1)
     }
 
+    /// Process columns that keep checksums under method abft.
+    pub(super) fn sums(&self) -> u64 {
+        self.checksum_columns.unwrap_or(1)
+    }
+
+    /// Ranks that wait to make new checksums under method abft.
+    pub(super) fn waiting(&self) -> u64 {
+        self.spare_ranks.unwrap_or(0)
+    }
+
     /// Everything open but the machine's size.
     pub fn machine(nodes: u64, cores: u64, memory: f64) -> Self {
         Self {
@@ -114,39 +124,12 @@ impl Inputs {
             ranks_per_node: 1,
             cores,
             memory,
-            named: NamedRoom::default(),
-            reserve: None,
-            peak_per_core: None,
-            network: None,
-            latency: None,
-            copy: None,
-            disk: None,
-            mtbf: None,
-            detect: None,
-            restart: None,
-            process_share: None,
-            in_place: None,
-            spares: None,
-            limit: None,
-            n: None,
-            nb: None,
-            grid: None,
             depth: 1,
-            method: None,
-            scope: Scope::Corner,
-            group: None,
             losses: 1,
-            layout: ChecksumLayout::Striped,
-            helpers: false,
-            checksum_columns: None,
-            spare_ranks: None,
-            measured: None,
-            job: None,
-            level2: None,
-            level2_every: None,
             simulate: 1000,
             threads: 1,
             seed: 1,
+            ..Self::default()
         }
     }
 
@@ -179,11 +162,10 @@ impl Inputs {
             ));
         }
         if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
-            return Err(ModelError::DoesNotFit(
+            return does_not_fit(
                 "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
-                 cores a node"
-                    .into(),
-            ));
+                 cores a node",
+            );
         }
         positive("the memory of a node", self.memory)?;
         if self.memory > 1e18 {
@@ -193,12 +175,7 @@ impl Inputs {
                 value: self.memory,
             });
         }
-        for room in [self.named.posix, self.named.sysv].into_iter().flatten() {
-            non_negative("the room for named memory", room)?;
-        }
-        if let Some(r) = self.reserve {
-            non_negative("the reserved memory", r)?;
-        }
+        let mtbf = self.mtbf.map(|(Mtbf::Node(s) | Mtbf::System(s))| s);
         for (what, value) in [
             ("the peak of a core", self.peak_per_core),
             ("the network bandwidth", self.network),
@@ -207,25 +184,22 @@ impl Inputs {
             ("the file system bandwidth", self.disk),
             ("the time limit", self.limit),
             ("the time between checkpoints on storage", self.level2_every),
+            ("the MTBF", mtbf),
         ] {
-            if let Some(v) = value {
-                positive(what, v)?;
-            }
+            value.map_or(Ok(0.0), |v| positive(what, v))?;
         }
-        if let Some(Mtbf::Node(s) | Mtbf::System(s)) = self.mtbf {
-            positive("the MTBF", s)?;
-        }
-        if let Some(d) = self.detect {
-            non_negative("the detection time", d)?;
-        }
-        if let Some(r) = self.restart {
-            non_negative("the restart time", r)?;
+        for (what, value) in [
+            ("the room for named memory", self.named.posix),
+            ("the room for named memory", self.named.sysv),
+            ("the reserved memory", self.reserve),
+            ("the detection time", self.detect),
+            ("the restart time", self.restart),
+            ("the time to go on in place", self.in_place),
+        ] {
+            value.map_or(Ok(0.0), |v| non_negative(what, v))?;
         }
         if let Some(s) = self.process_share {
             fraction("the share of failures that end only a process", s)?;
-        }
-        if let Some(s) = self.in_place {
-            non_negative("the time to go on in place", s)?;
         }
         if self.depth > 64 {
             return Err(ModelError::OutOfRange {

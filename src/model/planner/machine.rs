@@ -1,12 +1,11 @@
 //! The machine as it is planned for: what was told of it, and a guess, which is told as one, of what was not.
 
-use super::super::ModelError;
-use super::super::error::{Result, positive};
+use super::super::error::{Result, does_not_fit, positive};
 use super::super::fit::RateModel;
 use super::super::nonstop::IN_PLACE_S;
-use super::choice::squarest_grid;
+use super::choice::{Choice, Units, squarest_grid};
 use super::costs::{GENERATE_BYTES_S, RECOVERY_FACTOR};
-use super::inputs::{Inputs, Mtbf};
+use super::inputs::{Inputs, Measured, Mtbf};
 use crate::base::units::{YEAR_S, show_bytes};
 
 /// Share of a node's memory (at least half a GiB) left to the system when nothing else is said.
@@ -35,132 +34,87 @@ pub(super) struct Machine<'a> {
     pub(super) in_place: f64,
 }
 
+/// Guesses for inputs that nobody gave, each with a warning where it matters to the plan.
+struct Guesses<'a>(&'a mut Vec<String>);
+
+impl Guesses<'_> {
+    fn of(&mut self, given: Option<f64>, guess: f64, matters: bool, text: String) -> f64 {
+        if given.is_none() && matters {
+            self.0.push(text);
+        }
+        given.unwrap_or(guess)
+    }
+}
+
 impl<'a> Machine<'a> {
     pub(super) fn new(inputs: &'a Inputs, warnings: &mut Vec<String>) -> Result<Self> {
         inputs.check()?;
-        let mut guess = |given: Option<f64>, value: f64, text: String| {
-            given.unwrap_or_else(|| {
-                warnings.push(text);
-                value
-            })
-        };
-        let reserve =
-            inputs.reserve.unwrap_or_else(|| RESERVE_LEAST.max(RESERVE_SHARE * inputs.memory));
-        let budget = inputs.memory - reserve;
-        if budget <= 0.0 {
-            return Err(ModelError::DoesNotFit(format!(
-                "a node has {}, of which {} are left to the system: nothing remains for the matrix; give \
-                 less to --reserve",
-                show_bytes(inputs.memory),
-                show_bytes(reserve)
-            )));
-        }
+        let budget = budget(inputs)?;
         let ranks = inputs.nodes * inputs.ranks_per_node;
+        let several = inputs.nodes > 1;
+        let mut guesses = Guesses(warnings);
+        let mut guess = |given, value, matters, text| guesses.of(given, value, matters, text);
         let copy = guess(
             inputs.copy,
             10e9,
+            true,
             "the copying bandwidth of a node is a guess: 10 GB/s (--copy)".into(),
         );
-        let (network, latency) = if inputs.nodes > 1 {
-            (
-                guess(
-                    inputs.network,
-                    12.5e9,
-                    "the network bandwidth of a node is a guess: 100 Gbit/s (--network)".into(),
-                ),
-                guess(
-                    inputs.latency,
-                    2e-6,
-                    "the network latency is a guess: 2 us (--latency)".into(),
-                ),
-            )
-        } else {
-            // Ranks of one node exchange through its memory: in and out is two copies.
-            (inputs.network.unwrap_or(copy / 2.0), inputs.latency.unwrap_or(1e-6))
-        };
+        // Ranks of one node exchange through its memory: in and out is two copies.
+        let network = guess(
+            inputs.network,
+            if several { 12.5e9 } else { copy / 2.0 },
+            several,
+            "the network bandwidth of a node is a guess: 100 Gbit/s (--network)".into(),
+        );
+        let latency = guess(
+            inputs.latency,
+            if several { 2e-6 } else { 1e-6 },
+            several,
+            "the network latency is a guess: 2 us (--latency)".into(),
+        );
+        let nodes = inputs.nodes as f64;
         let (mtbf_node, mtbf_system) = match inputs.mtbf {
-            Some(Mtbf::Node(s)) => (s, s / inputs.nodes as f64),
-            Some(Mtbf::System(s)) => (s * inputs.nodes as f64, s),
+            Some(Mtbf::Node(s)) => (s, s / nodes),
+            Some(Mtbf::System(s)) => (s * nodes, s),
             None => {
-                let node = guess(
-                    None,
-                    5.0 * YEAR_S,
-                    "the MTBF of a node is a guess: 5 years (--mtbf-node or --mtbf)".into(),
-                );
-                (node, node / inputs.nodes as f64)
+                let text = "the MTBF of a node is a guess: 5 years (--mtbf-node or --mtbf)".into();
+                let node = guess(None, 5.0 * YEAR_S, true, text);
+                (node, node / nodes)
             }
         };
-        let protected = inputs.nodes > 1;
-        let quiet = |given: Option<f64>, value| given.unwrap_or(value);
-        let (detect, restart) = if protected {
-            (
-                guess(
-                    inputs.detect,
-                    DETECT_S,
-                    format!(
-                        "the time to detect a dead node is a guess: {DETECT_S} s; what is silent for 4 s is lost (--detect)"
-                    ),
-                ),
-                guess(
-                    inputs.restart,
-                    RESTART_S,
-                    format!(
-                        "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large \
-                         job as long as its MPI takes to start (--restart-time)"
-                    ),
-                ),
-            )
-        } else {
-            (quiet(inputs.detect, DETECT_S), quiet(inputs.restart, RESTART_S))
-        };
-        // Nothing is guessed of the kind of failures: that a node goes with each is the case that costs most.
-        let processes = inputs.process_share.unwrap_or(0.0);
-        let in_place = if protected {
-            guess(
-                inputs.in_place,
-                IN_PLACE_S,
-                format!(
-                    "the time to go on without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
-                     notice (--in-place)"
-                ),
-            )
-        } else {
-            quiet(inputs.in_place, IN_PLACE_S)
-        };
-        let threads = inputs.threads_per_rank();
+        let detect = guess(
+            inputs.detect,
+            DETECT_S,
+            several,
+            format!(
+                "the time to detect a dead node is a guess: {DETECT_S} s; what is silent for 4 s is lost (--detect)"
+            ),
+        );
+        let restart = guess(
+            inputs.restart,
+            RESTART_S,
+            several,
+            format!(
+                "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large \
+                 job as long as its MPI takes to start (--restart-time)"
+            ),
+        );
+        let in_place = guess(
+            inputs.in_place,
+            IN_PLACE_S,
+            several,
+            format!(
+                "the time to go on without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
+                 notice (--in-place)"
+            ),
+        );
         let rate = match inputs.measured {
-            Some(m) => {
-                if (m.ranks, m.threads) != (ranks, threads) {
-                    warnings.push(format!(
-                        "the rate was measured on {} ranks with {} thread(s) each and is carried over to {ranks} with {threads}, \
-                         in proportion to all threads",
-                        m.ranks, m.threads
-                    ));
-                }
-                if m.fit.samples == 1 || m.fit.model.n_half == 0.0 {
-                    warnings.push(
-                        "how the rate grows with N was not measured well: measure two or more sizes".into(),
-                    );
-                }
-                let all = |ranks: u64, threads: u64| ranks.saturating_mul(threads);
-                m.fit.model.scaled(all(m.ranks, m.threads), all(ranks, threads))?
-            }
-            None => {
-                let peak = guess(
-                    inputs.peak_per_core,
-                    40e9,
-                    "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into(),
-                );
-                warnings.push(
-                    "the rate is a guess from peak and network, good to a factor; measure it (--calibrate or \
-                     --results)"
-                        .into(),
-                );
-                guessed_rate(inputs, ranks, peak, network)?
-            }
+            Some(measured) => scaled_rate(&measured, ranks, inputs.threads_per_rank(), guesses.0)?,
+            None => guessed_rate(inputs, ranks, network, &mut guesses)?,
         };
-        if protected {
-            warnings.push(format!(
+        if several {
+            guesses.0.push(format!(
                 "that a recovery takes {RECOVERY_FACTOR} encodings of a save and its flush is a guess, as on Tianhe-2; that \
                  a core generates {} of the matrix a second, too",
                 show_bytes(GENERATE_BYTES_S)
@@ -178,17 +132,81 @@ impl<'a> Machine<'a> {
             mtbf_node: positive("the MTBF of a node", mtbf_node)?,
             detect,
             restart,
-            processes,
+            // Nothing is guessed of the kind of failures: that a node goes with each is the case that costs most.
+            processes: inputs.process_share.unwrap_or(0.0),
             in_place,
         })
     }
+
+    /// Units that protect each other: the nodes, or the ranks of a single node.
+    pub(super) fn units(&self) -> Units {
+        let count = if self.inputs.nodes > 1 { self.inputs.nodes } else { self.ranks };
+        Units { count, ranks: self.ranks / count }
+    }
+
+    /// Whether there are nodes enough for groups that survive the losses.
+    pub(super) fn has_groups(&self, choice: &Choice) -> bool {
+        self.inputs.nodes > 1 && self.units().count > choice.losses
+    }
+}
+
+/// Bytes that a run may take of a node.
+fn budget(inputs: &Inputs) -> Result<f64> {
+    let reserve =
+        inputs.reserve.unwrap_or_else(|| RESERVE_LEAST.max(RESERVE_SHARE * inputs.memory));
+    let budget = inputs.memory - reserve;
+    if budget > 0.0 {
+        return Ok(budget);
+    }
+    does_not_fit(format!(
+        "a node has {}, of which {} are left to the system: nothing remains for the matrix; give less to --reserve",
+        show_bytes(inputs.memory),
+        show_bytes(reserve)
+    ))
+}
+
+/// The measured rate, carried over to the ranks and threads of the plan.
+fn scaled_rate(
+    measured: &Measured,
+    ranks: u64,
+    threads: u64,
+    warnings: &mut Vec<String>,
+) -> Result<RateModel> {
+    let Measured { fit, ranks: measured_ranks, threads: measured_threads } = *measured;
+    if (measured_ranks, measured_threads) != (ranks, threads) {
+        warnings.push(format!(
+            "the rate was measured on {measured_ranks} ranks with {measured_threads} thread(s) each and is carried over to {ranks} \
+             with {threads}, in proportion to all threads"
+        ));
+    }
+    if fit.samples == 1 || fit.model.n_half == 0.0 {
+        warnings.push(
+            "how the rate grows with N was not measured well: measure two or more sizes".into(),
+        );
+    }
+    fit.model.scaled(measured_ranks.saturating_mul(measured_threads), ranks.saturating_mul(threads))
 }
 
 /// A first idea of the rate without any measurement. The asymptote is nine tenths of peak. The half-rate order
 /// has a part for what each process does alone (panels, swaps) and one for the network: moving
 /// 8 (3P+Q)/(2PQ) N^2 bytes through each process's share of a port, against 2 N^3 / (3PQ) flops, is
 /// N_half = 6 (3P+Q) speed / bandwidth.
-fn guessed_rate(inputs: &Inputs, ranks: u64, peak: f64, network: f64) -> Result<RateModel> {
+fn guessed_rate(
+    inputs: &Inputs,
+    ranks: u64,
+    network: f64,
+    guesses: &mut Guesses,
+) -> Result<RateModel> {
+    let peak = guesses.of(
+        inputs.peak_per_core,
+        40e9,
+        true,
+        "the peak of a core is a guess: 40 Gflop/s (--peak-per-core)".into(),
+    );
+    guesses.0.push(
+        "the rate is a guess from peak and network, good to a factor; measure it (--calibrate or --results)"
+            .into(),
+    );
     let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));
     // Cores that no whole thread's share is made of are idle.
     let threads = inputs.threads_per_rank() as f64;

@@ -3,7 +3,7 @@
 //! The kernel bounds what lies in /dev/shm by the size of that file system, half of the memory as a system mounts it and
 //! 64 MiB in many a container, whatever memory is free. System V shared memory it does not bound by default. So /dev/shm is
 //! taken while it has room, and the other where it has not; a plan that no room is left for is none. `evaluate` asks before
-//! it chooses N, `plan` tells.
+//! it chooses N, `plan` warns.
 
 use super::super::error::Result;
 use super::choice::Choice;
@@ -58,8 +58,8 @@ impl Machine<'_> {
         )
     }
 
-    /// What there is to say of the place of a plan's named memory.
-    pub(super) fn told_of_room(&self, plan: &Plan, choice: &Choice) -> Result<Option<String>> {
+    /// Warns of the place of a plan's named memory.
+    pub(super) fn warning_of_room(&self, plan: &Plan, choice: &Choice) -> Result<Option<String>> {
         let named = self.named(plan.shape.n, choice)?;
         let Some(shm) = self.inputs.named.posix else {
             return Ok((named > 0.5 * self.inputs.memory).then(|| {

@@ -16,7 +16,8 @@ pub fn test_params(plan: &Plan) -> TestParams {
 }
 
 /// A test with the choices that are good on most machines.
-pub fn usual(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
+pub fn usual(n: usize, nb: usize, grid: (usize, usize)) -> TestParams {
+    let (p, q) = grid;
     TestParams {
         n,
         nb,

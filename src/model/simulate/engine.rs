@@ -41,12 +41,6 @@ pub struct Plan<'a> {
     groups: u64,
 }
 
-enum Phase {
-    Working,
-    Encoding,
-    Flushing,
-}
-
 /// The nodes lost since all groups were last whole, by group.
 struct Losses {
     lost: HashMap<u64, Vec<u64>>,
@@ -157,22 +151,7 @@ impl<'a> Plan<'a> {
         let system = &scenario.system;
         let method = scenario.method;
         let mut source = Source::new(&scenario.failures, system.nodes, system.domains, seed, index);
-        let mut out = Outcome {
-            end: End::Finished,
-            wall: 0.0,
-            useful: 0.0,
-            saving: 0.0,
-            lost: 0.0,
-            detect: 0.0,
-            wait: 0.0,
-            restart: 0.0,
-            recover: 0.0,
-            failures: 0,
-            recoveries: 0,
-            in_place: 0,
-            anew: 0,
-            renewed: 0,
-        };
+        let mut out = Outcome::default();
         let mut spares = Spares {
             free: system.spares.map_or(0, |s| s.min(i64::MAX as u64) as i64),
             unlimited: system.spares.is_none(),
@@ -190,8 +169,7 @@ impl<'a> Plan<'a> {
             let stop = strike.min(self.limit);
             if finish <= stop {
                 self.keep(&mut out, at, self.starts.len() - 1);
-                out.wall = finish;
-                return out;
+                return Outcome { wall: finish, ..out };
             }
             // Along the line to where the failure, or the deadline, strikes.
             let line = self.starts[at] + (stop - since);
@@ -206,52 +184,33 @@ impl<'a> Plan<'a> {
                     since = up - line;
                     if up >= self.limit {
                         out.lost += line;
-                        out.wall = self.limit;
-                        out.end = End::Late;
-                        return out;
+                        return Outcome { end: End::Late, wall: self.limit, ..out };
                     }
                     continue;
                 }
                 out.anew += 1;
                 parts = begins();
             }
-            let phase = if offset < segment.work {
-                Phase::Working
-            } else if offset < segment.work + segment.encode {
-                Phase::Encoding
-            } else {
-                Phase::Flushing
-            };
             self.keep(&mut out, at, j);
             let mut resume = j;
-            match phase {
-                Phase::Flushing if method == Method::SelfCheckpoint => {
-                    // Sealed: the new state is kept, and the restoration finishes the copy.
-                    out.useful += segment.work;
-                    out.saving += offset - segment.work;
-                    resume = j + 1;
-                }
-                _ => out.lost += offset,
+            if method == Method::SelfCheckpoint && offset >= segment.work + segment.encode {
+                // Sealed: the new state is kept, and the restoration finishes the copy.
+                out.useful += segment.work;
+                out.saving += offset - segment.work;
+                resume = j + 1;
+            } else {
+                out.lost += offset;
             }
             if self.limit <= strike {
-                out.wall = self.limit;
-                out.end = End::Late;
-                return out;
+                return Outcome { end: End::Late, wall: self.limit, ..out };
             }
-            let saving = !matches!(phase, Phase::Working);
-            if method == Method::Single && saving && j > 0 {
+            if method == Method::Single && offset >= segment.work && j > 0 {
                 out.failures += 1;
-                out.wall = strike;
-                out.end = End::LostWhileSaving;
-                return out;
+                return Outcome { end: End::LostWhileSaving, wall: strike, ..out };
             }
             match self.bring_back(&mut out, &mut source, &mut spares, &mut waiting, resume > 0) {
                 Ok(up) => since = up,
-                Err((end, wall)) => {
-                    out.end = end;
-                    out.wall = wall;
-                    return out;
-                }
+                Err((end, wall)) => return Outcome { end, wall, ..out },
             }
             at = resume;
         }

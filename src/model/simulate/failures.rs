@@ -89,20 +89,6 @@ impl Trace {
         Self::new(events)
     }
 
-    /// The same trace begun at `origin` for certain: a run's start is then within the first instant.
-    #[cfg(test)]
-    pub(super) fn starting_at(&self, origin: f64) -> Self {
-        Self {
-            events: self
-                .events
-                .iter()
-                .filter(|(t, _)| *t >= origin)
-                .map(|(t, n)| (t - origin, *n))
-                .collect(),
-            span: 0.0,
-        }
-    }
-
     pub fn mtbf(&self) -> f64 {
         self.span / self.events.len() as f64
     }
@@ -537,6 +523,21 @@ impl<'a> Source<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Trace {
+        /// This trace begun at `origin` for certain: a run's start is then within the first instant.
+        pub(in crate::model::simulate) fn starting_at(&self, origin: f64) -> Self {
+            Self {
+                events: self
+                    .events
+                    .iter()
+                    .filter(|(t, _)| *t >= origin)
+                    .map(|(t, n)| (t - origin, *n))
+                    .collect(),
+                span: 0.0,
+            }
+        }
+    }
 
     fn count(failures: &Failures, nodes: u64, horizon: f64, runs: u64) -> (f64, f64) {
         // Mean and standard error of the number of failures in [0, horizon].

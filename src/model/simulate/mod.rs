@@ -156,9 +156,10 @@ pub struct Scenario {
 }
 
 /// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
+    #[default]
     Finished,
     /// The time limit (or, without one, a hundred times the undisturbed time) passed.
     Late,
@@ -171,7 +172,7 @@ pub enum End {
 }
 
 /// One simulated run; the parts add up to `wall`. Seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     pub end: End,
     pub wall: f64,

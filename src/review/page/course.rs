@@ -3,7 +3,7 @@
 use super::Page;
 use super::html::{class_of, legend, number, numbers, table, words};
 use crate::base::course::{Course, What};
-use crate::model::plot::{Axis, Panel, Series, Style, escape};
+use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::review::charts::{Stretch, bar, timeline as time_bar};
 use crate::review::findings::{self, Solved, Step, beside, parts, short};
 use crate::review::sources::Material;
@@ -36,23 +36,13 @@ impl Page<'_> {
             self.put("<p class=\"soft\">How the rate went is not in this document.</p>\n");
             return;
         }
-        let panel = |title: &str, label: &str, x: fn(&Step) -> f64| Panel {
-            title: title.into(),
-            x: Axis::linear(label),
-            y: Axis::linear("Gflop/s"),
-            series: vec![
-                Series {
-                    name: "since the last step".into(),
-                    points: steps.iter().map(|s| (x(s), s.gflops)).collect(),
-                    style: Style::Line,
-                },
-                Series {
-                    name: "mean so far".into(),
-                    points: steps.iter().map(|s| (x(s), s.gflops_so_far)).collect(),
-                    style: Style::Dashed,
-                },
-            ],
-            categories: vec![],
+        let panel = |title: &str, label: &str, x: fn(&Step) -> f64| {
+            let points = |y: fn(&Step) -> f64| steps.iter().map(|s| (x(s), y(s))).collect();
+            let series = vec![
+                Series::line("since the last step", points(|s| s.gflops)),
+                Series::dashed("mean so far", points(|s| s.gflops_so_far)),
+            ];
+            Panel::new(title, Axis::linear(label), Axis::linear("Gflop/s"), series)
         };
         self.put("<h3>Rate</h3>\n<div class=\"plots\">\n");
         self.panel(&panel("Rate over iterations", "iteration", |s| s.iteration as f64));

@@ -8,7 +8,7 @@ use html::{number, table, words};
 
 use crate::base::outcome::Verdict;
 use crate::base::units::{show_bytes, show_flops, show_seconds};
-use crate::model::plot::{Axis, Panel, Series, Style, escape};
+use crate::model::plot::{Axis, Panel, Series, escape};
 use crate::report::cformat::ctime;
 use crate::review::findings::{self, Solved, parts, short, solved};
 use crate::review::form::{self, Line, Stated};
@@ -234,11 +234,7 @@ impl Page<'_> {
                 let point = (s.params().n as f64, s.outcome.gflops);
                 match series.iter_mut().find(|known| known.name == s.file) {
                     Some(known) => known.points.push(point),
-                    None => series.push(Series {
-                        name: s.file.to_owned(),
-                        points: vec![point],
-                        style: Style::Dots,
-                    }),
+                    None => series.push(Series::dots(s.file, vec![point])),
                 }
             }
             if let Some(Ok((fit, _))) = findings::best(all).map(|best| findings::half(all, &best)) {
@@ -250,15 +246,14 @@ impl Page<'_> {
                 let points = (0..=60)
                     .filter_map(|i| Some((at(i), fit.model.rate(at(i).max(1.0)).ok()? / 1e9)))
                     .collect();
-                series.push(Series { name: "fit".into(), points, style: Style::Dashed });
+                series.push(Series::dashed("fit", points));
             }
-            self.panel(&Panel {
-                title: "Rate over N".into(),
-                x: Axis::linear("N"),
-                y: Axis::linear("Gflop/s"),
+            self.panel(&Panel::new(
+                "Rate over N",
+                Axis::linear("N"),
+                Axis::linear("Gflop/s"),
                 series,
-                categories: vec![],
-            });
+            ));
         }
         let mut fastest: Vec<&Solved> = all.iter().collect();
         fastest.sort_by(|a, b| b.outcome.gflops.total_cmp(&a.outcome.gflops));
@@ -270,7 +265,7 @@ impl Page<'_> {
             title: format!("{shown}, by rate"),
             x: Axis::linear("place in the table below"),
             y: Axis::linear("Gflop/s"),
-            series: vec![Series { name: "rate".into(), points: bars, style: Style::Line }],
+            series: vec![Series::line("rate", bars)],
             categories: names,
         });
         self.put("</div>\n");
@@ -385,7 +380,7 @@ impl Page<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::sources::tests::{log_text, plan_text, run_text};
+    use crate::review::sources::{log_text, plan_text, run_text};
 
     fn whole() -> String {
         let mut material = Material::default();

@@ -5,7 +5,7 @@
 
 use super::ranks::Breakage;
 use crate::supervise::remember::events::FaultKind;
-use crate::supervise::start::job::Told;
+use crate::supervise::start::job::Announced;
 
 pub const STATUS_PASSED: u8 = 0;
 pub const STATUS_LOSS: u8 = 4;
@@ -42,7 +42,7 @@ pub enum End {
     Halted {
         why: String,
     },
-    /// All is done and told, or the benchmark has halted, but the processes stay.
+    /// All is done and reported, or the benchmark has halted, but the processes stay.
     Lingering,
 }
 
@@ -60,7 +60,7 @@ pub enum Next {
 /// What the supervisor knows when an incarnation has ended.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    pub told: Told,
+    pub announced: Announced,
     /// The benchmark announces its end; another program may not.
     pub announces: bool,
     /// The status with which the benchmark has said that it ends because it could do no more another time, if it has.
@@ -98,10 +98,10 @@ pub fn finished_words(code: u8) -> &'static str {
     }
 }
 
-/// Why it was not the end, with status `told`, that the benchmark had announced.
-fn interrupted(end: &End, told: u8) -> Option<String> {
+/// The reason why it was not the end that the benchmark had announced, with that status.
+fn interrupted(end: &End, announced: u8) -> Option<String> {
     match end {
-        End::Exit { code: Some(code), .. } if *code == i32::from(told) => None,
+        End::Exit { code: Some(code), .. } if *code == i32::from(announced) => None,
         End::Exit { code, .. } => Some(launcher_words(*code)),
         End::Broken(breakage) => Some(breakage.detail.clone()),
         End::Halted { why } => Some(why.clone()),
@@ -119,9 +119,9 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         ),
         all_done: false,
     };
-    match (facts.told, &end) {
-        // All is told already: whatever fails from there on does not matter.
-        (Told::All { status }, end) => {
+    match (facts.announced, &end) {
+        // All is reported already: later failures do not matter.
+        (Announced::All { status }, end) => {
             let why = finished_words(status);
             let afterwards = interrupted(end, status);
             return Next::Over {
@@ -134,13 +134,13 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
             };
         }
         // A full disk may have no room for the launcher's status either.
-        (Told::Part { status, here, printed }, End::Exit { code, .. })
+        (Announced::Part { status, here, printed }, End::Exit { code, .. })
             if code.is_none_or(|code| code == i32::from(status)) =>
         {
             return lacking(status, format!("only {here} of {printed} bytes are"));
         }
         // What announces the end is the last line of the errors, which a full disk cuts off too.
-        (Told::Nothing, End::Exit { code: Some(code @ (0 | 3)), death, .. })
+        (Announced::Nothing, End::Exit { code: Some(code @ (0 | 3)), death, .. })
             if facts.announces
                 // Ranks that have come to their end are not seen to die.
                 && if *code == 0 { facts.zero_counts } else { death.is_none() } =>
@@ -156,7 +156,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         End::Lingering => {
             Next::Resumable { why: format!("{stopped}; its processes did not end by themselves") }
         }
-        _ if facts.told == Told::Halted => Next::Resumable { why: stopped.to_string() },
+        _ if facts.announced == Announced::Halted => Next::Resumable { why: stopped.to_string() },
         End::Exit { code: Some(code), .. }
             if code == 0 && facts.zero_counts
                 || is_final(code, facts.incarnation)
@@ -196,9 +196,9 @@ mod tests {
     fn exit(code: Option<i32>) -> End {
         End::Exit { code, struck_ms: 5, death: Some((2, 7)) }
     }
-    fn facts(told: Told) -> Facts {
+    fn facts(told: Announced) -> Facts {
         Facts {
-            told,
+            announced: told,
             announces: true,
             refused: None,
             zero_counts: true,
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_was_told_in_full_is_the_end_whatever_comes_afterwards() {
-        let told = Told::All { status: 3 };
+        let told = Announced::All { status: 3 };
         match verdict(exit(Some(3)), &facts(told)) {
             Next::Over { code: 3, why, all_done: true } => assert!(!why.contains("afterwards")),
             other => panic!("{other:?}"),
@@ -239,14 +239,16 @@ mod tests {
     /// Docs: 5 is no room, and 6, once all is done, a skipped test or results that had nowhere to go.
     #[test]
     fn a_status_is_told_as_what_it_means() {
-        let said =
-            |status: u8| match verdict(exit(Some(status.into())), &facts(Told::All { status })) {
-                Next::Over { code, why, all_done: true } if code == status => why,
-                other => panic!("{other:?}"),
-            };
+        let said = |status: u8| match verdict(
+            exit(Some(status.into())),
+            &facts(Announced::All { status }),
+        ) {
+            Next::Over { code, why, all_done: true } if code == status => why,
+            other => panic!("{other:?}"),
+        };
         assert_eq!(said(STATUS_PASSED), "the run is finished");
         assert!(said(STATUS_ENVIRONMENT).contains("a test was skipped or results could not be"));
-        let refused = Facts { refused: Some(5), ..facts(Told::Nothing) };
+        let refused = Facts { refused: Some(5), ..facts(Announced::Nothing) };
         match verdict(exit(Some(5)), &refused) {
             Next::Over { code: STATUS_NO_ROOM, why, .. } => assert!(why.contains("shared memory")),
             other => panic!("{other:?}"),
@@ -256,8 +258,8 @@ mod tests {
     /// A full disk takes the results, and the announcement of the end with them.
     #[test]
     fn results_that_are_not_there_are_never_called_passed() {
-        let part = Told::Part { status: 0, here: 10, printed: 90 };
-        for (told, code) in [(part, Some(0)), (part, None), (Told::Nothing, Some(0))] {
+        let part = Announced::Part { status: 0, here: 10, printed: 90 };
+        for (told, code) in [(part, Some(0)), (part, None), (Announced::Nothing, Some(0))] {
             match verdict(exit(code), &facts(told)) {
                 Next::Over { code: STATUS_ENVIRONMENT, why, .. } => {
                     assert!(why.contains("incomplete") && why.contains("out.1"), "{why}");
@@ -266,24 +268,24 @@ mod tests {
             }
         }
         // A program that announces nothing is believed.
-        let other = Facts { announces: false, ..facts(Told::Nothing) };
+        let other = Facts { announces: false, ..facts(Announced::Nothing) };
         assert!(matches!(verdict(exit(Some(0)), &other), Next::Over { code: 0, .. }));
     }
 
     #[test]
     fn what_only_the_benchmark_says_is_final_and_the_rest_is_a_fault() {
         for code in [3, 4, 5] {
-            let told = if code == 3 { Told::All { status: 3 } } else { Told::Nothing };
+            let told = if code == 3 { Announced::All { status: 3 } } else { Announced::Nothing };
             let said = Facts { refused: Some(code as u8), ..facts(told) };
             let next = verdict(exit(Some(code)), &said);
             assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
             // Another program cannot say so.
-            let other = Facts { announces: false, ..facts(Told::Nothing) };
+            let other = Facts { announces: false, ..facts(Announced::Nothing) };
             let next = verdict(exit(Some(code)), &other);
             assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
         }
         for code in [Some(1), Some(137), None] {
-            match verdict(exit(code), &facts(Told::Nothing)) {
+            match verdict(exit(code), &facts(Announced::Nothing)) {
                 Next::Fault { fault, code: c } => {
                     assert_eq!((c, fault.kind), (code, FaultKind::LauncherGone));
                     assert_eq!((fault.node, fault.position), (Some(2), Some(7)));
@@ -292,9 +294,9 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(matches!(verdict(broken(), &facts(Told::Nothing)), Next::Fault { .. }));
+        assert!(matches!(verdict(broken(), &facts(Announced::Nothing)), Next::Fault { .. }));
         // Open MPI 5 ends with 0 when a node is lost.
-        let hides = Facts { zero_counts: false, ..facts(Told::Nothing) };
+        let hides = Facts { zero_counts: false, ..facts(Announced::Nothing) };
         assert!(matches!(verdict(exit(Some(0)), &hides), Next::Fault { code: Some(0), .. }));
     }
 
@@ -303,7 +305,7 @@ mod tests {
     fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
         for code in [3, 4, 5] {
             for refused in [None, Some(1)] {
-                let silent = Facts { refused, ..facts(Told::Nothing) };
+                let silent = Facts { refused, ..facts(Announced::Nothing) };
                 match verdict(exit(Some(code)), &silent) {
                     Next::Fault { fault, code: c } => {
                         assert_eq!((c, fault.kind), (Some(code), FaultKind::LauncherGone));
@@ -314,7 +316,7 @@ mod tests {
         }
         // A full disk takes the announcement of a residual that failed, but then no rank was seen to die.
         let alive = End::Exit { code: Some(3), struck_ms: 5, death: None };
-        let next = verdict(alive, &facts(Told::Nothing));
+        let next = verdict(alive, &facts(Announced::Nothing));
         assert!(matches!(next, Next::Over { code: STATUS_ENVIRONMENT, .. }), "{next:?}");
     }
 
@@ -330,7 +332,7 @@ mod tests {
     /// A place whose memory is still being freed, or was filled by others, is tried again or elsewhere.
     #[test]
     fn no_room_in_a_recovery_is_a_fault() {
-        let later = Facts { incarnation: 2, refused: Some(5), ..facts(Told::Nothing) };
+        let later = Facts { incarnation: 2, refused: Some(5), ..facts(Announced::Nothing) };
         assert!(matches!(verdict(exit(Some(5)), &later), Next::Fault { code: Some(5), .. }));
     }
 
@@ -343,7 +345,8 @@ mod tests {
         };
         for kind in [FaultKind::RankDied, FaultKind::RankHung] {
             for (status, incarnation) in [(1, 2), (2, 1), (5, 2), (6, 1)] {
-                let said = Facts { incarnation, refused: Some(status), ..facts(Told::Nothing) };
+                let said =
+                    Facts { incarnation, refused: Some(status), ..facts(Announced::Nothing) };
                 match verdict(of(kind), &said) {
                     Next::Fault { fault, code } => {
                         assert_eq!((fault.kind, code), (kind, Some(i32::from(status))));
@@ -352,26 +355,27 @@ mod tests {
                 }
             }
             for (status, incarnation) in [(4, 2), (5, 1)] {
-                let said = Facts { incarnation, refused: Some(status), ..facts(Told::Nothing) };
+                let said =
+                    Facts { incarnation, refused: Some(status), ..facts(Announced::Nothing) };
                 let next = verdict(of(kind), &said);
                 assert!(matches!(next, Next::Over { code, .. } if code == status), "{next:?}");
             }
-            let silent = verdict(of(kind), &facts(Told::Nothing));
+            let silent = verdict(of(kind), &facts(Announced::Nothing));
             assert!(matches!(silent, Next::Fault { code: None, .. }), "{silent:?}");
         }
         // A node that is lost meanwhile is another matter.
-        let said = Facts { refused: Some(4), ..facts(Told::Nothing) };
+        let said = Facts { refused: Some(4), ..facts(Announced::Nothing) };
         assert!(matches!(verdict(broken(), &said), Next::Fault { code: None, .. }));
     }
 
     #[test]
     fn a_stop_can_be_gone_on_from() {
-        let asked = Facts { halt: Some("asked".to_string()), ..facts(Told::Nothing) };
+        let asked = Facts { halt: Some("asked".to_string()), ..facts(Announced::Nothing) };
         assert_eq!(verdict(exit(Some(75)), &asked), Next::Resumable { why: "asked".to_string() });
         let why = "late".to_string();
         assert_eq!(verdict(End::Halted { why: why.clone() }, &asked), Next::Resumable { why });
         // What ends a job that has told of its halt is no fault.
-        let told = Facts { told: Told::Halted, ..asked.clone() };
+        let told = Facts { announced: Announced::Halted, ..asked.clone() };
         for end in [exit(Some(1)), exit(None), exit(Some(0)), broken()] {
             assert_eq!(verdict(end, &told), Next::Resumable { why: "asked".to_string() });
         }

@@ -82,7 +82,7 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
     {
         problem(why);
     }
-    if !facts.shm_is_memory {
+    if !facts.shm.is_memory {
         problem("/dev/shm is not a tmpfs; mount one".to_string());
     }
     if let Some(need) = &expected.need
@@ -113,10 +113,10 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
                 .to_string(),
         ));
     }
-    if facts.shm_bytes <= SHM_TINY_BYTES {
+    if facts.shm.bytes <= SHM_TINY_BYTES {
         found.push(Finding::Warning(format!(
             "/dev/shm has only {} MiB (a container's default); give it more, e.g. docker run --shm-size",
-            facts.shm_bytes >> 20
+            facts.shm.bytes >> 20
         )));
     }
     found
@@ -128,13 +128,13 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
     let left = need.named_bytes.saturating_sub(held_bytes);
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let memory_bytes = match need.store {
-        Store::Posix if left > facts.shm_free_bytes => {
+        Store::Posix if left > facts.shm.free_bytes => {
             return Some(format!(
                 "/dev/shm has {} MiB free, the ranks there need {} MiB; remove what lies there (skt-hpl status \
                  lists our own), enlarge it (mount -o remount,size={}m /dev/shm), or lower N",
-                facts.shm_free_bytes >> 20,
+                facts.shm.free_bytes >> 20,
                 mib(left),
-                mib(facts.shm_bytes - facts.shm_free_bytes.min(facts.shm_bytes) + left)
+                mib(facts.shm.bytes - facts.shm.free_bytes.min(facts.shm.bytes) + left)
             ));
         }
         Store::HugeTlbfs => match facts.huge_free_bytes {
@@ -181,6 +181,7 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::talk::wire::Shm;
     use crate::supervise::talk::wire::Storage;
 
     fn good() -> Facts {
@@ -189,10 +190,8 @@ mod tests {
             version: "1".into(),
             binary: "b".into(),
             unix_ms: 1_000_000,
-            shm_bytes: 8 << 30,
-            shm_free_bytes: 4 << 30,
+            shm: Shm { bytes: 8 << 30, free_bytes: 4 << 30, is_memory: true, device: 0 },
             memory_free_bytes: 6 << 30,
-            shm_is_memory: true,
             remove_ipc: Some(false),
             uid: 1000,
             ..Facts::default()
@@ -247,9 +246,9 @@ mod tests {
             ),
             (|f| f.version = "0".into(), true, "version 0"),
             (|f| f.binary = "c".into(), true, "program file differs"),
-            (|f| f.shm_is_memory = false, true, "tmpfs"),
+            (|f| f.shm.is_memory = false, true, "tmpfs"),
             (
-                |f| f.shm_free_bytes = 1 << 30,
+                |f| f.shm.free_bytes = 1 << 30,
                 true,
                 "/dev/shm has 1024 MiB free, the ranks there need 3072 MiB",
             ),
@@ -260,7 +259,7 @@ mod tests {
             ),
             (|f| f.unix_ms += 60_000, false, "clock"),
             (|f| f.remove_ipc = Some(true), false, "RemoveIPC"),
-            (|f| f.shm_bytes = 64 << 20, false, "container"),
+            (|f| f.shm.bytes = 64 << 20, false, "container"),
         ];
         for (spoil, fatal, part) in cases {
             let mut facts = good();
@@ -276,7 +275,7 @@ mod tests {
     #[test]
     fn memory_held_already_counts_as_room_and_root_need_not_mind_logind() {
         let mut facts = good();
-        facts.shm_free_bytes = 1 << 30;
+        facts.shm.free_bytes = 1 << 30;
         facts.remove_ipc = Some(true);
         facts.uid = 0;
         let held = Expected { held_bytes: 2 << 30, ..expected(3 << 30) };
@@ -338,7 +337,7 @@ mod tests {
             judge(facts, &Expected { need: Some(need), ..expected(0) })
         };
         let mut facts = good();
-        facts.shm_free_bytes = 1 << 30;
+        facts.shm.free_bytes = 1 << 30;
         assert_eq!(ask(&facts, Store::Posix).len(), 1);
         assert_eq!(ask(&facts, Store::SysV), []);
         for (free, part) in [(None, "no hugetlbfs"), (Some(1 << 30), "pool of huge pages")] {

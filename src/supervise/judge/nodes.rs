@@ -28,7 +28,7 @@ pub struct Limits {
 
 /// What is told of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Report {
     /// Nothing has been heard of it since, nor now, by whoever calls for it; to be told again as long as that lasts.
     Quiet { node: usize, heard_ms: u64 },
     /// It has spoken again after it was quiet.
@@ -187,11 +187,11 @@ impl Nodes {
         }
     }
 
-    pub fn tell(&mut self, now_ms: u64, told: Told) -> Vec<Judged> {
+    pub fn hear(&mut self, now_ms: u64, report: Report) -> Vec<Judged> {
         self.pass(now_ms);
         let mut judged = Vec::new();
-        match told {
-            Told::Quiet { node, heard_ms } => {
+        match report {
+            Report::Quiet { node, heard_ms } => {
                 if !self.boots.contains_key(&node) {
                     return judged;
                 }
@@ -207,12 +207,12 @@ impl Nodes {
                 };
                 trouble.known_ms = now_ms.saturating_sub(since_ms);
             }
-            Told::Heard { node } => {
+            Report::Heard { node } => {
                 if !self.is_closed(node) {
                     self.speaks(now_ms, node, &mut judged);
                 }
             }
-            Told::Closed { node } => {
+            Report::Closed { node } => {
                 if !self.boots.contains_key(&node) {
                     return judged;
                 }
@@ -232,7 +232,7 @@ impl Nodes {
                     judged.push(Judged::Redial { node });
                 }
             }
-            Told::AgentUp { node, boot } => self.agent_up(now_ms, node, boot, &mut judged),
+            Report::AgentUp { node, boot } => self.agent_up(now_ms, node, boot, &mut judged),
         }
         judged
     }
@@ -425,14 +425,14 @@ mod tests {
             }
             world
         }
-        fn tell(&mut self, told: Told) {
-            match told {
-                Told::Quiet { node, heard_ms } => drop(self.quiet.insert(node, heard_ms)),
-                Told::Heard { node } | Told::Closed { node } | Told::AgentUp { node, .. } => {
+        fn hear(&mut self, report: Report) {
+            match report {
+                Report::Quiet { node, heard_ms } => drop(self.quiet.insert(node, heard_ms)),
+                Report::Heard { node } | Report::Closed { node } | Report::AgentUp { node, .. } => {
                     self.quiet.remove(&node);
                 }
             }
-            let more = self.nodes.tell(self.now, told);
+            let more = self.nodes.hear(self.now, report);
             self.note(more);
         }
         fn note(&mut self, more: Vec<Judged>) {
@@ -444,13 +444,13 @@ mod tests {
             }
         }
         fn up(&mut self, node: usize) {
-            self.tell(Told::AgentUp { node, boot: format!("b{node}") });
+            self.hear(Report::AgentUp { node, boot: format!("b{node}") });
         }
         fn until(&mut self, end: u64) -> &mut Self {
             while self.now < end {
                 self.now += 100;
                 for (node, heard_ms) in self.quiet.clone() {
-                    self.tell(Told::Quiet { node, heard_ms });
+                    self.hear(Report::Quiet { node, heard_ms });
                 }
                 let more = self.nodes.tick(self.now);
                 self.note(more);
@@ -475,7 +475,7 @@ mod tests {
     fn who_is_forgiven_is_called_and_judged_as_before() {
         let forgiven = |forgive: bool| {
             let mut world = World::new();
-            world.until(1000).tell(Told::Closed { node: 1 });
+            world.until(1000).hear(Report::Closed { node: 1 });
             world.until(5000);
             assert_eq!(world.lost(), [(1700, 1, FaultKind::NodeGone)]);
             assert!(!world.nodes.knows(1));
@@ -496,13 +496,13 @@ mod tests {
         assert!(well.judged.contains(&(5200, Judged::Restarted { node: 1 })), "{:?}", well.judged);
         for forgive in [true, false] {
             let mut anew = forgiven(forgive);
-            anew.tell(Told::AgentUp { node: 1, boot: "another".into() });
+            anew.hear(Report::AgentUp { node: 1, boot: "another".into() });
             assert_eq!(anew.lost()[1..], [(5200, 1, FaultKind::NodeRebooted)]);
         }
         let mut declared = forgiven(false);
         declared.nodes.forget(1);
         declared.nodes.forgive(5200, 1);
-        declared.tell(Told::AgentUp { node: 1, boot: "another".into() });
+        declared.hear(Report::AgentUp { node: 1, boot: "another".into() });
         assert_eq!(declared.lost().len(), 1, "it is nobody's concern until it answers anew");
     }
 
@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn silence_counts_from_the_last_word() {
         let mut world = World::new();
-        world.until(10_500).tell(Told::Quiet { node: 2, heard_ms: 8_500 });
+        world.until(10_500).hear(Report::Quiet { node: 2, heard_ms: 8_500 });
         world.until(60_000);
         assert_eq!(world.lost(), [(12_500, 2, FaultKind::NodeSilent)]);
         assert!(!world.nodes.is_in_trouble(2), "given once");
@@ -529,17 +529,17 @@ mod tests {
             let mut world = World::new();
             world.until(20_000);
             if closed {
-                world.tell(Told::Closed { node: 2 });
+                world.hear(Report::Closed { node: 2 });
                 world.quiet.clear();
             }
             for at in [22_000, 25_000, 28_000] {
-                world.until(at).tell(Told::Quiet { node: 2, heard_ms: at - 600 });
+                world.until(at).hear(Report::Quiet { node: 2, heard_ms: at - 600 });
                 world.quiet.clear();
             }
             world.until(60_000);
             assert_eq!(world.lost(), [], "closed: {closed}");
             assert!(world.nodes.is_in_trouble(2));
-            world.tell(Told::Quiet { node: 2, heard_ms: 59_900 });
+            world.hear(Report::Quiet { node: 2, heard_ms: 59_900 });
             world.until(90_000);
             let (at, kind) = match closed {
                 true => (60_600, FaultKind::NodeGone),
@@ -552,8 +552,8 @@ mod tests {
     #[test]
     fn a_word_ends_the_silence() {
         let mut world = World::new();
-        world.until(10_500).tell(Told::Quiet { node: 2, heard_ms: 8_500 });
-        world.until(12_000).tell(Told::Heard { node: 2 });
+        world.until(10_500).hear(Report::Quiet { node: 2, heard_ms: 8_500 });
+        world.until(12_000).hear(Report::Heard { node: 2 });
         world.until(60_000);
         assert_eq!(world.judged, []);
     }
@@ -561,8 +561,8 @@ mod tests {
     #[test]
     fn a_closed_connection_is_made_again_at_once_or_the_node_is_gone() {
         let mut world = World::new();
-        world.until(20_000).tell(Told::Closed { node: 1 });
-        world.tell(Told::Closed { node: 1 });
+        world.until(20_000).hear(Report::Closed { node: 1 });
+        world.hear(Report::Closed { node: 1 });
         world.until(20_500).up(1);
         assert_eq!(
             world.judged,
@@ -572,7 +572,7 @@ mod tests {
                 (20_500, Judged::Restarted { node: 1 })
             ]
         );
-        world.until(60_000).tell(Told::Closed { node: 1 });
+        world.until(60_000).hear(Report::Closed { node: 1 });
         world.until(90_000);
         assert_eq!(world.lost(), [(60_700, 1, FaultKind::NodeGone)]);
     }
@@ -582,8 +582,8 @@ mod tests {
     fn a_login_that_takes_long_is_given_its_time() {
         let mut world = World::new();
         world.nodes.redial_within(9000);
-        world.until(20_000).tell(Told::Closed { node: 1 });
-        world.tell(Told::Quiet { node: 1, heard_ms: 19_000 });
+        world.until(20_000).hear(Report::Closed { node: 1 });
+        world.hear(Report::Quiet { node: 1, heard_ms: 19_000 });
         world.until(28_000).up(1);
         world.until(60_000);
         assert_eq!(world.lost(), []);
@@ -592,8 +592,8 @@ mod tests {
     #[test]
     fn a_node_that_comes_back_empty_is_lost() {
         let mut world = World::new();
-        world.until(20_000).tell(Told::Closed { node: 1 });
-        world.until(20_300).tell(Told::AgentUp { node: 1, boot: "another".into() });
+        world.until(20_000).hear(Report::Closed { node: 1 });
+        world.until(20_300).hear(Report::AgentUp { node: 1, boot: "another".into() });
         assert_eq!(world.lost(), [(20_300, 1, FaultKind::NodeRebooted)]);
     }
 
@@ -601,8 +601,8 @@ mod tests {
     fn who_has_never_answered_is_not_lost_by_silence() {
         let names = vec!["n1".to_string(), "n2".to_string()];
         let mut nodes = Nodes::new(LIMITS, names);
-        assert_eq!(nodes.tell(0, Told::Quiet { node: 0, heard_ms: 0 }), []);
-        assert_eq!(nodes.tell(0, Told::Closed { node: 1 }), []);
+        assert_eq!(nodes.hear(0, Report::Quiet { node: 0, heard_ms: 0 }), []);
+        assert_eq!(nodes.hear(0, Report::Closed { node: 1 }), []);
         assert!((0..50_000).step_by(100).all(|now| nodes.tick(now).is_empty()));
     }
 
@@ -614,10 +614,10 @@ mod tests {
         world.now += 60_000;
         // The cluster tells what it sees before anything else is looked at.
         for node in 0..4 {
-            world.tell(Told::Quiet { node, heard_ms: 19_800 });
+            world.hear(Report::Quiet { node, heard_ms: 19_800 });
         }
         world.until(81_000);
-        (0..4).for_each(|node| world.tell(Told::Heard { node }));
+        (0..4).for_each(|node| world.hear(Report::Heard { node }));
         world.until(120_000);
         assert_eq!(world.judged, []);
     }
@@ -629,13 +629,13 @@ mod tests {
         let mut world = World::new();
         world.until(10_000).now = 71_000;
         for node in [1, 3] {
-            world.tell(Told::Closed { node });
+            world.hear(Report::Closed { node });
         }
         world.until(74_900).up(1);
         world.until(80_000);
         assert_eq!(world.lost(), [(75_700, 3, FaultKind::NodeGone)]);
         // Later it is as ever.
-        world.tell(Told::Closed { node: 1 });
+        world.hear(Report::Closed { node: 1 });
         world.until(90_000);
         assert_eq!(world.lost()[1], (80_700, 1, FaultKind::NodeGone));
     }
@@ -647,8 +647,10 @@ mod tests {
             world.until(20_000);
             for node in 0..4 {
                 match closed {
-                    true => world.tell(Told::Closed { node }),
-                    false => world.tell(Told::Quiet { node, heard_ms: 18_000 + 100 * node as u64 }),
+                    true => world.hear(Report::Closed { node }),
+                    false => {
+                        world.hear(Report::Quiet { node, heard_ms: 18_000 + 100 * node as u64 })
+                    }
                 }
             }
             world.until(140_000);
@@ -672,10 +674,10 @@ mod tests {
     fn who_is_called_when_nodes_answer_again_is_called_once() {
         let mut world = World::new();
         world.until(20_000);
-        (0..4).for_each(|node| world.tell(Told::Quiet { node, heard_ms: 18_000 }));
+        (0..4).for_each(|node| world.hear(Report::Quiet { node, heard_ms: 18_000 }));
         world.until(30_000);
         assert!(world.nodes.is_alone());
-        (0..4).for_each(|node| world.tell(Told::Closed { node }));
+        (0..4).for_each(|node| world.hear(Report::Closed { node }));
         world.until(30_500).up(0);
         world.until(31_000);
         let calls = world.calls(1).into_iter().filter(|at| *at >= 30_500).count();
@@ -688,7 +690,7 @@ mod tests {
         let mut world = World::new();
         world.nodes.redial_within(15_000);
         world.until(20_000);
-        (0..4).for_each(|node| world.tell(Told::Quiet { node, heard_ms: 18_000 }));
+        (0..4).for_each(|node| world.hear(Report::Quiet { node, heard_ms: 18_000 }));
         world.until(140_000);
         let calls = world.calls(0);
         assert!(calls.len() >= 7 && calls.windows(2).all(|w| w[1] - w[0] >= 15_000), "{calls:?}");
@@ -699,9 +701,9 @@ mod tests {
         let mut world = World::new();
         world.nodes.is_here(0);
         world.until(20_000);
-        (1..4).for_each(|node| world.tell(Told::Quiet { node, heard_ms: 19_000 }));
+        (1..4).for_each(|node| world.hear(Report::Quiet { node, heard_ms: 19_000 }));
         world.until(60_000);
-        world.tell(Told::Heard { node: 0 });
+        world.hear(Report::Heard { node: 0 });
         assert_eq!(world.lost(), []);
         assert!(world.nodes.is_alone());
     }
@@ -726,7 +728,7 @@ mod tests {
         let mut world = World::new();
         world.until(20_000);
         for node in [1, 2] {
-            world.tell(Told::Quiet { node, heard_ms: 19_000 });
+            world.hear(Report::Quiet { node, heard_ms: 19_000 });
         }
         world.until(60_000);
         let at = 23_000;
@@ -736,10 +738,10 @@ mod tests {
     #[test]
     fn who_is_proved_alive_is_silent_only_from_then_on() {
         let mut world = World::new();
-        world.until(20_000).tell(Told::Quiet { node: 1, heard_ms: 18_000 });
+        world.until(20_000).hear(Report::Quiet { node: 1, heard_ms: 18_000 });
         world.until(21_000).nodes.lives(1, 21_000);
-        // Told again and again, as the cluster saw it.
-        world.tell(Told::Quiet { node: 1, heard_ms: 18_000 });
+        // Report again and again, as the cluster saw it.
+        world.hear(Report::Quiet { node: 1, heard_ms: 18_000 });
         world.until(60_000);
         assert_eq!(world.lost(), [(25_000, 1, FaultKind::NodeSilent)]);
     }

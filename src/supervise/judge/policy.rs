@@ -58,173 +58,219 @@ pub enum Placement {
     },
 }
 
-/// With which nodes to go on. A node that is well keeps its place; a lost one's place is taken, in this
+/// Chooses the nodes of the next attempt. A node that is well keeps its place; a lost one's place is taken, in this
 /// order, by a spare, by a survivor with room for more ranks, by a returned node; of spares rather by one with files that no
 /// node has yet, of survivors rather by one that has no member of the same group. If none will do: wait, or give up. Before
 /// the first launch such spares also take the places of nodes that hold nothing.
 pub fn place(now: &Situation) -> Placement {
-    let needs = |slots: usize| now.rank_bytes.map(|bytes| bytes.saturating_mul(slots as u64));
-    // Each of thousands of nodes is judged once.
-    let judged = |hosts: &[Host]| -> Vec<Fitness> {
-        hosts.iter().map(|host| (now.fitness)(&host.name)).collect()
-    };
-    let of_placed = judged(now.placed);
-    let all_well = of_placed.iter().all(|fitness| matches!(fitness, Fitness::Fit { .. }));
-    // Nobody is wanted where nobody is missing.
-    let spares = if all_well && !now.begins { &[] } else { now.spares };
-    let of_spares = judged(spares);
-    let files_of_spares: Vec<BTreeSet<u32>> =
-        spares.iter().map(|spare| (now.files)(&spare.name)).collect();
-    let mut used: HashSet<&str> = now.placed.iter().map(|h| h.name.as_str()).collect();
-    // Who has ranks in the next incarnation.
-    let mut taken: HashSet<&str> = HashSet::new();
-    let mut reasons: BTreeSet<String> = BTreeSet::new();
-    // A surviving node may take more than one lost node's ranks; what it gave away is gone.
-    let mut extra: Vec<usize> = vec![0; now.placed.len()];
-    let mut hosts: Vec<Option<Host>> = Vec::new();
-    let mut open: Vec<(usize, &Host)> = Vec::new();
-    for (at, (host, fitness)) in now.placed.iter().zip(&of_placed).enumerate() {
-        match fitness {
-            Fitness::Fit { .. } => {
-                taken.insert(&host.name);
-                hosts.push(Some(host.clone()));
-            }
-            other => {
-                if let Fitness::Unfit(why) = other {
-                    reasons.insert(format!("{}: {why}", host.name));
-                }
-                hosts.push(None);
-                open.push((at, host));
+    let mut draft = Draft::new(now);
+    draft.fill_with_spares();
+    if now.begins {
+        draft.prefer_spares_with_files();
+    }
+    draft.fill_without_spares();
+    draft.placement()
+}
+
+/// A placement in the making. Nodes are meant by their index among those placed before, or among the spares.
+struct Draft<'a> {
+    now: &'a Situation<'a>,
+    /// Fitness of each node placed before; thousands of nodes are judged once each.
+    of_placed: Vec<Fitness>,
+    /// Spares that may be wanted, their fitness and their files.
+    spares: &'a [Host],
+    of_spares: Vec<Fitness>,
+    files_of_spares: Vec<BTreeSet<u32>>,
+    /// Nodes that are no unused spares.
+    used: HashSet<&'a str>,
+    /// Hosts of the places that are filled.
+    hosts: Vec<Option<Host>>,
+    /// Places that are still to be filled.
+    open: Vec<usize>,
+    /// Ranks that survivors take besides their own.
+    extra: Vec<usize>,
+    /// Files on nodes with a place.
+    files: BTreeSet<u32>,
+    replaced: Vec<(String, String)>,
+    /// Reasons why nodes will not do.
+    reasons: BTreeSet<String>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(now: &'a Situation<'a>) -> Self {
+        let judged = |hosts: &[Host]| hosts.iter().map(|h| (now.fitness)(&h.name)).collect();
+        let of_placed: Vec<Fitness> = judged(now.placed);
+        let is_fit = |at: usize| matches!(of_placed[at], Fitness::Fit { .. });
+        let (kept, open): (Vec<usize>, Vec<usize>) =
+            (0..now.placed.len()).partition(|at| is_fit(*at));
+        // No spare is wanted where no node is missing.
+        let spares = if open.is_empty() && !now.begins { &[] } else { now.spares };
+        let hosts = now.placed.iter().enumerate();
+        let mut draft = Self {
+            now,
+            spares,
+            of_spares: judged(spares),
+            files_of_spares: spares.iter().map(|spare| (now.files)(&spare.name)).collect(),
+            used: now.placed.iter().map(|host| host.name.as_str()).collect(),
+            hosts: hosts.map(|(at, host)| is_fit(at).then(|| host.clone())).collect(),
+            extra: vec![0; now.placed.len()],
+            files: kept.iter().flat_map(|at| (now.files)(&now.placed[*at].name)).collect(),
+            replaced: Vec::new(),
+            reasons: BTreeSet::new(),
+            of_placed,
+            open,
+        };
+        for at in &draft.open {
+            if let Fitness::Unfit(why) = &draft.of_placed[*at] {
+                draft.reasons.insert(format!("{}: {why}", now.placed[*at].name));
             }
         }
+        draft
     }
-    let kept = hosts.iter().flatten();
-    let mut files: BTreeSet<u32> = kept.flat_map(|host| (now.files)(&host.name)).collect();
-    let mut replaced = Vec::new();
-    let mut missing = 0;
-    // The spare for so many ranks that has most of the files that no other node has; the first of equals.
-    let mut spare_for = |slots: usize, files: &mut BTreeSet<u32>, least: usize| -> Option<usize> {
-        let mut will_do = |at: &usize| {
-            let spare = &spares[*at];
-            if used.contains(spare.name.as_str()) {
-                return false;
-            }
-            match &of_spares[*at] {
-                Fitness::Fit { free_bytes, held_bytes } => {
-                    let fits = needs(slots).is_none_or(|need| need <= free_bytes + held_bytes);
-                    if !fits {
-                        reasons.insert(format!(
-                            "{}: {} MiB of shared memory are free, {} MiB are needed",
-                            spare.name,
-                            free_bytes >> 20,
-                            needs(slots).unwrap_or(0) >> 20
-                        ));
-                    }
-                    fits
-                }
-                Fitness::Unfit(why) => {
-                    reasons.insert(format!("{}: {why}", spare.name));
-                    false
-                }
-                Fitness::Lost { .. } => false,
-            }
+
+    /// Bytes that so many ranks need, where that is known.
+    fn need(&self, slots: usize) -> Option<u64> {
+        self.now.rank_bytes.map(|bytes| bytes.saturating_mul(slots as u64))
+    }
+
+    /// Gives a place to a node.
+    fn fill(&mut self, at: usize, name: &str) {
+        let place = &self.now.placed[at];
+        self.hosts[at] = Some(Host::new(name, place.slots));
+        self.replaced.push((place.name.clone(), name.to_owned()));
+    }
+
+    /// Whether an unused spare can take so many ranks; notes why not.
+    fn will_do(&mut self, spare: usize, slots: usize) -> bool {
+        let name = &self.spares[spare].name;
+        if self.used.contains(name.as_str()) {
+            return false;
+        }
+        let why = match &self.of_spares[spare] {
+            Fitness::Lost { .. } => return false,
+            Fitness::Unfit(why) => why.clone(),
+            Fitness::Fit { free_bytes, held_bytes } => match self.need(slots) {
+                Some(need) if need > free_bytes + held_bytes => format!(
+                    "{} MiB of shared memory are free, {} MiB are needed",
+                    free_bytes >> 20,
+                    need >> 20
+                ),
+                _ => return true,
+            },
         };
-        let brings = |at: usize| files_of_spares[at].difference(files).count();
-        let found = (0..spares.len()).filter(|at| will_do(at)).map(|at| (brings(at), at));
+        self.reasons.insert(format!("{name}: {why}"));
+        false
+    }
+
+    /// Takes the spare for so many ranks that has most of the files that no other node has, `least` of them; the first of equals.
+    fn take_spare(&mut self, slots: usize, least: usize) -> Option<String> {
+        let fit: Vec<usize> =
+            (0..self.spares.len()).filter(|at| self.will_do(*at, slots)).collect();
+        let brings = |at: usize| self.files_of_spares[at].difference(&self.files).count();
+        let found = fit.into_iter().map(|at| (brings(at), at));
         let (_, at) =
             found.filter(|(brings, _)| *brings >= least).min_by_key(|(n, _)| Reverse(*n))?;
-        used.insert(&spares[at].name);
-        files.extend(&files_of_spares[at]);
-        Some(at)
-    };
-    let takes = |spare: usize, place: &Host| {
-        let spare = &spares[spare].name;
-        (Host::new(spare, place.slots), (place.name.clone(), spare.clone()))
-    };
-    let mut without_spare = Vec::new();
-    for (at, lost) in open {
-        match spare_for(lost.slots, &mut files, 0) {
-            Some(spare) => {
-                let (host, pair) = takes(spare, lost);
-                hosts[at] = Some(host);
-                taken.insert(&spares[spare].name);
-                replaced.push(pair);
+        self.used.insert(&self.spares[at].name);
+        self.files.extend(&self.files_of_spares[at]);
+        Some(self.spares[at].name.clone())
+    }
+
+    fn fill_with_spares(&mut self) {
+        for at in std::mem::take(&mut self.open) {
+            match self.take_spare(self.now.placed[at].slots, 0) {
+                Some(spare) => self.fill(at, &spare),
+                None => self.open.push(at),
             }
-            None => without_spare.push((at, lost)),
         }
     }
-    for (at, host) in now.placed.iter().enumerate().filter(|_| now.begins) {
-        let holds_nothing = matches!(of_placed[at], Fitness::Fit { held_bytes: 0, .. })
-            && (now.files)(&host.name).is_empty();
-        if holds_nothing && let Some(spare) = spare_for(host.slots, &mut files, 1) {
-            let (host, pair) = takes(spare, host);
-            taken.remove(now.placed[at].name.as_str());
-            taken.insert(&spares[spare].name);
-            hosts[at] = Some(host);
-            replaced.push(pair);
+
+    /// Gives places of nodes that hold nothing of the run to spares that have files of it.
+    fn prefer_spares_with_files(&mut self) {
+        for (at, host) in self.now.placed.iter().enumerate() {
+            let holds_nothing = matches!(self.of_placed[at], Fitness::Fit { held_bytes: 0, .. })
+                && (self.now.files)(&host.name).is_empty();
+            if holds_nothing && let Some(spare) = self.take_spare(host.slots, 1) {
+                self.fill(at, &spare);
+            }
         }
     }
-    let mut members: Vec<BTreeSet<usize>> = match without_spare.is_empty() {
-        true => Vec::new(),
-        false => now.placed.iter().map(|host| (now.groups)(&host.name)).collect(),
-    };
-    for (at, lost) in without_spare {
-        let fits = |free: u64| needs(lost.slots).is_none_or(|need| need <= free);
+
+    /// Gives the ranks of open places to survivors with room for them, else to lost nodes that answer again.
+    fn fill_without_spares(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        if open.is_empty() {
+            return;
+        }
+        let placed = self.now.placed;
+        let mut members: Vec<BTreeSet<usize>> =
+            placed.iter().map(|host| (self.now.groups)(&host.name)).collect();
+        let mut taken: HashSet<String> =
+            self.hosts.iter().flatten().map(|host| host.name.clone()).collect();
+        for at in open {
+            let lost = &placed[at];
+            if let Some(survivor) = self.survivor_for(at, &members) {
+                let theirs = members[at].clone();
+                members[survivor].extend(theirs);
+                self.extra[survivor] += lost.slots;
+                self.replaced.push((lost.name.clone(), placed[survivor].name.clone()));
+            } else if let Some(name) = self.returned_for(lost.slots, &taken) {
+                self.fill(at, &name);
+                taken.insert(name);
+            } else {
+                self.open.push(at);
+            }
+        }
+    }
+
+    /// Returns a survivor with room for the ranks of an open place, if survivors may take more ranks.
+    fn survivor_for(&self, at: usize, members: &[BTreeSet<usize>]) -> Option<usize> {
+        let placed = self.now.placed;
         // Memory must be known to suffice: an overfull node would be the next one lost.
-        let has_room = |s: usize| {
-            let host = &now.placed[s];
-            let Fitness::Fit { free_bytes, held_bytes } = of_placed[s] else { return false };
-            needs(host.slots + extra[s] + lost.slots)
+        let has_room = |s: &usize| {
+            let Fitness::Fit { free_bytes, held_bytes } = self.of_placed[*s] else { return false };
+            self.need(placed[*s].slots + self.extra[*s] + placed[at].slots)
                 .is_some_and(|need| need <= free_bytes + held_bytes)
-                && hosts[s].as_ref().is_some_and(|here| here.name == host.name)
+                && self.hosts[*s].as_ref().is_some_and(|here| here.name == placed[*s].name)
         };
-        let theirs = members[at].clone();
-        let mut roomy = None;
-        for s in (0..now.placed.len()).filter(|s| now.may_double && has_room(*s)) {
-            if members[s].is_disjoint(&theirs) {
-                roomy = Some(s);
-                break;
-            }
-            roomy = roomy.or(Some(s));
-        }
-        if let Some(s) = roomy {
-            members[s].extend(theirs);
-            extra[s] += lost.slots;
-            replaced.push((lost.name.clone(), now.placed[s].name.clone()));
-            continue;
-        }
-        let all = now.placed.iter().zip(&of_placed).chain(spares.iter().zip(&of_spares));
-        let returned = all.filter_map(|(host, fitness)| match fitness {
-            Fitness::Lost { returned: Some(free) } if fits(*free) => Some(host),
-            _ => None,
-        });
-        match returned.into_iter().find(|host| !taken.contains(host.name.as_str())) {
-            Some(host) => {
-                hosts[at] = Some(Host::new(&host.name, lost.slots));
-                taken.insert(&host.name);
-                replaced.push((lost.name.clone(), host.name.clone()));
-            }
-            None => missing += 1,
-        }
+        let mut roomy = (0..placed.len()).filter(has_room).filter(|_| self.now.may_double);
+        let first = roomy.next()?;
+        let apart = |s: &usize| members[*s].is_disjoint(&members[at]);
+        Some(std::iter::once(first).chain(roomy).find(apart).unwrap_or(first))
     }
-    if missing > 0 {
-        if now.may_wait {
+
+    /// Returns a lost node that answers again and has room for so many ranks.
+    fn returned_for(&self, slots: usize, taken: &HashSet<String>) -> Option<String> {
+        let all = self.now.placed.iter().zip(&self.of_placed);
+        let mut all = all.chain(self.spares.iter().zip(&self.of_spares));
+        let fits = |free: u64| self.need(slots).is_none_or(|need| need <= free);
+        let found = all.find(|(host, fitness)| {
+            matches!(fitness, Fitness::Lost { returned: Some(free) } if fits(*free))
+                && !taken.contains(&host.name)
+        });
+        found.map(|(host, _)| host.name.clone())
+    }
+
+    fn placement(self) -> Placement {
+        let missing = self.open.len();
+        if missing > 0 && self.now.may_wait {
             return Placement::Wait { missing };
         }
-        let mut why = format!("{missing} node(s) lost and nothing left to replace them");
-        if !reasons.is_empty() {
-            let reasons: Vec<String> = reasons.into_iter().collect();
-            why = format!("{why} ({})", reasons.join("; "));
+        if missing > 0 {
+            let mut why = format!("{missing} node(s) lost and nothing left to replace them");
+            if !self.reasons.is_empty() {
+                why += &format!(" ({})", Vec::from_iter(self.reasons).join("; "));
+            }
+            return Placement::GiveUp { why };
         }
-        return Placement::GiveUp { why };
+        let hosts: Vec<Host> = self
+            .hosts
+            .into_iter()
+            .zip(self.extra)
+            .filter_map(|(host, extra)| host.map(|h| Host { slots: h.slots + extra, ..h }))
+            .collect();
+        debug_assert!(hosts.iter().map(|h| h.slots).sum::<usize>() >= self.now.ranks);
+        Placement::Go { hosts, replaced: self.replaced }
     }
-    let hosts: Vec<Host> = hosts
-        .into_iter()
-        .zip(extra)
-        .filter_map(|(host, extra)| host.map(|h| Host { slots: h.slots + extra, ..h }))
-        .collect();
-    debug_assert!(hosts.iter().map(|h| h.slots).sum::<usize>() >= now.ranks);
-    Placement::Go { hosts, replaced }
 }
 
 /// Bounds on trying again.
@@ -746,7 +792,7 @@ mod tests {
                 r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"incarnation":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"iteration":1041,{more}"detail":""}}"#
             );
             state.apply(&serde_json::from_str(&text).unwrap());
-            (state.faults[0].iteration, state.faults[0].rank_iteration)
+            (state.history.faults[0].iteration, state.history.faults[0].rank_iteration)
         };
         assert_eq!(at(""), (1041, None));
         assert_eq!(at(r#""rank_iteration":null,"#), (1041, None));

@@ -145,10 +145,7 @@ impl Watch {
 
     /// Whether the launcher has got as far as starting ranks; of a program whose ranks do not show, any process.
     pub fn has_seen_ranks(&self) -> bool {
-        match self.progress_shows {
-            true => !self.ranks.is_empty(),
-            false => self.seen_processes,
-        }
+        if self.progress_shows { !self.ranks.is_empty() } else { self.seen_processes }
     }
 
     /// The furthest iteration any rank has been seen at.
@@ -249,9 +246,10 @@ impl Watch {
     fn grace_ms(&self) -> u64 {
         // How long an iteration takes is not known from the first ones on.
         let usual_ms = self.ranks.iteration_ms();
-        let iterations_ms = match self.goes_on {
-            true => usual_ms.map_or(self.thresholds.patience_ms, |ms| ITERATIONS_TO_GO_ON * ms),
-            false => 0,
+        let iterations_ms = if self.goes_on {
+            usual_ms.map_or(self.thresholds.patience_ms, |ms| ITERATIONS_TO_GO_ON * ms)
+        } else {
+            0
         };
         self.thresholds.exit_grace_ms.max(iterations_ms)
     }
@@ -275,9 +273,10 @@ impl Watch {
         if !nobody || now_ms.saturating_sub(self.started_ms) < start_ms {
             return None;
         }
-        let detail = match self.seen_processes {
-            false => "no process of the run has appeared on any node",
-            true => "its processes are there, but no rank has begun to work: MPI does not start",
+        let detail = if self.seen_processes {
+            "its processes are there, but no rank has begun to work: MPI does not start"
+        } else {
+            "no process of the run has appeared on any node"
         };
         Some(Breakage {
             kind: FaultKind::LaunchFailed,

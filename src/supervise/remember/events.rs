@@ -257,7 +257,10 @@ pub fn steady_ms() -> u64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub(crate) use tests::samples;
+
+#[cfg(test)]
+mod tests {
     use super::*;
 
     pub(crate) fn samples() -> Vec<Event> {

@@ -250,18 +250,6 @@ impl Journal {
         self.syncs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.file.sync_data()
     }
-
-    /// How often it has waited for the disk.
-    #[cfg(test)]
-    pub(super) fn syncs(&self) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
-        std::sync::Arc::clone(&self.syncs)
-    }
-
-    /// As a full disk does: a half, and no more.
-    #[cfg(test)]
-    pub(super) fn fails_while(&mut self, full: std::sync::Arc<std::sync::atomic::AtomicBool>) {
-        self.fails = full;
-    }
 }
 
 /// A fault and how far the run had come, for judging whether the run gets on.
@@ -311,24 +299,36 @@ pub struct RunState {
     /// Nodes whose memory of this run is of no use: an incarnation has computed without them, and since then no restart
     /// believes what they hold.
     pub stale: BTreeSet<String>,
+    pub progress: Progress,
+    pub history: History,
+    pub started_ms: u64,
+    pub finished: Option<u8>,
+}
+
+/// The run's way through its tests, each a test and an iteration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Ranks of the run have been seen computing.
+    pub computed: bool,
+    pub furthest: (u32, u64),
+    pub last_saved: Option<(u32, u64)>,
+    /// The furthest at which a fault, or a loss recovered in place, has struck: anything before may be done again. None where
+    /// none has.
+    pub aim: Option<(u32, u64)>,
+    /// Something was gained since the last fault.
+    advanced: bool,
+}
+
+/// The faults of the run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
     pub faults: Vec<PastFault>,
     /// How many of them had struck when the run was last given up.
     given_up_after: usize,
-    /// The furthest test and iteration at which a fault, or a loss made good in place, has struck: what comes before may be done
-    /// again. None where none has.
-    pub aim: Option<(u32, u64)>,
-    /// Losses that were made good in place: in all, and in the last incarnation.
+    /// Losses that were recovered in place: in all, and in the last attempt.
     pub gone_on: u32,
     pub gone_on_last: usize,
-    /// Ranks of it have been seen computing.
-    pub computed: bool,
-    /// The furthest test and iteration known to have been reached, and the last that were saved.
-    pub furthest: (u32, u64),
-    pub last_saved: Option<(u32, u64)>,
-    pub started_ms: u64,
-    pub finished: Option<u8>,
-    advanced: bool,
-    /// A fault has ended the incarnation, which has not been stopped yet.
+    /// A fault has ended the attempt, which has not been stopped yet.
     pub stopping: bool,
 }
 
@@ -366,12 +366,12 @@ impl RunState {
             Event::Launched { incarnation, launcher, hosts } => {
                 self.incarnation = *incarnation;
                 self.running = Some(*launcher);
-                self.gone_on_last = 0;
+                self.history.gone_on_last = 0;
                 self.placed = hosts.clone();
                 self.ran_on.extend(hosts.iter().map(|host| host.name.clone()));
             }
             Event::Computing { test, iteration, .. } => {
-                self.computed = true;
+                self.progress.computed = true;
                 // All positions have joined this incarnation, each of them somewhere else by now.
                 self.stale.extend(self.lost.iter().cloned());
                 self.computed_on = self.placed.clone();
@@ -384,40 +384,42 @@ impl RunState {
             Event::Saved { test, iteration, .. } => {
                 self.reach(*test, *iteration);
                 let saved = Some((*test, *iteration));
-                self.advanced |= saved > self.last_saved;
-                self.last_saved = saved;
+                self.progress.advanced |= saved > self.progress.last_saved;
+                self.progress.last_saved = saved;
             }
             Event::Fault { kind, node, test, iteration, rank_iteration, ranks_seen, .. } => {
                 self.reach(*test, *iteration);
-                self.aim = self.aim.max(Some((*test, *iteration)));
-                self.stopping = true;
-                self.faults.push(PastFault {
+                self.progress.aim = self.progress.aim.max(Some((*test, *iteration)));
+                self.history.stopping = true;
+                self.history.faults.push(PastFault {
                     kind: *kind,
                     node: node.clone(),
                     test: *test,
                     iteration: *iteration,
                     rank_iteration: *rank_iteration,
-                    placed: *ranks_seen || !self.computed,
-                    advanced: std::mem::take(&mut self.advanced),
+                    placed: *ranks_seen || !self.progress.computed,
+                    advanced: std::mem::take(&mut self.progress.advanced),
                 });
             }
             Event::GoneOn { test, iteration, .. } => {
                 self.reach(*test, *iteration);
-                self.aim = self.aim.max(Some((*test, *iteration)));
-                self.gone_on += 1;
-                self.gone_on_last += 1;
+                self.progress.aim = self.progress.aim.max(Some((*test, *iteration)));
+                self.history.gone_on += 1;
+                self.history.gone_on_last += 1;
             }
             Event::NodeLost { node, .. } => {
                 self.lost.insert(node.clone());
                 let had_ranks = self.placed.iter().any(|host| host.name == *node);
-                if let Some(last) = self.faults.last_mut().filter(|_| self.stopping && had_ranks) {
+                if let Some(last) =
+                    self.history.faults.last_mut().filter(|_| self.history.stopping && had_ranks)
+                {
                     let kind = last.kind.with_a_lost_node();
                     if kind != last.kind {
                         (last.kind, last.node) = (kind, Some(node.clone()));
                     }
                 }
             }
-            Event::Stopped { .. } => (self.running, self.stopping) = (None, false),
+            Event::Stopped { .. } => (self.running, self.history.stopping) = (None, false),
             Event::Replaced { by, .. } => {
                 // A returned node that was taken after all is no longer lost.
                 self.lost.remove(by);
@@ -451,7 +453,7 @@ impl RunState {
     /// too: with those that were called in for them more was missing than could be borne. Whoever does not answer is lost again.
     pub fn go_on(&mut self) {
         if self.finished == Some(STATUS_LOSS) {
-            self.given_up_after = self.faults.len();
+            self.history.given_up_after = self.history.faults.len();
             self.placed = self.computed_on.clone();
             let needed = |name: &String| self.placed.iter().any(|host| host.name == *name);
             let stale = &self.stale;
@@ -471,18 +473,18 @@ impl RunState {
 
     /// The faults since somebody last gave the command for a run that had been given up: he may have mended what was wrong.
     pub fn faults_that_count(&self) -> &[PastFault] {
-        &self.faults[self.given_up_after..]
+        &self.history.faults[self.history.given_up_after..]
     }
 
     /// The number of the next fault.
     pub fn next_fault(&self) -> u32 {
-        self.faults.len() as u32 + self.gone_on + 1
+        self.history.faults.len() as u32 + self.history.gone_on + 1
     }
 
     fn reach(&mut self, test: u32, iteration: u64) {
-        if (test, iteration) > self.furthest {
-            self.furthest = (test, iteration);
-            self.advanced = true;
+        if (test, iteration) > self.progress.furthest {
+            self.progress.furthest = (test, iteration);
+            self.progress.advanced = true;
         }
     }
 }
@@ -490,7 +492,24 @@ impl RunState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::remember::events::tests::samples;
+    use crate::supervise::remember::events::samples;
+
+    impl Journal {
+        /// Number of waits for the disk.
+        pub(in crate::supervise::remember) fn syncs(
+            &self,
+        ) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
+            std::sync::Arc::clone(&self.syncs)
+        }
+
+        /// As a full disk does: a half, and no more.
+        pub(in crate::supervise::remember) fn fails_while(
+            &mut self,
+            full: std::sync::Arc<std::sync::atomic::AtomicBool>,
+        ) {
+            self.fails = full;
+        }
+    }
 
     fn written(dir: &Path) -> (PathBuf, Vec<Record>) {
         let path = dir.join("journal");
@@ -608,7 +627,7 @@ mod tests {
                 detail: String::new(),
             };
             state.apply(&Record { seq: 0, at_ms: 0, event });
-            state.aim
+            state.progress.aim
         };
         assert_eq!(say(20), Some((1, 20)));
         assert_eq!(say(14), Some((1, 20)), "it has not caught up yet");
@@ -722,11 +741,14 @@ mod tests {
     fn the_records_add_up_to_where_the_run_stands() {
         let running = state_after(4);
         assert_eq!(running.running, Some(ProcessId { pid: 5, started: 9 }));
-        assert_eq!((running.furthest, running.last_saved), ((0, 8), Some((0, 8))));
+        assert_eq!(
+            (running.progress.furthest, running.progress.last_saved),
+            ((0, 8), Some((0, 8)))
+        );
         let broken = state_after(6);
         assert_eq!(broken.running, Some(ProcessId { pid: 5, started: 9 }), "not stopped yet");
         assert!(broken.lost.contains("n2"));
-        assert!(broken.faults[0].advanced);
+        assert!(broken.history.faults[0].advanced);
         let stopped = state_after(7);
         assert_eq!(stopped.running, None);
         let again = state_after(9);
@@ -767,7 +789,7 @@ mod tests {
                 format!(r#"{{"seq":{seq},"at_ms":0,"test":{test},"incarnation":1,{event}}}"#);
             seq += 1;
             state.apply(&serde_json::from_str(&text).unwrap());
-            state.faults.iter().map(|fault| fault.advanced).collect::<Vec<bool>>()
+            state.history.faults.iter().map(|fault| fault.advanced).collect::<Vec<bool>>()
         };
         let fault = |at: u64| {
             format!(

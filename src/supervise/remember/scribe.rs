@@ -94,9 +94,10 @@ impl Scribe {
 fn write_all(mut journal: Journal, orders: &Receiver<Order>, state: &Mutex<State>) {
     let mut records: Vec<Record> = Vec::new();
     loop {
-        let first = match records.is_empty() {
-            true => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => orders.recv_timeout(AGAIN),
+        let first = if records.is_empty() {
+            orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            orders.recv_timeout(AGAIN)
         };
         let last_call = matches!(first, Err(RecvTimeoutError::Disconnected));
         let mut waiting = Vec::new();

@@ -113,7 +113,7 @@ impl Halted {
 
 /// What is here of what the benchmark has announced to be all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Announced {
     /// It has not said that it is done.
     Nothing,
     /// It has stopped, and can be gone on with.
@@ -124,13 +124,13 @@ pub enum Told {
     Part { status: u8, here: u64, printed: u64 },
 }
 
-impl Told {
+impl Announced {
     fn of(done: Option<Done>, halted: Option<Halted>, here: u64) -> Self {
         match done {
-            None if halted.is_some() => Told::Halted,
-            None => Told::Nothing,
-            Some(Done { status, printed }) if here >= printed => Told::All { status },
-            Some(Done { status, printed }) => Told::Part { status, here, printed },
+            None if halted.is_some() => Announced::Halted,
+            None => Announced::Nothing,
+            Some(Done { status, printed }) if here >= printed => Announced::All { status },
+            Some(Done { status, printed }) => Announced::Part { status, here, printed },
         }
     }
 }
@@ -147,9 +147,9 @@ pub fn end_of(folder: &Folder, incarnation: u32, zero_counts: bool) -> Option<u8
     let left = left.ok().and_then(|text| text.trim().parse().ok());
     left.filter(|status| is_over(*status) && (*status != 0 || zero_counts))
         .map(|status| status as u8)
-        .or_else(|| match Files::of(folder, incarnation).look().told {
-            Told::All { status } => Some(status),
-            Told::Nothing | Told::Halted | Told::Part { .. } => None,
+        .or_else(|| match Files::of(folder, incarnation).look().announced {
+            Announced::All { status } => Some(status),
+            Announced::Nothing | Announced::Halted | Announced::Part { .. } => None,
         })
 }
 
@@ -187,7 +187,7 @@ struct Look {
     output: Vec<u8>,
     errors: Vec<u8>,
     exit: Option<i32>,
-    told: Told,
+    announced: Announced,
     refused: Option<Refused>,
     gone_on: Vec<(GoneOn, u64)>,
 }
@@ -242,8 +242,8 @@ impl Files {
             self.end.drain(..self.end.len().saturating_sub(DONE_LENGTH));
         }
         let gone_on = self.losses(&errors);
-        let told = Told::of(self.done, self.halted, self.output.at);
-        Look { began, output, errors, exit, told, refused: self.refused, gone_on }
+        let announced = Announced::of(self.done, self.halted, self.output.at);
+        Look { began, output, errors, exit, announced, refused: self.refused, gone_on }
     }
 }
 
@@ -296,7 +296,7 @@ pub struct Job {
     /// What it has seen and nobody has passed on yet.
     unsaid: (Vec<u8>, Vec<u8>),
     exit: Option<i32>,
-    told: Told,
+    announced: Announced,
     refused: Option<Refused>,
     gone_on: Vec<(GoneOn, u64)>,
     vanished: Option<Instant>,
@@ -356,7 +356,7 @@ impl Job {
             looked: None,
             unsaid: Default::default(),
             exit: None,
-            told: Told::Nothing,
+            announced: Announced::Nothing,
             refused: None,
             gone_on: Vec::new(),
             vanished: None,
@@ -392,7 +392,7 @@ impl Job {
         self.unsaid.0.extend(look.output);
         self.unsaid.1.extend(look.errors);
         self.exit = self.exit.or(look.exit);
-        self.told = look.told;
+        self.announced = look.announced;
         self.refused = look.refused;
         self.gone_on.extend(look.gone_on);
         true
@@ -451,8 +451,8 @@ impl Job {
     }
 
     /// What was here, at the last look, of what the benchmark has announced to be all.
-    pub fn told(&self) -> Told {
-        self.told
+    pub fn announced(&self) -> Announced {
+        self.announced
     }
 
     /// The status with which the benchmark has refused to run, if it has, as far as the last look has seen.
@@ -548,12 +548,13 @@ mod tests {
             Some(done)
         );
         assert_eq!(Done::find("all tests are done: status 3, 1"), None, "cut short");
-        let part = Told::Part { status: 3, here: 11, printed: 12 };
-        for (text, told) in [("twelve bytes", Told::All { status: 3 }), ("eleven byte", part)] {
+        let part = Announced::Part { status: 3, here: 11, printed: 12 };
+        for (text, told) in [("twelve bytes", Announced::All { status: 3 }), ("eleven byte", part)]
+        {
             let script = format!("printf '%s' '{text}'; echo 'skt-hpl: {done}' >&2");
             let (_dir, _folder, mut job, _) = started(&script);
             wait(&mut job);
-            assert_eq!(job.told(), told);
+            assert_eq!(job.announced(), told);
         }
     }
 
@@ -656,17 +657,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
         let done = Done { status: 3, printed: 0 }.to_string();
-        for (words, told) in [(done, Told::All { status: 3 }), (Halted.to_string(), Told::Halted)] {
+        for (words, told) in
+            [(done, Announced::All { status: 3 }), (Halted.to_string(), Announced::Halted)]
+        {
             let text = format!("{}\nskt-hpl: {words}\n", "x".repeat(1000));
             fs::write(folder.output(1), "").unwrap();
             let mut files = Files::of(&folder, 1);
             for cut in [3, 1010, 1020, text.len() - words.len() / 2] {
                 fs::write(folder.errors(1), &text[..cut]).unwrap();
-                assert_eq!(files.look().told, Told::Nothing);
+                assert_eq!(files.look().announced, Announced::Nothing);
             }
             fs::write(folder.errors(1), &text).unwrap();
-            assert_eq!(files.look().told, told);
-            assert_eq!(files.look().told, told, "and stays");
+            assert_eq!(files.look().announced, told);
+            assert_eq!(files.look().announced, told, "and stays");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the files and starts the command; a relaunch on other nodes is the same function with another list. So
 //! ranks are bound to cores as the launcher alone would bind them, unless [`Room`] says that this cannot be.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -168,123 +169,134 @@ impl Launch {
 
 /// The command that starts `plan`.
 pub fn launch(plan: &LaunchPlan) -> Launch {
-    let mut set = vec![
-        (RUN_ID_VAR.to_string(), plan.run_id.to_string()),
-        (INCARNATION_VAR.to_string(), plan.incarnation.to_string()),
-    ];
+    let mut launch = Launch {
+        argv: vec![text(&plan.tool.program)],
+        set: vec![
+            (RUN_ID_VAR.to_string(), plan.run_id.to_string()),
+            (INCARNATION_VAR.to_string(), plan.incarnation.to_string()),
+        ],
+        remove_prefixes: Vec::new(),
+        files: Vec::new(),
+    };
     let found_by = plan.env.iter().filter(|(name, _)| name == LIBRARY_PATH);
-    // What a launcher's daemon is given, which its ranks have after it.
-    let marks: Vec<(String, String)> = set.iter().chain(found_by).cloned().collect();
-    set.extend(plan.env.iter().cloned());
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let hosts_path = plan.dir.join(format!("hosts.{}", plan.incarnation));
-    let script_path = plan.dir.join(format!("rsh.{}", plan.incarnation));
-    let ranks = plan.ranks.to_string();
-    let mut argv = vec![text(&plan.tool.program)];
-    let mut push = |words: &[&str]| argv.extend(words.iter().map(|w| w.to_string()));
-    let mut files = Vec::new();
-    let mut remove_prefixes = Vec::new();
+    // Variables of a launcher's daemon, which its ranks have after it.
+    let marks: Vec<(String, String)> = launch.set.iter().chain(found_by).cloned().collect();
+    launch.set.extend(plan.env.iter().cloned());
+    let hosts = plan.dir.join(format!("hosts.{}", plan.incarnation));
+    let script = plan.dir.join(format!("rsh.{}", plan.incarnation));
     let extra = match plan.room {
-        // What the user said about cores was said of another number of ranks a node.
+        // The user's placement was meant for another number of ranks a node.
         Room::Doubled => without_placement(plan.tool.kind, plan.extra),
         Room::Enough | Room::Short => plan.extra.to_vec(),
     };
-    match plan.tool.kind {
+    let listed = match plan.tool.kind {
         Launcher::Openmpi => {
-            if plan.as_root {
-                push(&["--allow-run-as-root"]);
-            }
-            push(&["-np", &ranks, "--hostfile", &text(&hosts_path)]);
-            if let Some(prefix) = &plan.tool.prefix {
-                push(&["--prefix", &text(prefix)]);
-            }
-            let prrte = plan.tool.is_prrte();
-            let (mca, plm) = if prrte { ("--prtemca", "ssh") } else { ("-mca", "rsh") };
-            push(&[mca, "plm", plm, mca, &format!("plm_{plm}_agent"), &text(&script_path)]);
-            // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
-            push(&[mca, &format!("plm_{plm}_no_tree_spawn"), "1"]);
-            // Version 4 calls nodes by what it leaves of their names otherwise: ssh may know them by the whole ones alone, and
-            // two may be left with the same.
-            let is_whole =
-                |host: &Host| host.name.contains('.') && host.name.parse::<IpAddr>().is_err();
-            if !prrte && plan.hosts.iter().any(is_whole) {
-                push(&[mca, "orte_keep_fqdn_hostnames", "1"]);
-            }
-            if matches!(plan.shell, RemoteShell::Srun { .. }) {
-                // A daemon that goes into the background would end with its job step.
-                match prrte {
-                    true => push(&["--leave-session-attached"]),
-                    false => push(&[mca, "orte_leave_session_attached", "1"]),
-                }
-                // While they stay it starts no more of them at a time, 128 by itself, and refuses to where there are more.
-                let most = plan.hosts.len().max(128).to_string();
-                push(&[mca, &format!("plm_{plm}_num_concurrent"), &most]);
-            }
-            // Version 4 binds where it can and else does not; 5 refuses to start more ranks than cores.
-            match plan.room {
-                Room::Doubled => push(&["--bind-to", "none"]),
-                Room::Short if prrte && !has_option(plan.extra, "bind-to") => {
-                    push(&["--bind-to", "none"]);
-                }
-                Room::Short | Room::Enough => {}
-            }
-            for (name, _) in &set {
-                push(&["-x", name]);
-            }
-            files.push((hosts_path, host_file(plan.hosts, " slots="), false));
-            files.push((script_path, plan.shell.launcher_script(&marks), true));
-            remove_prefixes.extend(["SLURM_", "PBS_", "LSB_"]);
+            launch.add_open_mpi(plan, &text(&hosts), &text(&script));
+            host_file(plan.hosts, " slots=")
         }
         Launcher::Mpich => {
-            push(&["-n", &ranks, "-f", &text(&hosts_path)]);
-            push(&["-launcher", "ssh", "-launcher-exec", &text(&script_path)]);
-            files.push((hosts_path, host_file(plan.hosts, ":"), false));
-            files.push((script_path, plan.shell.launcher_script(&marks), true));
-            remove_prefixes.extend(["SLURM_", "PBS_", "LSB_"]);
+            launch.push(&["-n", &plan.ranks.to_string(), "-f", &text(&hosts)]);
+            launch.push(&["-launcher", "ssh", "-launcher-exec", &text(&script)]);
+            host_file(plan.hosts, ":")
         }
         Launcher::Srun => {
             // srun sorts the node list; only a line a rank keeps the order.
             let places = slots(plan.hosts).take(plan.ranks);
             let lines: Vec<&str> = places.map(|at| plan.hosts[at].name.as_str()).collect();
-            set.push(("SLURM_HOSTFILE".to_string(), text(&hosts_path)));
-            // Its tree mistakes nodes for one another when they are not in Slurm's order, as after a replacement: in
-            // 22.05 one start in ten hung, or crashed in MPI_Init, on 4 nodes; none of 250 with the ring.
-            if !plan.tool.fence_is_chosen {
-                set.push((PMIX_FENCE_VAR.to_string(), "ring".to_string()));
+            launch.set.push(("SLURM_HOSTFILE".to_string(), text(&hosts)));
+            launch.add_srun(plan, &extra, lines.iter().collect::<HashSet<_>>().len());
+            lines.join("\n") + "\n"
+        }
+    };
+    launch.files.push((hosts, listed, false));
+    if plan.tool.kind != Launcher::Srun {
+        launch.files.push((script, plan.shell.launcher_script(&marks), true));
+        launch.remove_prefixes.extend(["SLURM_", "PBS_", "LSB_"]);
+    }
+    launch.argv.extend(extra);
+    launch.argv.extend(plan.command.iter().cloned());
+    launch
+}
+
+impl Launch {
+    fn push(&mut self, words: &[&str]) {
+        self.argv.extend(words.iter().map(|w| w.to_string()));
+    }
+
+    /// Adds the arguments of Open MPI's mpirun, of which version 5 has another runtime.
+    fn add_open_mpi(&mut self, plan: &LaunchPlan, hosts: &str, script: &str) {
+        if plan.as_root {
+            self.push(&["--allow-run-as-root"]);
+        }
+        self.push(&["-np", &plan.ranks.to_string(), "--hostfile", hosts]);
+        if let Some(prefix) = &plan.tool.prefix {
+            self.push(&["--prefix", &text(prefix)]);
+        }
+        let prrte = plan.tool.is_prrte();
+        let (mca, plm) = if prrte { ("--prtemca", "ssh") } else { ("-mca", "rsh") };
+        self.push(&[mca, "plm", plm, mca, &format!("plm_{plm}_agent"), script]);
+        // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
+        self.push(&[mca, &format!("plm_{plm}_no_tree_spawn"), "1"]);
+        // Version 4 calls nodes by their shortened names otherwise: ssh may know them by the whole ones alone, and two may be
+        // left with the same.
+        let is_whole =
+            |host: &Host| host.name.contains('.') && host.name.parse::<IpAddr>().is_err();
+        if !prrte && plan.hosts.iter().any(is_whole) {
+            self.push(&[mca, "orte_keep_fqdn_hostnames", "1"]);
+        }
+        if matches!(plan.shell, RemoteShell::Srun { .. }) {
+            // A daemon that goes into the background would end with its job step.
+            if prrte {
+                self.push(&["--leave-session-attached"]);
+            } else {
+                self.push(&[mca, "orte_leave_session_attached", "1"]);
             }
-            if let RemoteShell::Srun { job } = plan.shell {
-                push(&[&format!("--jobid={job}")]);
+            // While they stay it starts no more of them at a time, 128 by itself, and refuses to where there are more.
+            let most = plan.hosts.len().max(128).to_string();
+            self.push(&[mca, &format!("plm_{plm}_num_concurrent"), &most]);
+        }
+        // Version 4 binds where it can and else does not; 5 refuses to start more ranks than cores.
+        let crowded = plan.room == Room::Short && prrte && !has_option(plan.extra, "bind-to");
+        if plan.room == Room::Doubled || crowded {
+            self.push(&["--bind-to", "none"]);
+        }
+        let names = self.set.iter().flat_map(|(name, _)| ["-x".to_owned(), name.clone()]);
+        self.argv.extend(names);
+    }
+
+    /// Adds the arguments of srun, and the variables that it reads.
+    fn add_srun(&mut self, plan: &LaunchPlan, extra: &[String], nodes: usize) {
+        // Its tree mistakes nodes for one another when they are not in Slurm's order, as after a replacement: in
+        // 22.05 one start in ten hung, or crashed in MPI_Init, on 4 nodes; none of 250 with the ring.
+        if !plan.tool.fence_is_chosen {
+            self.set.push((PMIX_FENCE_VAR.to_string(), "ring".to_string()));
+        }
+        if let RemoteShell::Srun { job } = plan.shell {
+            self.push(&[&format!("--jobid={job}")]);
+        }
+        self.push(&["--overlap", "--kill-on-bad-exit=1", "--distribution=arbitrary"]);
+        self.push(&["-n", &plan.ranks.to_string(), "-N", &nodes.to_string()]);
+        if !has_option(extra, "mpi") {
+            self.push(&[&format!("--mpi={}", plan.tool.pmi)]);
+        }
+        // A job that was handed in with `--export=NONE` would hand nothing on to its steps either.
+        if !has_option(extra, "export") {
+            self.push(&["--export=ALL"]);
+        }
+        // The job's `--cpus-per-task` is no default for its steps: a rank would get a single core.
+        let said = ["c", "cpus-per-task", "cpu-bind", "exact"];
+        match (plan.room, plan.tool.cpus_per_rank) {
+            (Room::Doubled, _) => self.push(&["--overcommit", "--cpu-bind=none"]),
+            (_, Some(cpus)) if !said.iter().any(|name| has_option(extra, name)) => {
+                self.push(&[&format!("--cpus-per-task={cpus}"), "--cpu-bind=cores"]);
             }
-            let nodes = {
-                let mut names = lines.clone();
-                names.sort_unstable();
-                names.dedup();
-                names.len()
-            };
-            push(&["--overlap", "--kill-on-bad-exit=1", "--distribution=arbitrary"]);
-            push(&["-n", &ranks, "-N", &nodes.to_string()]);
-            if !has_option(&extra, "mpi") {
-                push(&[&format!("--mpi={}", plan.tool.pmi)]);
-            }
-            // A job that was handed in with `--export=NONE` would hand nothing on to its steps either.
-            if !has_option(&extra, "export") {
-                push(&["--export=ALL"]);
-            }
-            // The job's `--cpus-per-task` is no default for its steps: a rank would get a single core.
-            let said = ["c", "cpus-per-task", "cpu-bind", "exact"];
-            match (plan.room, plan.tool.cpus_per_rank) {
-                (Room::Doubled, _) => push(&["--overcommit", "--cpu-bind=none"]),
-                (_, Some(cpus)) if !said.iter().any(|name| has_option(&extra, name)) => {
-                    push(&[&format!("--cpus-per-task={cpus}"), "--cpu-bind=cores"]);
-                }
-                _ => {}
-            }
-            files.push((hosts_path, lines.join("\n") + "\n", false));
+            _ => {}
         }
     }
-    argv.extend(extra);
-    argv.extend(plan.command.iter().cloned());
-    Launch { argv, set, remove_prefixes, files }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }
 
 fn host_file(hosts: &[Host], between: &str) -> String {

@@ -27,7 +27,7 @@ pub struct Place {
 
 impl Place {
     pub fn of(facts: &Facts) -> Self {
-        Self { host: facts.host.clone(), boot: facts.boot.clone(), shm_device: facts.shm_device }
+        Self { host: facts.host.clone(), boot: facts.boot.clone(), shm_device: facts.shm.device }
     }
 }
 
@@ -212,7 +212,8 @@ impl Trial {
     pub fn new(
         job: Job,
         run_id: &str,
-        (hosts, ranks): (&[Host], usize),
+        hosts: &[Host],
+        ranks: usize,
         places: &[Place],
         patience: Duration,
     ) -> Self {

@@ -15,7 +15,6 @@ use crate::supervise::judge::shelves::{Shelf, of_best};
 use crate::supervise::remember::events::{Event, unix_ms};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::wire::Storage;
-use crate::supervise::tell::say;
 use crate::supervise::tell::status::Activity;
 
 /// Before a run is given up for want of nodes, lost ones have so long to say that they are back; longer where logins take long.
@@ -30,12 +29,12 @@ impl Supervisor<'_> {
 
     /// The same, for who asks about all nodes and knows which of them have ranks.
     pub(super) fn expected_of(&self, name: &str, placed: bool) -> Expected<'_> {
-        let needs = &self.settings.needs;
-        let most = self.most;
-        let asked_again = self.state.incarnation == 0 || self.doubts_room;
+        let needs = &self.settings.benchmark.needs;
+        let most = self.room.most;
+        let asked_again = self.state.incarnation == 0 || self.room.is_doubted;
         let need = match needs.get(name).copied() {
             Some(own) if placed && asked_again => Some(own),
-            None if placed && self.doubts_room => most,
+            None if placed && self.room.is_doubted => most,
             _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
             _ => most,
         };
@@ -46,17 +45,17 @@ impl Supervisor<'_> {
         });
         Expected {
             version: env!("CARGO_PKG_VERSION"),
-            binary: &self.binary,
+            binary: &self.own.binary,
             unix_ms: unix_ms(),
             need,
             held_bytes: 0,
-            rounding: self.settings.rounding.zip(self.rounding.as_deref()),
+            rounding: self.settings.benchmark.rounding.zip(self.rounding.as_deref()),
         }
     }
 
     /// What the run computes with: as it began, or, before that, what the nodes to begin with have in common.
     pub(super) fn learn_rounding(&mut self) {
-        let Some(rules) = self.settings.rounding else { return };
+        let Some(rules) = self.settings.benchmark.rounding else { return };
         self.rounding = self.state.rounding.clone().or_else(|| {
             let placed = self.state.placed.iter().filter_map(|h| self.cluster.find(&h.name));
             let nodes = placed.map(|at| &self.cluster.nodes[at]).filter(|n| n.lost.is_none());
@@ -69,20 +68,19 @@ impl Supervisor<'_> {
     /// A run that can go on from storage goes on where it is told to now: nodes it had in another job may be somebody
     /// else's by this time. Where memory is all there is, it needs them.
     pub(super) fn leave_unnamed(&mut self) -> anyhow::Result<()> {
-        if self.settings.level2.is_none() {
+        if self.settings.benchmark.level2.is_none() {
             return Ok(());
         }
         let (hosts, spares) = (&self.settings.hosts, &self.settings.spares);
         let named: HashSet<&str> = hosts.iter().chain(spares).map(|h| h.name.as_str()).collect();
-        let nodes = self.cluster.nodes.iter().enumerate();
-        let unnamed =
-            nodes.filter(|(_, n)| n.lost.is_none() && !named.contains(n.host.name.as_str()));
+        let unnamed = self
+            .cluster
+            .those(|node| node.lost.is_none() && !named.contains(node.host.name.as_str()));
         let why = "it is not among the nodes that are named now";
-        let unnamed: Vec<(usize, String)> = unnamed.map(|(at, _)| (at, why.to_owned())).collect();
-        self.lose_all(unnamed)
+        self.lose_all(unnamed.into_iter().map(|at| (at, why.to_owned())))
     }
 
-    /// The nodes of the next incarnation; waits for one if that is wanted. Or the end of the run.
+    /// Chooses the nodes of the next attempt; waits for one if that is wanted. Or the end of the run.
     #[allow(clippy::type_complexity)] // A decision and its alternative; a name would hide neither.
     pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Result<Vec<Host>, (u8, String)>> {
         let mut waiting_since: Option<Instant> = None;
@@ -92,83 +90,15 @@ impl Supervisor<'_> {
                 return Ok(Err((STATUS_RESUMABLE, why)));
             }
             self.learn_rounding();
-            let files = self.files_at_hand();
-            let begins = self.state.incarnation == 0;
-            let placement = {
-                let placed: HashSet<&str> =
-                    self.state.placed.iter().map(|h| h.name.as_str()).collect();
-                let fitness = |name: &str| -> Fitness {
-                    self.cluster.fitness(name, &self.expected_of(name, placed.contains(name)))
-                };
-                let spares: Vec<Host> = self
-                    .cluster
-                    .nodes
-                    .iter()
-                    .map(|n| n.host.clone())
-                    .filter(|h| !placed.contains(h.name.as_str()))
-                    .collect();
-                let untold = LazyCell::new(|| {
-                    let all = self.settings.groups.len() as u32;
-                    self.groups_of(&self.members.untold(&self.state.placed, all))
-                });
-                place(&Situation {
-                    placed: &self.state.placed,
-                    spares: &spares,
-                    fitness: &fitness,
-                    ranks: self.settings.ranks,
-                    rank_bytes: self.rank_bytes,
-                    files: &|name| files.get(name).cloned().unwrap_or_default(),
-                    begins,
-                    groups: &|name| match self.members.told(name) {
-                        Some(positions) => self.groups_of(positions),
-                        None => LazyCell::force(&untold).clone(),
-                    },
-                    // Before the first launch nothing is lost: the nodes asked for, or a spare.
-                    may_double: self.settings.may_double && !begins,
-                    may_wait: self.settings.wait.is_some(),
-                })
-            };
-            match placement {
+            match self.placement() {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
                 Placement::Go { hosts, replaced } => {
-                    let mut events = Vec::new();
-                    for (node, by) in replaced {
-                        let kept = self.cluster.find(&node);
-                        let kept = kept.filter(|at| self.cluster.nodes[*at].lost.is_none());
-                        let problems =
-                            kept.map(|at| self.cluster.problems(at, &self.expected(&node)));
-                        if let Some(at) = self.cluster.find(&by) {
-                            self.take_in(at)?;
-                        }
-                        let pair = (node.clone(), by.clone());
-                        if !self.replaced.contains(&pair) {
-                            self.replaced.push(pair);
-                            match problems {
-                                Some(problems) if problems.is_empty() => {
-                                    self.finish_line();
-                                    say!(
-                                        "skt-hpl run: {by} has files of the checkpoint that this run goes on from, and {node} \
-                                         has none"
-                                    );
-                                }
-                                // Of the first launch's nodes it is told already.
-                                Some(problems) if self.doubts_room => {
-                                    self.finish_line();
-                                    let why = problems.join("; ");
-                                    say!("skt-hpl run: {node} cannot be used: {why}");
-                                }
-                                _ => {}
-                            }
-                            self.members.go(&node, &by);
-                            events.push(Event::Replaced { node, by });
-                        }
-                    }
-                    self.note_all(events)?;
+                    self.replace(replaced)?;
                     return Ok(Ok(hosts));
                 }
                 // Better a launch that may find room than none.
-                Placement::GiveUp { .. } | Placement::Wait { .. } if self.doubts_room => {
-                    self.doubts_room = false;
+                Placement::GiveUp { .. } | Placement::Wait { .. } if self.room.is_doubted => {
+                    self.room.is_doubted = false;
                 }
                 Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
                     // One of them may have been repaired since it was last called.
@@ -204,6 +134,69 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Asks the policy for a placement on the nodes as they are now.
+    fn placement(&self) -> Placement {
+        let files = self.files_at_hand();
+        let begins = self.state.incarnation == 0;
+        let placed: HashSet<&str> = self.state.placed.iter().map(|h| h.name.as_str()).collect();
+        let nodes = self.cluster.nodes.iter().map(|n| n.host.clone());
+        let spares: Vec<Host> = nodes.filter(|h| !placed.contains(h.name.as_str())).collect();
+        let unknown = LazyCell::new(|| {
+            let all = self.settings.benchmark.groups.len() as u32;
+            self.groups_of(&self.ranks.members.unknown(&self.state.placed, all))
+        });
+        place(&Situation {
+            placed: &self.state.placed,
+            spares: &spares,
+            fitness: &|name| {
+                self.cluster.fitness(name, &self.expected_of(name, placed.contains(name)))
+            },
+            ranks: self.settings.ranks,
+            rank_bytes: self.ranks.bytes,
+            files: &|name| files.get(name).cloned().unwrap_or_default(),
+            begins,
+            groups: &|name| match self.ranks.members.of(name) {
+                Some(positions) => self.groups_of(positions),
+                None => LazyCell::force(&unknown).clone(),
+            },
+            // Before the first launch nothing is lost: the nodes asked for, or a spare.
+            may_double: self.settings.may_double && !begins,
+            may_wait: self.settings.wait.is_some(),
+        })
+    }
+
+    /// Lets nodes take the ranks of others, and notes it unless it is noted already.
+    fn replace(&mut self, replaced: Vec<(String, String)>) -> anyhow::Result<()> {
+        let mut events = Vec::new();
+        for (node, by) in replaced {
+            let kept = self.cluster.find(&node);
+            let kept = kept.filter(|at| self.cluster.nodes[*at].lost.is_none());
+            let problems = kept.map(|at| self.cluster.problems(at, &self.expected(&node)));
+            if let Some(at) = self.cluster.find(&by) {
+                self.take_in(at)?;
+            }
+            let pair = (node.clone(), by.clone());
+            if self.attempt.replaced.contains(&pair) {
+                continue;
+            }
+            self.attempt.replaced.push(pair);
+            match problems {
+                Some(problems) if problems.is_empty() => {
+                    self.print(&format!("{by} has files of the checkpoint that this run goes on from, and {node} has none"));
+                }
+                // Problems of the first launch's nodes are reported already.
+                Some(problems) if self.room.is_doubted => {
+                    let why = problems.join("; ");
+                    self.print(&format!("{node} cannot be used: {why}"));
+                }
+                _ => {}
+            }
+            self.ranks.members.hand_over(&node, &by);
+            events.push(Event::Replaced { node, by });
+        }
+        self.note_all(events)
+    }
+
     /// Positions whose file of the checkpoint that the run goes on from lies on a node's own storage, by node. Nothing once
     /// something was launched: then files have come and gone since agents looked.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
@@ -227,20 +220,21 @@ impl Supervisor<'_> {
     }
 
     fn groups_of(&self, positions: &BTreeSet<u32>) -> BTreeSet<usize> {
-        let group = |position: &u32| self.settings.groups.get(*position as usize).copied();
+        let group =
+            |position: &u32| self.settings.benchmark.groups.get(*position as usize).copied();
         positions.iter().filter_map(group).collect()
     }
 
     /// Remembers which positions a node's ranks have, for when it is lost.
     pub(super) fn see_members(&mut self, node: usize, ranks: &[RankSeen]) {
-        let all = self.settings.groups.len();
+        let all = self.settings.benchmark.groups.len();
         let positions = ranks.iter().map(|rank| rank.progress.position);
         let positions = positions.filter(|position| (*position as usize) < all);
         let node = &self.cluster.nodes[node].host.name;
         // With nearly every heartbeat they are what they were.
-        let told = self.members.told(node).map(|told| told.iter().copied());
+        let told = self.ranks.members.of(node).map(|told| told.iter().copied());
         if !told.is_some_and(|told| told.eq(positions.clone())) {
-            self.members.hear(node, positions.collect());
+            self.ranks.members.learn(node, positions.collect());
         }
     }
 

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use crate::supervise::judge::first_calls::FirstCalls;
-use crate::supervise::judge::nodes::{Judged, Told};
+use crate::supervise::judge::logins::Logins;
+use crate::supervise::judge::nodes::{Judged, Loss, Report};
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::talk::cluster::{FIRST_CALL, News, Sign, unreachable_words};
+use crate::supervise::talk::wire::Beat;
 
 /// How often it is judged what time makes of silence.
 const WEIGH_EVERY: Duration = Duration::from_millis(40);
@@ -18,11 +20,33 @@ const WEIGH_EVERY: Duration = Duration::from_millis(40);
 /// How often those who have not answered their first call are looked at.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
+/// Interval at which the time for heartbeats is checked.
+const BEAT_LOOK: Duration = Duration::from_millis(20);
+
 /// How often it is asked, while time only passes, whether somebody wants to stop.
 const HALT_LOOK: Duration = Duration::from_millis(100);
 
 /// How long a call that failed is repeated where no job runs that would be ended for it: a name that is wrong stays so.
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
+
+/// State of the calls to nodes, and news of them that are still to be acted on.
+#[derive(Default)]
+pub(super) struct Contact {
+    pub(super) logins: Logins,
+    called_at_once: usize,
+    /// All nodes have been called once.
+    pub(super) all_called: bool,
+    /// Nodes that are called no more meanwhile, and why.
+    pub(super) given_up: BTreeMap<usize, String>,
+    /// When it was last judged whether nodes are well.
+    weighed: Option<Instant>,
+    /// When lost nodes were last called.
+    lost_called: Option<Instant>,
+    /// Nodes judged lost that are not declared lost yet.
+    pub(super) losses: Vec<Loss>,
+    /// Nodes that send heartbeats again.
+    pub(super) heard_again: Vec<usize>,
+}
 
 impl Supervisor<'_> {
     /// Calls all nodes and waits until each has answered or failed: what is wrong with those that failed. Who has
@@ -34,7 +58,7 @@ impl Supervisor<'_> {
         runs: bool,
     ) -> anyhow::Result<Option<BTreeMap<usize, String>>> {
         let asked = self.cluster.call_new();
-        self.called_at_once = asked.len();
+        self.contact.called_at_once = asked.len();
         let began_ms = self.now_ms();
         let mut calls = FirstCalls::new(began_ms, &asked);
         let placed = self.state.placed.iter().filter(|_| runs);
@@ -52,13 +76,13 @@ impl Supervisor<'_> {
                 }
                 _ => {}
             }
-            for loss in std::mem::take(&mut self.losses) {
+            for loss in std::mem::take(&mut self.contact.losses) {
                 // The judge sees no outage where one alone had answered.
                 let rebooted = loss.kind == FaultKind::NodeRebooted;
                 if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
                     calls.falls_silent(self.now_ms(), loss.node, loss.detail);
                 } else {
-                    self.given_up.insert(loss.node, loss.detail);
+                    self.contact.given_up.insert(loss.node, loss.detail);
                 }
             }
             if looked.elapsed() < FIRST_LOOK {
@@ -83,8 +107,9 @@ impl Supervisor<'_> {
                 self.cluster.call(&due);
             }
             let most_ms = FIRST_CALL.as_millis() as u64;
-            let answered = asked.len().saturating_sub(calls.open().count() + self.given_up.len());
-            let usual_ms = self.logins.first_ms(most_ms, answered, asked.len());
+            let answered =
+                asked.len().saturating_sub(calls.open().count() + self.contact.given_up.len());
+            let usual_ms = self.contact.logins.first_ms(most_ms, answered, asked.len());
             // It counts from when the node itself was called: those that were to call it may have been lost first.
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
@@ -111,21 +136,21 @@ impl Supervisor<'_> {
                     calls.fails(now_ms, node, why);
                 } else {
                     calls.answers(node);
-                    self.given_up.insert(node, why);
+                    self.contact.given_up.insert(node, why);
                 }
             }
             if !nobody {
                 let given_up = |node| Some((node, calls.give_up(node)?));
-                self.given_up.extend(spent.into_iter().filter_map(given_up));
+                self.contact.given_up.extend(spent.into_iter().filter_map(given_up));
             }
         }
-        self.called_at_once = 1;
-        Ok(Some(std::mem::take(&mut self.given_up)))
+        self.contact.called_at_once = 1;
+        Ok(Some(std::mem::take(&mut self.contact.given_up)))
     }
 
     /// Whether none of those `asked` is heard, `lost` not either: who had answered may have fallen silent since.
     fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
-        let silent = calls.open().chain(self.given_up.keys().copied()).chain(lost);
+        let silent = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
         let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
         self.nodes.none_answers(asked, silent.into_iter())
     }
@@ -148,16 +173,19 @@ impl Supervisor<'_> {
     /// Judges nodes when there is something to judge by.
     pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
         // News come by the thousand; time passes in tens of milliseconds.
-        match self.cluster.has_signs() || self.weighed.elapsed() >= WEIGH_EVERY {
-            true => self.weigh_signs(),
-            false => Ok(()),
+        if self.cluster.has_signs()
+            || self.contact.weighed.is_none_or(|at| at.elapsed() >= WEIGH_EVERY)
+        {
+            self.weigh_signs()
+        } else {
+            Ok(())
         }
     }
 
     /// Judges what nodes have shown of themselves since the last call.
     fn weigh_signs(&mut self) -> anyhow::Result<()> {
-        self.weighed = Instant::now();
-        let zero = self.zero;
+        self.contact.weighed = Some(Instant::now());
+        let zero = self.own.zero;
         let ms = |at: Instant| at.saturating_duration_since(zero).as_millis() as u64;
         let mut judged = Vec::new();
         for (at, node, sign) in self.cluster.signs().collect::<Vec<_>>() {
@@ -165,29 +193,31 @@ impl Supervisor<'_> {
                 continue;
             }
             if self.nodes.is_in_trouble(node) && matches!(sign, Sign::Up { .. } | Sign::Heard) {
-                self.heard_again.push(node);
+                self.contact.heard_again.push(node);
             }
-            let told = match sign {
+            let report = match sign {
                 Sign::Up { boot, took } => {
                     // One that was called again by another way has no time of its own.
                     if !took.is_zero() {
-                        self.logins.note(took.as_millis() as u64, self.called_at_once);
+                        self.contact
+                            .logins
+                            .note(took.as_millis() as u64, self.contact.called_at_once);
                     }
-                    if boot == self.boot {
+                    if boot == self.own.boot {
                         self.nodes.is_here(node);
                     }
-                    Told::AgentUp { node, boot }
+                    Report::AgentUp { node, boot }
                 }
-                Sign::Quiet { since } => Told::Quiet { node, heard_ms: ms(since) },
-                Sign::Heard => Told::Heard { node },
-                Sign::Closed => Told::Closed { node },
+                Sign::Quiet { since } => Report::Quiet { node, heard_ms: ms(since) },
+                Sign::Heard => Report::Heard { node },
+                Sign::Closed => Report::Closed { node },
             };
-            judged.extend(self.nodes.tell(ms(at), told));
+            judged.extend(self.nodes.hear(ms(at), report));
         }
         let called = self.nodes.in_trouble().count();
         if called > 0 {
             let least_ms = self.settings.thresholds.redial_ms;
-            self.nodes.redial_within(self.logins.patience_ms(least_ms, called));
+            self.nodes.redial_within(self.contact.logins.patience_ms(least_ms, called));
         }
         judged.extend(self.nodes.tick(self.now_ms()));
         self.heed(judged)
@@ -205,8 +235,8 @@ impl Supervisor<'_> {
                 }
                 Judged::Lost(loss) => {
                     // One that was silent may have been started anew, which is what counts then.
-                    self.losses.retain(|before| before.node != loss.node);
-                    self.losses.push(loss);
+                    self.contact.losses.retain(|before| before.node != loss.node);
+                    self.contact.losses.push(loss);
                 }
                 Judged::Alone => self.note(Event::Alone)?,
                 Judged::Together { after_ms } => self.note(Event::Together { after_ms })?,
@@ -244,7 +274,7 @@ impl Supervisor<'_> {
     pub(super) fn settle_losses(&mut self) -> anyhow::Result<bool> {
         // A node that was off may have answered anew, while the run was being stopped: its memory is empty.
         self.weigh_signs()?;
-        let mut losses = std::mem::take(&mut self.losses);
+        let mut losses = std::mem::take(&mut self.contact.losses);
         losses.retain(|loss| self.cluster.nodes[loss.node].lost.is_none());
         let any = !losses.is_empty();
         self.lose_all(losses.into_iter().map(|loss| (loss.node, loss.detail)))?;
@@ -253,15 +283,7 @@ impl Supervisor<'_> {
 
     /// One heartbeat of every node, so that memory is known before nodes are chosen.
     pub(super) fn beat_once(&mut self) -> anyhow::Result<()> {
-        self.cluster.beat_all();
-        let until = Instant::now() + Duration::from_millis(500);
-        let mut missing: BTreeSet<usize> =
-            (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
-        while !missing.is_empty() && Instant::now() < until {
-            if let Some((node, News::Beat { .. })) = self.hear(Duration::from_millis(50))? {
-                missing.remove(&node);
-            }
-        }
+        self.await_beats(self.cluster.up(), Duration::from_millis(500), |_, _| ())?;
         // Losses are left to who comes next: a job that was taken over is broken by them.
         Ok(())
     }
@@ -301,13 +323,14 @@ impl Supervisor<'_> {
 
     /// What is due from time to time whatever else goes on.
     pub(super) fn housekeeping(&mut self) -> anyhow::Result<()> {
-        if self.beaten.elapsed() >= Duration::from_millis(self.settings.beat_ms) {
-            self.beaten = Instant::now();
+        let beat = Duration::from_millis(self.settings.beat_ms);
+        if self.contact.lost_called.is_none_or(|at| at.elapsed() >= beat) {
+            self.contact.lost_called = Some(Instant::now());
             self.cluster.call_lost();
         }
-        if self.told.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
-            self.told = Some(Instant::now());
-            self.tell_of_journal();
+        if self.display.shown.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
+            self.display.shown = Some(Instant::now());
+            self.print_journal_trouble();
             self.show_line();
         }
         Ok(())
@@ -350,10 +373,10 @@ impl Supervisor<'_> {
         state.spare = false;
         let Some((facts, _)) = &state.facts else { return Ok(()) };
         let boot = facts.boot.clone();
-        if boot == self.boot {
+        if boot == self.own.boot {
             self.nodes.is_here(node);
         }
-        let judged = self.nodes.tell(now_ms, Told::AgentUp { node, boot });
+        let judged = self.nodes.hear(now_ms, Report::AgentUp { node, boot });
         self.heed(judged)
     }
 
@@ -361,21 +384,33 @@ impl Supervisor<'_> {
     /// when it is over, which is looked for first; of any other program only the nodes can tell.
     pub(super) fn believes_zero(&mut self) -> anyhow::Result<bool> {
         Ok(!self.settings.tool.hides_losses()
-            || !self.settings.progress_shows && self.all_nodes_answer()?)
+            || !self.settings.benchmark.progress_shows && self.all_nodes_answer()?)
     }
 
     fn all_nodes_answer(&mut self) -> anyhow::Result<bool> {
         // What was said before the question is no answer.
         while self.hear(Duration::ZERO)?.is_some() {}
-        self.cluster.beat_all();
         let placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));
-        let Some(mut missing) = placed.collect::<Option<BTreeSet<usize>>>() else {
+        let Some(placed) = placed.collect::<Option<BTreeSet<usize>>>() else {
             return Ok(false);
         };
-        let until = Instant::now() + Duration::from_millis(self.settings.thresholds.silence_ms);
+        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
+        self.await_beats(placed, silence, |_, _| ())
+    }
+
+    /// Asks all nodes for a heartbeat and waits for those of the `missing` ones. Returns whether all have come in `time`.
+    pub(super) fn await_beats(
+        &mut self,
+        mut missing: BTreeSet<usize>,
+        time: Duration,
+        mut seen: impl FnMut(&mut Self, &Beat),
+    ) -> anyhow::Result<bool> {
+        self.cluster.beat_all();
+        let until = Instant::now() + time;
         while !missing.is_empty() && Instant::now() < until {
-            if let Some((node, News::Beat { .. })) = self.hear(Duration::from_millis(20))? {
+            if let Some((node, News::Beat { beat, .. })) = self.hear(BEAT_LOOK)? {
                 missing.remove(&node);
+                seen(self, &beat);
             }
         }
         Ok(missing.is_empty())

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Supervisor;
 use super::settings::Settings;
-use super::telling::Written;
+use super::telling::StatusFile;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::write_whole;
@@ -45,13 +45,10 @@ impl Supervisor<'_> {
         if self.settings.job.is_none() {
             return Ok(BTreeSet::new());
         }
-        let returned: Vec<usize> = (0..self.cluster.nodes.len())
-            .filter(|at| {
-                let node = &self.cluster.nodes[*at];
-                node.lost.is_some() && node.returned && self.state.ran_on.contains(&node.host.name)
-            })
-            .filter(|at| self.cluster.is_up(*at))
-            .collect();
+        let mut returned = self.cluster.those(|node| {
+            node.lost.is_some() && node.returned && self.state.ran_on.contains(&node.host.name)
+        });
+        returned.retain(|at| self.cluster.is_up(*at));
         // Whoever has asked to stop did so before, and the run came to its end all the same.
         self.remove_from(&returned, || false)
     }
@@ -67,9 +64,9 @@ impl Supervisor<'_> {
             return Ok(done);
         }
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        let Self { cluster, written, status, scribe, .. } = self;
+        let Self { cluster, display, status, scribe, .. } = self;
         let cleared = cluster.clear(nodes, silence, |_| {
-            written.keep(status, scribe);
+            display.status_file.keep(status, scribe);
             enough()
         });
         for (at, cleared) in cleared {
@@ -91,13 +88,13 @@ impl Supervisor<'_> {
 /// rest is named. An error says why nothing has been done.
 pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> Result<(), String> {
     let nodes = ran_on(state);
-    let mut told = Told::new(settings, state, &nodes, clerk);
+    let mut status = OldStatus::new(settings, state, &nodes, clerk);
     let here = end_run(&state.run_id, None, Duration::from_secs(3)).0;
     if here > 0 {
         say!("skt-hpl run: --new: on this machine {here} process(es) of the old run were ended");
     }
     if nodes.is_empty() {
-        told.settle();
+        status.settle();
         return Ok(());
     }
     // Where nothing was saved, ranks have shown their progress under the run's own name.
@@ -116,21 +113,24 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
     let command = settings.clean_command(&job, None);
     let stays =
         |why: &str| format!("{why}; what the old run left there stays: {command} removes it");
-    let interrupted = || match asked_by_signal() {
-        true => Err(format!(
-            "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command goes on with that"
-        )),
-        false => Ok(()),
+    let interrupted = || {
+        if asked_by_signal() {
+            Err(format!(
+                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command goes on with that"
+            ))
+        } else {
+            Ok(())
+        }
     };
-    let failed = cluster.call_all(FIRST_CALL, |cluster| told.keep(cluster));
+    let failed = cluster.call_all(FIRST_CALL, |cluster| status.keep(cluster));
     lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));
-    told.failed = failed.into_iter().collect();
+    status.failed = failed.into_iter().collect();
     interrupted()?;
     let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
-    await_beats(&mut cluster, &up, &mut told);
-    told.clears = true;
+    await_beats(&mut cluster, &up, &mut status);
+    status.clears = true;
     let enough = |cluster: &Cluster| {
-        told.keep(cluster);
+        status.keep(cluster);
         asked_by_signal()
     };
     for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms), enough) {
@@ -141,14 +141,14 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
     for (node, line) in lines {
         say!("skt-hpl run: --new: {}: {line}", nodes[node].name);
     }
-    told.settle();
+    status.settle();
     Ok(())
 }
 
-/// What the status tells meanwhile, of the old run, for there is no new one yet. Whoever cannot see the journal's lock knows by
-/// it that somebody is at work.
-struct Told {
-    written: Written,
+/// The status of the old run, shown while it is given up, for there is no new run yet. A host that cannot see the journal's lock
+/// learns from it that a supervisor is at work.
+struct OldStatus {
+    written: StatusFile,
     clerk: Clerk,
     status: Status,
     /// What is not on disk yet, if anything.
@@ -159,7 +159,7 @@ struct Told {
     clears: bool,
 }
 
-impl Told {
+impl OldStatus {
     fn new(settings: &Settings, state: &RunState, nodes: &[Host], clerk: &Clerk) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let node = |host: &Host| NodeStatus {
@@ -179,16 +179,16 @@ impl Told {
             nodes: nodes.iter().map(node).collect(),
             ..Status::default()
         };
-        let mut told = Self {
-            written: Written::new(settings.folder.status()),
+        let mut shown = Self {
+            written: StatusFile::new(settings.folder.status()),
             clerk: clerk.clone(),
             status,
             writing: None,
             failed: BTreeMap::new(),
             clears: false,
         };
-        told.write();
-        told
+        shown.write();
+        shown
     }
 
     /// Writes it where that is due and the disk has taken the last one.
@@ -245,13 +245,13 @@ fn words(cleared: Cleared) -> String {
 }
 
 /// Waits until each has said what it holds.
-fn await_beats(cluster: &mut Cluster, nodes: &[usize], told: &mut Told) {
+fn await_beats(cluster: &mut Cluster, nodes: &[usize], status: &mut OldStatus) {
     cluster.beat_all();
     let until = Instant::now() + BEAT_PATIENCE;
     let silent = |cluster: &Cluster| nodes.iter().any(|n| cluster.nodes[*n].beat.seq.is_none());
     while silent(cluster) && Instant::now() < until {
         let _ = cluster.hear(Duration::from_millis(50));
-        told.keep(cluster);
+        status.keep(cluster);
     }
 }
 

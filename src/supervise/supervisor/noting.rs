@@ -12,7 +12,6 @@ use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::Event;
 use crate::supervise::start::job::Job;
 use crate::supervise::talk::cluster::News;
-use crate::supervise::tell::say;
 
 /// A disk that takes longer is told of.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
@@ -51,7 +50,7 @@ impl Supervisor<'_> {
         self.hear_until(|this| {
             (this.scribe.is_dry() || this.scribe.trouble().is_some()).then_some(())
         })?;
-        self.tell_of_journal();
+        self.print_journal_trouble();
         Ok(())
     }
 
@@ -93,11 +92,10 @@ impl Supervisor<'_> {
             self.keep_status();
             if !told && since.elapsed() > DISK_PATIENCE {
                 told = true;
-                self.finish_line();
-                say!(
-                    "skt-hpl run: {}: the disk takes long; the next step waits for it, the ranks do not",
+                self.print(&format!(
+                    "{}: the disk takes long; the next step waits for it, the ranks do not",
                     self.settings.folder.path().display()
-                );
+                ));
             }
         }
     }
@@ -118,20 +116,16 @@ impl Supervisor<'_> {
     }
 
     /// Says when records cannot be written, and when they can be again.
-    pub(super) fn tell_of_journal(&mut self) {
-        match (self.scribe.trouble(), self.unwritten) {
+    pub(super) fn print_journal_trouble(&mut self) {
+        match (self.scribe.trouble(), self.display.unwritten) {
             (Some(why), false) => {
-                self.unwritten = true;
-                self.finish_line();
-                say!(
-                    "skt-hpl run: {why}: the journal cannot be written. The run goes on, and what is not written is \
-                     kept and tried again; a supervisor that dies meanwhile is not succeeded"
-                );
+                self.display.unwritten = true;
+                self.print(&format!("{why}: the journal cannot be written. The run goes on, and what is not written is \
+                     kept and tried again; a supervisor that dies meanwhile is not succeeded"));
             }
             (None, true) if self.scribe.is_dry() => {
-                self.unwritten = false;
-                self.finish_line();
-                say!("skt-hpl run: the journal is written again");
+                self.display.unwritten = false;
+                self.print("the journal is written again");
             }
             _ => {}
         }

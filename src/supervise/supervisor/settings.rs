@@ -34,26 +34,18 @@ pub struct Settings {
     /// The benchmark and its flags.
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// What starts an agent on a node.
+    /// Command that starts an agent on a node.
     pub agent: Vec<String>,
     pub folder: Folder,
     /// Whose memory to look at. Where None: that of the run's own name if the ranks show their progress, else
     /// all of this user's.
     pub job: Option<String>,
-    /// Whether every rank shows its progress: the benchmark's own do.
-    pub progress_shows: bool,
-    /// By how much ranks can be ahead of each other, where the supervisor knows the benchmark.
-    pub bonds: Option<Bonds>,
-    /// Whether the job goes on in its processes when it loses one.
-    pub in_place: bool,
-    /// Whether a lost rank's position stays vacant then: checksums do its work, and what is left of its process column stands
-    /// idle. Otherwise ranks stand by that take the places of others.
-    pub stays_vacant: bool,
+    pub benchmark: Benchmark,
     pub thresholds: Thresholds,
     pub beat_ms: u64,
-    /// Without a word from above for so long, an agent ends ranks that stand still.
+    /// After so long without a message from above, an agent ends ranks that stand still.
     pub lonely_ms: u64,
-    /// How many connections anybody has to nodes.
+    /// Most connections of the supervisor, or an agent, to nodes.
     pub fanout: usize,
     pub patience: Patience,
     pub may_double: bool,
@@ -63,40 +55,55 @@ pub struct Settings {
     pub stop_at_ms: Option<u64>,
     /// How long a halt may take before the job is ended the hard way.
     pub halt_patience: Duration,
+    /// Bytes of shared memory of a rank, where they are known.
     pub rank_bytes: Option<u64>,
-    /// What the ranks take of each working node, by name, where the supervisor knows the benchmark.
+    /// Start MPI on trial before the first launch.
+    pub trial: bool,
+    /// Interval of progress lines where no terminal shows the progress; zero: never.
+    pub progress_every: Duration,
+    /// Begin a new run although an unfinished one lies in the folder.
+    pub discard: bool,
+}
+
+/// Facts about the run that only skt-hpl's own benchmark lets the supervisor know; of another program nothing is known.
+#[derive(Clone, Debug, Default)]
+pub struct Benchmark {
+    /// Whether every rank shows its progress: the benchmark's own do.
+    pub progress_shows: bool,
+    /// By how much ranks can be ahead of each other.
+    pub bonds: Option<Bonds>,
+    /// Whether the job continues in its processes when it loses one.
+    pub in_place: bool,
+    /// Whether a lost rank's position stays vacant then: checksums do its work, and the rest of its process column stands
+    /// idle. Otherwise ranks stand by that take the places of others.
+    pub stays_vacant: bool,
+    /// Need of the ranks on each working node, by name.
     pub needs: BTreeMap<String, Need>,
     /// The group of each position, where something protects.
     pub groups: Vec<usize>,
-    /// What decides whether a node computes the same bits as the others; None where those are not promised.
+    /// Rules that decide whether a node computes the same bits as the others; None where those are not promised.
     pub rounding: Option<Rules>,
-    /// Start MPI on trial before the first launch.
-    pub trial: bool,
     pub problem: Option<Problem>,
-    /// How often to tell the progress where no terminal shows it; zero: never.
-    pub progress_every: Duration,
-    /// Whether the ranks save what a run can go on from, where the supervisor knows the benchmark.
+    /// Whether the ranks save what a run can resume from.
     pub saves: bool,
-    /// Where a second level of checkpoints lies: from there the run goes on, on any nodes.
+    /// Checkpoint directory that all nodes share: from there the run resumes on any nodes.
     pub level2: Option<PathBuf>,
-    /// Where each node has one of its own.
+    /// Checkpoint directory of which each node has its own.
     pub own_level2: Option<PathBuf>,
-    /// Begin anew although an unfinished run lies in the folder.
-    pub discard: bool,
-    /// The benchmark is told to begin anew, whatever lies on nodes.
+    /// The benchmark begins from scratch, whatever checkpoints lie on nodes.
     pub restarts_never: bool,
 }
 
 impl Settings {
     /// Nothing is saved: the only named memory is what the ranks show their progress in.
     pub(super) fn shows_only_progress(&self) -> bool {
-        self.job.is_none() && self.progress_shows
+        self.job.is_none() && self.benchmark.progress_shows
     }
 
     /// The command that removes what a run of that `job` has left on a node, which calls itself `host` if that is known.
     pub(super) fn clean_command(&self, job: &str, host: Option<&str>) -> String {
         let mut words = vec!["skt-hpl".to_owned(), "clean".into(), "--job".into(), job.into()];
-        if let Some(dir) = &self.own_level2 {
+        if let Some(dir) = &self.benchmark.own_level2 {
             let dir = host.map_or_else(|| dir.clone(), |host| dir_of(dir, host));
             words.extend(["--level2".to_owned(), dir.display().to_string()]);
         }
@@ -105,13 +112,13 @@ impl Settings {
 
     /// Whether checkpoints that lie on nodes before the first of these launches are thrown away by it. Later they are the run's.
     pub(super) fn throws_away(&self, anew: bool, incarnation: u32) -> bool {
-        incarnation == 0 && (anew || self.restarts_never)
+        incarnation == 0 && (anew || self.benchmark.restarts_never)
     }
 
     /// Variables for the ranks; where the run begins `anew`, the benchmark is told so, unless it was told otherwise.
     pub(super) fn variables(&self, anew: bool) -> Vec<(String, String)> {
         let mut all = self.env.clone();
-        if anew && self.saves && !all.iter().any(|(name, _)| name == RESTART_VAR) {
+        if anew && self.benchmark.saves && !all.iter().any(|(name, _)| name == RESTART_VAR) {
             all.push((RESTART_VAR.to_owned(), "never".to_owned()));
         }
         all

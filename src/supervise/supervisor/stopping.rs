@@ -45,7 +45,7 @@ impl Supervisor<'_> {
         if !self.settings.shows_only_progress()
             && let Some(bytes) = self.cluster.rank_bytes()
         {
-            self.rank_bytes = Some(self.rank_bytes.map_or(bytes, |known| known.max(bytes)));
+            self.ranks.bytes = Some(self.ranks.bytes.map_or(bytes, |known| known.max(bytes)));
         }
         let run_id = self.state.run_id.clone();
         let here = match job {
@@ -54,8 +54,7 @@ impl Supervisor<'_> {
         };
         let here = self.meanwhile(here)?;
         let clean = self.to_clean(over);
-        let nodes = self.cluster.nodes.iter().enumerate();
-        let asked: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
+        let asked = self.cluster.those(|node| node.lost.is_none());
         // What is only to be tidied up is not waited for very long.
         let until = over.then(|| Instant::now() + TIDY_PATIENCE);
         let (mut there, mut failed) = self.end_everywhere(&clean, until)?;
@@ -113,14 +112,17 @@ impl Supervisor<'_> {
 
     /// Whether the node was judged lost since it was started anew.
     fn is_anew(&self, node: usize) -> bool {
-        self.losses.iter().any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
+        self.contact
+            .losses
+            .iter()
+            .any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
     }
 
     /// While nobody can be reached no silence counts, nor that which was judged before it was seen.
     fn forgive(&mut self) {
         let now_ms = self.now_ms();
         let nodes = &mut self.nodes;
-        self.losses.retain(|loss| {
+        self.contact.losses.retain(|loss| {
             let anew = loss.kind == FaultKind::NodeRebooted;
             if !anew {
                 nodes.forgive(now_ms, loss.node);
@@ -141,8 +143,7 @@ impl Supervisor<'_> {
         let redial = REDIAL_PATIENCE.max((2 * self.cluster.login()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
-        let nodes = self.cluster.nodes.iter().enumerate();
-        let here: Vec<usize> = nodes.filter(|(_, n)| n.lost.is_none()).map(|(at, _)| at).collect();
+        let here = self.cluster.those(|node| node.lost.is_none());
         let (up, down): (Vec<usize>, Vec<usize>) =
             here.into_iter().partition(|node| self.cluster.is_up(*node));
         // Who was asked, and when; of whom nobody has been able to ask yet, since when that is tried.
@@ -154,7 +155,7 @@ impl Supervisor<'_> {
         // What memory each was last seen to have.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut called: BTreeSet<usize> = down.iter().copied().collect();
-        self.cluster.tell_end(&up, id, clean);
+        self.cluster.ask_end(&up, id, clean);
         self.cluster.call_new();
         let mut total = 0;
         let mut failed = Vec::new();
@@ -168,7 +169,7 @@ impl Supervisor<'_> {
                 }
                 // What it was told before may have been lost on the way.
                 Some((node, News::Up(_))) if waiting.contains_key(&node) => {
-                    self.cluster.tell_end(&[node], id, clean);
+                    self.cluster.ask_end(&[node], id, clean);
                     waiting.insert(node, Instant::now());
                 }
                 Some((node, News::Closed(why)))
@@ -184,7 +185,7 @@ impl Supervisor<'_> {
                 }
                 _ => {}
             }
-            for loss in &self.losses {
+            for loss in &self.contact.losses {
                 if waiting.remove(&loss.node).is_some() {
                     failed.push((loss.node, loss.detail.clone()));
                 }
@@ -197,32 +198,13 @@ impl Supervisor<'_> {
                 continue;
             }
             looked = Instant::now();
-            let (cluster, nodes) = (&self.cluster, &self.nodes);
             waiting.retain(|node, asked| {
-                // As long as some of it goes, somebody is at it.
-                let bytes = cluster.nodes[*node].beat.held_bytes;
+                // As long as some of its memory goes, the node is at work.
+                let bytes = self.cluster.nodes[*node].beat.held_bytes;
                 if held.insert(*node, bytes).is_some_and(|before| before != bytes) {
                     *asked = looked;
                 }
-                let called_for = cluster.called_for(*node);
-                // That nobody can be reached is held against nobody.
-                if nodes.is_alone() || called_for.is_none() && nodes.is_in_trouble(*node) {
-                    *asked = looked;
-                    return true;
-                }
-                let late = match called_for {
-                    // Whom the judge knows it judges.
-                    Some(so_long) => !nodes.knows(*node) && so_long.min(asked.elapsed()) >= redial,
-                    // It lives, but will not do it.
-                    None => {
-                        let state = &cluster.nodes[*node];
-                        // One that was silent when the run ended is not judged any more.
-                        let removes = clean.contains(&state.host.name)
-                            && state.silent.is_none_or(|so_long| so_long < silence);
-                        let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
-                        asked.elapsed() >= silence + END_PATIENCE + most
-                    }
-                };
+                let late = self.is_late(*node, asked, redial, clean);
                 if late {
                     failed.push((*node, "it does not answer".to_string()));
                 }
@@ -232,5 +214,34 @@ impl Supervisor<'_> {
         let unasked = waiting.into_keys().map(|node| (node, "it does not answer".to_string()));
         failed.extend(unasked);
         Ok((total, failed))
+    }
+
+    /// Whether a node, asked at that time to end its processes, has had its time. The time begins again while nothing is held
+    /// against it.
+    fn is_late(
+        &self,
+        node: usize,
+        asked: &mut Instant,
+        redial: Duration,
+        clean: &BTreeSet<String>,
+    ) -> bool {
+        let called_for = self.cluster.called_for(node);
+        // That no node can be reached is held against none.
+        if self.nodes.is_alone() || called_for.is_none() && self.nodes.is_in_trouble(node) {
+            *asked = Instant::now();
+            return false;
+        }
+        if let Some(so_long) = called_for {
+            // A node that the judge knows is judged there.
+            return !self.nodes.knows(node) && so_long.min(asked.elapsed()) >= redial;
+        }
+        // The node lives, but does not do it.
+        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
+        let state = &self.cluster.nodes[node];
+        // A node that was silent when the run ended is not judged any more.
+        let removes = clean.contains(&state.host.name)
+            && state.silent.is_none_or(|so_long| so_long < silence);
+        let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
+        asked.elapsed() >= silence + END_PATIENCE + most
     }
 }

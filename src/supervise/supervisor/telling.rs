@@ -6,26 +6,53 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::Supervisor;
+use super::{Settings, Supervisor};
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::{Event, Record, steady_ms, unix_ms};
 use crate::supervise::remember::scribe::Scribe;
 use crate::supervise::talk::cluster::Node;
-use crate::supervise::tell::status::{self, NodeRole, NodeStatus, Status};
+use crate::supervise::tell::echo::Echo;
+use crate::supervise::tell::status::{self, Lines, NodeRole, NodeStatus, Status};
 use crate::supervise::tell::{say, say_on, timeline};
 
 /// How often the status is written, whatever the run is busy with: other hosts know by it that a supervisor is at work.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
+/// Everything that people see of the run.
+pub(super) struct Display {
+    pub(super) status_file: StatusFile,
+    /// When the progress was last shown.
+    pub(super) shown: Option<Instant>,
+    pub(super) line_shown: bool,
+    pub(super) lines: Lines,
+    /// The benchmark's output, of all attempts.
+    pub(super) echo: Echo,
+    /// A report that records cannot be written is out.
+    pub(super) unwritten: bool,
+}
+
+impl Display {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            status_file: StatusFile::new(settings.folder.status()),
+            shown: None,
+            line_shown: false,
+            lines: Lines::new(settings.progress_every.as_millis() as u64),
+            echo: Echo::default(),
+            unwritten: false,
+        }
+    }
+}
+
 /// The status in the run's folder.
-pub(super) struct Written {
+pub(super) struct StatusFile {
     pub(super) path: PathBuf,
     /// When it was last written, if it was.
     at: Option<Instant>,
 }
 
-impl Written {
+impl StatusFile {
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, at: None }
     }
@@ -112,8 +139,7 @@ impl Supervisor<'_> {
             }
             _ => return,
         };
-        self.finish_line();
-        say!("skt-hpl run: {text}");
+        self.print(&text);
     }
 
     /// Of a node that is not lost and is being called: for how long. Where all are called for the first time it may be that the
@@ -125,9 +151,8 @@ impl Supervisor<'_> {
             Some(so_long) => {
                 Some(format!("its agent has not answered for {} s", so_long.as_secs()))
             }
-            None => {
-                (is_down && self.calls_first).then(|| "its agent has not answered yet".to_owned())
-            }
+            None => (is_down && !self.contact.all_called)
+                .then(|| "its agent has not answered yet".to_owned()),
         }
     }
 
@@ -142,7 +167,7 @@ impl Supervisor<'_> {
             }
             Fitness::Unfit(why) => (NodeRole::Unfit, why),
             Fitness::Fit { .. } if placed => {
-                let slow = self.slow.get(name).map(|why| format!("slow: {why}"));
+                let slow = self.attempt.slow.get(name).map(|why| format!("slow: {why}"));
                 (NodeRole::Working, slow.unwrap_or_default())
             }
             Fitness::Fit { .. } => (NodeRole::Spare, String::new()),
@@ -153,8 +178,9 @@ impl Supervisor<'_> {
         let placed: HashMap<&str, usize> =
             self.state.placed.iter().map(|h| (h.name.as_str(), h.slots)).collect();
         let ranks_of = |name: &str| placed.get(name).copied();
-        let gone =
-            gone_from(&self.records, self.state.incarnation, |told| self.cluster.find_told(told));
+        let gone = gone_from(&self.records, self.state.incarnation, |told| {
+            self.cluster.find_by_own_name(told)
+        });
         let nodes = self
             .cluster
             .nodes
@@ -162,20 +188,20 @@ impl Supervisor<'_> {
             .enumerate()
             .map(|(at, node)| {
                 let name = &node.host.name;
-                let (role, note) = match (self.given_up.get(&at), self.called(node)) {
+                let (role, note) = match (self.contact.given_up.get(&at), self.called(node)) {
                     (Some(why), _) => (NodeRole::Unfit, why.clone()),
                     (None, Some(note)) => (NodeRole::Called, note),
                     (None, None) => self.standing(node, ranks_of(name).is_some()),
                 };
                 let has_ranks = matches!(role, NodeRole::Working | NodeRole::Called);
                 let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };
-                let part = match &self.positions {
+                let part = match &self.attempt.positions {
                     Some(positions) if role == NodeRole::Working => {
                         let at = self.cluster.find(name);
                         let here = at.and_then(|at| positions.get(&at));
                         let here = here.map_or(&[][..], |positions| positions);
                         let gone = at.and_then(|at| gone.get(&at)).copied().unwrap_or(0);
-                        status::part(ranks, here, gone, self.settings.stays_vacant)
+                        status::part(ranks, here, gone, self.settings.benchmark.stays_vacant)
                     }
                     _ => String::new(),
                 };
@@ -184,7 +210,7 @@ impl Supervisor<'_> {
             .collect();
         self.status.nodes = nodes;
         self.status.faults = timeline::faults(&self.records);
-        match self.computing_since {
+        match self.attempt.computing_since {
             Some((since, from)) => self.status.measure(from, since.elapsed().as_secs_f64()),
             None => self.status.measure(0, 0.0),
         }
@@ -192,35 +218,41 @@ impl Supervisor<'_> {
 
     pub(super) fn write_status(&mut self) {
         self.refresh_status();
-        self.written.write(&mut self.status, &self.scribe);
+        self.display.status_file.write(&mut self.status, &self.scribe);
     }
 
     /// Writes the status when it is due. Before the journal knows of the run nothing is to be told.
     pub(super) fn keep_status(&mut self) {
-        if self.written.is_due() {
+        if self.display.status_file.is_due() {
             self.write_status();
         }
     }
 
     pub(super) fn show_line(&mut self) {
         if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            if self.lines.due(self.now_ms(), self.status.share()) {
+            if self.display.lines.due(self.now_ms(), self.status.share()) {
                 say!("skt-hpl run: {}", self.status.line(steady_ms()).trim_start());
             }
             return;
         }
         say_on!("\r\x1b[K{}", self.status.line(steady_ms()));
-        self.line_shown = true;
+        self.display.line_shown = true;
     }
 
     /// Makes room for a whole line where the progress line may stand.
     pub(super) fn finish_line(&mut self) {
-        if std::mem::take(&mut self.line_shown) {
+        if std::mem::take(&mut self.display.line_shown) {
             say_on!("\r\x1b[K");
         }
     }
 
-    pub(super) fn tell_findings(&mut self) {
+    /// Prints a line, and finishes the progress line before it.
+    pub(super) fn print(&mut self, text: &str) {
+        self.finish_line();
+        say!("skt-hpl run: {text}");
+    }
+
+    pub(super) fn print_findings(&mut self) {
         self.finish_line();
         for at in 0..self.cluster.nodes.len() {
             let name = &self.cluster.nodes[at].host.name;

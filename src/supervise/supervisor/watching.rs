@@ -12,12 +12,11 @@ use crate::supervise::judge::ending::End;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::judge::watch::{Seen, Verdict, Watch};
 use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
-use crate::supervise::start::job::{Job, Told as Announced};
+use crate::supervise::start::job::{Announced, Job};
 use crate::supervise::talk::cluster::News;
 use crate::supervise::talk::progress::words;
-use crate::supervise::talk::wire::Which;
-use crate::supervise::tell::say;
-use crate::supervise::tell::status::{Activity, Problem};
+use crate::supervise::talk::wire::{Beat, Which};
+use crate::supervise::tell::status::{Activity, LastSave, Problem};
 
 /// How often the launcher's end and output are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
@@ -39,195 +38,122 @@ const LINGER: Duration = Duration::from_secs(20);
 /// How long the last word of the nodes on how far the ranks had come is waited for.
 const LAST_LOOK: Duration = Duration::from_millis(250);
 
-/// How far the rank of a position has been seen to come.
-fn came_to(watch: &Watch, position: Option<u32>) -> Option<(u32, u64)> {
-    let (_, front) = watch.ranks().seen_at(position?)?;
-    Some(front)
+/// Test and iteration that a rank has been seen to come to.
+type Front = (u32, u64);
+
+/// The timing of one attempt's watch, and its aim.
+struct Course {
+    /// Nodes with ranks.
+    placed: BTreeSet<usize>,
+    /// The furthest that the run has come: beyond it nothing is computed again.
+    aim: Front,
+    caught_up: bool,
+    /// When the launcher's files were last looked at, and since when that look is under way.
+    looked: Instant,
+    looking: Option<Instant>,
+    /// Since when the benchmark has nothing left to do.
+    done_since: Option<Instant>,
+    ticked: Instant,
+    positions_taken: Option<Instant>,
+    /// Nodes in trouble that others have proved to live, and the front at which they did.
+    proved: BTreeMap<usize, Front>,
+}
+
+impl Course {
+    /// How long news may be waited for.
+    fn patience(&self) -> Duration {
+        let left = LOOK_EVERY.saturating_sub(self.looked.elapsed());
+        let soon = self.looking.is_some_and(|since| since.elapsed() < LOOK_EVERY);
+        if soon { left.min(LOOK_SOON) } else { left }
+    }
 }
 
 impl Supervisor<'_> {
     /// A watch that has seen nothing yet.
     pub(super) fn new_watch(&self) -> Watch {
-        let names: Vec<String> = self.cluster.nodes.iter().map(|n| n.host.name.clone()).collect();
-        Watch::new(self.settings.thresholds, &names, self.now_ms())
-            .progress_shows(self.settings.progress_shows)
-            .goes_on(self.settings.in_place)
+        Watch::new(self.settings.thresholds, &self.cluster.names(), self.now_ms())
+            .progress_shows(self.settings.benchmark.progress_shows)
+            .goes_on(self.settings.benchmark.in_place)
     }
 
-    /// Watches the job until it ends, breaks or is halted: how it did, and the test and iteration of the rank that was seen to
-    /// die first, if one was.
+    /// Watches the job until it ends, breaks or is halted. Returns how it did, and how far the rank had come that was seen to die
+    /// first, if one was.
     pub(super) fn watch(
         &mut self,
         job: &mut Job,
         watch: &mut Watch,
-    ) -> anyhow::Result<(End, Option<(u32, u64)>)> {
-        let placed: BTreeSet<usize> = self
-            .state
-            .placed
-            .iter()
+    ) -> anyhow::Result<(End, Option<Front>)> {
+        let placed = self.state.placed.iter();
+        let placed = placed
             .map(|h| self.cluster.find(&h.name).ok_or_else(|| anyhow!("no node {}", h.name)))
             .collect::<Result<_, _>>()?;
-        self.status.activity = match self.state.faults.is_empty() {
-            _ if self.halt.is_some() => Activity::Halting,
-            true => Activity::Starting,
-            false => Activity::Recovering,
+        self.status.activity = if self.halt.is_some() {
+            Activity::Halting
+        } else if self.state.history.faults.is_empty() {
+            Activity::Starting
+        } else {
+            Activity::Recovering
         };
-        self.computing_since = None;
-        let mut caught_up = self.state.aim.is_none();
-        let mut aim = self.state.aim.unwrap_or_default();
-        let mut looked = Instant::now();
-        let mut looking = None;
-        let mut done_since = None;
-        let mut ticked = Instant::now();
-        let mut places = None;
-        let mut proved: BTreeMap<usize, (u32, u64)> = BTreeMap::new();
+        let now = Instant::now();
+        let mut course = Course {
+            placed,
+            aim: self.state.progress.aim.unwrap_or_default(),
+            caught_up: self.state.progress.aim.is_none(),
+            looked: now,
+            looking: None,
+            done_since: None,
+            ticked: now,
+            positions_taken: None,
+            proved: BTreeMap::new(),
+        };
         loop {
             self.housekeeping()?;
-            let mut verdicts = Vec::new();
-            let patience = LOOK_EVERY.saturating_sub(looked.elapsed());
-            let soon = looking.is_some_and(|since: Instant| since.elapsed() < LOOK_EVERY);
-            let news = self.hear(if soon { patience.min(LOOK_SOON) } else { patience })?;
-            let now = self.now_ms();
-            for node in std::mem::take(&mut self.heard_again) {
-                verdicts.extend(watch.see(now, Seen::HeardAgain { node }));
+            let news = self.hear(course.patience())?;
+            let mut verdicts = self.see_nodes(watch, &course.placed)?;
+            if let Some((node, News::Beat { beat, round_trip_ms })) = news
+                && course.placed.contains(&node)
+            {
+                self.see_members(node, &beat.ranks);
+                self.learn_problem(&beat.ranks);
+                let Beat { processes, stopped, ranks, .. } = beat;
+                let seen = Seen::Beat { node, round_trip_ms, processes, stopped, ranks };
+                verdicts.extend(watch.see(self.now_ms(), seen));
             }
-            let mut broken = false;
-            for loss in std::mem::take(&mut self.losses) {
-                if !placed.contains(&loss.node) {
-                    self.lose(loss.node, &loss.detail)?;
-                } else if !broken {
-                    broken = true;
-                    verdicts.extend(watch.see(now, Seen::NodeLost(loss)));
-                } else if loss.kind != FaultKind::NodeGone {
-                    // One ends the incarnation, the others are declared lost when it is stopped. Those whose connection
-                    // ended have a second chance then.
-                    self.losses.push(loss);
-                }
-            }
-            match news {
-                Some((node, News::Beat { beat, round_trip_ms })) if placed.contains(&node) => {
-                    self.see_members(node, &beat.ranks);
-                    self.learn_problem(&beat.ranks);
-                    verdicts.extend(watch.see(
-                        now,
-                        Seen::Beat {
-                            node,
-                            round_trip_ms,
-                            processes: beat.processes,
-                            stopped: beat.stopped,
-                            ranks: beat.ranks,
-                        },
-                    ));
-                }
-                _ => {}
-            }
-            let now = self.now_ms();
             // Every agent's word wakes us; files need not be looked at as often.
-            let looks = looked.elapsed() >= LOOK_EVERY;
+            let looks = course.looked.elapsed() >= LOOK_EVERY;
             if looks {
-                looked = Instant::now();
+                course.looked = Instant::now();
                 job.look();
-                looking = looking.or(Some(looked));
+                course.looking = course.looking.or(Some(course.looked));
             }
-            if looking.is_some() && job.has_looked() {
-                looking = None;
-                if job.forward(&mut self.echo) {
-                    self.line_shown = false;
-                }
-                if let Some(reached) = self.gone_on(job, watch)? {
-                    (aim, caught_up) = (aim.max(reached), false);
-                }
-                // Of another program's way to its end nobody knows. Where nobody can be reached, nobody can say that its ranks
-                // are done, and the launcher would wait with them.
-                let over = match job.told() {
-                    Announced::All { .. } => {
-                        self.settings.progress_shows
-                            && (watch.all_through() || self.nodes.is_alone())
-                    }
-                    told => told == Announced::Halted,
-                };
-                done_since = over.then(|| done_since.unwrap_or_else(Instant::now));
-                if done_since.is_some_and(|since| since.elapsed() > LINGER) {
+            if course.looking.is_some() && job.has_looked() {
+                self.read_files(job, watch, &mut course)?;
+                if course.done_since.is_some_and(|since| since.elapsed() > LINGER) {
                     return Ok((End::Lingering, None));
                 }
                 if let Some(code) = job.poll() {
-                    verdicts.extend(watch.see(now, Seen::LauncherEnded { code }));
-                }
-            }
-            // News come by the thousand; time passes in tens of milliseconds.
-            let due = ticked.elapsed() >= TICK_EVERY;
-            if due {
-                ticked = Instant::now();
-                self.status.doing = words(watch.doing()).to_string();
-                if self.settings.in_place
-                    && !watch.ranks().is_empty()
-                    && places.is_none_or(|at: Instant| at.elapsed() >= PLACES_EVERY)
-                {
-                    places = Some(ticked);
-                    self.positions = Some(watch.ranks().positions(self.settings.stays_vacant));
+                    verdicts.extend(watch.see(self.now_ms(), Seen::LauncherEnded { code }));
                 }
             }
             self.begin_test(watch);
             self.status.iteration = watch.iteration();
-            if let Some(bonds) = self.settings.bonds.as_ref().filter(|_| due) {
-                let silent: Vec<usize> = self.nodes.in_trouble().collect();
-                for node in silent {
-                    if watch.ranks().front() > *proved.get(&node).unwrap_or(&(0, 0))
-                        && bonds.prove(watch.ranks(), node)
-                    {
-                        proved.insert(node, watch.ranks().front());
-                        self.nodes.lives(node, now);
-                    }
-                }
+            // News come by the thousand; time passes in tens of milliseconds.
+            if course.ticked.elapsed() >= TICK_EVERY {
+                verdicts.extend(self.tick(watch, &mut course));
             }
-            // While nobody can be heard, nothing that is not seen is held against anybody.
-            if due && !self.nodes.is_alone() {
-                verdicts.extend(watch.tick(now, |node| !self.nodes.is_in_trouble(node)));
-            }
-            self.ranks_seen_now |= watch.has_seen_ranks();
-            self.ranks_seen |= self.ranks_seen_now;
+            self.attempt.ranks_seen |= watch.has_seen_ranks();
+            self.ranks.seen |= self.attempt.ranks_seen;
             for verdict in verdicts {
-                let incarnation = self.state.incarnation;
-                match verdict {
-                    Verdict::Slow { node, detail } => {
-                        let node = self.cluster.nodes[node].host.name.clone();
-                        self.slow.insert(node.clone(), detail.clone());
-                        self.note(Event::SlowNode { node, detail })?
-                    }
-                    Verdict::Computing { test, iteration } => {
-                        if self.halt.is_none() {
-                            self.status.activity = Activity::Running;
-                        }
-                        self.computing_since = Some((Instant::now(), iteration));
-                        caught_up |= (test, iteration) >= aim;
-                        self.note(Event::Computing { incarnation, test, iteration })?;
-                    }
-                    Verdict::Saved { test, iteration } => {
-                        self.status.last_save_iteration = Some(iteration);
-                        self.status.last_save_ms = Some(steady_ms());
-                        self.note(Event::Saved { incarnation, test, iteration })?;
-                    }
-                    Verdict::Ended { code, struck_ms, death } => {
-                        let fell = came_to(watch, death.map(|(_, position)| position));
-                        return Ok((End::Exit { code, struck_ms, death }, fell));
-                    }
-                    Verdict::Hung { node, pid, detail } => {
-                        self.finish_line();
-                        say!(
-                            "skt-hpl run: {detail}; its process is ended, so that the others go on"
-                        );
-                        let below = incarnation + 1;
-                        self.cluster.tell_end_rank(node, Which::Process(pid), below);
-                    }
-                    Verdict::Broken(breakage) => {
-                        let fell = came_to(watch, breakage.position);
-                        return Ok((End::Broken(breakage), fell));
-                    }
+                if let Some(end) = self.act_on(verdict, watch, &mut course)? {
+                    return Ok(end);
                 }
             }
-            let front @ (test, iteration) = watch.ranks().front();
-            if !caught_up && self.computing_since.is_some() && front >= aim {
-                caught_up = true;
+            let (test, iteration) = watch.ranks().front();
+            if !course.caught_up
+                && self.attempt.computing_since.is_some()
+                && (test, iteration) >= course.aim
+            {
+                course.caught_up = true;
                 let incarnation = self.state.incarnation;
                 self.note(Event::CaughtUp { incarnation, test, iteration })?;
             }
@@ -240,19 +166,147 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Takes in all that a job has told by now, losses that were made good in place while nobody watched among it.
-    pub(super) fn hear_out(&mut self, job: &mut Job, watch: &mut Watch) -> anyhow::Result<()> {
-        self.look_once_more(job)?;
-        self.gone_on(job, watch)?;
+    /// Shows the watch which nodes are heard again and which are lost.
+    fn see_nodes(
+        &mut self,
+        watch: &mut Watch,
+        placed: &BTreeSet<usize>,
+    ) -> anyhow::Result<Vec<Verdict>> {
+        let now = self.now_ms();
+        let mut verdicts = Vec::new();
+        for node in std::mem::take(&mut self.contact.heard_again) {
+            verdicts.extend(watch.see(now, Seen::HeardAgain { node }));
+        }
+        let mut broken = false;
+        for loss in std::mem::take(&mut self.contact.losses) {
+            if !placed.contains(&loss.node) {
+                self.lose(loss.node, &loss.detail)?;
+            } else if !broken {
+                broken = true;
+                verdicts.extend(watch.see(now, Seen::NodeLost(loss)));
+            } else if loss.kind != FaultKind::NodeGone {
+                // One ends the attempt, the others are declared lost when it is stopped. Those whose connection ended have a
+                // second chance then.
+                self.contact.losses.push(loss);
+            }
+        }
+        Ok(verdicts)
+    }
+
+    /// Takes in the launcher's files, which have just been looked at.
+    fn read_files(
+        &mut self,
+        job: &mut Job,
+        watch: &mut Watch,
+        course: &mut Course,
+    ) -> anyhow::Result<()> {
+        course.looking = None;
+        if job.forward(&mut self.display.echo) {
+            self.display.line_shown = false;
+        }
+        if let Some(reached) = self.note_recovered(job, watch)? {
+            (course.aim, course.caught_up) = (course.aim.max(reached), false);
+        }
+        // Nothing is known of another program's way to its end. Where no node can be reached, none can report that its ranks are
+        // done, and the launcher would wait with them.
+        let done = match job.announced() {
+            Announced::All { .. } => {
+                self.settings.benchmark.progress_shows
+                    && (watch.all_through() || self.nodes.is_alone())
+            }
+            announced => announced == Announced::Halted,
+        };
+        course.done_since = done.then(|| course.done_since.unwrap_or_else(Instant::now));
         Ok(())
     }
 
-    /// Notes the losses that the ranks have made good in place since it was last asked, as far as the launcher's files tell.
-    /// Some: they were set back, and how far they had come.
-    fn gone_on(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<(u32, u64)>> {
+    /// Judges the passage of time.
+    fn tick(&mut self, watch: &mut Watch, course: &mut Course) -> Vec<Verdict> {
+        let now = self.now_ms();
+        course.ticked = Instant::now();
+        self.status.doing = words(watch.doing()).to_string();
+        let due = course.positions_taken.is_none_or(|at| at.elapsed() >= PLACES_EVERY);
+        if self.settings.benchmark.in_place && !watch.ranks().is_empty() && due {
+            course.positions_taken = Some(course.ticked);
+            self.attempt.positions =
+                Some(watch.ranks().positions(self.settings.benchmark.stays_vacant));
+        }
+        if let Some(bonds) = &self.settings.benchmark.bonds {
+            let front = watch.ranks().front();
+            let silent: Vec<usize> = self.nodes.in_trouble().collect();
+            for node in silent {
+                let proved = course.proved.get(&node).copied().unwrap_or_default();
+                if front > proved && bonds.prove(watch.ranks(), node) {
+                    course.proved.insert(node, front);
+                    self.nodes.lives(node, now);
+                }
+            }
+        }
+        if self.nodes.is_alone() {
+            // While no node can be heard, nothing unseen is held against any.
+            return Vec::new();
+        }
+        watch.tick(now, |node| !self.nodes.is_in_trouble(node))
+    }
+
+    /// Acts on a verdict. Some: the attempt has ended, as [`watch`](Self::watch) returns it.
+    fn act_on(
+        &mut self,
+        verdict: Verdict,
+        watch: &Watch,
+        course: &mut Course,
+    ) -> anyhow::Result<Option<(End, Option<Front>)>> {
+        let incarnation = self.state.incarnation;
+        let came_to = |position| Some(watch.ranks().seen_at(position)?.1);
+        match verdict {
+            Verdict::Ended { code, struck_ms, death } => {
+                let came_to = death.and_then(|(_, position)| came_to(position));
+                return Ok(Some((End::Exit { code, struck_ms, death }, came_to)));
+            }
+            Verdict::Broken(breakage) => {
+                let came_to = breakage.position.and_then(came_to);
+                return Ok(Some((End::Broken(breakage), came_to)));
+            }
+            Verdict::Hung { node, pid, detail } => {
+                self.print(&format!("{detail}; its process is ended, so that the others go on"));
+                self.cluster.ask_end_rank(node, Which::Process(pid), incarnation + 1);
+            }
+            Verdict::Slow { node, detail } => {
+                let node = self.cluster.nodes[node].host.name.clone();
+                self.attempt.slow.insert(node.clone(), detail.clone());
+                self.note(Event::SlowNode { node, detail })?;
+            }
+            Verdict::Computing { test, iteration } => {
+                if self.halt.is_none() {
+                    self.status.activity = Activity::Running;
+                }
+                self.attempt.computing_since = Some((Instant::now(), iteration));
+                course.caught_up |= (test, iteration) >= course.aim;
+                self.note(Event::Computing { incarnation, test, iteration })?;
+            }
+            Verdict::Saved { test, iteration } => {
+                self.status.last_save =
+                    LastSave { iteration: Some(iteration), ms: Some(steady_ms()) };
+                self.note(Event::Saved { incarnation, test, iteration })?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes in all that a job has reported by now, with losses that it recovered in place while no supervisor watched.
+    pub(super) fn hear_out(&mut self, job: &mut Job, watch: &mut Watch) -> anyhow::Result<()> {
+        self.look_once_more(job)?;
+        self.note_recovered(job, watch)?;
+        Ok(())
+    }
+
+    /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files tell. Returns how far
+    /// the ranks had come, if they were set back.
+    fn note_recovered(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<Front>> {
         let mut reached = None;
-        // Who takes a run over reads all from the beginning.
-        while let Some((it, read_ms)) = job.gone_on().get(self.state.gone_on_last).cloned() {
+        // A supervisor that takes a run over reads all from the beginning.
+        while let Some((it, read_ms)) = job.gone_on().get(self.state.history.gone_on_last).cloned()
+        {
             let now = self.now_ms();
             let own = |at_ms: u64| steady_ms().saturating_sub(now.saturating_sub(at_ms));
             let hung_ms = watch.gone_on(now).map(own);
@@ -261,20 +315,21 @@ impl Supervisor<'_> {
             let well_ms = lived.chain(hung_ms).min();
             // One that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
-                if let Some(node) = self.cluster.find_told(&gone.node) {
+                if let Some(node) = self.cluster.find_by_own_name(&gone.node) {
                     let below = self.state.incarnation + 1;
-                    self.cluster.tell_end_rank(node, Which::Launched(gone.rank), below);
+                    self.cluster.ask_end_rank(node, Which::Launched(gone.rank), below);
                 }
             }
-            if self.settings.stays_vacant {
+            if self.settings.benchmark.stays_vacant {
                 let lost = it.lost.iter().filter_map(|gone| gone.position);
                 lost.for_each(|position| watch.excuse(position as u32));
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // They may have come further since the last heartbeat.
-            let (test, iteration) = match watch.ranks().is_empty() {
-                true => self.state.furthest,
-                false => watch.ranks().front(),
+            let (test, iteration) = if watch.ranks().is_empty() {
+                self.state.progress.furthest
+            } else {
+                watch.ranks().front()
             };
             let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
@@ -292,7 +347,8 @@ impl Supervisor<'_> {
             })?;
             if let Some(boundary) = it.boundary {
                 watch.set_back(now, boundary);
-                self.computing_since = self.computing_since.map(|_| (Instant::now(), boundary));
+                self.attempt.computing_since =
+                    self.attempt.computing_since.map(|_| (Instant::now(), boundary));
                 if boundary < iteration {
                     reached = Some((test, iteration));
                 }
@@ -305,9 +361,10 @@ impl Supervisor<'_> {
     fn begin_test(&mut self, watch: &Watch) {
         let (test, iteration) = watch.ranks().front();
         if std::mem::replace(&mut self.status.test, test) < test {
-            self.computing_since = self.computing_since.map(|_| (Instant::now(), iteration));
-            if self.state.last_saved.is_none_or(|(saved, _)| saved < test) {
-                (self.status.last_save_iteration, self.status.last_save_ms) = (None, None);
+            self.attempt.computing_since =
+                self.attempt.computing_since.map(|_| (Instant::now(), iteration));
+            if self.state.progress.last_saved.is_none_or(|(saved, _)| saved < test) {
+                self.status.last_save = LastSave::default();
             }
         }
     }
@@ -318,24 +375,16 @@ impl Supervisor<'_> {
         }
     }
 
-    /// How far the ranks had come when one of them ended: what it left in its memory, not what the last
-    /// heartbeat happened to see.
-    pub(super) fn last_look(&mut self, known: (u32, u64)) -> anyhow::Result<(u32, u64)> {
-        self.cluster.beat_all();
-        let mut missing: BTreeSet<usize> =
-            (0..self.cluster.nodes.len()).filter(|n| self.cluster.is_up(*n)).collect();
-        let until = Instant::now() + LAST_LOOK;
+    /// How far the ranks had come when one of them ended, by what it left in its memory: the last heartbeat may have seen less.
+    pub(super) fn last_look(&mut self, known: Front) -> anyhow::Result<Front> {
         let mut latest = known;
-        while !missing.is_empty() && Instant::now() < until {
-            if let Some((node, News::Beat { beat, .. })) = self.hear(Duration::from_millis(20))? {
-                missing.remove(&node);
-                self.ranks_seen |= !beat.ranks.is_empty();
-                // Dead ones may be of an incarnation before.
-                self.ranks_seen_now |= beat.ranks.iter().any(RankSeen::lives);
-                let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
-                latest = seen.fold(latest, Ord::max);
-            }
-        }
+        self.await_beats(self.cluster.up(), LAST_LOOK, |this, beat| {
+            this.ranks.seen |= !beat.ranks.is_empty();
+            // Dead ones may be of an attempt before.
+            this.attempt.ranks_seen |= beat.ranks.iter().any(RankSeen::lives);
+            let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
+            latest = seen.fold(latest, Ord::max);
+        })?;
         Ok(latest)
     }
 }

@@ -27,7 +27,7 @@ use super::lonely::Lonely;
 use super::processes::{self, Watched};
 use super::progress::{Heads, Progress, ProgressSource};
 use super::relay::{Hands, LOOKS, Relay};
-use super::wire::{Attend, Beat, Facts, FromAgent, Storage, WIRE_VERSION, Which, to_line};
+use super::wire::{Attend, Beat, Facts, FromAgent, Shm, Storage, WIRE_VERSION, Which, to_line};
 use crate::base::cores;
 use crate::base::question::ask;
 use crate::base::topology::{Topology, read_list};
@@ -204,7 +204,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                 (UP, Heard::Closed(_)) => {
                     // Those below find themselves alone as well.
                     drop(links);
-                    agent.goes_on_alone(relay.silence(now_ms()));
+                    let (silent, limit) = relay.silence(now_ms());
+                    agent.goes_on_alone(silent, limit);
                     return Ok(());
                 }
                 other => below.push(other),
@@ -290,9 +291,8 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
     }
 
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+        self.silent_for(silent);
         let now = Instant::now();
-        let heard = now.checked_sub(silent).unwrap_or(now);
-        self.lonely.heard_at(heard);
         self.lonely.sees(now, &self.source.sample());
         let over = self.lonely.is_over(now, limit);
         if over && !self.run_id.is_empty() {
@@ -323,14 +323,12 @@ impl Agent<Heads> {
 impl<S: ProgressSource> Agent<S> {
     /// Nobody can speak to it any more, and the last word was so long ago. Ends the run's processes here when they have stood
     /// still for too long; until then there may be a successor, which ends this one.
-    fn goes_on_alone(&mut self, (silent, limit): (Duration, Duration)) {
+    fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {
         // To be in the middle of that is no reason to leave the rest.
         if let Some(ending) = self.ending.take() {
             ending.counts.wait();
         }
-        let now = Instant::now();
-        let heard = now.checked_sub(silent).unwrap_or(now);
-        self.lonely.heard_at(heard);
+        self.silent_for(silent);
         while !self.run_id.is_empty() && !processes::of_run(&self.run_id, None).is_empty() {
             let ranks = self.source.sample();
             let now = Instant::now();
@@ -343,6 +341,12 @@ impl<S: ProgressSource> Agent<S> {
             }
             std::thread::sleep(limit / LOOKS);
         }
+    }
+
+    /// The last message from above came so long ago.
+    fn silent_for(&mut self, silent: Duration) {
+        let now = Instant::now();
+        self.lonely.heard_at(now.checked_sub(silent).unwrap_or(now));
     }
 
     fn beat(&mut self, seq: Option<u64>) -> Beat {
@@ -365,7 +369,7 @@ impl<S: ProgressSource> Agent<S> {
             processes: self.known.len(),
             stopped: self.stopped,
             ranks,
-            shm_free_bytes: shm().free,
+            shm_free_bytes: shm().free_bytes,
             memory_free_bytes: memory().1,
             huge_free_bytes: depot::huge_free_bytes(),
             sysv_free_bytes: room::sysv_free_bytes(),
@@ -450,19 +454,12 @@ fn has_rank(pid: u32) -> bool {
     })
 }
 
-struct Shm {
-    total: u64,
-    free: u64,
-    is_memory: bool,
-    device: u64,
-}
-
 fn shm() -> Shm {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
-    let mut shm = Shm { total: 0, free: 0, is_memory: false, device: 0 };
+    let mut shm = Shm::default();
     if let Ok(fs) = nix::sys::statfs::statfs("/dev/shm") {
         let block = fs.block_size() as u64;
-        (shm.total, shm.free) = room::of_mount(fs.blocks(), fs.blocks_available(), block);
+        (shm.bytes, shm.free_bytes) = room::of_mount(fs.blocks(), fs.blocks_available(), block);
         #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
         let kind = fs.filesystem_type().0 as i64;
         shm.is_memory = kind == TMPFS_MAGIC;
@@ -603,7 +600,6 @@ pub fn facts(asked: &Asked) -> Facts {
         let named = read_list(list).into_iter().collect();
         cannot_have(list, &named, Topology::here(), cores::bound_to())
     });
-    let shm = shm();
     let (memory_bytes, memory_free_bytes) = memory();
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let resident_pages: u64 =
@@ -620,10 +616,7 @@ pub fn facts(asked: &Asked) -> Facts {
         cores: cores::count(),
         memory_bytes,
         memory_free_bytes,
-        shm_bytes: shm.total,
-        shm_free_bytes: shm.free,
-        shm_is_memory: shm.is_memory,
-        shm_device: shm.device,
+        shm: shm(),
         huge_free_bytes: depot::huge_free_bytes(),
         sysv_free_bytes: room::sysv_free_bytes(),
         remove_ipc: remove_ipc(),

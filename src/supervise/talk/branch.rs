@@ -217,9 +217,10 @@ impl Branch {
         let mut orphans = self.forget(&wanted, lines);
         for charge in nodes {
             self.names.insert(charge.node, charge.name.clone());
-            match charge.again {
-                true => self.been_up.insert(charge.node),
-                false => self.been_up.remove(&charge.node),
+            if charge.again {
+                self.been_up.insert(charge.node)
+            } else {
+                self.been_up.remove(&charge.node)
             };
         }
         orphans.retain(|node| !wanted.contains(node));
@@ -515,10 +516,7 @@ impl Branch {
             let late = self
                 .quickest_ms
                 .is_some_and(|ms| now_ms.saturating_sub(link.opened_ms) >= 1000 + 3 * ms);
-            let bypass = match greeted {
-                true => silent_ms >= silence_ms / 2,
-                false => late,
-            };
+            let bypass = if greeted { silent_ms >= silence_ms / 2 } else { late };
             if bypass && !link.bypassed {
                 link.bypassed = true;
                 let below: Vec<u32> = std::mem::take(&mut link.below).into_iter().collect();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::shell::RemoteShell;
-use super::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
+use super::wire::{Attend, Beat, Charge, Facts, FromAgent, Shm, ToAgent, Which};
 use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::policy::Fitness;
@@ -52,7 +52,7 @@ impl Node {
         let (facts, beat) = (self.facts.as_ref().map(|(facts, _)| facts), &self.beat);
         match facts {
             Some(facts) if beat.memory_free_bytes == 0 => Free {
-                shm_bytes: facts.shm_free_bytes,
+                shm_bytes: facts.shm.free_bytes,
                 memory_bytes: facts.memory_free_bytes,
                 huge_bytes: facts.huge_free_bytes,
                 sysv_bytes: facts.sysv_free_bytes,
@@ -241,7 +241,7 @@ impl Cluster {
     /// The node of a name that it gave itself, as ranks and launchers tell it, where the list may have an address, an alias or
     /// a longer name: the list's name, else what its agent calls itself, else either without its domain. None where several
     /// would do.
-    pub fn find_told(&self, name: &str) -> Option<usize> {
+    pub fn find_by_own_name(&self, name: &str) -> Option<usize> {
         let own = |node: &Node| Some(node.facts.as_ref()?.0.host.clone());
         let named = |node: &Node| own(node).as_deref() == Some(name);
         let alike = |node: &Node| {
@@ -254,8 +254,24 @@ impl Cluster {
 
     /// The only node of which this holds.
     fn only(&self, holds: impl Fn(&Node) -> bool) -> Option<usize> {
-        let mut found = (0..self.nodes.len()).filter(|at| holds(&self.nodes[*at]));
-        found.next().filter(|_| found.next().is_none())
+        match self.those(holds)[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The nodes of which this holds.
+    pub fn those(&self, holds: impl Fn(&Node) -> bool) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|at| holds(&self.nodes[*at])).collect()
+    }
+
+    /// The nodes whose agents answer.
+    pub fn up(&self) -> BTreeSet<usize> {
+        self.those(|node| node.up).into_iter().collect()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.host.name.clone()).collect()
     }
 
     pub fn is_up(&self, node: usize) -> bool {
@@ -318,12 +334,8 @@ impl Cluster {
 
     /// Calls all nodes that are not lost and have not been called; returns all that are not lost.
     pub fn call_new(&mut self) -> Vec<usize> {
-        let wanted: Vec<usize> =
-            (0..self.nodes.len()).filter(|n| self.nodes[*n].lost.is_none()).collect();
-        let new: Vec<usize> =
-            wanted.iter().copied().filter(|n| self.nodes[*n].called.is_none()).collect();
-        self.call(&new);
-        wanted
+        self.call(&self.those(|node| node.lost.is_none() && node.called.is_none()));
+        self.those(|node| node.lost.is_none())
     }
 
     /// Gives up waiting for an answer: why, in words.
@@ -440,13 +452,12 @@ impl Cluster {
                     node.facts = Some(((*facts).clone(), unix_ms()));
                     News::Up(facts)
                 }
-                FromAgent::Beat(beat) => {
-                    node.beat = beat.clone();
-                    let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
-                    News::Beat { beat, round_trip_ms }
-                }
-                FromAgent::Moved(moved) => {
-                    node.beat.moves(&moved);
+                FromAgent::Beat(_) | FromAgent::Moved(_) => {
+                    match word {
+                        FromAgent::Moved(moved) => node.beat.moves(&moved),
+                        FromAgent::Beat(beat) => node.beat = beat,
+                        _ => {}
+                    }
                     let beat = node.beat.clone();
                     let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
                     News::Beat { beat, round_trip_ms }
@@ -487,16 +498,15 @@ impl Cluster {
 
     /// Ends the run's processes on all nodes that answer, and waits so long for them.
     pub fn end_run(&mut self, patience: Duration) {
-        let mut waiting: BTreeSet<usize> =
-            (0..self.nodes.len()).filter(|n| self.is_up(*n)).collect();
-        let up: Vec<usize> = waiting.iter().copied().collect();
+        let mut waiting = self.up();
+        let up = Vec::from_iter(waiting.clone());
         let id = self.next_end();
-        self.tell_end(&up, id, &BTreeSet::new());
+        self.ask_end(&up, id, &BTreeSet::new());
         let until = Instant::now() + patience;
         while !waiting.is_empty() && Instant::now() < until {
             match self.hear(until.saturating_duration_since(Instant::now())) {
                 Some((node, News::Ended { .. } | News::Closed(_))) => drop(waiting.remove(&node)),
-                Some((node, News::Up(_))) => self.tell_end(&[node], id, &BTreeSet::new()),
+                Some((node, News::Up(_))) => self.ask_end(&[node], id, &BTreeSet::new()),
                 _ => {}
             }
         }
@@ -523,7 +533,7 @@ impl Cluster {
             nodes.iter().map(|n| self.nodes[*n].host.name.clone()).collect();
         let held: BTreeMap<usize, u64> =
             nodes.iter().map(|n| (*n, self.nodes[*n].beat.held_bytes)).collect();
-        self.tell_end(nodes, id, &names);
+        self.ask_end(nodes, id, &names);
         let mut waiting: BTreeSet<usize> = nodes.iter().copied().collect();
         let mut done: BTreeMap<usize, Option<Cleared>> = BTreeMap::new();
         let mut unclaimed = VecDeque::new();
@@ -541,7 +551,7 @@ impl Cluster {
                 }
                 // An agent that has taken the place of the one that was asked.
                 Some((node, News::Up(_))) if waiting.contains(&node) => {
-                    self.tell_end(&[node], id, &names);
+                    self.ask_end(&[node], id, &names);
                     gets_on.insert(node, (self.nodes[node].beat.held_bytes, Instant::now()));
                 }
                 Some((node, News::Beat { beat, .. })) => {
@@ -600,8 +610,7 @@ impl Cluster {
             let silent = n.called.is_none() || !n.up && !self.may_answer(n);
             n.lost.is_some() && !n.returned && now >= n.call_at && silent
         };
-        let nodes: Vec<usize> = (0..self.nodes.len()).filter(|at| due(&self.nodes[*at])).collect();
-        self.call_again(&nodes);
+        self.call_again(&self.those(due));
     }
 
     fn call_again(&mut self, nodes: &[usize]) {
@@ -616,12 +625,9 @@ impl Cluster {
 
     /// Calls all lost nodes that are not back nor being called, whenever they were called last. False if none is away.
     pub fn call_lost_now(&mut self) -> bool {
-        let away = |n: &Node| n.lost.is_some() && !n.returned;
-        let (called, absent): (Vec<usize>, Vec<usize>) = (0..self.nodes.len())
-            .filter(|at| away(&self.nodes[*at]))
-            .partition(|at| self.may_answer(&self.nodes[*at]));
-        self.call_again(&absent);
-        !(called.is_empty() && absent.is_empty())
+        let away = self.those(|n| n.lost.is_some() && !n.returned);
+        self.call_again(&self.those(|n| n.lost.is_some() && !n.returned && !self.may_answer(n)));
+        !away.is_empty()
     }
 
     /// Whether a lost node that was called has neither come back nor failed to.
@@ -630,7 +636,7 @@ impl Cluster {
     }
 
     /// Asks nodes to end the run's processes; those named in `clean` remove what memory the run has left, too.
-    pub fn tell_end(&mut self, nodes: &[usize], id: u64, clean: &BTreeSet<String>) {
+    pub fn ask_end(&mut self, nodes: &[usize], id: u64, clean: &BTreeSet<String>) {
         let (cleaned, kept): (Vec<u32>, Vec<u32>) = nodes
             .iter()
             .map(|n| *n as u32)
@@ -642,7 +648,7 @@ impl Cluster {
     }
 
     /// Asks a node to end a rank of incarnations below `below` that the others have lost.
-    pub fn tell_end_rank(&mut self, node: usize, which: Which, below: u32) {
+    pub fn ask_end_rank(&mut self, node: usize, which: Which, below: u32) {
         let end = ToAgent::EndRank { which, below };
         self.branch.tell(Some(&[node as u32]), &end, &mut self.links);
     }
@@ -650,7 +656,7 @@ impl Cluster {
     /// For a lost node that has just said hello.
     pub fn end_leftovers(&mut self, node: usize, clean: &BTreeSet<String>) {
         let id = self.next_end();
-        self.tell_end(&[node], id, clean);
+        self.ask_end(&[node], id, clean);
     }
 
     /// What a node offers, by its facts and last heartbeat.
@@ -693,7 +699,7 @@ impl Cluster {
         let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
         let free = node.free();
         let facts = Facts {
-            shm_free_bytes: free.shm_bytes,
+            shm: Shm { free_bytes: free.shm_bytes, ..facts.shm },
             memory_free_bytes: free.memory_bytes,
             huge_free_bytes: free.huge_bytes,
             sysv_free_bytes: free.sysv_bytes,
@@ -768,7 +774,7 @@ mod tests {
     use super::super::wire::{WIRE_VERSION, to_line};
     use super::*;
     use crate::supervise::judge::fitness::Need;
-    use crate::supervise::talk::processes::tests::script;
+    use crate::supervise::talk::processes::script;
 
     /// Nodes of these names on the list, which call themselves so.
     fn cluster(nodes: &[(&str, &str)]) -> Cluster {
@@ -804,13 +810,13 @@ mod tests {
                 let cluster = cluster(&[(list[0], own[0]), (list[1], own[1])]);
                 for (at, name) in own.iter().chain(&["n1", "n2"]).chain(&list).enumerate() {
                     assert_eq!(
-                        cluster.find_told(name),
+                        cluster.find_by_own_name(name),
                         Some(at % 2),
                         "{name} of {list:?}, {own:?}"
                     );
                 }
-                assert_eq!(cluster.find_told("n3"), None);
-                assert_eq!(cluster.find_told("10.0.0.3"), None);
+                assert_eq!(cluster.find_by_own_name("n3"), None);
+                assert_eq!(cluster.find_by_own_name("10.0.0.3"), None);
             }
         }
     }
@@ -835,10 +841,10 @@ mod tests {
         let alike =
             cluster(&[("a", "localhost"), ("b", "localhost"), ("n1.east", ""), ("n1.west", "")]);
         for name in ["localhost", "n1", "n1.north"] {
-            assert_eq!(alike.find_told(name), None, "{name}");
+            assert_eq!(alike.find_by_own_name(name), None, "{name}");
         }
         assert_eq!(
-            ["a", "b", "n1.west"].map(|name| alike.find_told(name)),
+            ["a", "b", "n1.west"].map(|name| alike.find_by_own_name(name)),
             [Some(0), Some(1), Some(3)]
         );
     }
@@ -863,9 +869,8 @@ mod tests {
                 wire: WIRE_VERSION,
                 version: "1".into(),
                 binary: "b".into(),
-                shm_free_bytes: 90 * GIB,
+                shm: Shm { free_bytes: 90 * GIB, is_memory: true, ..Shm::default() },
                 memory_free_bytes: 100 * GIB,
-                shm_is_memory: true,
                 ..Facts::default()
             },
             0,

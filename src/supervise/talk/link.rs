@@ -157,11 +157,6 @@ impl Links {
         self.open.insert(line, open);
     }
 
-    /// Whether everything said on a line has left this process.
-    pub fn is_sent(&self, line: u64) -> bool {
-        self.open.get(&line).is_none_or(|open| open.unsent.is_empty())
-    }
-
     /// What has been heard and not been asked for yet.
     pub fn heard(&mut self) -> Option<(u64, Heard)> {
         self.news.pop_front()
@@ -364,7 +359,7 @@ pub fn room_for(lines: usize) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::talk::processes::tests::script;
+    use crate::supervise::talk::processes::script;
     use crate::supervise::talk::shell::RemoteShell;
 
     fn attend(shell: &[&str]) -> Attend {
@@ -452,7 +447,7 @@ mod tests {
         for _ in 0..3 {
             links.send(1, &text);
         }
-        assert!(!links.is_sent(1));
+        assert!(!links.open[&1].unsent.is_empty());
         assert_eq!(next(&mut links), Some((1, Heard::Text("3000000".into()))));
     }
 

@@ -43,9 +43,10 @@ impl Lonely {
         if steps == self.seen {
             return;
         }
-        self.longest = match who(&steps) == who(&self.seen) {
-            true => self.longest.max(now.duration_since(self.moved)),
-            false => Duration::ZERO,
+        self.longest = if who(&steps) == who(&self.seen) {
+            self.longest.max(now.duration_since(self.moved))
+        } else {
+            Duration::ZERO
         };
         self.moved = now;
         self.seen = steps;

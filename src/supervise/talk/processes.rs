@@ -381,7 +381,10 @@ pub fn end_predecessors(run_id: &str, node: &str) {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) use tests::script;
+
+#[cfg(test)]
+mod tests {
     use super::*;
     use crate::testkit::denied::denied;
     use std::os::fd::AsRawFd;
@@ -562,7 +565,7 @@ pub mod tests {
 
     /// Makes a program of a shell's words. Another process writes it: one that a test beside this one starts has for a moment all
     /// that this process has open, and nobody may start what is open for writing.
-    pub fn script(path: &Path, words: &str) {
+    pub(crate) fn script(path: &Path, words: &str) {
         let write = "printf '#!/bin/sh\n%s\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
         let status = Command::new("sh").arg("-c").arg(write).arg(path).arg(words).status();
         assert!(status.unwrap().success());

@@ -223,11 +223,12 @@ impl Relay {
 
     /// How long nothing may come before `tick` is due.
     pub fn patience_ms(&self, now_ms: u64) -> u64 {
-        match self.branch.as_ref().is_none_or(Branch::is_empty) {
-            true => (self.heard_ms + self.lonely_ms / 2)
+        if self.branch.as_ref().is_none_or(Branch::is_empty) {
+            (self.heard_ms + self.lonely_ms / 2)
                 .saturating_sub(now_ms)
-                .max(self.lonely_ms / u64::from(LOOKS)),
-            false => TICK_MS,
+                .max(self.lonely_ms / u64::from(LOOKS))
+        } else {
+            TICK_MS
         }
     }
 

@@ -257,7 +257,7 @@ pub fn split_words(text: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::talk::processes::tests::script;
+    use crate::supervise::talk::processes::script;
     use proptest::prelude::*;
     use std::process::Command;
 

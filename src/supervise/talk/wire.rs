@@ -230,7 +230,22 @@ impl Beat {
     }
 }
 
-/// What a node is like.
+/// The file system at /dev/shm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shm {
+    #[serde(rename = "shm_bytes")]
+    pub bytes: u64,
+    #[serde(rename = "shm_free_bytes")]
+    pub free_bytes: u64,
+    /// Whether it is memory at all.
+    #[serde(rename = "shm_is_memory")]
+    pub is_memory: bool,
+    /// Its device number tells a private one apart.
+    #[serde(rename = "shm_device")]
+    pub device: u64,
+}
+
+/// Facts about a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     pub wire: u32,
@@ -247,12 +262,8 @@ pub struct Facts {
     pub cores: usize,
     pub memory_bytes: u64,
     pub memory_free_bytes: u64,
-    pub shm_bytes: u64,
-    pub shm_free_bytes: u64,
-    /// Whether /dev/shm is memory at all.
-    pub shm_is_memory: bool,
-    /// Device number of /dev/shm: tells a private one apart.
-    pub shm_device: u64,
+    #[serde(flatten)]
+    pub shm: Shm,
     /// What the pool of huge pages has left; None where no hugetlbfs is mounted.
     pub huge_free_bytes: Option<u64>,
     /// What the kernel's limits leave of System V shared memory, for all segments together; None where it does not say.
@@ -325,8 +336,8 @@ impl Facts {
             self.cores,
             mib(self.memory_bytes),
             mib(self.memory_free_bytes),
-            mib(self.shm_bytes),
-            mib(self.shm_free_bytes)
+            mib(self.shm.bytes),
+            mib(self.shm.free_bytes)
         )
     }
 }

@@ -100,6 +100,15 @@ pub fn part(ranks: usize, positions: &[(u32, Role)], lost: usize, vacant: bool) 
     words.join(", ")
 }
 
+/// The last save of the test, if it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LastSave {
+    #[serde(rename = "last_save_iteration")]
+    pub iteration: Option<u64>,
+    #[serde(rename = "last_save_ms")]
+    pub ms: Option<u64>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub run_id: String,
@@ -114,8 +123,8 @@ pub struct Status {
     /// Since the ranks of this incarnation began to compute; 0 where unknown.
     pub gflops: f64,
     pub left_s: Option<f64>,
-    pub last_save_iteration: Option<u64>,
-    pub last_save_ms: Option<u64>,
+    #[serde(flatten)]
+    pub last_save: LastSave,
     pub nodes: Vec<NodeStatus>,
     pub faults: Vec<FaultTimes>,
     pub started_ms: u64,
@@ -270,7 +279,7 @@ impl Status {
         if let Some(left) = self.left_s {
             let _ = write!(text, ", {} left", duration(left));
         }
-        match (self.last_save_iteration, self.last_save_ms) {
+        match (self.last_save.iteration, self.last_save.ms) {
             (Some(at), Some(when)) => {
                 let ago = now_ms.saturating_sub(when) as f64 / 1e3;
                 let _ = write!(text, ", saved at {at} ({} ago)", duration(ago));
@@ -478,8 +487,7 @@ mod tests {
             iteration: 5,
             gflops: 12.5,
             left_s: Some(75.0),
-            last_save_iteration: Some(4),
-            last_save_ms: Some(1000),
+            last_save: LastSave { iteration: Some(4), ms: Some(1000) },
             nodes: vec![
                 node("a", NodeRole::Working),
                 node("b", NodeRole::Spare),

@@ -54,20 +54,12 @@ pub struct WallTime {
     pub total_s: f64,
 }
 
-/// The last fault, if it was one that ended the job.
-fn broken(all: &mut [FaultTimes]) -> Option<&mut FaultTimes> {
-    all.last_mut().filter(|last| !last.in_place())
-}
-
-/// All faults in order.
-pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
-    let mut all: Vec<FaultTimes> = Vec::new();
-    let mut placed: &[Host] = &[];
-    for record in records {
-        let at = record.at_ms;
+impl FaultTimes {
+    /// The fault that a record notes, if it notes one.
+    fn begun(record: &Record) -> Option<Self> {
         match &record.event {
-            Event::Fault { fault, kind, node, position, test, iteration, struck_ms, .. } => all
-                .push(FaultTimes {
+            Event::Fault { fault, kind, node, position, test, iteration, struck_ms, .. } => {
+                Some(Self {
                     fault: *fault,
                     kind: *kind,
                     node: node.clone(),
@@ -75,14 +67,15 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                     test: *test,
                     iteration: *iteration,
                     struck_ms: *struck_ms,
-                    noticed_ms: at,
+                    noticed_ms: record.at_ms,
                     stopped_ms: None,
                     relaunched_ms: None,
                     restored_ms: None,
                     restored_at: None,
                     caught_up_ms: None,
                     agreed_ms: None,
-                }),
+                })
+            }
             Event::GoneOn {
                 fault,
                 struck_ms,
@@ -98,7 +91,7 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                 // One line for all of them: of the first that had a position, if any had.
                 let first = lost.iter().find(|gone| gone.position.is_some()).or(lost.first());
                 let back = boundary.is_some_and(|boundary| boundary < *iteration);
-                all.push(FaultTimes {
+                Some(Self {
                     fault: *fault,
                     kind: FaultKind::RankDied,
                     node: first.map(|gone| gone.node.clone()),
@@ -115,56 +108,64 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
                     agreed_ms: Some(*agreed_ms),
                 })
             }
-            Event::NodeLost { node, .. } => {
-                // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
-                if let Some(last) = broken(&mut all)
-                    && last.stopped_ms.is_none()
-                    && placed.iter().any(|host| host.name == *node)
-                {
-                    let kind = last.kind.with_a_lost_node();
-                    if kind != last.kind {
-                        (last.kind, last.node, last.position) = (kind, Some(node.clone()), None);
-                    }
-                    last.node.get_or_insert_with(|| node.clone());
+            _ => None,
+        }
+    }
+
+    /// Takes in what a later record tells of the last fault. `placed` are the nodes with ranks.
+    fn follow(&mut self, record: &Record, placed: &[Host]) {
+        let at = record.at_ms;
+        // The job goes on in its processes after a loss that is recovered in place.
+        let ended = !self.in_place();
+        match &record.event {
+            // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
+            Event::NodeLost { node, .. }
+                if ended
+                    && self.stopped_ms.is_none()
+                    && placed.iter().any(|host| host.name == *node) =>
+            {
+                let kind = self.kind.with_a_lost_node();
+                if kind != self.kind {
+                    (self.kind, self.node, self.position) = (kind, Some(node.clone()), None);
                 }
+                self.node.get_or_insert_with(|| node.clone());
             }
-            Event::Stopped { .. } => {
-                if let Some(last) = broken(&mut all) {
-                    last.stopped_ms.get_or_insert(at);
-                }
-            }
-            Event::Launched { hosts, .. } => {
-                placed = hosts;
-                if let Some(last) = broken(&mut all) {
-                    last.relaunched_ms.get_or_insert(at);
-                }
-            }
+            Event::Stopped { .. } if ended => _ = self.stopped_ms.get_or_insert(at),
+            Event::Launched { .. } if ended => _ = self.relaunched_ms.get_or_insert(at),
             Event::Computing { test, iteration, .. } => {
-                if let Some(last) = all.last_mut() {
-                    if last.restored_ms.is_none() {
-                        last.restored_ms = Some(at);
-                        last.restored_at = Some(*iteration);
-                    }
-                    // Whoever takes the job over tells anew that it computes, and nothing else where it is far enough by then.
-                    if (*test, *iteration) >= (last.test, last.iteration) {
-                        last.caught_up_ms.get_or_insert(at);
-                    }
+                if self.restored_ms.is_none() {
+                    self.restored_ms = Some(at);
+                    self.restored_at = Some(*iteration);
+                }
+                // A supervisor that takes the job over notes once more that it computes, and nothing else where it is far enough.
+                if (*test, *iteration) >= (self.test, self.iteration) {
+                    self.caught_up_ms.get_or_insert(at);
                 }
             }
             // The ranks may have got that far, and to the end, between two heartbeats.
-            Event::Finished { code, .. } if is_over((*code).into()) => {
-                if let Some(last) = all.last_mut()
-                    && last.restored_ms.is_some()
-                {
-                    last.caught_up_ms.get_or_insert(at);
-                }
+            Event::Finished { code, .. }
+                if is_over((*code).into()) && self.restored_ms.is_some() =>
+            {
+                self.caught_up_ms.get_or_insert(at);
             }
-            Event::CaughtUp { .. } => {
-                if let Some(last) = all.last_mut() {
-                    last.caught_up_ms.get_or_insert(at);
-                }
-            }
+            Event::CaughtUp { .. } => _ = self.caught_up_ms.get_or_insert(at),
             _ => {}
+        }
+    }
+}
+
+/// All faults in order.
+pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
+    let mut all: Vec<FaultTimes> = Vec::new();
+    let mut placed: &[Host] = &[];
+    for record in records {
+        if let Event::Launched { hosts, .. } = &record.event {
+            placed = hosts;
+        }
+        if let Some(fault) = FaultTimes::begun(record) {
+            all.push(fault);
+        } else if let Some(last) = all.last_mut() {
+            last.follow(record, placed);
         }
     }
     all
@@ -256,11 +257,11 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
                 aim = aim.max((*test, *iteration));
                 changes.push(((*struck_ms).min(*noticed_ms), Part::Detect));
                 changes.push((*noticed_ms, Part::Restore));
-                let on = match back {
-                    _ if recovering => Part::Restore,
-                    _ if first_computing => Part::Start,
-                    true => Part::Repeat,
-                    false => Part::Compute,
+                let on = match (recovering, first_computing) {
+                    (true, _) => Part::Restore,
+                    (false, true) => Part::Start,
+                    (false, false) if back => Part::Repeat,
+                    (false, false) => Part::Compute,
                 };
                 changes.push((*going_on_ms, on));
             }
@@ -518,7 +519,7 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::remember::events::tests::samples;
+    use crate::supervise::remember::events::samples;
     use crate::supervise::start::in_place::Gone;
     use proptest::prelude::*;
 

@@ -6,7 +6,6 @@
 
 use std::io::{Write, stderr, stdout};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use crate::base::{closed, new_thread};
@@ -22,9 +21,6 @@ enum Word {
     /// Answer when all before this has been tried.
     Settle(Sender<()>),
 }
-
-/// How much has been said and not been written yet.
-static UNSAID: AtomicUsize = AtomicUsize::new(0);
 
 /// Takes what is to be said; None where the system gives no thread for it.
 fn words() -> Option<&'static Sender<Word>> {
@@ -62,7 +58,6 @@ fn say_now(stream: Stream, bytes: &[u8]) {
         }
         Stream::Errors => drop(write(&mut stderr().lock(), bytes)),
     }
-    UNSAID.fetch_sub(1, Ordering::Relaxed);
 }
 
 fn write(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
@@ -71,16 +66,10 @@ fn write(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 pub fn say(stream: Stream, bytes: Vec<u8>) {
-    UNSAID.fetch_add(1, Ordering::Relaxed);
     match words() {
         Some(words) => drop(words.send(Word::Say(stream, bytes))),
         None => say_now(stream, &bytes),
     }
-}
-
-/// Whether something that was said still waits to be written.
-pub fn is_behind() -> bool {
-    UNSAID.load(Ordering::Relaxed) > 0
 }
 
 /// Waits until all that was said has been written, or could not be.

@@ -1,0 +1,162 @@
+//! Warnings of a plan: inputs without effect, and risks that its figures alone do not show.
+//!
+//! `plan` calls them once method, grid and groups are chosen, and once the plan is worked out. Guesses are warned of where they
+//! are made (`machine`), named memory where its place is chosen (`room`).
+
+use super::super::memory::Method;
+use super::super::nonstop::Columns;
+use super::choice::{Choice, Groups, less_flat};
+use super::evaluate::Plan;
+use super::inputs::Inputs;
+use super::machine::Machine;
+use crate::base::units::show_seconds;
+use crate::checkpoint::layout::ChecksumLayout;
+
+/// Warnings that follow from the choice alone.
+pub(super) fn warnings_of_choice(machine: &Machine, choice: &Choice) -> Vec<String> {
+    let inputs = machine.inputs;
+    let mut warnings = Vec::from_iter(flat_grid(machine, choice));
+    if inputs.cores < inputs.ranks_per_node {
+        warnings.push(format!(
+            "{} ranks on {} cores of a node take turns: expect far less than the plan says",
+            inputs.ranks_per_node, inputs.cores
+        ));
+    }
+    if inputs.nodes == 1 {
+        warnings.push(on_one_node(choice.method).into());
+    }
+    warnings.extend(about_flags(inputs, choice.method));
+    let Groups { smallest, largest, .. } = choice.groups;
+    if choice.method.in_memory() && largest != smallest {
+        warnings.push(format!(
+            "groups have {smallest} or {largest} members; memory is counted for the smaller ones"
+        ));
+    }
+    if choice.method == Method::Abft {
+        warnings.push(
+            "checksums need Open MPI 5 under mpirun --with-ft ulfm, and bear the loss of processes, not of nodes; that no process \
+             begins an iteration before all can costs some overlap, which is not counted"
+                .into(),
+        );
+        if inputs.process_share.is_none() {
+            warnings.push(
+                "every failure is taken for one of a node, which checksums do not bear: say which share ends a process only \
+                 (--process-share)"
+                    .into(),
+            );
+        }
+    }
+    warnings
+}
+
+/// Warns that the number of ranks forces a flat grid on the run.
+fn flat_grid(machine: &Machine, choice: &Choice) -> Option<String> {
+    let (p, q) = choice.grid;
+    if machine.inputs.grid.is_some() || q <= 4 * p || machine.ranks <= 4 {
+        return None;
+    }
+    let sums = choice.columns();
+    let ranks = p * (q + sums);
+    let (fewer, better) = less_flat(ranks, sums)?;
+    let shown = |(p, q): (u64, u64)| match sums {
+        0 => format!("{p} x {q}"),
+        sums => format!("{p} x ({q}+{sums})"),
+    };
+    let which = if choice.layout == ChecksumLayout::Dedicated { " that compute" } else { "" };
+    let more = match choice.spare_ranks() {
+        0 => String::new(),
+        waiting => format!(", and {waiting} that wait,"),
+    };
+    Some(format!(
+        "{ranks} ranks{which} only make a flat grid of {}; {fewer} ranks ({}){more} may well be faster",
+        shown((p, q)),
+        shown(better)
+    ))
+}
+
+/// The protection that a method gives where there is one node only.
+fn on_one_node(method: Method) -> &'static str {
+    match method {
+        Method::Abft => "on one node checksums survive the crash of a process, not of the node",
+        Method::Disk => "checkpoints on a disk of this node survive what it survives",
+        Method::None => "one node cannot be protected by others: nothing is saved",
+        Method::SelfCheckpoint | Method::Double | Method::Single => {
+            "on one node memory checkpoints survive the crash of a process, not of the node; the solver then wants a --domains file \
+             that names a domain for each rank"
+        }
+    }
+}
+
+/// Flags that have no effect with a method, or one that is not counted.
+fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> {
+    let (saves, in_memory) = (method.saves(), method.in_memory());
+    let level2 = inputs.level2.is_some();
+    let warnings = [
+        (
+            inputs.job.is_some() && !saves,
+            "--job has no effect: without saves nothing is kept under a name",
+        ),
+        (level2 && !saves, "--level2 has no effect: without saves nothing goes there"),
+        (
+            level2 && in_memory,
+            "what goes to --level2 is written beside the computation: its time is not counted",
+        ),
+        (
+            level2 && in_memory && inputs.disk.is_none(),
+            "how long that takes, and whether a core kept free for it pays, follows from the bandwidth of the file system (--disk)",
+        ),
+        (
+            inputs.level2_every.is_some() && !(level2 && in_memory),
+            "--level2-every has no effect: it says how often a checkpoint in memory goes to --level2",
+        ),
+        (
+            inputs.layout != ChecksumLayout::Striped && !in_memory,
+            "--checksum-layout has no effect: without checkpoints in memory there are no groups",
+        ),
+        (
+            method == Method::Disk && (inputs.group.is_some() || inputs.losses != 1),
+            "--group and --losses have no effect: what all nodes can read needs no parity, and any of them may be lost",
+        ),
+    ];
+    warnings.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.into())
+}
+
+/// Warnings of what is likely to go wrong in the plan's run.
+pub(super) fn warnings_of_plan(machine: &Machine, choice: &Choice, plan: &Plan) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if plan.seconds_expected.is_none() {
+        warnings.push(format!(
+            "with a failure every {} this run practically never ends",
+            show_seconds(machine.mtbf_system)
+        ));
+    }
+    let (outcome, why) = match choice.method {
+        Method::Abft => {
+            let borne = Columns::borne(choice.sums);
+            let why = format!(
+                "checksums bear the loss of {borne}, of more where new ones can be made between (--spare-ranks), and no node; \
+                 nothing is saved beside them"
+            );
+            ("has to begin anew", why)
+        }
+        Method::Single => {
+            ("is lost", "a single checkpoint is lost when a node fails during a save".into())
+        }
+        _ => (
+            "is lost",
+            "more than the group survives may fail during one recovery; use --losses 2 or smaller groups".into(),
+        ),
+    };
+    // Without protection, and with checkpoints on disk, no group loses too much: such a run ends, or it practically never does.
+    if plan.survives < 0.95 && !matches!(choice.method, Method::None | Method::Disk) {
+        let chance = 100.0 * (1.0 - plan.survives);
+        warnings.push(format!("the run {outcome} with probability {chance:.1} %: {why}"));
+    }
+    if plan.rank.base > plan.rank.matrix {
+        warnings.push(
+            "a rank's matrix is smaller than what a process takes anyway: use fewer ranks per node"
+                .into(),
+        );
+    }
+    warnings
+}

@@ -1,0 +1,356 @@
+//! One attempt of the run: its launch, the judgement of its end, and what comes next.
+//!
+//! The restart loop calls [`Supervisor::launch`] and [`Supervisor::see_through`] in turn until one of them ends the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::{AttemptState, Supervisor};
+use crate::supervise::judge::ending::{
+    End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
+};
+use crate::supervise::judge::policy::{Attempt, next_attempt};
+use crate::supervise::judge::ranks::Breakage;
+use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
+use crate::supervise::start::hosts::Host;
+use crate::supervise::start::job::{Complaint, Job, is_over};
+use crate::supervise::start::launcher::{LaunchPlan, launch};
+use crate::supervise::start::room::room;
+use crate::supervise::tell::status::Activity;
+
+/// Exit statuses of the benchmark, for input or means that will not do, that a failing launcher gives too.
+const DOUBTFUL: [i32; 3] = [1, 2, 6];
+
+/// Exit statuses of a benchmark that finds no room for its memory.
+const ROOM_REFUSED: [i32; 2] = [1, 5];
+
+/// Number of such refusals in a row after which nodes are asked for room: at the first, killed processes may still have been
+/// freeing their memory.
+const REFUSALS_THAT_ASK: u32 = 2;
+
+/// Pause before a launch is tried again for which a disk had no room, or that this machine refused.
+const START_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether a write failed for want of room, which may come again.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+/// Outcome of a launch.
+pub(super) enum Launched {
+    Job(Box<Job>),
+    /// A request to stop came meanwhile, or one of its nodes was lost: choose again.
+    No,
+    End((u8, String)),
+}
+
+impl Supervisor<'_> {
+    /// A launch of the benchmark on these hosts, with files going to `dir`.
+    pub(super) fn launch_plan<'p>(
+        &'p self,
+        hosts: &'p [Host],
+        dir: &'p std::path::Path,
+        incarnation: u32,
+    ) -> LaunchPlan<'p> {
+        let settings = self.settings;
+        let cores = |name: &str| {
+            let node = &self.cluster.nodes[self.cluster.find(name)?];
+            node.facts.as_ref().map(|(facts, _)| facts.cores)
+        };
+        LaunchPlan {
+            tool: &settings.tool,
+            room: room(hosts, &settings.hosts, cores),
+            hosts,
+            ranks: settings.ranks,
+            run_id: &self.state.run_id,
+            incarnation,
+            command: &settings.command,
+            env: &self.env,
+            extra: &settings.extra,
+            shell: &settings.shell,
+            dir,
+            as_root: nix::unistd::geteuid().is_root(),
+        }
+    }
+
+    /// Starts the next attempt. The memory of ranks of an earlier one is worth a wait: for room on the disk without limit, for
+    /// anything else that this machine refuses as long as a start may take.
+    pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Launched> {
+        let settings = self.settings;
+        let incarnation = self.state.incarnation + 1;
+        if let (None, Some(with)) = (&self.state.rounding, self.rounding.clone()) {
+            self.note(Event::Rounding { with })?;
+        }
+        let dir = std::path::absolute(settings.folder.path())?;
+        let made = launch(&self.launch_plan(hosts, &dir, incarnation));
+        let patience = Duration::from_millis(settings.thresholds.start_ms);
+        let dir = dir.display();
+        let mut warned = false;
+        let mut refused_since = None;
+        let job = loop {
+            let (launch, folder) = (made.clone(), settings.folder.clone());
+            let error = match self.in_folder(move || Job::start(&launch, &folder, incarnation))? {
+                Ok(started) => break Job::new(started, &settings.folder, incarnation, &self.clerk),
+                Err(error) => error,
+            };
+            if incarnation == 1 {
+                return Err(error).with_context(|| format!("cannot start {}", made.argv[0]));
+            }
+            let full = is_full(&error);
+            if !std::mem::replace(&mut warned, true) {
+                let what = if full {
+                    "waiting for room to start the next incarnation"
+                } else {
+                    "the next incarnation cannot be started; it is tried again"
+                };
+                self.print(&format!("{dir}: {error}; {what}"));
+            }
+            let since = *refused_since.get_or_insert_with(Instant::now);
+            if full {
+                refused_since = None;
+            } else if since.elapsed() >= patience {
+                let why = format!(
+                    "the next incarnation could not be started for {} s: {dir}: {error}",
+                    patience.as_secs()
+                );
+                return Ok(Launched::End((STATUS_RESUMABLE, why)));
+            }
+            self.idle(START_PAUSE)?;
+            let lost = |host: &Host| self.state.lost.contains(&host.name);
+            if hosts.iter().any(lost) || self.is_to_halt()?.is_some() {
+                return Ok(Launched::No);
+            }
+        };
+        self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;
+        self.attempt = AttemptState::default();
+        self.room.is_doubted = false;
+        Ok(Launched::Job(Box::new(job)))
+    }
+
+    /// Facts by which an attempt's end is judged.
+    pub(super) fn facts(&self, job: &Job, zero_counts: bool) -> Facts {
+        Facts {
+            announced: job.announced(),
+            announces: self.settings.benchmark.progress_shows,
+            refused: job.refused(),
+            zero_counts,
+            halt: self.halt.as_ref().map(|h| h.why.clone()),
+            output: self.settings.folder.output(self.state.incarnation).display().to_string(),
+            test: self.status.test,
+            iteration: self.status.iteration,
+            incarnation: self.state.incarnation,
+        }
+    }
+
+    /// Watches one attempt to its end and cleans up after it. Some: the run has ended.
+    pub(super) fn see_through(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
+        self.status.incarnation = self.state.incarnation;
+        self.display.echo.again();
+        let mut watch = self.new_watch();
+        let (end, came_to) = self.watch(&mut job, &mut watch)?;
+        self.hear_out(&mut job, &mut watch)?;
+        job.forward(&mut self.display.echo);
+        let zero_counts =
+            !matches!(end, End::Exit { code: Some(0), .. }) || self.believes_zero()?;
+        match verdict(end, &self.facts(&job, zero_counts)) {
+            Next::Over { code, why, all_done } => {
+                self.finish(&mut job, code, all_done)?;
+                Ok(Some((code, why)))
+            }
+            Next::Resumable { why } => {
+                self.stop(Some(&mut job), false)?;
+                Ok(Some((STATUS_RESUMABLE, why)))
+            }
+            Next::Fault { mut fault, code } => {
+                let rank_iteration = self.complete(&mut fault, &job, came_to)?;
+                self.recover(&mut job, fault, rank_iteration, code)
+            }
+        }
+    }
+
+    /// Completes a fault by how far the ranks had come, and by the node that the launcher names. Returns the iteration of the
+    /// rank that died, which had come to the given test and iteration.
+    fn complete(
+        &mut self,
+        fault: &mut Breakage,
+        job: &Job,
+        came_to: Option<(u32, u64)>,
+    ) -> anyhow::Result<Option<u64>> {
+        if !matches!(fault.kind, FaultKind::RankDied | FaultKind::LauncherGone) {
+            return Ok(None);
+        }
+        (fault.test, fault.iteration) = self.last_look((fault.test, fault.iteration))?;
+        let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
+        // It ended the others, and may have been quicker than a heartbeat.
+        self.attempt.ranks_seen |= first_to_end.is_some();
+        let first = first_to_end.and_then(|name| self.cluster.find_by_own_name(&name));
+        if first.is_some() && first != fault.node {
+            (fault.node, fault.position) = (first, None);
+        }
+        if fault.kind == FaultKind::LauncherGone && !words.is_empty() {
+            fault.detail = format!("{}: {words}", fault.detail);
+        }
+        let own = came_to.filter(|(test, _)| fault.position.is_some() && *test == fault.test);
+        Ok(own.map(|(_, iteration)| iteration))
+    }
+
+    /// Notes a fault, ends the rest of the job and decides what comes next. `code` is the launcher's status. Some: the run has
+    /// ended.
+    fn recover(
+        &mut self,
+        job: &mut Job,
+        fault: Breakage,
+        rank_iteration: Option<u64>,
+        code: Option<i32>,
+    ) -> anyhow::Result<Option<(u8, String)>> {
+        let Breakage { kind, struck_ms, mut node, mut position, test, iteration, detail } = fault;
+        // A refusal of the benchmark is no node's fault, whichever the launcher names.
+        let refused = job.refused().map(i32::from).filter(|refused| code == Some(*refused));
+        if refused.is_some() {
+            (node, position) = (None, None);
+            self.attempt.ranks_seen = true;
+        }
+        self.status.activity = Activity::Recovering;
+        let computed = self.state.progress.computed;
+        self.note(Event::Fault {
+            fault: self.state.next_fault(),
+            incarnation: self.state.incarnation,
+            kind,
+            struck_ms: steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms)),
+            node: node.map(|at| self.cluster.nodes[at].host.name.clone()),
+            position,
+            test,
+            iteration,
+            rank_iteration,
+            ranks_seen: self.attempt.ranks_seen,
+            detail: detail.clone(),
+        })?;
+        // A node whose connection ended gets a second chance while the run is being stopped.
+        if matches!(kind, FaultKind::NodeSilent | FaultKind::NodeRebooted)
+            && let Some(at) = node
+        {
+            self.lose(at, kind.words())?;
+        }
+        let lost_before = self.state.lost.len();
+        self.stop(Some(job), false)?;
+        if self.halt.is_some() {
+            return Ok(Some((STATUS_RESUMABLE, format!("halted, after a fault ({detail})"))));
+        }
+        // A benchmark that refuses before anything was computed, with every node well, would refuse again. Another program
+        // cannot say so: its status is believed.
+        let doubtful = code.filter(|code| DOUBTFUL.contains(code) && !computed);
+        if let Some(code) = doubtful
+            && (refused.is_some() || !self.settings.benchmark.progress_shows)
+            && self.state.lost.len() == lost_before
+        {
+            return Ok(Some((code as u8, detail)));
+        }
+        // Nothing is lost where nothing was computed: the launcher cannot be used. Ranks that began to work and died are not its
+        // fault.
+        let hopeless = doubtful.is_some() || !computed && !self.ranks.seen;
+        self.prepare_next(refused, hopeless.then_some(detail))
+    }
+
+    /// Prepares the next attempt, or ends the run where faults come again and again. `refused` is the status with which the
+    /// benchmark refused to continue, `hopeless` the last fault where no attempt has computed anything.
+    fn prepare_next(
+        &mut self,
+        refused: Option<i32>,
+        hopeless: Option<String>,
+    ) -> anyhow::Result<Option<(u8, String)>> {
+        let no_room = refused.is_some_and(|code| ROOM_REFUSED.contains(&code));
+        self.room.refusals = if no_room { self.room.refusals + 1 } else { 0 };
+        let replaceable = |node: &str| self.has_spare_for(node);
+        let history = self.state.faults_that_count();
+        let attempt = match next_attempt(history, &self.settings.patience, &replaceable) {
+            // It looks like one fault that comes again, but no node has been asked for room yet.
+            Attempt::Stop { .. } if (1..=REFUSALS_THAT_ASK).contains(&self.room.refusals) => {
+                Attempt::Relaunch { after_ms: 0 }
+            }
+            attempt => attempt,
+        };
+        match attempt {
+            Attempt::Stop { why } => Ok(Some(match (hopeless, refused) {
+                (Some(detail), _) => {
+                    let why =
+                        format!("nothing was computed, again and again; the last time {detail}");
+                    (STATUS_ENVIRONMENT, why)
+                }
+                (None, Some(code)) => {
+                    let why = format!(
+                        "the benchmark refuses to go on (status {code}): what it says above tells why, and once that is put right \
+                         the same command goes on"
+                    );
+                    (STATUS_LOSS, why)
+                }
+                (None, None) => (STATUS_LOSS, why),
+            })),
+            Attempt::Without { node, why } => {
+                if let Some(at) = self.cluster.find(&node) {
+                    self.lose(at, &why)?;
+                }
+                Ok(None)
+            }
+            Attempt::Relaunch { after_ms } => {
+                if after_ms > 0 {
+                    self.note(Event::BackOff { delay_ms: after_ms })?;
+                    self.idle_unless_halted(Duration::from_millis(after_ms))?;
+                }
+                self.room.is_doubted = self.room.refusals >= REFUSALS_THAT_ASK;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Nodes whose memory of this run is of no use once its processes have ended: all it ran on if the run is
+    /// `over`, or if that memory only shows progress.
+    pub(super) fn to_clean(&self, over: bool) -> BTreeSet<String> {
+        if over || self.settings.shows_only_progress() {
+            self.state.ran_on.clone()
+        } else {
+            BTreeSet::new()
+        }
+    }
+
+    /// Ends a run whose end is known. If it is `over`, or `code` says so, nothing of it is needed any more.
+    pub(super) fn finish(&mut self, job: &mut Job, code: u8, over: bool) -> anyhow::Result<()> {
+        self.look_once_more(job)?;
+        job.forward_rest(&mut self.display.echo);
+        let over = over || is_over(i32::from(code));
+        // Ranks remove the memory of a run that is over; not what those have left whose places others took in the job.
+        let unreachable = self.stop(Some(job), over)?;
+        let cleared = if over { self.clear_returned()? } else { BTreeSet::new() };
+        let unseen: Vec<&String> = self
+            .state
+            .ran_on
+            .intersection(&unreachable)
+            .filter(|n| !cleared.contains(*n))
+            .collect();
+        if let Some(name) = &self.settings.job
+            && !unseen.is_empty()
+            && over
+        {
+            let command = |node: &str| {
+                let facts =
+                    self.cluster.find(node).and_then(|at| self.cluster.nodes[at].facts.as_ref());
+                self.settings.clean_command(name, facts.map(|(facts, _)| facts.host.as_str()))
+            };
+            // Where each node has storage of its own, each has a command of its own.
+            let mut commands: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+            for node in &unseen {
+                commands.entry(command(node)).or_default().push(node);
+            }
+            let commands =
+                commands.iter().map(|(command, on)| format!("on {}: {command}", on.join(", ")));
+            let words = format!(
+                "not reached: {}. What this run has left there, if anything, is removed by these commands: {}",
+                unseen.iter().map(|node| node.as_str()).collect::<Vec<_>>().join(", "),
+                commands.collect::<Vec<_>>().join("; ")
+            );
+            self.print(&words);
+        }
+        Ok(())
+    }
+}

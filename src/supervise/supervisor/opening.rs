@@ -1,0 +1,206 @@
+//! From a run's folder to its supervisor: an unfinished run is resumed, any other is set aside for a new one.
+//!
+//! `supervise` comes by here once. From then on the journal is locked, so that no second supervisor works on the run.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use anyhow::{Context as _, anyhow, bail};
+
+use super::contact::Contact;
+use super::halting::{OldRequest, Requests};
+use super::telling::Display;
+use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess, leftovers};
+use crate::supervise::judge::fitness::Need;
+use crate::supervise::judge::nodes::{Limits, Nodes};
+use crate::supervise::remember::clerk::Clerk;
+use crate::supervise::remember::events::{Event, Record, steady_ms};
+use crate::supervise::remember::journal::{Journal, RunState};
+use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::signals::listen_to_signals;
+use crate::supervise::start::job::is_over;
+use crate::supervise::talk::agent::{binary_digest, boot};
+use crate::supervise::talk::cluster::Cluster;
+use crate::supervise::tell::status::{self, Status};
+
+/// The run in a folder, as its journal tells it.
+pub(super) struct Run {
+    journal: Journal,
+    records: Vec<Record>,
+    state: RunState,
+    clerk: Clerk,
+    /// The folder holds a run that is not finished.
+    pub(super) resumed: bool,
+}
+
+impl Run {
+    /// Opens the run that the settings name: the unfinished one in their folder, or a new one.
+    pub(super) fn open(settings: &Settings) -> anyhow::Result<Self> {
+        let folder = &settings.folder;
+        folder.prepare().map_err(|why| anyhow!(why))?;
+        // Opening the journal cuts off the beginning of a record that another host is writing: its lock may not be seen here.
+        if let Some(host) = status::written_elsewhere(folder) {
+            bail!(
+                "{}: another supervisor is at work on this run, on {host}: it writes {} just now. End it with `skt-hpl halt` (--state \
+                 if it is not the default), see `skt-hpl status`, or choose another --state folder",
+                folder.path().display(),
+                folder.status().display()
+            );
+        }
+        // Once the journal is locked, `skt-hpl halt` means this supervisor.
+        let before = OldRequest::of(folder);
+        let (mut journal, mut records) = Journal::open(&folder.journal())?;
+        before.remove(folder);
+        listen_to_signals()?;
+        let clerk = Clerk::new()?;
+        let mut state = RunState::replay(&records);
+        if settings.discard || !state.can_go_on() {
+            if !records.is_empty() {
+                set_aside(settings, &state, &clerk)?;
+            }
+            journal.clear()?;
+            records.clear();
+            state = RunState::default();
+        }
+        state.go_on();
+        let resumed = !records.is_empty();
+        if resumed && (state.command != settings.command || state.ranks != settings.ranks) {
+            bail!(
+                "{} holds an unfinished run of another command ({} ranks: {}); give that command to go on with it, \
+                 another --state folder, or --new to give it up",
+                folder.path().display(),
+                state.ranks,
+                state.command.join(" ")
+            );
+        }
+        if !resumed {
+            state.run_id = fresh_run_id();
+            // Given up by this command, or by one that came no further. Memory of runs of other names is not given up.
+            state.anew = std::fs::read_to_string(folder.given_up())
+                .is_ok_and(|job| settings.job.as_ref() == Some(&job));
+        }
+        Ok(Self { journal, records, state, clerk, resumed })
+    }
+
+    /// The nodes of the run, none of them called yet.
+    fn cluster(&self, settings: &Settings) -> anyhow::Result<Cluster> {
+        // A resumed run continues on its own nodes; nodes newly named are further spares, and so are those that it has come to by
+        // an earlier command, which this one need not name.
+        let (hosts, spares) = if self.resumed {
+            let (hosts, mut spares) = (self.state.hosts.clone(), self.state.spares.clone());
+            let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
+            let mut known: BTreeSet<String> = names.collect();
+            let named = settings.hosts.iter().chain(&settings.spares).cloned();
+            let further = named.chain(self.state.had_ranks());
+            spares.extend(further.filter(|host| known.insert(host.name.clone())));
+            (hosts, spares)
+        } else {
+            (settings.hosts.clone(), settings.spares.clone())
+        };
+        // Where nothing is protected, the benchmark's ranks show their progress under the run's own name.
+        let job = if settings.shows_only_progress() {
+            Some(self.state.run_id.clone())
+        } else {
+            settings.job.clone()
+        };
+        let (shell, agent) = (settings.shell.clone(), settings.agent.clone());
+        let mut cluster = Cluster::new(shell, agent, &hosts, &spares, &self.state.run_id, job);
+        cluster
+            .manner(settings.fanout, settings.beat_ms, settings.thresholds.silence_ms)
+            .map_err(anyhow::Error::msg)?;
+        cluster.lonely_after(settings.lonely_ms);
+        for name in &self.state.lost {
+            if let Some(node) = cluster.find(name) {
+                cluster.lose(node, "lost earlier in this run");
+            }
+        }
+        Ok(cluster)
+    }
+}
+
+/// Sets the files of the run aside that the folder holds. A run that `--new` gives up is ended on its nodes first.
+fn set_aside(settings: &Settings, state: &RunState, clerk: &Clerk) -> anyhow::Result<()> {
+    // Before its files go: after an interruption the same command finds them again.
+    if settings.discard && !state.finished.is_some_and(|code| is_over(code.into())) {
+        leftovers::give_up(settings, state, clerk).map_err(|why| anyhow!(why))?;
+        let name = state.job.as_deref().unwrap_or_default();
+        let marked = std::fs::write(settings.folder.given_up(), name);
+        marked.context("cannot note that the old run is given up")?;
+    }
+    settings.folder.set_aside(&state.run_id).context("cannot set the old run's files aside")
+}
+
+fn fresh_run_id() -> String {
+    let mut bytes = [0u8; 4];
+    // Unique without it too, by time and pid, if there is no such device.
+    if let Ok(mut file) = std::fs::File::open("/dev/urandom") {
+        let _ = std::io::Read::read_exact(&mut file, &mut bytes);
+    }
+    let random = u32::from_le_bytes(bytes) ^ std::process::id();
+    format!("{:011x}{random:08x}", steady_ms())
+}
+
+impl<'a> Supervisor<'a> {
+    pub(super) fn new(settings: &'a Settings, run: Run) -> anyhow::Result<Self> {
+        let cluster = run.cluster(settings)?;
+        let Run { journal, records, state, clerk, .. } = run;
+        let thresholds = &settings.thresholds;
+        let limits = Limits { silence_ms: thresholds.silence_ms, redial_ms: thresholds.redial_ms };
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let most = settings.benchmark.needs.values().copied().reduce(Need::max);
+        Ok(Supervisor {
+            status: Status {
+                run_id: state.run_id.clone(),
+                started_ms: state.started_ms,
+                incarnation: state.incarnation,
+                problem: settings.benchmark.problem,
+                doing: "calling nodes".to_owned(),
+                supervisor_host: host,
+                supervisor_pid: std::process::id(),
+                ..Status::default()
+            },
+            began_after: state.incarnation,
+            settings,
+            env: settings.variables(state.anew),
+            scribe: Scribe::new(journal)?,
+            clerk,
+            backlog: VecDeque::new(),
+            records,
+            state,
+            nodes: Nodes::new(limits, cluster.names()),
+            cluster,
+            contact: Contact::default(),
+            own: ThisProcess { binary: binary_digest(), boot: boot(), zero: Instant::now() },
+            display: Display::new(settings),
+            halt: None,
+            requests: Requests::default(),
+            ranks: RanksKnown { bytes: settings.rank_bytes, ..RanksKnown::default() },
+            rounding: None,
+            attempt: AttemptState::default(),
+            room: RoomDoubts { most, ..RoomDoubts::default() },
+        })
+    }
+
+    /// Notes the start of a new run; without that note nothing is started.
+    pub(super) fn note_start(&mut self) -> anyhow::Result<()> {
+        let settings = self.settings;
+        self.note(Event::RunStarted {
+            run_id: self.state.run_id.clone(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            command: settings.command.clone(),
+            launcher: settings.tool.kind,
+            ranks: settings.ranks,
+            hosts: settings.hosts.clone(),
+            spares: settings.spares.clone(),
+            job: settings.job.clone(),
+            anew: self.state.anew,
+            supervisor_host: self.status.supervisor_host.clone(),
+            supervisor_pid: std::process::id(),
+        })?;
+        if let Some(why) = self.scribe.trouble() {
+            bail!("{why}: the run is not started, since nothing of it could be remembered");
+        }
+        self.status.started_ms = self.state.started_ms;
+        Ok(())
+    }
+}

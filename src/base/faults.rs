@@ -447,7 +447,7 @@ pub fn hit(point: Point, position: usize) {
 #[cold]
 fn strike_if_due(point: Point, position: usize) {
     if let Some(simulator) = simulator() {
-        simulator.passes(point, position);
+        simulator.passes(point.name(), position);
     }
     let (launch, gone_on) = (LAUNCH.load(Ordering::Relaxed), GONE_ON.load(Ordering::Relaxed));
     let now = [When::Incarnation(launch + gone_on), When::Act { launch, act: gone_on + 1 }];
@@ -553,14 +553,14 @@ sabotages! {
     NoFinish = "no-finish",
     /// The withdrawal of a seal that a recovery does not go back to.
     KeepsSeal = "keeps-seal",
-    /// The vote before a step.
-    NoVote = "no-vote",
-    /// The note that a message was refused.
-    TakesRefused = "takes-refused",
-    /// The alarm of a rank that leaves an attempt.
-    NoAlarm = "no-alarm",
-    /// The barrier of a recovery before the workspace is overwritten.
-    NoRecoveryBarrier = "no-recovery-barrier",
+    /// The shield of a step against losses elsewhere.
+    NoShield = "no-shield",
+    /// The small state of a checkpoint.
+    NoState = "no-state",
+    /// The part of the last parity but one that the next save builds on (method self).
+    StaleParity = "stale-parity",
+    /// The removal of memory at the end.
+    KeepsMemory = "keeps-memory",
     /// The order of the manifest and the removal of older checkpoints.
     PrunesFirst = "prunes-first",
     /// The recomputation of U after a loss under checksum columns.

@@ -3,8 +3,6 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::faults::Point;
-
 pub trait Simulator: Sync {
     /// Returns the time since the simulation began.
     fn now(&self) -> Duration;
@@ -13,7 +11,7 @@ pub trait Simulator: Sync {
     /// Returns the duration of a background task that is started now.
     fn task_takes(&self) -> Duration;
     /// Reports that a position has reached a crash point. May not return.
-    fn passes(&self, point: Point, position: usize);
+    fn passes(&self, point: &'static str, position: usize);
 }
 
 static SIMULATOR: OnceLock<&'static dyn Simulator> = OnceLock::new();

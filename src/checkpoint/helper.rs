@@ -234,12 +234,12 @@ mod tests {
         assert_eq!(task.state(), State::AtWork);
         for _ in 0..2 {
             // A minute ago.
-            task.seen.1 = task.seen.1.checked_sub(PATIENCE).unwrap();
+            task.seen.1 = task.seen.1 - PATIENCE;
             step.send(()).unwrap();
             dones.recv().unwrap();
             assert_eq!(task.state(), State::AtWork);
         }
-        task.seen.1 = task.seen.1.checked_sub(PATIENCE).unwrap();
+        task.seen.1 = task.seen.1 - PATIENCE;
         assert_eq!(task.state(), State::Lost);
         drop(step);
         assert_eq!(task.wait(), State::Done);

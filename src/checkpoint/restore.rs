@@ -105,9 +105,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.holding.head.write(&self.header);
         }
         hit(Point::Settled, me);
-        if !sabotaged(Sabotage::NoRecoveryBarrier) {
-            self.world.barrier();
-        }
+        self.world.barrier();
 
         // From here on the contents of the workspace are invalid. Rows of the committed copy that the group reads or writes are
         // copied to it while they are in the cache.

@@ -223,7 +223,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let shape = self.layout.shape(position);
         report.bytes = (shape.0 - corner.row) * (shape.1 - corner.col) * 8;
 
-        self.holding.saved().write_state(epoch, state);
+        if !sabotaged(Sabotage::NoState) {
+            self.holding.saved().write_state(epoch, state);
+        }
         hit(Point::SaveState, position);
 
         let copied = Instant::now();
@@ -233,7 +235,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let held = self.copies[(epoch % 2) as usize].take();
                 let stale = self.reach(held).1;
                 let (stale, coming) = (self.parity_of(stale), self.parity_of(window));
-                self.holding.saved().carry_checksum(epoch, stale, coming, pool);
+                if !sabotaged(Sabotage::StaleParity) {
+                    self.holding.saved().carry_checksum(epoch, stale, coming, pool);
+                }
             }
             Method::Double => {
                 self.copies[(epoch % 2) as usize] = None;
@@ -371,7 +375,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if part == crate::shm::Part::C {
                 hit(Point::CleanHalf, position);
             }
-            if !matches!(part, crate::shm::Part::Head | crate::shm::Part::Done) {
+            if !matches!(part, crate::shm::Part::Head | crate::shm::Part::Done)
+                && !sabotaged(Sabotage::KeepsMemory)
+            {
                 self.depot.unlink(position as u32, part);
             }
         }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use mpi::ffi;
 
 use super::abort::{check, check_on, die};
-use super::library::{self, Address, Transport};
+use super::library::{self, Address, Content, Transport};
 use super::{by_messages, loss, subset, turn};
 use crate::base::clock::{self, Instant};
-use crate::base::faults::{Sabotage, sabotaged};
 use crate::base::pulse;
 
 /// Maximum number of elements in a message: longer ones are divided, because MPI counts elements with a C int.
@@ -18,8 +17,14 @@ const CHUNK: usize = 1 << 30;
 /// Element types of messages.
 pub trait Wire: Copy + Default + 'static {
     fn datatype() -> ffi::MPI_Datatype;
+
     /// Combines two elements as a reduction does.
     fn combined(op: Reduce, one: Self, other: Self) -> Self;
+}
+
+/// Returns the content of a message of `count` elements.
+pub(super) fn content<T: Wire>(count: usize) -> Content {
+    Content { count, each: size_of::<T>(), datatype: T::datatype() }
 }
 
 impl Wire for f64 {
@@ -475,7 +480,12 @@ impl Comm {
             let mut request = library::handle(0);
             // SAFETY: within the range that the caller ensures.
             let rc = unsafe {
-                library::start_send(data.add(done), part, self.address(to, tag), &mut request)
+                library::start_send(
+                    data.add(done).cast(),
+                    content::<T>(part),
+                    self.address(to, tag),
+                    &mut request,
+                )
             };
             let begun = check_on(self.on, rc, "beginning to send a message");
             pending.push(begun.then_some(request), self.peer(to), self.on);
@@ -504,7 +514,12 @@ impl Comm {
             let mut request = library::handle(0);
             // SAFETY: within the range that the caller ensures.
             let rc = unsafe {
-                library::start_recv(data.add(done), part, self.address(from, tag), &mut request)
+                library::start_recv(
+                    data.add(done).cast(),
+                    content::<T>(part),
+                    self.address(from, tag),
+                    &mut request,
+                )
             };
             let begun = check_on(self.on, rc, "beginning to receive a message");
             pending.push(begun.then_some(request), self.peer(from), self.on);
@@ -715,7 +730,7 @@ impl Pending {
     fn push(&mut self, request: Option<ffi::MPI_Request>, peer: i32, on: On) {
         debug_assert!(self.requests.is_empty() || self.on == Some(on));
         self.peers.truncate(self.requests.len());
-        self.failed |= request.is_none() && !sabotaged(Sabotage::TakesRefused);
+        self.failed |= request.is_none();
         if let Some(request) = request {
             self.requests.push(request);
             self.peers.push(peer);

@@ -3,12 +3,11 @@
 //! Every rank of a simulated job is a process, too, so a whole process uses one or the other. A handle of the transport is a
 //! number where the library has an address or a number.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 use mpi::ffi;
 
-use super::communicator::Wire;
 use super::turn;
 
 /// Transport for the messages of a simulated job, with ULFM's calls for lost ranks. Errors are numbers of error classes.
@@ -125,16 +124,24 @@ pub(super) struct Address {
     pub tag: c_int,
 }
 
+/// Content of a message: elements, and the bytes of each.
+#[derive(Clone, Copy)]
+pub(super) struct Content {
+    pub count: usize,
+    pub each: usize,
+    pub datatype: ffi::MPI_Datatype,
+}
+
 /// # Safety
 /// As for [`Transport::start_send`].
-pub(super) unsafe fn start_send<T: Wire>(
-    data: *const T,
-    len: usize,
+pub(super) unsafe fn start_send(
+    data: *const c_void,
+    content: Content,
     to: Address,
     request: &mut ffi::MPI_Request,
 ) -> c_int {
     if let Some(transport) = simulated() {
-        let bytes = len * size_of::<T>();
+        let bytes = content.count * content.each;
         // SAFETY: ensured by the caller.
         let begun =
             unsafe { transport.start_send(number(to.raw), data.cast(), bytes, to.peer, to.tag) };
@@ -142,21 +149,21 @@ pub(super) unsafe fn start_send<T: Wire>(
     }
     // SAFETY: ensured by the caller.
     turn::with(|| unsafe {
-        let data = data.cast();
-        ffi::MPI_Isend(data, len as c_int, T::datatype(), to.peer, to.tag, to.raw, request)
+        let Content { count, datatype, .. } = content;
+        ffi::MPI_Isend(data, count as c_int, datatype, to.peer, to.tag, to.raw, request)
     })
 }
 
 /// # Safety
 /// As for [`Transport::start_recv`].
-pub(super) unsafe fn start_recv<T: Wire>(
-    data: *mut T,
-    len: usize,
+pub(super) unsafe fn start_recv(
+    data: *mut c_void,
+    content: Content,
     from: Address,
     request: &mut ffi::MPI_Request,
 ) -> c_int {
     if let Some(transport) = simulated() {
-        let bytes = len * size_of::<T>();
+        let bytes = content.count * content.each;
         // SAFETY: ensured by the caller.
         let begun = unsafe {
             transport.start_recv(number(from.raw), data.cast(), bytes, from.peer, from.tag)
@@ -165,8 +172,8 @@ pub(super) unsafe fn start_recv<T: Wire>(
     }
     // SAFETY: ensured by the caller.
     turn::with(|| unsafe {
-        let data = data.cast();
-        ffi::MPI_Irecv(data, len as c_int, T::datatype(), from.peer, from.tag, from.raw, request)
+        let Content { count, datatype, .. } = content;
+        ffi::MPI_Irecv(data, count as c_int, datatype, from.peer, from.tag, from.raw, request)
     })
 }
 

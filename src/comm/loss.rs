@@ -28,12 +28,11 @@ use std::time::Duration;
 use mpi::ffi;
 
 use super::abort::die_in_turn;
-use super::communicator::On;
+use super::communicator::{On, content};
 use super::library::{self, Address};
 use super::steps::{self, Stance};
 use super::world::World;
 use crate::base::clock::{self, Instant};
-use crate::base::faults::{Sabotage, sabotaged};
 use crate::base::pulse;
 
 /// Error: a process of the job is lost, and every rank has left its work.
@@ -217,9 +216,7 @@ pub(super) fn leave() -> ! {
     NOTICED.set(Some(lost));
     steps::tell();
     let line = within();
-    if !sabotaged(Sabotage::NoAlarm) {
-        library::revoke(line.alarm);
-    }
+    library::revoke(line.alarm);
     agree(&line, false);
     // All ranks have left, so messages in transit are no longer needed.
     library::revoke(line.talk);
@@ -239,7 +236,7 @@ pub(super) fn say_left(members: &[c_int]) {
         let mut request = library::handle(0);
         // SAFETY: an empty message, for which the library uses no buffer of ours. The message is neither waited for nor released:
         // if it cannot reach a lost rank, the error would have no handler and would end this process.
-        unsafe { library::start_send::<u8>(std::ptr::null(), 0, to, &mut request) };
+        unsafe { library::start_send(std::ptr::null(), content::<u8>(0), to, &mut request) };
     }
 }
 

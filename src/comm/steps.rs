@@ -69,7 +69,7 @@ impl Steps {
     pub fn step(&self) -> Step {
         if self.counted {
             let yes = !NOTED.get() && !loss::somebody_is_gone();
-            if !sabotaged(Sabotage::NoVote) && !vote(yes) {
+            if !vote(yes) {
                 loss::leave();
             }
             FIRST.set(false);
@@ -138,7 +138,7 @@ pub(super) enum Stance {
 }
 
 pub(super) fn stance(on: On) -> Stance {
-    if matches!(WHERE.get(), Where::Between | Where::Entering) {
+    if matches!(WHERE.get(), Where::Between | Where::Entering) || sabotaged(Sabotage::NoShield) {
         return Stance::Free;
     }
     OF.with_borrow(|of| match of {

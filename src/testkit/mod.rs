@@ -8,8 +8,8 @@ mod forest;
 pub mod player;
 #[cfg(test)]
 mod replacement;
-pub mod simulation;
 #[cfg(test)]
 pub mod report;
+pub mod simulation;
 #[cfg(test)]
 pub mod small_tmpfs;

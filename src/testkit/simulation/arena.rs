@@ -1,7 +1,7 @@
 //! The memory that all processes of a simulated job share: who is there, whose turn it is, and the messages under way.
 //!
-//! One process at a time has the turn, and only that one reads or writes here. So nothing is locked, and each choice that is drawn
-//! here is the same whenever the seed is.
+//! One process at a time has the turn, and only that one reads or writes here. So nothing is locked, and a seed draws the same
+//! choices each time.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -97,8 +97,8 @@ fn lines(report: &Report) -> String {
 
 fn print_failure(stage: &mut Stage, seed: u64, failure: &Failure) {
     let faults: Vec<String> = stage.smallest(seed).iter().map(usize::to_string).collect();
-    println!(
-        "FAILED: {failure}\nrepeat: cargo bench --bench simulation -- --seed {seed} --faults {}",
+    show!(
+        "FAILED: {failure}\nrepeat: cargo bench --bench simulation -- --seed {seed} --faults {}\n",
         if faults.is_empty() { "none".to_owned() } else { faults.join(",") }
     );
 }

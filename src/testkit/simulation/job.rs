@@ -214,7 +214,7 @@ fn run(arena: *mut Arena, me: usize, job: &Job) -> ! {
     faults::sabotage_thread(job.sabotage);
     let command = BenchFlags::augment_args(Command::new("skt-hpl").no_binary_name(true));
     let matches = command.try_get_matches_from(job.words).unwrap_or_else(|why| {
-        eprintln!("{why}");
+        tell!("{why}\n");
         rank.exit(2)
     });
     let flags = BenchFlags::from_arg_matches(&matches).expect("flags that clap has read");

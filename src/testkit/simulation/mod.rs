@@ -74,7 +74,9 @@ impl Stage {
     /// The trace of every event goes to a file, if one is given.
     pub fn new(trace: Option<File>) -> Self {
         // Read once here and not by every rank.
-        (Topology::here(), cores::count(), cache::second_level());
+        Topology::here();
+        cores::count();
+        cache::second_level();
         let job = format!("sim-{}", std::process::id());
         let folder = PathBuf::from("/dev/shm").join(format!("skt-{job}"));
         Self {

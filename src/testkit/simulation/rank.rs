@@ -1,14 +1,13 @@
 //! A rank of a simulated job, in its process: the calls that the program makes.
 //!
-//! The transport has ULFM's weaknesses on purpose: a transfer that both sides have begun goes on after a revocation, a receive from
-//! a rank that is known to be gone is refused although its message has come, and each rank learns of things at its own time.
+//! The transport has ULFM's weaknesses on purpose. A transfer that both sides have begun continues after a revocation. A receive
+//! from a rank that is known to be lost is refused although its message has arrived. Each rank learns of a loss at its own time.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::time::Duration;
 
 use super::arena::{Arena, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND, Stage, Strike};
-use crate::base::faults::Point;
 use crate::base::simulated::Simulator;
 use crate::comm::library::{FAILED, REVOKED, Transport};
 
@@ -62,7 +61,7 @@ impl Rank {
     }
 
     fn arena(&self) -> &mut Arena {
-        &mut self.inner().arena
+        self.inner().arena
     }
 
     #[expect(clippy::mut_from_ref, reason = "no call of this type's is within another")]
@@ -440,17 +439,17 @@ impl Simulator for Rank {
         Duration::from_nanos(arena.below(2 * SECOND) >> digits)
     }
 
-    fn passes(&self, point: Point, position: usize) {
+    fn passes(&self, point: &'static str, position: usize) {
         self.enter();
         let at = |fault: &mut Fault| match fault.place {
-            Place::Point { point: due, position: of, hit } if due == point => {
+            Place::Point { point: due, position: of, hit } if due.name() == point => {
                 let here = of as usize == position;
                 fault.seen += u64::from(here);
                 here && fault.seen == hit
             }
             _ => false,
         };
-        self.arena().event(self.me, || format!("position {position} passes {}", point.name()));
-        self.strike(at, || point.name().to_owned());
+        self.arena().event(self.me, || format!("position {position} passes {point}"));
+        self.strike(at, || point.to_owned());
     }
 }

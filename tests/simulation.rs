@@ -103,18 +103,28 @@ fn a_seed_repeats_its_run_event_by_event() {
     }
 }
 
-/// The first seeds from 0 on, of as many as take a minute, that notice what each of them leaves out.
+/// Safeguards, each with a seed that notices when it is left out. Where a change of the program has moved the moment that the seed
+/// strikes, one of the next seeds must notice.
 #[cfg(debug_assertions)]
 fn each_safeguard_left_out_is_noticed() {
     use skt_hpl::base::faults::Sabotage;
-    let wanted = std::env::var("SKT_SIMULATION_SABOTAGE").unwrap_or_default();
+    let known = |sabotage| match sabotage {
+        Sabotage::NoBarrier => 13,
+        Sabotage::NoDigest => 119,
+        Sabotage::SealsEarly | Sabotage::OldCopy => 27,
+        Sabotage::NoFinish => 59,
+        Sabotage::KeepsSeal | Sabotage::StaleParity => 7,
+        Sabotage::PrunesFirst => 129,
+        Sabotage::NoRegain => 60,
+    };
     let mut unnoticed = Vec::new();
-    for &sabotage in Sabotage::ALL.iter().filter(|sabotage| sabotage.name().contains(&wanted)) {
+    for &sabotage in Sabotage::ALL {
         let mut stage = Stage::new(None);
         stage.sabotage = Some(sabotage);
         let began = Instant::now();
-        let noticed = (0..).take_while(|_| began.elapsed() < Duration::from_secs(60));
-        match noticed.into_iter().find_map(|seed| Some((seed, stage.run(seed).err()?))) {
+        let mut seeds =
+            (known(sabotage)..).take_while(|_| began.elapsed() < Duration::from_secs(60));
+        match seeds.find_map(|seed| Some((seed, stage.run(seed).err()?))) {
             Some((seed, failure)) => {
                 let what = failure.what.lines().next().unwrap_or_default().to_owned();
                 println!("{}: seed {seed}, after {:.1?}: {what}", sabotage.name(), began.elapsed());

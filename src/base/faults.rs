@@ -553,14 +553,8 @@ sabotages! {
     NoFinish = "no-finish",
     /// The withdrawal of a seal that a recovery does not go back to.
     KeepsSeal = "keeps-seal",
-    /// The shield of a step against losses elsewhere.
-    NoShield = "no-shield",
-    /// The small state of a checkpoint.
-    NoState = "no-state",
     /// The part of the last parity but one that the next save builds on (method self).
     StaleParity = "stale-parity",
-    /// The removal of memory at the end.
-    KeepsMemory = "keeps-memory",
     /// The order of the manifest and the removal of older checkpoints.
     PrunesFirst = "prunes-first",
     /// The recomputation of U after a loss under checksum columns.

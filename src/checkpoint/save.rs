@@ -223,9 +223,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let shape = self.layout.shape(position);
         report.bytes = (shape.0 - corner.row) * (shape.1 - corner.col) * 8;
 
-        if !sabotaged(Sabotage::NoState) {
-            self.holding.saved().write_state(epoch, state);
-        }
+        self.holding.saved().write_state(epoch, state);
         hit(Point::SaveState, position);
 
         let copied = Instant::now();
@@ -375,9 +373,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if part == crate::shm::Part::C {
                 hit(Point::CleanHalf, position);
             }
-            if !matches!(part, crate::shm::Part::Head | crate::shm::Part::Done)
-                && !sabotaged(Sabotage::KeepsMemory)
-            {
+            if !matches!(part, crate::shm::Part::Head | crate::shm::Part::Done) {
                 self.depot.unlink(position as u32, part);
             }
         }

@@ -19,7 +19,6 @@ use std::cell::{Cell, RefCell};
 
 use super::communicator::{Comm, On, Reduce};
 use super::{by_messages, loss};
-use crate::base::faults::{Sabotage, sabotaged};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
@@ -138,7 +137,7 @@ pub(super) enum Stance {
 }
 
 pub(super) fn stance(on: On) -> Stance {
-    if matches!(WHERE.get(), Where::Between | Where::Entering) || sabotaged(Sabotage::NoShield) {
+    if matches!(WHERE.get(), Where::Between | Where::Entering) {
         return Stance::Free;
     }
     OF.with_borrow(|of| match of {

@@ -103,8 +103,8 @@ fn a_seed_repeats_its_run_event_by_event() {
     }
 }
 
-/// Safeguards, each with a seed that notices when it is left out. Where a change of the program has moved the moment that the seed
-/// strikes, one of the next seeds must notice.
+/// Each safeguard has a seed that notices when it is left out. If a change of the program has moved the moment, one of the next
+/// seeds must notice.
 #[cfg(debug_assertions)]
 fn each_safeguard_left_out_is_noticed() {
     use skt_hpl::base::faults::Sabotage;

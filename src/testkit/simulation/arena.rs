@@ -184,6 +184,11 @@ pub struct Arena {
     pub misuse: Option<&'static str>,
     pub trace: c_int,
     pub faults: [Option<Fault>; FAULTS],
+    /// The positions that have committed a checkpoint in this launch, a bit each.
+    pub committed: u64,
+    /// Whether a position has generated its part of the matrix in this launch, and whether one has begun to remove its memory.
+    pub generated: bool,
+    pub cleans: bool,
     communicators: [Communicator; COMMUNICATORS],
     made: u32,
     messages: [Message; MESSAGES],
@@ -238,6 +243,7 @@ impl Arena {
         (self.count, self.manner) = (count, manner);
         (self.ends, self.status, self.hangs, self.misuse) = (false, 0, false, None);
         (self.trace, self.faults) = (trace, [None; FAULTS]);
+        (self.committed, self.generated, self.cleans) = (0, false, false);
         (self.made, self.free, self.unused, self.used) = (0, NONE, 0, 64);
         self.pieces = [0; 32];
         // The first communicator has number 1.

@@ -32,6 +32,11 @@ pub struct Launch {
     /// Faults that struck, as they were planned.
     pub struck: Vec<Fault>,
     pub steps: u64,
+    /// The positions that committed a checkpoint, a bit each.
+    pub committed: u64,
+    /// Whether any has generated its part of the matrix, and whether any has begun to remove its memory.
+    pub generated: bool,
+    pub cleans: bool,
 }
 
 /// What is launched.
@@ -84,6 +89,9 @@ pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
         ended,
         struck: arena.faults.iter().flatten().filter(|fault| fault.struck).copied().collect(),
         steps: arena.steps,
+        committed: arena.committed,
+        generated: arena.generated,
+        cleans: arena.cleans,
     }
 }
 

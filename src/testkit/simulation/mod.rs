@@ -135,12 +135,22 @@ impl Stage {
         fs::create_dir_all(self.folder.join("stored")).expect("room in /dev/shm");
         let words = self.words(scenario);
         let mut before_launch = Vec::new();
+        // Whether memory has a checkpoint of all positions.
+        let mut saved = false;
         for act in &scenario.acts {
             let before = report.struck.len();
-            let ended = self.launch(scenario, &words, &act.faults, act.seed, report)?;
+            let launch = self.launch(scenario, &words, &act.faults, act.seed, report);
+            let Launch { ended, committed, generated, cleans, .. } = launch;
+            if saved && generated {
+                return Err(RUN_LOST.to_owned());
+            }
+            let ended = status(ended)?;
             if self.has_ended(ended, scenario, &wanted)? {
                 return Ok(());
             }
+            saved |=
+                scenario.keeps_memory() && committed.count_ones() as usize >= scenario.positions();
+            saved &= !act.outage.all && !cleans;
             if report.struck.len() == before {
                 return Err(format!("it ended with {ended}, and nothing had struck"));
             }
@@ -148,7 +158,11 @@ impl Stage {
             self.damage(&act.outage, &before_launch);
             before_launch = now;
         }
-        let ended = self.launch(scenario, &words, &[], scenario.seed, report)?;
+        let launch = self.launch(scenario, &words, &[], scenario.seed, report);
+        if saved && launch.generated {
+            return Err(RUN_LOST.to_owned());
+        }
+        let ended = status(launch.ended)?;
         match self.has_ended(ended, scenario, &wanted)? {
             true => Ok(()),
             false => Err(format!("a launch that nothing struck ended with {ended}")),
@@ -236,7 +250,7 @@ impl Stage {
         faults: &[Fault],
         seed: u64,
         report: &mut Report,
-    ) -> Result<i32, String> {
+    ) -> Launch {
         let (ranks, manner) = (scenario.ranks(), scenario.manner);
         let trace = self.trace.as_ref();
         let job = Job {
@@ -250,21 +264,17 @@ impl Stage {
             #[cfg(debug_assertions)]
             sabotage: self.sabotage,
         };
-        let Launch { ended, struck, steps } = job::launch(self.arena, &job);
+        let launch = job::launch(self.arena, &job);
         report.launches += 1;
-        report.steps += steps;
-        let came_to = match ended {
+        report.steps += launch.steps;
+        let came_to = match launch.ended {
             Ended::Status(0) => "the launch solved it",
             Ended::Status(137) => "the job was ended",
             Ended::Status(_) => "the job ended itself",
             Ended::Hang(_) | Ended::Broken(_) => "failed",
         };
-        report.struck.extend(struck.into_iter().map(|fault| (fault, came_to)));
-        match ended {
-            Ended::Status(status) => Ok(status),
-            Ended::Hang(phases) => Err(format!("it hangs:\n  {}", phases.join("\n  "))),
-            Ended::Broken(how) => Err(how),
-        }
+        report.struck.extend(launch.struck.iter().map(|&fault| (fault, came_to)));
+        launch
     }
 
     /// The digest of x that nobody has disturbed.
@@ -331,6 +341,17 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+const RUN_LOST: &str = "memory had a checkpoint, and a launch generated the matrix again";
+
+/// The status of a launch; an error if it has none.
+fn status(ended: Ended) -> Result<i32, String> {
+    match ended {
+        Ended::Status(status) => Ok(status),
+        Ended::Hang(phases) => Err(format!("it hangs:\n  {}", phases.join("\n  "))),
+        Ended::Broken(how) => Err(how),
     }
 }
 

@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use super::arena::{Arena, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND, Stage, Strike};
+use crate::base::faults::Point;
 use crate::base::simulated::Simulator;
 use crate::comm::library::{FAILED, REVOKED, Transport};
 
@@ -449,7 +450,11 @@ impl Simulator for Rank {
             }
             _ => false,
         };
-        self.arena().event(self.me, || format!("position {position} passes {point}"));
+        let arena = self.arena();
+        arena.event(self.me, || format!("position {position} passes {point}"));
+        arena.generated |= point == Point::GenerateBegin.name();
+        arena.cleans |= point == Point::CleanBegin.name();
+        arena.committed |= u64::from(point == Point::Committed.name()) << position;
         self.strike(at, || point.to_owned());
     }
 }

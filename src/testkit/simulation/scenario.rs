@@ -132,9 +132,9 @@ impl Scenario {
         if stored && !text.contains("--level2") {
             let every = 1 + dice.below(2);
             let helpers = dice.one_of(&["threads", "off"]);
-            text += &format!(
-                " --level2 stored --level2-scope shared --level2-every {every} --helpers {helpers}"
-            );
+            let dir = dice
+                .one_of(&["stored --level2-scope shared", "stored/{domain} --level2-scope node"]);
+            text += &format!(" --level2 {dir} --level2-every {every} --helpers {helpers}");
         }
         let victims: Vec<usize> =
             (0..losses).map(|_| dice.below(positions as u64) as usize).collect();
@@ -155,7 +155,16 @@ impl Scenario {
     }
 
     pub fn ranks(&self) -> usize {
-        self.grid.0 * self.grid.1 + self.beside
+        self.positions() + self.beside
+    }
+
+    pub fn positions(&self) -> usize {
+        self.grid.0 * self.grid.1
+    }
+
+    /// Whether a launch that resumes does so from memory.
+    pub fn keeps_memory(&self) -> bool {
+        self.kind == Kind::Restart && !self.protection.iter().any(|word| word == "disk")
     }
 
     /// The faults of all launches, in order.

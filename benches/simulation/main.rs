@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use skt_hpl::base::cores;
 use skt_hpl::testkit::simulation::Stage;
 use skt_hpl::testkit::simulation::campaign::Campaign;
 
@@ -62,7 +63,7 @@ fn again(flags: &Flags, seed: u64) -> bool {
 }
 
 fn many(flags: &Flags) -> usize {
-    let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let workers = cores::count() as u64;
     let time = Duration::from_secs(flags.seconds);
     let began = Instant::now();
     let tally = Campaign { first: flags.from, seeds: None, time, workers }.run();

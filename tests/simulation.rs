@@ -110,7 +110,7 @@ fn each_safeguard_left_out_is_noticed() {
     use skt_hpl::base::faults::Sabotage;
     let known = |sabotage| match sabotage {
         Sabotage::NoBarrier => 13,
-        Sabotage::NoDigest => 119,
+        Sabotage::NoDigest => 284,
         Sabotage::SealsEarly | Sabotage::OldCopy => 27,
         Sabotage::NoFinish => 59,
         Sabotage::KeepsSeal | Sabotage::StaleParity => 7,

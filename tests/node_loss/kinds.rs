@@ -84,7 +84,9 @@ fn a_hung_rank_without_protection_is_noticed() {
     let run = lab.unprotected("run").flags(&["--hang-min", "12s"]).hold("1@iteration:2:20");
     let end = run.end();
     let fault = end.survived(&["rank-hung"]);
-    assert_eq!((&fault["node"], &fault["position"]), (&"n3".into(), &2.into()));
+    assert_eq!(fault["node"], "n3");
+    // On a busy machine the process may be seen to stand still before its progress is: then no position is known.
+    assert!(fault["position"].is_null() || fault["position"] == 2, "{fault}");
     lab.same_x("run", &end);
     for node in ["n1", "n2", "n3", "n4"] {
         assert_eq!(lab.memory_of(node), "", "left behind on {node}");

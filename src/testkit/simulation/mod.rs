@@ -322,6 +322,10 @@ impl Stage {
         if scenario.domains > 0 {
             let lines: String = (0..scenario.domains).map(|r| format!("rank:{r} d{r}\n")).collect();
             fs::write(self.folder.join("domains"), lines).expect("room in /dev/shm");
+            // The storage of each node, where it has its own.
+            for rank in 0..scenario.domains {
+                fs::create_dir_all(self.folder.join(format!("stored/d{rank}"))).expect("room");
+            }
             words.extend(["--domains", "domains"].map(str::to_owned));
         }
         words.extend(["--job".to_owned(), self.job.clone()]);

@@ -6,6 +6,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::dice::Dice;
 use crate::base::faults::Point;
 
 /// Ranks of a job at most.
@@ -168,7 +169,7 @@ pub struct Manner {
 #[repr(C)]
 pub struct Arena {
     turn: [AtomicU32; MOST + 1],
-    pub random: u64,
+    random: Dice,
     pub now: u64,
     changed_at: u64,
     quantum: u64,
@@ -225,7 +226,7 @@ impl Arena {
     pub fn begin(&mut self, count: usize, seed: u64, manner: Manner, trace: c_int) {
         assert!(count <= MOST);
         self.turn.iter().for_each(|turn| turn.store(0, Ordering::Relaxed));
-        self.random = seed;
+        self.random = Dice::from(seed);
         (self.now, self.changed_at, self.quantum, self.steps) = (0, 0, MILLISECOND, 0);
         let absent = RankState {
             life: Life::Absent,
@@ -275,12 +276,7 @@ impl Arena {
 
     /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        // splitmix64.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
+        self.random.below(n.max(1))
     }
 
     /// Something has happened that a rank that waits may wait for.

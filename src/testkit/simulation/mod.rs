@@ -5,6 +5,7 @@
 
 mod arena;
 pub mod campaign;
+mod dice;
 mod job;
 mod rank;
 mod scenario;

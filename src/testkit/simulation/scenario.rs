@@ -1,36 +1,12 @@
 //! What a seed stands for: a problem, its protection, and the faults of each launch.
 
 use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
+use super::dice::Dice;
 use crate::base::faults::Point;
 use crate::shm::depot::Part;
 
 /// Seeds that share a problem, whose undisturbed run is made once for all of them.
 pub const FAMILY: u64 = 64;
-
-/// Numbers drawn from a seed.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-
-    pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// How a run is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

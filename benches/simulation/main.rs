@@ -9,6 +9,7 @@ use clap::Parser;
 use skt_hpl::base::cores;
 use skt_hpl::testkit::simulation::Stage;
 use skt_hpl::testkit::simulation::campaign::Campaign;
+use skt_hpl::testkit::simulation::supervisor::Office;
 
 /// Simulates protected runs: their ranks take turns in an order drawn from a seed, and faults strike them
 #[derive(Parser)]
@@ -29,6 +30,9 @@ struct Flags {
     /// Writes that run to FILE, event by event
     #[arg(long, value_name = "FILE", requires = "seed")]
     trace: Option<PathBuf>,
+    /// Simulates supervised runs
+    #[arg(long)]
+    supervisor: bool,
     /// What `cargo bench` passes on
     #[arg(long, hide = true)]
     bench: bool,
@@ -36,6 +40,43 @@ struct Flags {
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
+    if flags.supervisor {
+        let mut office = Office::new();
+        let began = Instant::now();
+        let mut ran = 0;
+        let (first, last) = match flags.seed {
+            Some(seed) => (seed, seed + 1),
+            None => (flags.from, u64::MAX),
+        };
+        let mut failed = 0;
+        for seed in first..last {
+            if began.elapsed().as_secs() >= flags.seconds {
+                break;
+            }
+            ran += 1;
+            match office.run(seed) {
+                Ok(report) if flags.seed.is_some() => println!("{report:?}"),
+                Ok(_) => {}
+                Err(failure) => {
+                    failed += 1;
+                    let small = office.smallest(seed);
+                    if flags.seed.is_some() {
+                        println!("{}", office.run_with(seed, &small).unwrap_err());
+                    } else {
+                        println!(
+                            "seed {seed} {small:?}: {}",
+                            failure.what.lines().next().unwrap_or("")
+                        );
+                    }
+                }
+            }
+        }
+        println!(
+            "{ran} runs, {failed} failed, {:.1} a second",
+            ran as f64 / began.elapsed().as_secs_f64()
+        );
+        return ExitCode::SUCCESS;
+    }
     let failed = match flags.seed {
         Some(seed) => !again(&flags, seed),
         None => many(&flags) > 0,

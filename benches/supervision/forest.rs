@@ -22,7 +22,7 @@ use skt_hpl::supervise::talk::relay::Hands;
 use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen, Shm, Which};
 use skt_hpl::testkit::player::{Manner, Nodes, Player};
 
-const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5) };
+const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5), seed: 1 };
 
 /// How often the run's journal is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -30,6 +30,10 @@ impl Instant {
         self.0.duration_since(earlier.0)
     }
 
+    pub fn checked_sub(&self, earlier: Duration) -> Option<Self> {
+        self.0.checked_sub(earlier).map(Self)
+    }
+
     pub fn saturating_duration_since(&self, earlier: Self) -> Duration {
         self.0.saturating_duration_since(earlier.0)
     }
@@ -65,12 +69,27 @@ impl Sub for Instant {
     }
 }
 
-/// Returns the time since 1970. A simulation begins at a fixed date.
+/// A simulation begins so long after 1970.
+const SIMULATION_BEGINS: Duration = Duration::from_secs(1_800_000_000);
+
+/// Returns the time since 1970, by the clock on the wall.
 pub fn since_1970() -> Duration {
-    const SIMULATION_BEGINS: Duration = Duration::from_secs(1_800_000_000);
     match simulator() {
         None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-        Some(simulator) => SIMULATION_BEGINS + simulator.now(),
+        Some(simulator) => SIMULATION_BEGINS + simulator.wall(),
+    }
+}
+
+/// Returns the same by a clock that nobody sets while this process lives: it begins with the time on the wall.
+pub fn steady_since_1970() -> Duration {
+    static BEGINNING: OnceLock<(std::time::Instant, Duration)> = OnceLock::new();
+    match simulator() {
+        None => {
+            let (since, began) =
+                BEGINNING.get_or_init(|| (std::time::Instant::now(), since_1970()));
+            *began + since.elapsed()
+        }
+        Some(simulator) => SIMULATION_BEGINS + simulator.steady(),
     }
 }
 

@@ -6,6 +6,14 @@ use std::time::Duration;
 pub trait Simulator: Sync {
     /// Returns the time since the simulation began.
     fn now(&self) -> Duration;
+    /// Returns the time on the wall, which may be set, since the simulation began.
+    fn wall(&self) -> Duration {
+        self.now()
+    }
+    /// Returns the same by a clock that nobody sets while a process lives.
+    fn steady(&self) -> Duration {
+        self.now()
+    }
     /// Returns after `how_long` of simulated time.
     fn sleep(&self, how_long: Duration);
     /// Returns the duration of a background task that is started now.

@@ -318,7 +318,8 @@ fn start_mpi(
         dir: &dir,
         as_root: nix::unistd::geteuid().is_root(),
     };
-    let clerk = Clerk::new().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
+    let clerk =
+        Clerk::new("clerk").map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let since = Instant::now();
     let mut result = try_mpi(&plan, own, &places, flags.mpi_patience, &clerk);
     if let Ok(Err(trouble)) = &result

@@ -8,11 +8,13 @@
 //! - [`start`]: hosts, launchers, trial starts of MPI, the launcher's process.
 //! - [`remember`]: the journal, and the folder it lies in.
 //! - [`signals`]: those that ask to stop.
+//! - [`machine`]: the seam at which a simulation takes the place of this machine.
 //! - [`tell`]: status, lines, the account at the end.
 //!
 //! docs/PROTECTION.md is the user's side of this; docs/dev/supervision.md gives the reasons.
 
 pub mod judge;
+pub mod machine;
 pub mod remember;
 pub mod signals;
 pub mod start;

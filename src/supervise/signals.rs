@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::machine::simulated;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::time::{ClockId, clock_gettime};
 
@@ -39,12 +40,18 @@ extern "C" fn note_signal(signal: i32) {
 
 /// Whether a signal has asked to stop.
 pub fn asked_by_signal() -> bool {
-    ASKED_AT_MS.load(Ordering::Relaxed) > 0
+    match simulated() {
+        None => ASKED_AT_MS.load(Ordering::Relaxed) > 0,
+        Some(machine) => machine.asked_to_stop().0,
+    }
 }
 
 /// Whether, after that, it was asked not to save and stop, but to stop at once.
 pub fn asked_again() -> bool {
-    ASKED_AGAIN.load(Ordering::Relaxed)
+    match simulated() {
+        None => ASKED_AGAIN.load(Ordering::Relaxed),
+        Some(machine) => machine.asked_to_stop().1,
+    }
 }
 
 /// What asks to stop. The last two are what batch systems warn with before a job's end: LSF by itself, Slurm where `--signal`
@@ -86,6 +93,9 @@ pub fn listen_no_more() -> nix::Result<()> {
 }
 
 fn on_signals(handler: SigHandler) -> nix::Result<()> {
+    if simulated().is_some() {
+        return Ok(());
+    }
     for (signal, ignored) in SIGNALS.into_iter().zip(&IGNORED) {
         let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { handler };
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());

@@ -16,7 +16,7 @@ use crate::supervise::talk::relay::Hands;
 use crate::supervise::talk::shell::RemoteShell;
 use crate::supervise::talk::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
 
-const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 3) };
+const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 3), seed: 1 };
 const SILENCE_MS: u64 = 4000;
 const REDIAL_MS: u64 = 700;
 

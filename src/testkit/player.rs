@@ -29,7 +29,11 @@ pub struct Manner {
     pub refused_ms: u64,
     /// A word travels for as long as the one, or up to the other.
     pub travel_ms: (u64, u64),
+    pub seed: u64,
 }
+
+/// The name of the one outside, for [`Player::hold`].
+pub const OUTSIDE: &str = "";
 
 /// Where a line begins: a number of the player's own, or an agent's line to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,6 +127,8 @@ pub struct Player<N> {
     due: BTreeMap<(u64, u64), Event>,
     order: u64,
     off: HashSet<String>,
+    /// Until when words to and from a node, or the one outside, are delayed.
+    held: HashMap<String, u64>,
     heard: Vec<(u64, Heard)>,
     dice: u64,
     most_lines: usize,
@@ -156,8 +162,9 @@ impl<N: Nodes> Player<N> {
             due: BTreeMap::new(),
             order: 0,
             off: HashSet::new(),
+            held: HashMap::new(),
             heard: Vec::new(),
-            dice: 1,
+            dice: manner.seed,
             most_lines: 0,
         }
     }
@@ -177,7 +184,16 @@ impl<N: Nodes> Player<N> {
         self.now_ms = now_ms;
         while let Some(entry) = self.due.first_entry().filter(|e| e.key().0 <= now_ms) {
             let event = entry.remove();
-            self.happen(event);
+            match (self.held_until(&event), event) {
+                (None, event) => self.happen(event),
+                // A remote shell does not wait for ever.
+                (Some(until_ms), Event::Login { above, .. })
+                    if until_ms > now_ms + self.manner.refused_ms =>
+                {
+                    self.after(self.manner.refused_ms, Event::Refused { above });
+                }
+                (Some(until_ms), event) => self.at(until_ms, event),
+            }
         }
         std::mem::take(&mut self.heard)
     }
@@ -192,6 +208,33 @@ impl<N: Nodes> Player<N> {
         for node in nodes {
             self.off.remove(node);
         }
+    }
+
+    /// Delays all words to and from a node, or the one outside, until then: the network in between is cut.
+    pub fn hold(&mut self, node: &str, until_ms: u64) {
+        let held = self.held.entry(node.to_owned()).or_default();
+        *held = until_ms.max(*held);
+    }
+
+    /// Until when an event is held up, if it is.
+    fn held_until(&self, event: &Event) -> Option<u64> {
+        let until = |name: &str| self.held.get(name).copied().unwrap_or(0);
+        let end = |above: &Above| match above {
+            Above::Outside(_) => until(OUTSIDE),
+            Above::Agent(who, _) => self.agents.get(who).map_or(0, |agent| until(&agent.node)),
+        };
+        let until_ms = match event {
+            Event::Login { above, node } => until(node).max(end(above)),
+            Event::Down { to: who, .. }
+            | Event::Up { from: who, .. }
+            | Event::Gone { to: who }
+            | Event::Closed { from: who } => {
+                let agent = self.agents.get(who)?;
+                until(&agent.node).max(end(&agent.above))
+            }
+            Event::Refused { .. } | Event::Tick { .. } => 0,
+        };
+        (until_ms > self.now_ms).then_some(until_ms)
     }
 
     /// The agent on a node ends, and its connections with it.

@@ -170,7 +170,7 @@ impl Measuring<'_> {
             as_root: nix::unistd::geteuid().is_root(),
         });
         listen_to_signals().map_err(environment)?;
-        let clerk = Clerk::new().map_err(environment)?;
+        let clerk = Clerk::new("clerk").map_err(environment)?;
         let started = Job::start(&made, &folder, 0)
             .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
         Ok(Job::new(started, &folder, 0, &clerk))

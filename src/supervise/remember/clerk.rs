@@ -1,67 +1,105 @@
-//! The clerk: does what may have to wait for a disk, on a thread of its own.
+//! The clerk: works on a thread of its own, for whatever may have to wait for a disk.
 //!
-//! A file system that hangs (a server that is away) holds whoever touches it, for minutes. The supervisor's main thread
-//! hears heartbeats, so it touches no file of the run's folder: it hands the work to the [`Clerk`], goes on hearing, and
-//! takes the [`Answer`] when it is there. Works are done one after the other, in the order in which they were given. The
-//! journal and the status have a thread of their own, `scribe`, which keeps what cannot be written.
+//! A file system that hangs (a server that is away) holds each process that touches it, for minutes. The supervisor's main
+//! thread hears heartbeats, so it touches no file of the run's folder: it hands the work to the [`Clerk`], continues to hear, and
+//! takes the [`Answer`] later. A clerk does one work after the other, in their order. The journal and the status have a clerk of
+//! their own, in `scribe`.
 
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
 
+use crate::base::clock::{self, Instant};
 use crate::base::new_thread::{self, NoThread};
+use crate::supervise::machine::{Work, simulated};
 
-type Work = Box<dyn FnOnce() + Send>;
-
-/// Cloned, it is still the same one.
+/// Its clones are handles of the same clerk.
 #[derive(Clone, Debug)]
-pub struct Clerk(Sender<Work>);
+pub struct Clerk(
+    /// None in a simulation, which does the work.
+    Option<Sender<Work>>,
+);
 
-/// What a work comes to, some time.
+/// The result of a work, once that is done.
 #[derive(Debug)]
 pub struct Answer<T>(Receiver<T>);
 
+/// How often a simulated answer is looked for.
+const LOOK: Duration = Duration::from_millis(5);
+
 impl Clerk {
-    pub fn new() -> Result<Self, NoThread> {
+    /// Starts a clerk, whose thread has this name.
+    pub fn new(name: &str) -> Result<Self, NoThread> {
+        if simulated().is_some() {
+            return Ok(Self(None));
+        }
         let (orders, works) = channel::<Work>();
-        // It ends with the process: to wait for a disk that hangs would be to hang with it.
-        new_thread::start("clerk", move || works.into_iter().for_each(|work| work()))?;
-        Ok(Self(orders))
+        // The thread ends with the process: to wait for a disk that hangs would be to hang with it.
+        new_thread::start(name, move || works.into_iter().for_each(|work| work()))?;
+        Ok(Self(Some(orders)))
     }
 
     pub fn ask<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
-        let (tell, answer) = channel();
-        let work = Box::new(move || {
-            // Whoever has asked may not want to know any more.
-            let _ = tell.send(work());
-        });
-        let _ = self.0.send(work);
-        Answer(answer)
+        let (work, answer) = Answer::of(work);
+        match (&self.0, simulated()) {
+            (Some(orders), _) => drop(orders.send(work)),
+            (None, Some(machine)) => machine.does_later(work, true),
+            (None, None) => unreachable!("a clerk without a thread is simulated"),
+        }
+        answer
     }
 }
 
 impl<T: Send + 'static> Answer<T> {
-    /// A work that is not to wait for the others. Where the system gives no thread for it, it is done before this returns.
-    pub fn beside(work: impl FnOnce() -> T + Send + 'static) -> Self {
+    fn of(work: impl FnOnce() -> T + Send + 'static) -> (Work, Self) {
         let (tell, answer) = channel();
-        new_thread::start_or_here("beside", move || {
-            // Whoever has asked may not want to know any more.
+        let work = Box::new(move || {
+            // The answer may not be wanted any more.
             let _ = tell.send(work());
         });
-        Self(answer)
+        (work, Self(answer))
+    }
+
+    /// Starts a work that waits for no other. Without a thread for it, it is done before this returns.
+    pub fn beside(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (work, answer) = Self::of(work);
+        match simulated() {
+            None => new_thread::start_or_here("beside", work),
+            Some(machine) => machine.does_later(work, false),
+        }
+        answer
     }
 
     /// Waits for the answer; None if there will never be one.
     pub fn wait(self) -> Option<T> {
-        self.0.recv().ok()
+        self.wait_for(Duration::MAX)
+    }
+
+    /// Waits for the answer at most this long.
+    pub fn wait_for(self, patience: Duration) -> Option<T> {
+        if simulated().is_none() {
+            return match self.0.recv_timeout(patience) {
+                Ok(answer) => Some(answer),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+            };
+        }
+        let began = Instant::now();
+        loop {
+            match self.0.try_recv() {
+                Ok(answer) => return Some(answer),
+                Err(TryRecvError::Empty) if began.elapsed() < patience => clock::sleep(LOOK),
+                Err(_) => return None,
+            }
+        }
     }
 }
 
 impl<T> Answer<T> {
-    /// The answer, once it is there.
+    /// Returns the answer, once there is one.
     pub fn here(&self) -> Option<T> {
         match self.0.try_recv() {
             Ok(answer) => Some(answer),
             Err(TryRecvError::Empty) => None,
-            // Better an end that can be gone on from than to wait for ever.
+            // An end from which the run can resume is better than to wait for ever.
             Err(TryRecvError::Disconnected) => {
                 panic!("a thread has ended in the middle of its work")
             }
@@ -85,7 +123,7 @@ mod tests {
 
     #[test]
     fn works_are_done_in_order_and_nobody_waits_but_for_an_answer() {
-        let clerk = Clerk::new().unwrap();
+        let clerk = Clerk::new("clerk").unwrap();
         let (go, held) = channel();
         let first = clerk.ask(move || held.recv().unwrap());
         let second = clerk.ask(|| 2);

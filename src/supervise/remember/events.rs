@@ -5,11 +5,9 @@
 //! (`timeline`) and any tool of the user's: the schema is documented in docs/dev/supervision.md, and a field
 //! named there keeps its name and meaning.
 
-use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
 use serde::{Deserialize, Serialize};
 
+use crate::base::clock;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::in_place::Gone;
 use crate::supervise::start::launcher::Launcher;
@@ -245,15 +243,13 @@ pub struct Record {
 
 /// Now, in milliseconds since the Unix epoch, by the clock on the wall: for moments that other processes tell or are told.
 pub fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+    clock::since_1970().as_millis() as u64
 }
 
 /// The same by a clock that nobody sets while this process lives: it begins with the time on the wall. For durations and
 /// limits, which must not show that somebody has put the clock right.
 pub fn steady_ms() -> u64 {
-    static BEGINNING: OnceLock<(Instant, u64)> = OnceLock::new();
-    let (since, began_ms) = BEGINNING.get_or_init(|| (Instant::now(), unix_ms()));
-    began_ms + since.elapsed().as_millis() as u64
+    clock::steady_since_1970().as_millis() as u64
 }
 
 #[cfg(test)]

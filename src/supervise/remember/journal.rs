@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -17,6 +17,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::events::{Event, FaultKind, ProcessId, Record, steady_ms};
+use crate::base::clock::{self, Instant};
 use crate::checkpoint::storage::shelf::sync_names;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;
@@ -119,7 +120,7 @@ fn lock(mut file: File) -> Result<Flock<File>, Errno> {
             Err((same, Errno::EWOULDBLOCK)) if Instant::now() < until => file = same,
             Err((_, errno)) => return Err(errno),
         }
-        std::thread::sleep(Duration::from_millis(20));
+        clock::sleep(Duration::from_millis(20));
     }
 }
 

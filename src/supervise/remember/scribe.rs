@@ -5,31 +5,21 @@
 //! cannot be written (disk full, quota) is kept in memory and tried again; the run goes on meanwhile.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::clerk::{Answer, Clerk};
 use super::events::{Event, Record, steady_ms};
 use super::folder::write_bytes;
 use super::journal::Journal;
-use crate::base::new_thread::{self, NoThread};
+use crate::base::new_thread::NoThread;
 
-/// How often what could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
-
-enum Order {
-    Record(Record),
-    /// There is a file to be written.
-    File,
-    /// Answer when all before this has been tried.
-    Settle(Sender<()>),
-}
-
+/// The records and files that wait for the disk. Locked only for a moment, never while the disk is waited for.
 #[derive(Debug, Default)]
-struct State {
-    /// So many records are on disk.
-    written: u64,
-    /// Why the next ones are not.
+struct Desk {
+    /// Records that are not on disk.
+    records: Vec<Record>,
+    /// Reason why they could not be written.
     trouble: Option<String>,
     /// A whole file, in place of what it was; of several that wait only the last counts.
     file: Option<(PathBuf, Vec<u8>)>,
@@ -37,99 +27,81 @@ struct State {
 
 #[derive(Debug)]
 pub struct Scribe {
-    orders: Sender<Order>,
-    state: Arc<Mutex<State>>,
+    clerk: Clerk,
+    desk: Arc<Mutex<Desk>>,
+    journal: Arc<Mutex<Journal>>,
+    /// Number of the next record.
     next: u64,
 }
 
-fn look(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(|broken| broken.into_inner())
+fn open<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
 impl Scribe {
     pub fn new(journal: Journal) -> Result<Self, NoThread> {
-        let next = journal.len();
-        let state = Arc::new(Mutex::new(State { written: next, ..State::default() }));
-        let (orders, receiver) = channel();
-        let shared = Arc::clone(&state);
-        // It ends with the process: to wait for a disk that stalls would be to hang with it.
-        new_thread::start("scribe", move || write_all(journal, &receiver, &shared))?;
-        Ok(Self { orders, state, next })
+        Ok(Self {
+            clerk: Clerk::new("scribe")?,
+            next: journal.len(),
+            desk: Arc::default(),
+            journal: Arc::new(Mutex::new(journal)),
+        })
     }
 
-    /// An event becomes the next record and is on its way to disk.
+    /// Makes an event the next record, and starts to write it.
     pub fn append(&mut self, event: Event) -> Record {
         let record = Record { seq: self.next, at_ms: steady_ms(), event };
         self.next += 1;
-        let _ = self.orders.send(Order::Record(record.clone()));
+        open(&self.desk).records.push(record.clone());
+        drop(self.write());
         record
     }
 
-    /// Writes a whole file when there is time. Nobody is told if it cannot be: the next one comes soon.
+    /// Writes a whole file when there is time, and with it the records that could not be written before: the status comes
+    /// every second. A failure is not reported, for the same reason.
     pub fn file(&self, path: PathBuf, bytes: Vec<u8>) {
-        if look(&self.state).file.replace((path, bytes)).is_none() {
-            let _ = self.orders.send(Order::File);
+        if open(&self.desk).file.replace((path, bytes)).is_none() {
+            drop(self.write());
         }
     }
 
-    /// Waits, but not for longer than that, until all that was handed over has been tried to be written.
+    fn write(&self) -> Answer<()> {
+        let (desk, journal) = (Arc::clone(&self.desk), Arc::clone(&self.journal));
+        self.clerk.ask(move || write_all(&mut open(&journal), &desk))
+    }
+
+    /// Waits, at most this long, until each record and file has been tried to be written.
     pub fn settle(&self, patience: Duration) {
-        let (done, heard) = channel();
-        if self.orders.send(Order::Settle(done)).is_ok() {
-            let _ = heard.recv_timeout(patience);
-        }
+        self.write().wait_for(patience);
     }
 
-    /// Whether all records are on disk.
+    /// Returns whether all records are on disk.
     pub fn is_dry(&self) -> bool {
-        look(&self.state).written == self.next
+        open(&self.desk).records.is_empty()
     }
 
-    /// Why records cannot be written now.
+    /// Returns the reason why records cannot be written now.
     pub fn trouble(&self) -> Option<String> {
-        look(&self.state).trouble.clone()
+        open(&self.desk).trouble.clone()
     }
 }
 
-fn write_all(mut journal: Journal, orders: &Receiver<Order>, state: &Mutex<State>) {
-    let mut records: Vec<Record> = Vec::new();
-    loop {
-        let first = if records.is_empty() {
-            orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            orders.recv_timeout(AGAIN)
-        };
-        let last_call = matches!(first, Err(RecvTimeoutError::Disconnected));
-        let mut waiting = Vec::new();
-        for order in first.into_iter().chain(orders.try_iter()) {
-            match order {
-                Order::Record(record) => records.push(record),
-                Order::File => {}
-                Order::Settle(done) => waiting.push(done),
-            }
+/// Writes what lies on the desk. All records that wait there are written at once: a disk takes as long for one as for hundreds.
+fn write_all(journal: &mut Journal, desk: &Mutex<Desk>) {
+    let (records, file) = {
+        let mut desk = open(desk);
+        (desk.records.clone(), desk.file.take())
+    };
+    if !records.is_empty() {
+        let written = journal.write(&records);
+        let mut desk = open(desk);
+        if written.is_ok() {
+            desk.records.drain(..records.len());
         }
-        // All that wait together: a disk takes as long for one as for hundreds.
-        if !records.is_empty() {
-            match journal.write(&records) {
-                Ok(()) => {
-                    let mut state = look(state);
-                    state.written += records.len() as u64;
-                    state.trouble = None;
-                    records.clear();
-                }
-                Err(error) => look(state).trouble = Some(error.to_string()),
-            }
-        }
-        let file = look(state).file.take();
-        if let Some((path, bytes)) = file {
-            let _ = write_bytes(&path, &bytes);
-        }
-        for done in waiting {
-            let _ = done.send(());
-        }
-        if last_call {
-            return;
-        }
+        desk.trouble = written.err().map(|error| error.to_string());
+    }
+    if let Some((path, bytes)) = file {
+        let _ = write_bytes(&path, &bytes);
     }
 }
 
@@ -139,8 +111,10 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
+    const PATIENCE: Duration = Duration::from_secs(20);
+
     fn wait(what: &str, come: impl Fn() -> bool) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while !come() {
             assert!(Instant::now() < until, "not yet: {what}");
             std::thread::sleep(Duration::from_millis(5));
@@ -179,7 +153,8 @@ mod tests {
         wait("it is told", || scribe.trouble().is_some());
         assert_eq!(syncs.load(Ordering::Relaxed), 0);
         full.store(false, Ordering::Relaxed);
-        wait("all are written", || scribe.is_dry());
+        scribe.settle(PATIENCE);
+        assert!(scribe.is_dry());
         // Some may still have been on their way when the first were tried.
         assert!(syncs.load(Ordering::Relaxed) <= 3, "{syncs:?}");
         drop(scribe);
@@ -200,6 +175,8 @@ mod tests {
         wait("it is told", || scribe.trouble().is_some());
         assert!(!scribe.is_dry());
         full.store(false, Ordering::Relaxed);
+        // The status takes it along.
+        scribe.file(dir.path().join("status"), Vec::new());
         wait("it is written", || scribe.is_dry());
         assert_eq!(scribe.trouble(), None);
         drop(scribe);

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -18,13 +18,15 @@ use nix::unistd::Pid;
 use super::in_place::GoneOn;
 use super::launcher::Launch;
 use super::witness;
+use crate::base::clock::Instant;
 use crate::base::new_thread;
+use crate::supervise::machine::{Stream, simulated};
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{ProcessId, steady_ms};
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::talk::processes;
 use crate::supervise::tell::echo::Echo;
-use crate::supervise::tell::voice::{Stream, say};
+use crate::supervise::tell::voice::say;
 
 /// Writes the exit status when the launcher has ended; `$1` is the file. A batch system's warning before a job's end may reach
 /// every process: this one is not to die of it, and the launcher is to have it as it comes.
@@ -303,7 +305,7 @@ pub struct Job {
 }
 
 /// A launcher's process that has just been started.
-pub struct Started(ProcessId, Child);
+pub struct Started(ProcessId, Option<Child>);
 
 impl Job {
     /// Writes the launch's files and starts it: the clerk's work, for all of that may wait for a disk.
@@ -317,6 +319,9 @@ impl Job {
         }
         let exit = folder.exit(incarnation);
         let _ = fs::remove_file(&exit);
+        if let Some(machine) = simulated() {
+            return Ok(Started(machine.launch(launch, folder, incarnation)?, None));
+        }
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WRAPPER, "skt-hpl-launch"]).arg(&exit).args(&launch.argv);
         for (name, _) in std::env::vars_os() {
@@ -334,13 +339,13 @@ impl Job {
             .spawn()?;
         let pid = child.id();
         let started = processes::look(pid).map_or(0, |(_, started)| started);
-        Ok(Started(ProcessId { pid, started }, child))
+        Ok(Started(ProcessId { pid, started }, Some(child)))
     }
 
     /// The job that was started.
     pub fn new(started: Started, folder: &Folder, incarnation: u32, clerk: &Clerk) -> Self {
         let Started(id, child) = started;
-        Self { child: Some(child), ..Self::adopt(id, folder, incarnation, clerk) }
+        Self { child, ..Self::adopt(id, folder, incarnation, clerk) }
     }
 
     /// A job an earlier supervisor started.
@@ -420,10 +425,15 @@ impl Job {
         Answer::beside(move || {
             let left = processes::left_by_run(&run_id);
             if processes::is_alive(id) {
-                let _ = killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL);
+                match simulated() {
+                    None => drop(killpg(Pid::from_raw(id.pid as i32), Signal::SIGKILL)),
+                    Some(machine) => machine.kill(id),
+                }
             }
             // One that a disk holds up goes when the disk lets it: nobody waits for that.
-            let _ = new_thread::start("wait", move || child.map(|mut child| child.wait()));
+            if let Some(mut child) = child {
+                let _ = new_thread::start("wait", move || child.wait());
+            }
             let ended = processes::end_run(&run_id, None, END_PATIENCE).0;
             processes::remove_left(left);
             ended
@@ -500,7 +510,7 @@ mod tests {
             files: vec![(dir.path().join("hosts"), "n1\n".to_string(), false)],
         };
         let started = Job::start(&launch, &folder, 1).unwrap();
-        let job = Job::new(started, &folder, 1, &Clerk::new().unwrap());
+        let job = Job::new(started, &folder, 1, &Clerk::new("clerk").unwrap());
         (dir, folder, job, run_id)
     }
 
@@ -520,7 +530,7 @@ mod tests {
     fn an_exit_status_is_there_for_whoever_asks() {
         let (_dir, folder, mut job, _) = started("cat hosts 2>/dev/null; echo out; exit 42");
         assert_eq!(wait(&mut job), Some(42));
-        let mut other = Job::adopt(job.id(), &folder, 1, &Clerk::new().unwrap());
+        let mut other = Job::adopt(job.id(), &folder, 1, &Clerk::new("clerk").unwrap());
         assert_eq!(wait(&mut other), Some(42));
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
     }
@@ -603,7 +613,7 @@ mod tests {
     fn a_job_is_adopted_and_ended_with_all_it_started() {
         let (_dir, folder, mut job, run_id) = started("sleep 50 & sleep 50");
         std::thread::sleep(Duration::from_millis(100));
-        let mut adopted = Job::adopt(job.id(), &folder, 1, &Clerk::new().unwrap());
+        let mut adopted = Job::adopt(job.id(), &folder, 1, &Clerk::new("clerk").unwrap());
         assert_eq!(adopted.poll(), None);
         let ended = adopted.end(&run_id);
         while ended.here().is_none() {

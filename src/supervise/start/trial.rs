@@ -7,13 +7,14 @@
 //! would lose its checkpoints with every job step; that shows here too.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::hosts::Host;
 use super::job::{Complaint, Job};
 use super::launcher::{Launch, LaunchPlan, launch};
+use crate::base::clock::Instant;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::talk::wire::Facts;
 

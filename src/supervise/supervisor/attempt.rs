@@ -3,11 +3,12 @@
 //! The restart loop calls [`Supervisor::launch`] and [`Supervisor::see_through`] in turn until one of them ends the run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use super::{AttemptState, Supervisor};
+use crate::base::clock::Instant;
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
 };

@@ -4,9 +4,10 @@
 
 use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Supervisor;
+use crate::base::clock::Instant;
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::fitness::{Expected, Need};
 use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
@@ -90,7 +91,12 @@ impl Supervisor<'_> {
                 return Ok(Err((STATUS_RESUMABLE, why)));
             }
             self.learn_rounding();
-            match self.placement() {
+            let placement = self.placement();
+            if self.is_too_soon(&placement) {
+                self.idle(Duration::from_millis(50))?;
+                continue;
+            }
+            match placement {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
                 Placement::Go { hosts, replaced } => {
                     self.replace(replaced)?;
@@ -132,6 +138,16 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a node that the placement leaves out, or that it lacks, is silent and not judged yet: it may be about to answer.
+    fn is_too_soon(&self, placement: &Placement) -> bool {
+        let is_placed = |at: usize| {
+            let name = &self.cluster.nodes[at].host.name;
+            self.state.placed.iter().any(|host| host.name == *name)
+        };
+        let is_enough = matches!(placement, Placement::Go { .. });
+        self.nodes.in_trouble().any(|at| !is_enough || is_placed(at))
     }
 
     /// Asks the policy for a placement on the nodes as they are now.

@@ -4,9 +4,10 @@
 //! is busy with.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Supervisor;
+use crate::base::clock::Instant;
 use crate::supervise::judge::first_calls::FirstCalls;
 use crate::supervise::judge::logins::Logins;
 use crate::supervise::judge::nodes::{Judged, Loss, Report};

@@ -3,9 +3,10 @@
 //! The steps that take long ask here whether to go on.
 
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Supervisor;
+use crate::base::clock::Instant;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
 use crate::supervise::remember::folder::{Folder, HaltRequest, read_whole};

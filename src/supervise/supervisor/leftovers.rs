@@ -6,11 +6,12 @@
 //! (`RunState::stale`), for no restart believes it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Supervisor;
 use super::settings::Settings;
 use super::telling::StatusFile;
+use crate::base::clock::Instant;
 use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::write_whole;

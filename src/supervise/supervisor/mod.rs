@@ -18,7 +18,7 @@ mod trying;
 mod watching;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::attempt::Launched;
 use self::contact::Contact;
@@ -27,6 +27,7 @@ use self::opening::Run;
 pub use self::settings::{Benchmark, Settings};
 use self::telling::Display;
 use self::trying::Tried;
+use crate::base::clock::Instant;
 use crate::supervise::judge::ending::{End, Next, STATUS_ENVIRONMENT, STATUS_RESUMABLE, verdict};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::members::Members;

@@ -5,9 +5,10 @@
 //! is `remember::clerk`'s.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Supervisor;
+use crate::base::clock::Instant;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::Event;
 use crate::supervise::start::job::Job;

@@ -3,7 +3,6 @@
 //! `supervise` comes by here once. From then on the journal is locked, so that no second supervisor works on the run.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -11,6 +10,7 @@ use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
 use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess, leftovers};
+use crate::base::clock::Instant;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::{Limits, Nodes};
 use crate::supervise::remember::clerk::Clerk;
@@ -52,7 +52,7 @@ impl Run {
         let (mut journal, mut records) = Journal::open(&folder.journal())?;
         before.remove(folder);
         listen_to_signals()?;
-        let clerk = Clerk::new()?;
+        let clerk = Clerk::new("clerk")?;
         let mut state = RunState::replay(&records);
         if settings.discard || !state.can_go_on() {
             if !records.is_empty() {

@@ -4,9 +4,10 @@
 //! always (`judge::nodes`); so a node whose way to the supervisor is being made anew has its time in here, too.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{OUTAGE_PAUSE, Supervisor};
+use crate::base::clock::Instant;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::job::Job;

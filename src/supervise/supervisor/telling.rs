@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Settings, Supervisor};
+use crate::base::clock::Instant;
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::{Event, Record, steady_ms, unix_ms};

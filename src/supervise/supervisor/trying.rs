@@ -3,11 +3,12 @@
 //! The restart loop asks once the nodes are chosen. A node that is lost during a trial ends it: MPI would wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 
 use super::Supervisor;
+use crate::base::clock::Instant;
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::start::hosts::Host;

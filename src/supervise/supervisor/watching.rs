@@ -3,11 +3,12 @@
 //! The restart loop calls [`Supervisor::watch`] once a launch; how it ended goes to `judge::ending`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::anyhow;
 
 use super::Supervisor;
+use crate::base::clock::Instant;
 use crate::supervise::judge::ending::End;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::judge::watch::{Seen, Verdict, Watch};

@@ -34,6 +34,7 @@ use crate::base::topology::{Topology, read_list};
 use crate::kernels::arithmetic::Arithmetic;
 use crate::shm::{Depot, Store, depot, huge, room};
 use crate::supervise::judge::ranks::RankSeen;
+use crate::supervise::machine::Connections;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::signals::pass_over_warnings;

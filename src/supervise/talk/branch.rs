@@ -212,7 +212,7 @@ impl Branch {
     }
 
     /// Takes nodes into charge and reaches them; connections there may be are made anew.
-    pub fn call(&mut self, nodes: &[Charge], now_ms: u64, lines: &mut impl Lines) {
+    pub fn call(&mut self, nodes: &[Charge], now_ms: u64, lines: &mut dyn Lines) {
         let wanted: Vec<u32> = nodes.iter().map(|c| c.node).collect();
         let mut orphans = self.forget(&wanted, lines);
         for charge in nodes {
@@ -229,7 +229,7 @@ impl Branch {
     }
 
     /// Nodes that are nobody's any more; what was below them is reached another way.
-    pub fn leave(&mut self, nodes: &[u32], now_ms: u64, lines: &mut impl Lines) {
+    pub fn leave(&mut self, nodes: &[u32], now_ms: u64, lines: &mut dyn Lines) {
         let mut orphans = self.forget(nodes, lines);
         for node in nodes {
             self.names.remove(node);
@@ -240,7 +240,7 @@ impl Branch {
     }
 
     /// Ends the ways to nodes; returns the nodes that lived below them.
-    fn forget(&mut self, nodes: &[u32], lines: &mut impl Lines) -> Vec<u32> {
+    fn forget(&mut self, nodes: &[u32], lines: &mut dyn Lines) -> Vec<u32> {
         let mut orphans = Vec::new();
         let mut leaving: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for node in nodes {
@@ -275,7 +275,7 @@ impl Branch {
         nodes.iter().map(charge).collect()
     }
 
-    fn reach(&mut self, nodes: &[u32], now_ms: u64, lines: &mut impl Lines) {
+    fn reach(&mut self, nodes: &[u32], now_ms: u64, lines: &mut dyn Lines) {
         if nodes.is_empty() || self.paused {
             self.unplaced.extend(nodes);
             return;
@@ -306,7 +306,7 @@ impl Branch {
         }
     }
 
-    fn give(&mut self, child: u32, nodes: &[u32], lines: &mut impl Lines) {
+    fn give(&mut self, child: u32, nodes: &[u32], lines: &mut dyn Lines) {
         let message = ToAgent::Call { nodes: self.charges(nodes) };
         let Some(link) = self.links.get_mut(&child) else { return };
         lines.send(link.line, &to_line(&message));
@@ -314,7 +314,7 @@ impl Branch {
         self.route.extend(nodes.iter().map(|node| (*node, child)));
     }
 
-    fn open(&mut self, head: u32, below: Vec<u32>, now_ms: u64, lines: &mut impl Lines) {
+    fn open(&mut self, head: u32, below: Vec<u32>, now_ms: u64, lines: &mut dyn Lines) {
         let line = self.next_line;
         self.next_line += 1;
         let name = self.names.get(&head).cloned().unwrap_or_default();
@@ -349,7 +349,7 @@ impl Branch {
     }
 
     /// Says something to nodes, by whatever way leads there; to all where none are named.
-    pub fn tell(&mut self, to: Option<&[u32]>, message: &ToAgent, lines: &mut impl Lines) {
+    pub fn tell(&mut self, to: Option<&[u32]>, message: &ToAgent, lines: &mut dyn Lines) {
         let Some(to) = to else {
             for link in self.links.values() {
                 lines.send(link.line, &to_line(message));
@@ -382,7 +382,7 @@ impl Branch {
         line: u64,
         heard: Heard,
         now_ms: u64,
-        lines: &mut impl Lines,
+        lines: &mut dyn Lines,
     ) -> Vec<Told> {
         let Some(&child) = self.lines.get(&line) else { return Vec::new() };
         match heard {
@@ -407,7 +407,7 @@ impl Branch {
         child: u32,
         message: FromAgent,
         now_ms: u64,
-        lines: &mut impl Lines,
+        lines: &mut dyn Lines,
     ) -> Vec<Told> {
         let all_beats = self.all_beats;
         let Some(link) = self.links.get_mut(&child) else { return Vec::new() };
@@ -467,7 +467,7 @@ impl Branch {
     }
 
     /// Asks for beats when it is time to; to be called several times a second.
-    pub fn ask(&mut self, now_ms: u64, lines: &mut impl Lines) {
+    pub fn ask(&mut self, now_ms: u64, lines: &mut dyn Lines) {
         if self.asked_ms.is_some_and(|at| now_ms.saturating_sub(at) < self.attend.beat_ms) {
             return;
         }
@@ -485,7 +485,7 @@ impl Branch {
     }
 
     /// Looks for silence, several times a second. Everything that had come up to this moment must have been heard.
-    pub fn tick(&mut self, now_ms: u64, lines: &mut impl Lines) -> Vec<Told> {
+    pub fn tick(&mut self, now_ms: u64, lines: &mut dyn Lines) -> Vec<Told> {
         let gap_ms = now_ms.saturating_sub(self.ticked_ms.replace(now_ms).unwrap_or(now_ms));
         if gap_ms > 1000 {
             // It was us who stood still: what children have said meanwhile is still to be read.
@@ -538,7 +538,7 @@ impl Branch {
     }
 
     /// What a node's line, if it is one of ours, has complained of.
-    pub fn complaint(&self, node: u32, lines: &impl Lines) -> String {
+    pub fn complaint(&self, node: u32, lines: &dyn Lines) -> String {
         self.links.get(&node).map_or(String::new(), |link| lines.complaint(link.line))
     }
 }

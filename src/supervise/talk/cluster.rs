@@ -5,15 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::shell::RemoteShell;
 use super::wire::{Attend, Beat, Charge, Facts, FromAgent, Shm, ToAgent, Which};
+use crate::base::clock::Instant;
 use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::policy::Fitness;
+use crate::supervise::machine::{Connections, Machine, simulated};
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
@@ -126,7 +128,7 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     by_name: HashMap<String, usize>,
     branch: Branch,
-    links: Links,
+    links: Box<dyn Connections>,
     zero: Instant,
     ticked: Option<Instant>,
     /// When it was last looked for what has come.
@@ -206,7 +208,8 @@ impl Cluster {
         };
         Self {
             branch: Branch::new(attend, 0, true),
-            links: Links::default(),
+            links: simulated()
+                .map_or_else(|| Box::new(Links::default()) as _, Machine::connections),
             nodes,
             by_name,
             zero: now,
@@ -322,14 +325,14 @@ impl Cluster {
             (node.called, node.up, node.silent) = (Some(now), false, None);
         }
         let now_ms = self.now_ms();
-        self.branch.call(&charges, now_ms, &mut self.links);
+        self.branch.call(&charges, now_ms, &mut *self.links);
     }
 
     fn leave(&mut self, node: usize) {
         let state = &mut self.nodes[node];
         (state.called, state.up, state.silent) = (None, false, None);
         let now_ms = self.now_ms();
-        self.branch.leave(&[node as u32], now_ms, &mut self.links);
+        self.branch.leave(&[node as u32], now_ms, &mut *self.links);
     }
 
     /// Calls all nodes that are not lost and have not been called; returns all that are not lost.
@@ -340,7 +343,7 @@ impl Cluster {
 
     /// Gives up waiting for an answer: why, in words.
     pub fn give_up(&mut self, node: usize, patience: Duration) -> String {
-        let said = self.branch.complaint(node as u32, &self.links);
+        let said = self.branch.complaint(node as u32, &*self.links);
         self.leave(node);
         let words = format!(
             "no answer within {} s; how long does a login there take? {said}",
@@ -393,7 +396,7 @@ impl Cluster {
     }
 
     pub fn halt_all(&mut self, now: bool) {
-        self.branch.tell(None, &ToAgent::Halt { now }, &mut self.links);
+        self.branch.tell(None, &ToAgent::Halt { now }, &mut *self.links);
     }
 
     /// The next news, within `patience`; what is to be remembered is. Heartbeats are asked for in here.
@@ -405,22 +408,21 @@ impl Cluster {
             }
             if let Some((line, heard)) = self.links.heard() {
                 let now_ms = self.now_ms();
-                let told = self.branch.hear(line, heard, now_ms, &mut self.links);
+                let told = self.branch.hear(line, heard, now_ms, &mut *self.links);
                 self.take_in(told);
                 continue;
             }
             if self.ticked.is_none_or(|at| at.elapsed() >= TICK) {
                 self.ticked = Some(Instant::now());
-                self.branch.ask(self.now_ms(), &mut self.links);
+                self.branch.ask(self.now_ms(), &mut *self.links);
                 // What had come when it was last looked has been heard by now, what has come since has not: however
                 // long that took, nobody is silent for it.
-                let told = self.branch.tick(self.looked_ms, &mut self.links);
+                let told = self.branch.tick(self.looked_ms, &mut *self.links);
                 self.take_in(told);
                 continue;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            // A machine on which nothing can be waited for has no hope; agents' silence will show it.
-            let _ = self.links.poll(&[], left.min(TICK));
+            self.links.wait(left.min(TICK));
             self.looked_ms = self.now_ms();
             if left.is_zero() && !self.links.has_news() {
                 return None;
@@ -643,14 +645,14 @@ impl Cluster {
             .partition(|n| clean.contains(&self.nodes[*n as usize].host.name));
         for (to, clean) in [(cleaned, true), (kept, false)] {
             let end = ToAgent::End { id, below: None, clean };
-            self.branch.tell(Some(&to), &end, &mut self.links);
+            self.branch.tell(Some(&to), &end, &mut *self.links);
         }
     }
 
     /// Asks a node to end a rank of incarnations below `below` that the others have lost.
     pub fn ask_end_rank(&mut self, node: usize, which: Which, below: u32) {
         let end = ToAgent::EndRank { which, below };
-        self.branch.tell(Some(&[node as u32]), &end, &mut self.links);
+        self.branch.tell(Some(&[node as u32]), &end, &mut *self.links);
     }
 
     /// For a lost node that has just said hello.

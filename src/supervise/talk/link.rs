@@ -20,6 +20,7 @@ use nix::unistd::pipe2;
 use super::branch::{Heard, Lines};
 use super::shell::{library_path, misleads};
 use super::wire::Attend;
+use crate::supervise::machine::Connections;
 use crate::supervise::remember::clerk::Answer;
 
 /// A remote shell that has lost its node is spared so long after its input is closed.
@@ -155,15 +156,6 @@ impl Links {
         do_not_wait(&input);
         let open = Open { output: Some(output), input: Some(input), ..Open::default() };
         self.open.insert(line, open);
-    }
-
-    /// What has been heard and not been asked for yet.
-    pub fn heard(&mut self) -> Option<(u64, Heard)> {
-        self.news.pop_front()
-    }
-
-    pub fn has_news(&self) -> bool {
-        !self.news.is_empty()
     }
 
     /// Waits until something comes on a line, or one of `others` is readable: says which of those are.
@@ -324,6 +316,21 @@ impl Lines for Links {
 
     fn complaint(&self, line: u64) -> String {
         self.open.get(&line).map(Open::complaint).unwrap_or_default()
+    }
+}
+
+impl Connections for Links {
+    fn heard(&mut self) -> Option<(u64, Heard)> {
+        self.news.pop_front()
+    }
+
+    fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        // A machine on which nothing can be waited for has no hope; the agents' silence will show it.
+        let _ = self.poll(&[], patience);
     }
 }
 

@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 
 use crate::base::new_thread;
 use crate::shm::stat::Stat;
+use crate::supervise::machine::simulated;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 
@@ -40,6 +41,9 @@ pub fn kernel() -> String {
 
 /// Whether the very process still runs.
 pub fn is_alive(id: ProcessId) -> bool {
+    if let Some(machine) = simulated() {
+        return machine.is_alive(id);
+    }
     look(id.pid).is_some_and(|(state, started)| started == id.started && state != 'Z')
 }
 
@@ -306,6 +310,9 @@ fn left_by(pid: u32) -> Vec<PathBuf> {
 
 /// What the processes of a run on this node leave if they are killed now.
 pub fn left_by_run(run_id: &str) -> BTreeSet<PathBuf> {
+    if simulated().is_some() {
+        return BTreeSet::new();
+    }
     of_run(run_id, None).into_iter().flat_map(left_by).collect()
 }
 
@@ -334,6 +341,9 @@ pub fn remove_left(left: BTreeSet<PathBuf>) {
 /// SIGKILL, not SIGTERM: a rank's memory is consistent at every moment by design, and a handler that
 /// waits for a dead peer would cost the seconds this is about.
 pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, usize) {
+    if let Some(machine) = simulated() {
+        return (machine.end_run(run_id), 0);
+    }
     let deadline = Instant::now() + patience;
     let mut ended = BTreeSet::new();
     let mut leave = BTreeSet::new();

@@ -77,7 +77,7 @@ impl Relay {
         text: &str,
         now_ms: u64,
         hands: &mut impl Hands,
-        lines: &mut impl Lines,
+        lines: &mut dyn Lines,
         up: &mut Vec<String>,
     ) {
         self.heard_ms = now_ms;
@@ -136,7 +136,7 @@ impl Relay {
     }
 
     /// Something from a child's line.
-    pub fn from_below(&mut self, line: u64, heard: Heard, now_ms: u64, lines: &mut impl Lines) {
+    pub fn from_below(&mut self, line: u64, heard: Heard, now_ms: u64, lines: &mut dyn Lines) {
         if let Some(branch) = &mut self.branch {
             let told = branch.hear(line, heard, now_ms, lines);
             self.note(told);
@@ -190,7 +190,7 @@ impl Relay {
         &mut self,
         now_ms: u64,
         hands: &mut impl Hands,
-        lines: &mut impl Lines,
+        lines: &mut dyn Lines,
         up: &mut Vec<String>,
     ) -> bool {
         let (silent, limit) = self.silence(now_ms);

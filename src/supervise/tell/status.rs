@@ -1,11 +1,12 @@
 //! How the run stands: the file `skt-hpl status` reads, and the lines people see.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::timeline::{FaultTimes, WallTime};
+use crate::base::clock::{self, Instant};
 use crate::supervise::remember::folder::{Folder, read_whole};
 use crate::supervise::remember::journal::{Held, Journal};
 use crate::supervise::talk::progress::Role;
@@ -162,7 +163,7 @@ pub fn written_elsewhere(folder: &Folder) -> Option<String> {
     let first = read().filter(theirs)?;
     let began = Instant::now();
     while began.elapsed() < SEEN_WITHIN {
-        std::thread::sleep(Duration::from_millis(100));
+        clock::sleep(Duration::from_millis(100));
         // One that is being replaced says nothing.
         if let Some(now) = read().filter(|now| now.updated_ms != first.updated_ms) {
             return theirs(&now).then_some(now.supervisor_host);

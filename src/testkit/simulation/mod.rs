@@ -9,6 +9,7 @@ mod dice;
 mod job;
 mod rank;
 mod scenario;
+pub mod supervisor;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,0 +1,61 @@
+//! The supervisor's machine, or the simulated one that takes its place.
+//!
+//! The supervisor reaches beyond its process here alone: connections to nodes, launchers, processes, background work, signals
+//! and its own output. The real parts are beside what they belong to. A simulation gives all of them at once.
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::remember::events::ProcessId;
+use super::remember::folder::Folder;
+use super::start::launcher::Launch;
+use super::talk::branch::{Heard, Lines};
+
+/// Work that may have to wait for a disk.
+pub type Work = Box<dyn FnOnce() + Send>;
+
+/// A stream of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Output,
+    Errors,
+}
+
+/// Connections to agents.
+pub trait Connections: Lines {
+    /// Returns the next message, if one has come.
+    fn heard(&mut self) -> Option<(u64, Heard)>;
+    fn has_news(&self) -> bool;
+    /// Waits until a message comes, or for `patience`.
+    fn wait(&mut self, patience: Duration);
+}
+
+/// A simulated machine.
+pub trait Machine: Sync {
+    fn connections(&self) -> Box<dyn Connections>;
+    /// Does the work at a later time. Works `in_turn` are done in the order in which they were given.
+    fn does_later(&self, work: Work, in_turn: bool);
+    /// Starts a launcher, whose files are written.
+    fn launch(&self, launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<ProcessId>;
+    fn is_alive(&self, process: ProcessId) -> bool;
+    /// Kills a launcher and its process group.
+    fn kill(&self, process: ProcessId);
+    /// Kills the run's processes on this machine, and returns their number.
+    fn end_run(&self, run_id: &str) -> usize;
+    /// Returns whether a signal has asked to stop, and whether a second one has asked to stop at once.
+    fn asked_to_stop(&self) -> (bool, bool);
+    fn prints(&self, stream: Stream, bytes: &[u8]);
+}
+
+static SIMULATED: OnceLock<&'static dyn Machine> = OnceLock::new();
+
+/// Makes this process's machine a simulated one from now on.
+pub fn simulate(machine: &'static dyn Machine) {
+    assert!(SIMULATED.set(machine).is_ok(), "a process is simulated once");
+}
+
+#[inline]
+pub fn simulated() -> Option<&'static dyn Machine> {
+    SIMULATED.get().copied()
+}

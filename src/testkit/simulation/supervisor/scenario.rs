@@ -1,0 +1,184 @@
+//! What a seed stands for: nodes, a job, and what strikes them when.
+
+use std::time::Duration;
+
+use super::site::Work;
+use crate::testkit::simulation::dice::Dice;
+
+/// What strikes.
+#[derive(Clone, Debug)]
+pub(super) enum Strike {
+    /// A node loses its power; it boots again so much later, if it does.
+    Off {
+        node: usize,
+        back_ms: Option<u64>,
+    },
+    /// It boots again.
+    Boots {
+        node: usize,
+    },
+    /// A node is cut off from the supervisor, or from the other nodes, too.
+    Cut {
+        node: usize,
+        for_ms: u64,
+        apart: bool,
+    },
+    /// The supervisor's machine is cut off from all nodes.
+    Outage {
+        for_ms: u64,
+    },
+    /// A node's kernel stands still.
+    Freeze {
+        node: usize,
+        for_ms: u64,
+    },
+    /// A node's agent is killed.
+    Agent {
+        node: usize,
+    },
+    RankDies {
+        rank: usize,
+    },
+    RankStops {
+        rank: usize,
+        for_ms: u64,
+    },
+    RankHangs {
+        rank: usize,
+    },
+    /// The launcher is killed, and its ranks end or stay.
+    Launcher {
+        ranks_stay: bool,
+    },
+    /// The disk of the run's folder stands still.
+    Disk {
+        for_ms: u64,
+    },
+    /// The clock on the wall is set.
+    Wall {
+        by_ms: i64,
+    },
+    /// The supervisor is killed; the same command is given again so much later.
+    Supervisor {
+        again_ms: u64,
+    },
+    /// A signal asks to stop; the same command is given again.
+    Halt,
+}
+
+/// When it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    At(u64),
+    /// When this record has been written.
+    Record(u64),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub seed: u64,
+    pub nodes: usize,
+    pub spares: usize,
+    pub slots: usize,
+    pub fanout: usize,
+    pub login_ms: u64,
+    pub refused_ms: u64,
+    pub travel_ms: (u64, u64),
+    pub wait: Option<Duration>,
+    pub may_double: bool,
+    pub work: Work,
+    pub strikes: Vec<(When, Strike)>,
+}
+
+impl Scenario {
+    pub fn of(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let nodes = 2 + dice.below(6) as usize;
+        Self::with_nodes(seed, nodes, &mut dice)
+    }
+
+    pub fn large(seed: u64, nodes: usize) -> Self {
+        Self::with_nodes(seed, nodes, &mut Dice::new(seed))
+    }
+
+    fn with_nodes(seed: u64, nodes: usize, dice: &mut Dice) -> Self {
+        let spares = dice.below(3) as usize;
+        let slots = 1 + dice.below(2) as usize;
+        let positions = nodes * slots;
+        // Members of a group on different nodes.
+        let size = 2 + dice.below(2) as usize;
+        let groups =
+            (0..positions).map(|position| position / slots / size * slots + position % slots);
+        let work = Work {
+            iterations: 10 + dice.below(30),
+            step_ms: 200 + dice.below(1200),
+            save_every: 2 + dice.below(6),
+            start_ms: 100 + dice.below(2000),
+            recover_ms: 200 + dice.below(2000),
+            notices_ms: (!dice.one_in(4)).then(|| 50 + dice.below(3000)),
+            lingers: dice.one_in(8),
+            groups: groups.collect(),
+        };
+        let login_ms = dice.one_of(&[50, 300, 1000, 2500]);
+        let all = nodes + spares;
+        let time_ms = 2000 + work.iterations * work.step_ms;
+        let mut strikes = Vec::new();
+        let mut at_ms = dice.below(time_ms);
+        for _ in 0..1 + dice.below(4) {
+            strikes.push(drawn(dice, at_ms, all, positions));
+            // Close to the one before, or at any time.
+            at_ms = if dice.one_in(2) { at_ms + dice.below(6000) } else { dice.below(time_ms) };
+        }
+        Self {
+            seed,
+            nodes,
+            spares,
+            slots,
+            fanout: dice.one_of(&[2, 3, 32]),
+            login_ms,
+            refused_ms: 1000 + dice.below(8000),
+            travel_ms: (1, 1 + dice.below(20)),
+            wait: dice.one_in(2).then_some(Duration::from_secs(60)),
+            may_double: dice.one_in(2),
+            work,
+            strikes,
+        }
+    }
+
+    pub fn with_strikes(&self, kept: &[usize]) -> Self {
+        let strikes = kept.iter().filter_map(|&at| self.strikes.get(at).cloned()).collect();
+        Self { strikes, ..self.clone() }
+    }
+
+    pub fn positions(&self) -> usize {
+        self.nodes * self.slots
+    }
+}
+
+fn drawn(dice: &mut Dice, at_ms: u64, nodes: usize, ranks: usize) -> (When, Strike) {
+    let node = dice.below(nodes as u64) as usize;
+    let rank = dice.below(ranks as u64) as usize;
+    let short_or_long = |dice: &mut Dice| {
+        if dice.one_in(2) { dice.below(2400) } else { 5000 + dice.below(30_000) }
+    };
+    let strike = match dice.below(16) {
+        0 | 1 => Strike::Off { node, back_ms: dice.one_in(2).then(|| 1000 + dice.below(40_000)) },
+        2 | 3 => Strike::Cut { node, for_ms: short_or_long(dice), apart: dice.one_in(2) },
+        4 | 5 => Strike::Outage { for_ms: short_or_long(dice) },
+        6 => Strike::Freeze { node, for_ms: short_or_long(dice) },
+        7 => Strike::Agent { node },
+        8 => Strike::RankDies { rank },
+        9 => Strike::RankStops { rank, for_ms: short_or_long(dice) },
+        10 => Strike::RankHangs { rank },
+        11 => Strike::Launcher { ranks_stay: dice.one_in(2) },
+        12 => Strike::Disk { for_ms: dice.below(20_000) },
+        13 => Strike::Wall { by_ms: dice.below(7_200_000) as i64 - 3_600_000 },
+        14 => Strike::Halt,
+        _ => Strike::Supervisor { again_ms: dice.below(20_000) },
+    };
+    let when = match strike {
+        Strike::Supervisor { .. } if dice.one_in(2) => When::Record(dice.below(16)),
+        _ => When::At(at_ms),
+    };
+    (when, strike)
+}

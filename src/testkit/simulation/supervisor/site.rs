@@ -1,0 +1,871 @@
+//! The simulated nodes and the job on them: what is really the case, whatever the supervisor has heard of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+
+use crate::shm::header::EpochId;
+use crate::supervise::judge::ranks::RankSeen;
+use crate::supervise::remember::events::ProcessId;
+use crate::supervise::remember::folder::Folder;
+use crate::supervise::start::job::{Done, Halted, Refused};
+use crate::supervise::talk::progress::{Doing, Progress};
+use crate::supervise::talk::wire::{Beat, Which};
+
+/// Bytes of shared memory of a rank, and of all memory of a node.
+const RANK_BYTES: u64 = 1 << 20;
+const NODE_BYTES: u64 = 1 << 34;
+
+/// Evidence against a node counts so long after it has ended: calls and judgements take their time.
+const EVIDENCE_LASTS_MS: u64 = 12_000;
+
+/// A silence that is shorter must cost no node its place; the limit of the supervisor is 4 s.
+const SHORT_MS: u64 = 2500;
+
+/// Position of a rank in the grid, as the supervisor knows it.
+type Position = u32;
+
+/// What a run is like.
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub iterations: u64,
+    pub step_ms: u64,
+    pub save_every: u64,
+    /// From the launcher's start to the first process, and from there to computing.
+    pub start_ms: u64,
+    pub recover_ms: u64,
+    /// How soon the launcher notices a dead rank; None: never.
+    pub notices_ms: Option<u64>,
+    /// The launcher stays when all ranks have ended.
+    pub lingers: bool,
+    /// Group of each position. Each group survives the loss of one member.
+    pub groups: Vec<usize>,
+}
+
+/// A position's persistent memory on a node.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    /// Iteration of the last save.
+    saved: Option<u64>,
+    pid: u32,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    boots: u64,
+    is_off: bool,
+    /// Until when its kernel stands still, and until when it is cut off from other nodes.
+    frozen_ms: u64,
+    apart_ms: u64,
+    memory: BTreeMap<Position, Memory>,
+    /// Until when there is evidence that the node cannot be used.
+    evidence_ms: u64,
+    /// There was such evidence at some time.
+    is_condemned: bool,
+    /// Moment of the last strike of any kind.
+    struck_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Well,
+    Dead,
+    Stopped {
+        until_ms: u64,
+    },
+    /// It runs, and gets no further.
+    Hangs,
+}
+
+#[derive(Debug)]
+struct Rank {
+    position: Position,
+    node: String,
+    pid: u32,
+    health: Health,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Launching {
+        until_ms: u64,
+    },
+    Recovering {
+        until_ms: u64,
+    },
+    Computing {
+        from: u64,
+        since_ms: u64,
+    },
+    /// A rank, or its node, holds up all others.
+    Stuck {
+        at: u64,
+        since_ms: u64,
+    },
+    /// All iterations are done, or a halt was carried out: MPI ends.
+    Ending {
+        until_ms: u64,
+        status: i32,
+    },
+    Over,
+}
+
+#[derive(Debug)]
+struct Attempt {
+    incarnation: u32,
+    folder: Folder,
+    launcher: ProcessId,
+    launcher_runs: bool,
+    hosts: Vec<String>,
+    ranks: Vec<Rank>,
+    phase: Phase,
+    fresh: bool,
+    /// The iteration at which it last got stuck or saved.
+    reached: u64,
+    /// Its ranks ended by themselves.
+    has_ended: bool,
+    /// The launcher ends the job then.
+    notices_ms: Option<u64>,
+    /// Some strike is a reason to end the job.
+    is_broken: bool,
+    halt: Option<bool>,
+}
+
+/// All that is really the case.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub now_ms: u64,
+    work: Work,
+    nodes: BTreeMap<String, Node>,
+    /// Until when no node can be reached from the supervisor.
+    outage_ms: u64,
+    attempt: Option<Attempt>,
+    pids: u32,
+    /// The results are complete.
+    pub is_done: bool,
+    /// The benchmark has refused to continue, and had reason to.
+    pub has_refused: bool,
+    pub launches: usize,
+    /// What must not have happened, with its time.
+    pub wrong: Option<String>,
+    pub log: Vec<String>,
+}
+
+impl Site {
+    pub fn new(work: Work, nodes: impl Iterator<Item = String>) -> Self {
+        Self {
+            now_ms: 0,
+            work,
+            nodes: nodes.map(|name| (name, Node::default())).collect(),
+            outage_ms: 0,
+            attempt: None,
+            pids: 100,
+            is_done: false,
+            has_refused: false,
+            launches: 0,
+            wrong: None,
+            log: Vec::new(),
+        }
+    }
+
+    pub fn notes(&mut self, what: String) {
+        self.log.push(format!("{:>9.3} s  {what}", self.now_ms as f64 / 1e3));
+    }
+
+    pub fn goes_wrong(&mut self, what: String) {
+        self.notes(format!("WRONG: {what}"));
+        self.wrong.get_or_insert(what);
+    }
+
+    /// Names the boot of a node.
+    pub fn boot(&self, node: &str) -> String {
+        format!("{node}.{}", self.nodes[node].boots)
+    }
+
+    pub fn was_condemned(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.is_condemned)
+    }
+
+    fn has_evidence(&self, node: &str, at_ms: u64) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.is_condemned && at_ms <= node.evidence_ms)
+    }
+
+    /// Number of nodes against which there has never been any evidence.
+    pub fn blameless(&self) -> usize {
+        self.nodes.values().filter(|node| !node.is_condemned).count()
+    }
+
+    // Strikes
+
+    /// A strike falls on a node. `lasts_ms` is evidence against it where that is long enough.
+    fn strikes(&mut self, name: &str, lasts_ms: u64) {
+        let now_ms = self.now_ms;
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        let again = node.struck_ms.is_some_and(|at| now_ms < at + EVIDENCE_LASTS_MS);
+        node.struck_ms = Some(now_ms.saturating_add(lasts_ms.min(1 << 40)));
+        if lasts_ms < SHORT_MS && !again {
+            return;
+        }
+        node.is_condemned = true;
+        let until_ms = now_ms.saturating_add(lasts_ms).saturating_add(EVIDENCE_LASTS_MS);
+        node.evidence_ms = node.evidence_ms.max(until_ms);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.is_broken |= attempt.hosts.iter().any(|host| host == name);
+        }
+    }
+
+    pub fn switches_off(&mut self, name: &str) {
+        self.strikes(name, u64::MAX);
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.is_off = true;
+        node.memory.clear();
+        self.kills_ranks(|rank| rank.node == name);
+    }
+
+    pub fn boots(&mut self, name: &str) {
+        let now_ms = self.now_ms;
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.is_off = false;
+        node.boots += 1;
+        node.evidence_ms = now_ms + EVIDENCE_LASTS_MS;
+    }
+
+    pub fn freezes(&mut self, name: &str, until_ms: u64) {
+        self.strikes(name, until_ms - self.now_ms);
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.frozen_ms = node.frozen_ms.max(until_ms);
+        }
+        self.settles();
+    }
+
+    /// Cuts a node off, from the supervisor alone, or from the other nodes (`apart`), too.
+    pub fn cuts_off(&mut self, name: &str, until_ms: u64, apart: bool) {
+        self.strikes(name, until_ms - self.now_ms);
+        if let Some(node) = self.nodes.get_mut(name).filter(|_| apart) {
+            node.apart_ms = node.apart_ms.max(until_ms);
+        }
+        self.settles();
+    }
+
+    /// No node can be reached from the supervisor. That costs no node its place, with three exceptions: no job runs, so that
+    /// nothing is lost by it; there are fewer than two nodes, of which one may have failed; or another strike came just before.
+    pub fn is_out_of_reach(&mut self, until_ms: u64) {
+        self.outage_ms = self.outage_ms.max(until_ms);
+        let now_ms = self.now_ms;
+        let lately = |node: &Node| node.struck_ms.is_some_and(|at| now_ms < at + EVIDENCE_LASTS_MS);
+        if self.nodes.values().any(lately) {
+            self.condemns_all();
+        }
+        self.judges_outage();
+    }
+
+    fn judges_outage(&mut self) {
+        let runs = self.attempt.as_ref().is_some_and(|attempt| attempt.phase != Phase::Over);
+        if self.now_ms < self.outage_ms && (!runs || self.blameless() < 2) {
+            self.condemns_all();
+        }
+    }
+
+    fn condemns_all(&mut self) {
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        let lasts_ms = std::mem::take(&mut self.outage_ms).saturating_sub(self.now_ms);
+        names.iter().for_each(|name| self.strikes(name, lasts_ms));
+    }
+
+    /// The supervisor dies before it has recorded the last launch: its successor cannot know the launcher.
+    pub fn is_unrecorded(&mut self) {
+        self.attempt.iter_mut().for_each(|attempt| attempt.is_broken = true);
+    }
+
+    pub fn incarnation(&self) -> u32 {
+        self.attempt.as_ref().map_or(0, |attempt| attempt.incarnation)
+    }
+
+    /// The agent of a node ends: no reason to give the node up.
+    pub fn loses_agent(&mut self, name: &str) {
+        self.strikes(name, 0);
+    }
+
+    pub fn kills_rank(&mut self, number: usize) {
+        let victim = self.nth_rank(number);
+        self.breaks(victim);
+        self.kills_ranks(|rank| Some(rank.position) == victim);
+    }
+
+    pub fn stops_rank(&mut self, number: usize, until_ms: u64) {
+        let victim = self.nth_rank(number);
+        if until_ms - self.now_ms >= SHORT_MS {
+            self.breaks(victim);
+        }
+        self.strikes_rank(victim, Health::Stopped { until_ms });
+    }
+
+    pub fn hangs_rank(&mut self, number: usize) {
+        let victim = self.nth_rank(number);
+        self.breaks(victim);
+        self.strikes_rank(victim, Health::Hangs);
+    }
+
+    fn nth_rank(&self, number: usize) -> Option<Position> {
+        let ranks = &self.attempt.as_ref()?.ranks;
+        Some(ranks.get(number % ranks.len().max(1))?.position)
+    }
+
+    /// A rank that dies or hangs may cost its node its place, if it happens again and again.
+    fn breaks(&mut self, position: Option<Position>) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let Some(rank) = attempt.ranks.iter().find(|rank| Some(rank.position) == position) else {
+            return;
+        };
+        attempt.is_broken = true;
+        let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
+        node.is_condemned = true;
+        node.evidence_ms = u64::MAX;
+    }
+
+    fn strikes_rank(&mut self, position: Option<Position>, health: Health) {
+        let ranks = self.attempt.iter_mut().flat_map(|attempt| &mut attempt.ranks);
+        for rank in ranks.filter(|rank| Some(rank.position) == position) {
+            if rank.health != Health::Dead {
+                rank.health = health;
+            }
+        }
+        self.settles();
+    }
+
+    fn kills_ranks(&mut self, is_meant: impl Fn(&Rank) -> bool) -> usize {
+        let mut killed = 0;
+        for rank in self.attempt.iter_mut().flat_map(|attempt| &mut attempt.ranks) {
+            if rank.health != Health::Dead && is_meant(rank) {
+                rank.health = Health::Dead;
+                killed += 1;
+            }
+        }
+        self.settles();
+        killed
+    }
+
+    /// The launcher is killed; its ranks are ended, or stay.
+    pub fn kills_launcher(&mut self, ranks_stay: bool) {
+        let Some(attempt) = &mut self.attempt else { return };
+        attempt.launcher_runs = false;
+        attempt.is_broken = true;
+        if !ranks_stay {
+            self.kills_ranks(|_| true);
+        }
+    }
+
+    // The job
+
+    /// A launcher starts ranks on these nodes, in order, with so many places each.
+    pub fn launch(
+        &mut self,
+        hosts: &[(String, usize)],
+        ranks: usize,
+        folder: &Folder,
+        incarnation: u32,
+    ) -> ProcessId {
+        self.launches += 1;
+        let names: Vec<String> = hosts.iter().map(|(name, _)| name.clone()).collect();
+        self.notes(format!("launch {incarnation} on {}", names.join(" ")));
+        let places = hosts.iter().flat_map(|(name, slots)| std::iter::repeat_n(name, *slots));
+        let places: Vec<String> = places.take(ranks).cloned().collect();
+        if places.len() < ranks {
+            self.goes_wrong(format!("{ranks} ranks were launched on {} places", places.len()));
+        }
+        let lives = |rank: &Rank| rank.health != Health::Dead && names.contains(&rank.node);
+        if let Some(before) = &self.attempt
+            && let Some(rank) = before.ranks.iter().find(|rank| lives(rank))
+        {
+            let what = format!("rank {} of the last attempt lives on {}", rank.position, rank.node);
+            self.goes_wrong(format!("two attempts at once: {what}"));
+        }
+        let now_ms = self.now_ms;
+        let is_broken = names.iter().any(|name| self.has_evidence(name, now_ms));
+        self.pids += 1;
+        let launcher = ProcessId { pid: self.pids, started: u64::from(self.pids) };
+        let ranks = places.into_iter().enumerate();
+        self.attempt = Some(Attempt {
+            incarnation,
+            folder: folder.clone(),
+            launcher,
+            launcher_runs: true,
+            hosts: names,
+            ranks: ranks
+                .map(|(position, node)| Rank {
+                    position: position as Position,
+                    node,
+                    pid: 0,
+                    health: Health::Dead,
+                })
+                .collect(),
+            phase: Phase::Launching { until_ms: now_ms + self.work.start_ms },
+            fresh: true,
+            reached: 0,
+            has_ended: false,
+            notices_ms: None,
+            is_broken,
+            halt: None,
+        });
+        for path in [folder.output(incarnation), folder.errors(incarnation)] {
+            fs::write(path, "").expect("room in /dev/shm");
+        }
+        launcher
+    }
+
+    pub fn launcher_runs(&self, process: ProcessId) -> bool {
+        self.attempt.as_ref().is_some_and(|at| at.launcher == process && at.launcher_runs)
+    }
+
+    /// The supervisor kills the launcher.
+    pub fn ends_launcher(&mut self, process: ProcessId) {
+        if self.launcher_runs(process) {
+            self.is_ended_by_supervisor();
+            self.attempt.iter_mut().for_each(|attempt| attempt.launcher_runs = false);
+            // It takes along what it reaches.
+            let reached = self.reached();
+            self.kills_ranks(|rank| reached.contains(&rank.node));
+        }
+    }
+
+    /// The supervisor kills what its machine runs of the run: a launcher that no supervisor knows any more.
+    pub fn ends_any_launcher(&mut self) -> usize {
+        match self.attempt.as_ref().filter(|attempt| attempt.launcher_runs) {
+            None => 0,
+            Some(attempt) => {
+                let launcher = attempt.launcher;
+                self.ends_launcher(launcher);
+                1
+            }
+        }
+    }
+
+    /// Nodes that words of others reach.
+    fn reached(&self) -> BTreeSet<String> {
+        let well = |node: &Node| !node.is_off && self.now_ms >= node.frozen_ms.max(node.apart_ms);
+        self.nodes.iter().filter(|(_, node)| well(node)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// An end of the job must have a reason.
+    fn is_ended_by_supervisor(&mut self) {
+        let Some(attempt) = &self.attempt else { return };
+        let ends = matches!(attempt.phase, Phase::Ending { .. } | Phase::Over);
+        if !ends && !attempt.is_broken && attempt.halt.is_none() {
+            self.goes_wrong("a healthy job was ended".to_owned());
+        }
+    }
+
+    /// The supervisor has ranks on a node ended: those of attempts below `below`, if given. Returns their number.
+    pub fn ends_ranks(&mut self, name: &str, below: Option<u32>, clean: bool) -> usize {
+        let Some(attempt) = &self.attempt else { return 0 };
+        if below.is_some_and(|below| attempt.incarnation >= below) {
+            return 0;
+        }
+        let lives = |rank: &Rank| rank.node == name && rank.health != Health::Dead;
+        if attempt.ranks.iter().any(lives) {
+            self.is_ended_by_supervisor();
+        }
+        let ended = self.kills_ranks(|rank| rank.node == name);
+        if clean && let Some(node) = self.nodes.get_mut(name) {
+            node.memory.clear();
+        }
+        ended
+    }
+
+    pub fn ends_rank(&mut self, name: &str, which: Which, below: u32) {
+        let Some(attempt) = &self.attempt else { return };
+        if attempt.incarnation >= below {
+            return;
+        }
+        let is = move |rank: &Rank| match which {
+            Which::Process(pid) => rank.pid == pid,
+            Which::Launched(number) => rank.position as usize == number,
+        };
+        self.kills_ranks(|rank| rank.node == name && is(rank));
+    }
+
+    /// A node's ranks have stood still, and nobody has spoken to their agent, for too long.
+    pub fn is_lonely(&mut self, name: &str) -> bool {
+        let Some(attempt) = &self.attempt else { return true };
+        if matches!(attempt.phase, Phase::Computing { .. } | Phase::Recovering { .. }) {
+            return false;
+        }
+        self.kills_ranks(|rank| rank.node == name);
+        true
+    }
+
+    /// A request to stop reaches the ranks of a node. Returns how many there are.
+    pub fn halts(&mut self, name: &str, now: bool) -> usize {
+        let Some(attempt) = &mut self.attempt else { return 0 };
+        let lives = |rank: &&Rank| rank.node == name && rank.health == Health::Well;
+        let told = attempt.ranks.iter().filter(lives).count();
+        if told > 0 {
+            attempt.halt = Some(now || attempt.halt.unwrap_or(false));
+        }
+        told
+    }
+
+    /// Somebody wants the job to stop.
+    pub fn may_be_halted(&mut self) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.halt.get_or_insert(false);
+        }
+    }
+
+    // The passage of time
+
+    /// Returns the time at which something happens by itself.
+    pub fn next_ms(&self) -> Option<u64> {
+        let attempt = self.attempt.as_ref()?;
+        let own = match attempt.phase {
+            Phase::Launching { until_ms }
+            | Phase::Recovering { until_ms }
+            | Phase::Ending { until_ms, .. } => Some(until_ms),
+            Phase::Computing { from, since_ms } => {
+                Some(since_ms + (self.next_boundary(attempt, from) - from) * self.work.step_ms)
+            }
+            Phase::Stuck { .. } | Phase::Over => None,
+        };
+        let nodes = self.nodes.values().flat_map(|node| [node.frozen_ms, node.apart_ms]);
+        let stopped = attempt.ranks.iter().filter_map(|rank| match rank.health {
+            Health::Stopped { until_ms } => Some(until_ms),
+            _ => None,
+        });
+        let later = nodes.chain(stopped).chain(attempt.notices_ms).filter(|ms| *ms > self.now_ms);
+        own.into_iter().chain(later).min()
+    }
+
+    /// The iteration at which the ranks save, end, or stop next.
+    fn next_boundary(&self, attempt: &Attempt, from: u64) -> u64 {
+        let at = self.iteration(attempt).max(from);
+        let save = (at / self.work.save_every + 1) * self.work.save_every;
+        let next = if attempt.halt == Some(true) { at + 1 } else { save };
+        next.min(self.work.iterations)
+    }
+
+    fn iteration(&self, attempt: &Attempt) -> u64 {
+        match attempt.phase {
+            Phase::Computing { from, since_ms } => {
+                (from + (self.now_ms - since_ms) / self.work.step_ms).min(self.work.iterations)
+            }
+            Phase::Stuck { at, .. } => at,
+            _ => attempt.reached,
+        }
+    }
+
+    /// Does what is due.
+    pub fn passes(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.settles();
+        self.judges_outage();
+        let Some(attempt) = &self.attempt else { return };
+        if attempt.notices_ms.is_some_and(|ms| ms <= now_ms) && attempt.launcher_runs {
+            self.launcher_notices();
+        }
+        let Some(attempt) = &self.attempt else { return };
+        match attempt.phase {
+            Phase::Launching { until_ms } if until_ms <= now_ms => self.starts_ranks(),
+            Phase::Recovering { until_ms } if until_ms <= now_ms => self.computes(),
+            Phase::Computing { from, .. } => {
+                let at = self.iteration(attempt);
+                let saves = at > from && at.is_multiple_of(self.work.save_every);
+                let stops = at > from && attempt.halt == Some(true);
+                if saves || stops {
+                    self.saves(at);
+                }
+                if at >= self.work.iterations {
+                    self.ends(0);
+                } else if stops || saves && self.attempt.as_ref().is_some_and(|a| a.halt.is_some())
+                {
+                    self.ends(75);
+                }
+            }
+            Phase::Ending { until_ms, status } if until_ms <= now_ms => self.is_over(status),
+            _ => {}
+        }
+    }
+
+    /// Whether each rank lives, and nothing holds it up.
+    fn gets_on(&self, attempt: &Attempt) -> bool {
+        attempt.ranks.iter().all(|rank| {
+            let node = &self.nodes[&rank.node];
+            let is_there = !node.is_off && self.now_ms >= node.frozen_ms.max(node.apart_ms);
+            is_there
+                && match rank.health {
+                    Health::Well => true,
+                    Health::Stopped { until_ms } => self.now_ms >= until_ms,
+                    Health::Dead | Health::Hangs => false,
+                }
+        })
+    }
+
+    fn settles(&mut self) {
+        let now_ms = self.now_ms;
+        let Some(mut attempt) = self.attempt.take() else { return };
+        let gets_on = self.gets_on(&attempt);
+        match attempt.phase {
+            Phase::Computing { .. } | Phase::Recovering { .. } if !gets_on => {
+                let at = self.iteration(&attempt);
+                attempt.reached = at;
+                attempt.phase = Phase::Stuck { at, since_ms: now_ms };
+            }
+            Phase::Stuck { at, .. } if gets_on => {
+                attempt.phase = Phase::Computing { from: at, since_ms: now_ms };
+            }
+            _ => {}
+        }
+        let dead = attempt.ranks.iter().any(|rank| rank.health == Health::Dead);
+        if dead && matches!(attempt.phase, Phase::Stuck { .. }) && attempt.notices_ms.is_none() {
+            attempt.notices_ms = self.work.notices_ms.map(|ms| now_ms + ms);
+        }
+        self.attempt = Some(attempt);
+    }
+
+    /// The launcher ends the other ranks, says whose end it noticed, and ends.
+    fn launcher_notices(&mut self) {
+        let attempt = self.attempt.as_ref().expect("there is one");
+        let dead = attempt.ranks.iter().find(|rank| rank.health == Health::Dead);
+        let words = dead.map(|rank| {
+            format!(
+                "mpirun noticed that process rank {} with PID {} on node {} exited on signal 9 (Killed).\n",
+                rank.position, rank.pid, rank.node
+            )
+        });
+        self.says(&words.unwrap_or_default());
+        let reached = self.reached();
+        self.kills_ranks(|rank| reached.contains(&rank.node));
+        self.launcher_ends(137);
+    }
+
+    fn says(&mut self, words: &str) {
+        let Some(attempt) = &self.attempt else { return };
+        let file =
+            fs::OpenOptions::new().append(true).open(attempt.folder.errors(attempt.incarnation));
+        let written = file.and_then(|mut file| file.write_all(words.as_bytes()));
+        written.expect("room in /dev/shm");
+    }
+
+    fn launcher_ends(&mut self, status: i32) {
+        let Some(attempt) = &mut self.attempt else { return };
+        attempt.launcher_runs = false;
+        attempt.notices_ms = None;
+        attempt.phase = Phase::Over;
+        let path = attempt.folder.exit(attempt.incarnation);
+        fs::write(path, format!("{status}\n")).expect("room in /dev/shm");
+        self.notes(format!("the launcher ends with status {status}"));
+    }
+
+    /// Ranks begin, if all nodes can be reached.
+    fn starts_ranks(&mut self) {
+        let reached = self.reached();
+        let attempt = self.attempt.as_ref().expect("one is launched");
+        if !attempt.launcher_runs {
+            self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
+            return;
+        }
+        if attempt.hosts.iter().any(|host| !reached.contains(host)) {
+            // It waits for a node that does not answer, and says so at last.
+            self.says("a node could not be reached\n");
+            return self.launcher_ends(1);
+        }
+        let (mut pids, incarnation) = (self.pids, attempt.incarnation);
+        let mut attempt = self.attempt.take().expect("one is launched");
+        self.take_positions(&mut attempt.ranks);
+        let mut saves: Vec<Option<u64>> = vec![None; attempt.ranks.len()];
+        for rank in &attempt.ranks {
+            let memory = self.nodes[&rank.node].memory.get(&rank.position);
+            saves[rank.position as usize] = memory.and_then(|memory| memory.saved);
+        }
+        let target = saves.iter().flatten().max().copied();
+        let mut lost: BTreeMap<usize, usize> = BTreeMap::new();
+        for (position, saved) in saves.iter().enumerate() {
+            if target.is_some() && *saved != target {
+                *lost.entry(self.work.groups[position]).or_default() += 1;
+            }
+        }
+        let too_many = lost.values().any(|lost| *lost > 1);
+        for rank in &mut attempt.ranks {
+            pids += 1;
+            (rank.pid, rank.health) = (pids, Health::Well);
+        }
+        attempt.fresh = target.is_none();
+        let until_ms = self.now_ms + self.work.recover_ms;
+        attempt.phase = Phase::Recovering { until_ms };
+        self.attempt = Some(attempt);
+        self.pids = pids;
+        self.notes(format!("ranks of attempt {incarnation} start, last save {target:?}"));
+        if too_many {
+            return self.refuses(target);
+        }
+        let attempt = self.attempt.as_ref().expect("one is launched");
+        for rank in &attempt.ranks {
+            let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
+            node.memory.insert(rank.position, Memory { saved: target, pid: rank.pid });
+        }
+        self.settles();
+    }
+
+    /// Each rank takes a position whose memory its node has; the others take those that are left.
+    fn take_positions(&self, ranks: &mut [Rank]) {
+        let mut free: BTreeSet<Position> = (0..ranks.len() as Position).collect();
+        let mut without = Vec::new();
+        for rank in ranks {
+            let here = self.nodes[&rank.node].memory.keys().copied();
+            match here.into_iter().find(|position| free.contains(position)) {
+                Some(position) => {
+                    rank.position = position;
+                    free.remove(&position);
+                }
+                None => without.push(rank),
+            }
+        }
+        for (rank, position) in without.into_iter().zip(free) {
+            rank.position = position;
+        }
+    }
+
+    /// Too much memory is out of reach of the ranks where they were started.
+    fn refuses(&mut self, target: Option<u64>) {
+        // Of each group: the members whose memory lies on no node that there is nothing against.
+        let mut gone: BTreeMap<usize, usize> = BTreeMap::new();
+        for (position, group) in self.work.groups.iter().enumerate() {
+            let has = |node: &Node| {
+                let memory = node.memory.get(&(position as Position));
+                !node.is_condemned && memory.is_some_and(|memory| memory.saved == target)
+            };
+            *gone.entry(*group).or_default() += usize::from(!self.nodes.values().any(has));
+        }
+        if gone.values().all(|gone| *gone <= 1) {
+            self.goes_wrong("a run that could have been kept was refused its memory".to_owned());
+        }
+        self.has_refused = true;
+        self.says(&format!("skt-hpl: {}\n", Refused { status: 4 }));
+        self.kills_ranks(|_| true);
+        self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
+        self.launcher_ends(4);
+    }
+
+    fn computes(&mut self) {
+        let attempt = self.attempt.as_ref().expect("there is one");
+        let memory = &self.nodes[&attempt.ranks[0].node].memory;
+        let from = memory[&attempt.ranks[0].position].saved.unwrap_or(0);
+        let since_ms = self.now_ms;
+        self.attempt.iter_mut().for_each(|at| at.phase = Phase::Computing { from, since_ms });
+    }
+
+    /// All ranks save at this iteration.
+    fn saves(&mut self, at: u64) {
+        let attempt = self.attempt.as_ref().expect("there is one");
+        for rank in &attempt.ranks {
+            let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
+            if let Some(memory) = node.memory.get_mut(&rank.position) {
+                memory.saved = Some(at);
+            }
+        }
+        // What is done is not done again.
+        let since_ms = self.now_ms;
+        let attempt = self.attempt.as_mut().expect("there is one");
+        attempt.reached = at;
+        attempt.phase = Phase::Computing { from: at, since_ms };
+    }
+
+    /// Results are printed, or the halt is announced, and MPI ends.
+    fn ends(&mut self, status: i32) {
+        let attempt = self.attempt.as_mut().expect("there is one");
+        attempt.phase = Phase::Ending { until_ms: self.now_ms + 200, status };
+        attempt.has_ended = true;
+        if status == 0 {
+            let path = attempt.folder.output(attempt.incarnation);
+            fs::write(path, RESULT).expect("room in /dev/shm");
+            self.is_done = true;
+            let done = Done { status: 0, printed: RESULT.len() as u64 };
+            self.says(&format!("skt-hpl: {done}\n"));
+            self.notes("all tests are done".to_owned());
+        } else {
+            self.says(&format!("skt-hpl: {Halted}\n"));
+            self.notes("the ranks have halted".to_owned());
+        }
+    }
+
+    fn is_over(&mut self, status: i32) {
+        if status == 0 {
+            let attempt = self.attempt.as_ref().expect("there is one");
+            for rank in &attempt.ranks {
+                let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
+                node.memory.remove(&rank.position);
+            }
+        }
+        self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
+        self.kills_ranks(|_| true);
+        if !self.work.lingers {
+            self.launcher_ends(status);
+        }
+    }
+
+    /// What the agent of a node sees.
+    pub fn beat(&self, name: &str, seq: Option<u64>) -> Beat {
+        let node = &self.nodes[name];
+        let held = node.memory.len() as u64 * RANK_BYTES;
+        let here = || {
+            let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
+            ranks.filter(|rank| rank.node == name && rank.health != Health::Dead)
+        };
+        let is_stopped = |rank: &&Rank| matches!(rank.health, Health::Stopped { until_ms } if self.now_ms < until_ms);
+        Beat {
+            seq,
+            processes: here().count(),
+            stopped: here().filter(is_stopped).count(),
+            ranks: node.memory.iter().map(|(at, memory)| self.seen(name, *at, memory)).collect(),
+            shm_free_bytes: NODE_BYTES - held,
+            memory_free_bytes: NODE_BYTES - held,
+            held_bytes: held,
+            held_positions: node.memory.len(),
+            ..Beat::default()
+        }
+    }
+
+    /// A rank as its memory and its process show it.
+    fn seen(&self, name: &str, position: Position, memory: &Memory) -> RankSeen {
+        let saved = memory.saved.map(|at| (EpochId { epoch: at, made: 1 }, at));
+        let mut progress = Progress {
+            position,
+            pid: memory.pid,
+            saved,
+            n: 1000,
+            nb: 10,
+            iteration: memory.saved.unwrap_or(0),
+            ..Progress::default()
+        };
+        let Some(attempt) = &self.attempt else { return RankSeen { progress, state: 'X' } };
+        let own = |rank: &&Rank| rank.position == position && rank.node == name;
+        let rank = attempt.ranks.iter().find(own).filter(|rank| rank.pid == memory.pid);
+        let Some(rank) = rank else { return RankSeen { progress, state: 'X' } };
+        progress.doing = match attempt.phase {
+            Phase::Launching { .. } => Doing::Starting,
+            Phase::Recovering { .. } if attempt.fresh => Doing::Generating,
+            Phase::Recovering { .. } => Doing::Recovering,
+            Phase::Ending { .. } | Phase::Over if attempt.has_ended => Doing::Done,
+            _ => Doing::Computing,
+        };
+        let moves = matches!(attempt.phase, Phase::Computing { .. } | Phase::Recovering { .. });
+        let until_ms = match attempt.phase {
+            Phase::Stuck { since_ms, .. } => since_ms,
+            _ => self.now_ms,
+        };
+        progress.iteration = self.iteration(attempt).max(progress.iteration);
+        (progress.beat, progress.busy_us) = (until_ms / 100, until_ms * 900);
+        progress.flops = until_ms * 1_000_000;
+        // Who waits for others says so.
+        let waits = !moves && rank.health == Health::Well;
+        progress.waits = if waits { (self.now_ms / 100) as u16 } else { 0 };
+        let state = match rank.health {
+            Health::Dead => 'X',
+            Health::Stopped { until_ms } if self.now_ms < until_ms => 'T',
+            _ => 'R',
+        };
+        RankSeen { progress, state }
+    }
+}
+
+/// What the benchmark prints of its result.
+pub(super) const RESULT: &str = "WR11C2R4       1000    10     2     2               1.00             1.0000e+00\n||Ax-b||_oo/... PASSED\n";

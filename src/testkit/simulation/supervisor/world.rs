@@ -1,0 +1,522 @@
+//! The simulated machine of the supervisor: time, connections, disk, launchers.
+//!
+//! A simulation has one thread, and its world is that thread's. Time passes where the supervisor waits, and nowhere else.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::scenario::{Scenario, Strike, When};
+use super::site::Site;
+use crate::base::simulated::Simulator;
+use crate::supervise::machine::{Connections, Machine, Stream, Work};
+use crate::supervise::remember::events::{Event, ProcessId, Record};
+use crate::supervise::remember::folder::Folder;
+use crate::supervise::remember::journal::parse;
+use crate::supervise::start::launcher::Launch;
+use crate::supervise::talk::branch::{Heard, Lines};
+use crate::supervise::talk::relay::Hands;
+use crate::supervise::talk::wire::{Attend, Beat, Facts, Shm, WIRE_VERSION, Which};
+use crate::testkit::player::{self, Manner, OUTSIDE, Player};
+use crate::testkit::simulation::dice::Dice;
+
+/// A run that takes longer will never end.
+pub(super) const MOST_MS: u64 = 3_600_000;
+
+/// The clock on the wall may be set back by as much.
+const HOUR_MS: u64 = 3_600_000;
+
+/// So many waits without a moment's progress are a loop.
+const MOST_IDLE: u32 = 100_000;
+
+/// Ends the supervisor where it waits: it is killed.
+pub(super) struct Killed;
+
+/// Ends the simulation: something is wrong.
+pub(super) struct Wrong;
+
+/// A node's agent, at work on its node.
+pub(super) struct Agent {
+    name: String,
+    site: Rc<RefCell<Site>>,
+    /// Requests to end the run that have been carried out.
+    ended: Vec<u64>,
+}
+
+impl Hands for Agent {
+    fn attend(&mut self, _: &Attend) {}
+
+    fn beat(&mut self, seq: Option<u64>) -> Beat {
+        self.site.borrow().beat(&self.name, seq)
+    }
+
+    fn end(&mut self, id: u64, below: Option<u32>, clean: bool) {
+        self.site.borrow_mut().ends_ranks(&self.name, below, clean);
+        self.ended.push(id);
+    }
+
+    fn end_rank(&mut self, which: Which, below: u32) {
+        self.site.borrow_mut().ends_rank(&self.name, which, below);
+    }
+
+    fn halt(&mut self, now: bool) -> usize {
+        self.site.borrow_mut().halts(&self.name, now)
+    }
+
+    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+        silent >= limit && self.site.borrow_mut().is_lonely(&self.name)
+    }
+}
+
+/// All agents.
+pub(super) struct Agents {
+    site: Rc<RefCell<Site>>,
+    agents: HashMap<String, Agent>,
+    binary: String,
+}
+
+impl player::Nodes for Agents {
+    type Hands = Agent;
+
+    fn facts(&mut self, node: &str, _: u64) -> Facts {
+        let bytes = 1 << 34;
+        Facts {
+            wire: WIRE_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            binary: self.binary.clone(),
+            host: node.to_owned(),
+            boot: self.site.borrow().boot(node),
+            unix_ms: crate::base::clock::since_1970().as_millis() as u64,
+            cores: 4,
+            memory_bytes: bytes,
+            memory_free_bytes: bytes,
+            shm: Shm { bytes, free_bytes: bytes, is_memory: true, device: 0 },
+            remove_ipc: Some(false),
+            uid: 1000,
+            ..Facts::default()
+        }
+    }
+
+    fn hands(&mut self, node: &str) -> &mut Agent {
+        let site = &self.site;
+        self.agents.entry(node.to_owned()).or_insert_with(|| Agent {
+            name: node.to_owned(),
+            site: Rc::clone(site),
+            ended: Vec::new(),
+        })
+    }
+
+    fn ended(hands: &mut Agent) -> Vec<u64> {
+        std::mem::take(&mut hands.ended)
+    }
+}
+
+/// Everything outside the supervisor.
+pub(super) struct World {
+    pub site: Rc<RefCell<Site>>,
+    player: Player<Agents>,
+    heard: VecDeque<(u64, Heard)>,
+    works: BTreeMap<(u64, u64), Work>,
+    order: u64,
+    /// Number of supervisors' connections so far.
+    shells: u64,
+    /// When the disk has done what it was given last, and until when it stands still.
+    disk_ms: u64,
+    strikes: BTreeMap<(u64, u64), Strike>,
+    at_record: Vec<(u64, Strike)>,
+    names: Vec<String>,
+    dice: Dice,
+    pub asked_to_stop: bool,
+    /// The supervisor is dead; the same command is given again then.
+    pub again_ms: u64,
+    pub printed: Vec<u8>,
+    pub struck: usize,
+    /// What the supervisors have said.
+    pub said: Vec<u8>,
+    idle: u32,
+    folder: Folder,
+}
+
+thread_local! {
+    static NOW_MS: Cell<u64> = const { Cell::new(0) };
+    /// By how much the clock on the wall was set, up to now and when the supervisor began.
+    static WALL_MS: Cell<i64> = const { Cell::new(0) };
+    static STEADY_MS: Cell<i64> = const { Cell::new(0) };
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+pub(super) fn now_ms() -> u64 {
+    NOW_MS.get()
+}
+
+impl World {
+    /// Makes this thread's world that of a scenario, at time 0.
+    pub fn begin(scenario: &Scenario, binary: &str, folder: &Folder) {
+        NOW_MS.set(0);
+        WALL_MS.set(0);
+        STEADY_MS.set(0);
+        let all = scenario.nodes + scenario.spares;
+        let names: Vec<String> = (1..=all).map(|number| format!("n{number}")).collect();
+        let site = Site::new(scenario.work.clone(), names.iter().cloned());
+        let site = Rc::new(RefCell::new(site));
+        let agents =
+            Agents { site: Rc::clone(&site), agents: HashMap::new(), binary: binary.to_owned() };
+        let manner = Manner {
+            login_ms: scenario.login_ms,
+            refused_ms: scenario.refused_ms,
+            travel_ms: scenario.travel_ms,
+            seed: scenario.seed,
+        };
+        let mut world = World {
+            site,
+            player: Player::new(agents, manner),
+            heard: VecDeque::new(),
+            works: BTreeMap::new(),
+            order: 0,
+            shells: 0,
+            disk_ms: 0,
+            strikes: BTreeMap::new(),
+            at_record: Vec::new(),
+            names,
+            dice: Dice::new(!scenario.seed),
+            asked_to_stop: false,
+            again_ms: 0,
+            printed: Vec::new(),
+            struck: 0,
+            said: Vec::new(),
+            idle: 0,
+            folder: folder.clone(),
+        };
+        for (when, strike) in &scenario.strikes {
+            match when {
+                When::At(at_ms) => world.strikes_at(*at_ms, strike.clone()),
+                When::Record(number) => world.at_record.push((*number, strike.clone())),
+            }
+        }
+        WORLD.set(Some(world));
+    }
+
+    pub fn end() -> World {
+        WORLD.take().expect("a world has begun")
+    }
+
+    pub fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
+        WORLD.with_borrow_mut(|world| act(world.as_mut().expect("a world has begun")))
+    }
+
+    fn strikes_at(&mut self, at_ms: u64, strike: Strike) {
+        self.order += 1;
+        self.strikes.insert((at_ms, self.order), strike);
+    }
+
+    /// A supervisor begins. What the last one had under way has ended with it.
+    pub fn starts_supervisor(&mut self) {
+        STEADY_MS.set(WALL_MS.get());
+        self.works.clear();
+        self.heard.clear();
+    }
+
+    /// Does what strikes now. Returns whether the supervisor lives.
+    fn strike(&mut self, strike: &Strike) -> bool {
+        let now_ms = now_ms();
+        self.struck += 1;
+        let mut site = self.site.borrow_mut();
+        site.notes(format!("STRIKE {strike:?}"));
+        match strike {
+            Strike::Off { node, back_ms } => {
+                let name = &self.names[*node];
+                self.player.switch_off([name.as_str()]);
+                self.player.end_agent(name);
+                site.switches_off(name);
+                drop(site);
+                if let Some(ms) = back_ms {
+                    self.strikes_at(now_ms + ms, Strike::Boots { node: *node });
+                }
+            }
+            Strike::Boots { node } => {
+                let name = &self.names[*node];
+                self.player.switch_on([name.as_str()]);
+                site.boots(name);
+                self.struck -= 1;
+            }
+            Strike::Cut { node, for_ms, apart } => {
+                let name = &self.names[*node];
+                self.player.hold(name, now_ms + for_ms);
+                site.cuts_off(name, now_ms + for_ms, *apart);
+            }
+            Strike::Outage { for_ms } => {
+                self.player.hold(OUTSIDE, now_ms + for_ms);
+                site.is_out_of_reach(now_ms + for_ms);
+            }
+            Strike::Freeze { node, for_ms } => {
+                let name = &self.names[*node];
+                self.player.hold(name, now_ms + for_ms);
+                site.freezes(name, now_ms + for_ms);
+            }
+            Strike::Agent { node } => {
+                let name = &self.names[*node];
+                site.loses_agent(name);
+                self.player.end_agent(name);
+            }
+            Strike::RankDies { rank } => site.kills_rank(*rank),
+            Strike::RankStops { rank, for_ms } => site.stops_rank(*rank, now_ms + for_ms),
+            Strike::RankHangs { rank } => site.hangs_rank(*rank),
+            Strike::Launcher { ranks_stay } => site.kills_launcher(*ranks_stay),
+            Strike::Disk { for_ms } => {
+                self.disk_ms = self.disk_ms.max(now_ms + for_ms);
+                let held: Vec<_> = std::mem::take(&mut self.works).into_iter().collect();
+                for ((due_ms, order), work) in held {
+                    self.works.insert((due_ms.max(self.disk_ms), order), work);
+                }
+            }
+            Strike::Wall { by_ms } => WALL_MS.set(WALL_MS.get() + by_ms),
+            Strike::Halt => {
+                site.may_be_halted();
+                self.asked_to_stop = true;
+            }
+            Strike::Supervisor { again_ms } => {
+                let journal = self.folder.journal();
+                let text = std::fs::read(&journal).unwrap_or_default();
+                let (records, _) = parse(&text, &journal).unwrap_or_default();
+                let incarnation = site.incarnation();
+                let is_it = |record: &Record| matches!(record.event, Event::Launched { incarnation: it, .. } if it == incarnation);
+                if !records.iter().any(is_it) {
+                    site.is_unrecorded();
+                }
+                self.again_ms = now_ms + again_ms;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Passes the time on a little, or returns what is to be done outside of the world.
+    fn step(&mut self, until_ms: u64, wants_news: bool) -> Step {
+        let now_ms = now_ms();
+        if let Some(entry) = self.works.first_entry().filter(|entry| entry.key().0 <= now_ms) {
+            return Step::Work(entry.remove());
+        }
+        if let Some(entry) = self.strikes.first_entry().filter(|entry| entry.key().0 <= now_ms) {
+            let strike = entry.remove();
+            return if self.strike(&strike) { Step::On } else { Step::Kill };
+        }
+        let next_ms = {
+            let mut site = self.site.borrow_mut();
+            site.passes(now_ms);
+            site.next_ms()
+        };
+        let heard = self.player.play(now_ms);
+        self.heard.extend(heard);
+        if now_ms >= MOST_MS {
+            self.site.borrow_mut().goes_wrong("the run never ends".to_owned());
+        }
+        if self.site.borrow().wrong.is_some() {
+            return Step::Wrong;
+        }
+        if wants_news && !self.heard.is_empty() || now_ms >= until_ms {
+            return Step::Waited;
+        }
+        let due = [self.works.keys().next(), self.strikes.keys().next()];
+        let due = due.into_iter().flatten().map(|(due_ms, _)| *due_ms);
+        let next_ms = due.chain(next_ms).chain(self.player.next_ms()).chain([until_ms]).min();
+        NOW_MS.set(next_ms.unwrap_or(until_ms).max(now_ms + 1));
+        Step::On
+    }
+
+    /// After something was written to the disk: whether the supervisor survives it.
+    fn sees_journal(&mut self) -> bool {
+        if self.at_record.is_empty() {
+            return true;
+        }
+        let journal = std::fs::read(self.folder.journal()).unwrap_or_default();
+        let records = journal.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let due = |(number, _): &(u64, Strike)| *number < records;
+        let due: Vec<(u64, Strike)> = self.at_record.extract_if(.., |at| due(at)).collect();
+        due.iter().all(|(_, strike)| self.strike(strike))
+    }
+}
+
+enum Step {
+    Work(Work),
+    On,
+    Waited,
+    Kill,
+    Wrong,
+}
+
+/// Passes time, until something is heard if that is wanted.
+fn pass(until_ms: u64, wants_news: bool) {
+    loop {
+        match World::with(|world| world.step(until_ms, wants_news)) {
+            Step::On => {}
+            Step::Waited => return,
+            Step::Work(work) => {
+                work();
+                if !World::with(World::sees_journal) {
+                    resume_unwind(Box::new(Killed));
+                }
+            }
+            Step::Kill => resume_unwind(Box::new(Killed)),
+            Step::Wrong => resume_unwind(Box::new(Wrong)),
+        }
+    }
+}
+
+/// The world as the program sees it.
+pub(super) struct Simulated;
+
+fn ms(time: Duration) -> u64 {
+    time.as_micros().div_ceil(1000).min(u128::from(MOST_MS)) as u64
+}
+
+impl Simulator for Simulated {
+    fn now(&self) -> Duration {
+        Duration::from_millis(now_ms())
+    }
+
+    fn steady(&self) -> Duration {
+        Duration::from_millis((HOUR_MS + now_ms()).saturating_add_signed(STEADY_MS.get()))
+    }
+
+    fn wall(&self) -> Duration {
+        // Set back below 0, the clock would show a time before the simulation began.
+        Duration::from_millis((HOUR_MS + now_ms()).saturating_add_signed(WALL_MS.get()))
+    }
+
+    fn sleep(&self, how_long: Duration) {
+        pass(now_ms() + ms(how_long).max(1), false);
+    }
+
+    fn task_takes(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn passes(&self, _: &'static str, _: usize) {}
+}
+
+impl Machine for Simulated {
+    fn connections(&self) -> Box<dyn Connections> {
+        World::with(|world| {
+            world.shells += 1;
+            Box::new(Shells { first: world.shells << 32, open: Vec::new() })
+        })
+    }
+
+    fn does_later(&self, work: Work, in_turn: bool) {
+        World::with(|world| {
+            let takes_ms = match world.dice.one_in(50) {
+                true => world.dice.below(500),
+                false => 1 + world.dice.below(20),
+            };
+            let mut due_ms = now_ms() + takes_ms;
+            if in_turn {
+                due_ms = due_ms.max(world.disk_ms);
+                world.disk_ms = due_ms;
+            }
+            world.order += 1;
+            world.works.insert((due_ms, world.order), work);
+        });
+    }
+
+    fn launch(
+        &self,
+        launch: &Launch,
+        folder: &Folder,
+        incarnation: u32,
+    ) -> std::io::Result<ProcessId> {
+        let (hosts, ranks) = asked_for(launch);
+        World::with(|world| Ok(world.site.borrow_mut().launch(&hosts, ranks, folder, incarnation)))
+    }
+
+    fn is_alive(&self, process: ProcessId) -> bool {
+        World::with(|world| world.site.borrow().launcher_runs(process))
+    }
+
+    fn kill(&self, process: ProcessId) {
+        World::with(|world| world.site.borrow_mut().ends_launcher(process));
+    }
+
+    fn end_run(&self, _: &str) -> usize {
+        World::with(|world| world.site.borrow_mut().ends_any_launcher())
+    }
+
+    fn asked_to_stop(&self) -> (bool, bool) {
+        (World::with(|world| world.asked_to_stop), false)
+    }
+
+    fn prints(&self, stream: Stream, bytes: &[u8]) {
+        World::with(|world| match stream {
+            Stream::Output => world.printed.extend_from_slice(bytes),
+            Stream::Errors => world.said.extend_from_slice(bytes),
+        });
+    }
+}
+
+/// The nodes with their places, and the number of ranks, that a launcher is asked for.
+fn asked_for(launch: &Launch) -> (Vec<(String, usize)>, usize) {
+    let (_, listed, _) = launch.files.iter().find(|file| !file.2).expect("a list of hosts");
+    let host = |line: &str| {
+        let (name, slots) = line.split_once(" slots=")?;
+        Some((name.to_owned(), slots.trim().parse().ok()?))
+    };
+    let hosts = listed.lines().filter_map(host).collect();
+    let at = launch.argv.iter().position(|word| word == "-np").expect("a number of ranks");
+    (hosts, launch.argv[at + 1].parse().expect("a number"))
+}
+
+/// Remote shells of a supervisor, whose lines close when it ends.
+struct Shells {
+    /// Lines of different supervisors have different numbers.
+    first: u64,
+    open: Vec<u64>,
+}
+
+impl Lines for Shells {
+    fn open(&mut self, line: u64, node: &str, words: &[String], attend: &Attend) {
+        self.open.push(line);
+        World::with(|world| world.player.open(self.first + line, node, words, attend));
+    }
+
+    fn send(&mut self, line: u64, text: &str) {
+        World::with(|world| world.player.send(self.first + line, text));
+    }
+
+    fn close(&mut self, line: u64) {
+        self.open.retain(|open| *open != line);
+        World::with(|world| world.player.close(self.first + line));
+    }
+
+    fn complaint(&self, _: u64) -> String {
+        String::new()
+    }
+}
+
+impl Connections for Shells {
+    fn heard(&mut self) -> Option<(u64, Heard)> {
+        let heard = World::with(|world| world.heard.pop_front());
+        heard.map(|(line, heard)| (line - self.first, heard))
+    }
+
+    fn has_news(&self) -> bool {
+        World::with(|world| !world.heard.is_empty())
+    }
+
+    fn wait(&mut self, patience: Duration) {
+        World::with(|world| {
+            world.idle = if patience.is_zero() { world.idle + 1 } else { 0 };
+            if world.idle > MOST_IDLE {
+                world.site.borrow_mut().goes_wrong("a loop in which no time passes".to_owned());
+            }
+        });
+        pass(now_ms() + ms(patience), true);
+    }
+}
+
+impl Drop for Shells {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.open).into_iter().for_each(|line| self.close(line));
+        World::with(|world| world.heard.clear());
+    }
+}

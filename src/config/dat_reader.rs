@@ -104,7 +104,7 @@ impl Reader<'_> {
         let want = self.count(10, "process grids")?;
         let ps = self.sizes(11, want, "P", 1..=ANY);
         let qs = self.sizes(12, want, "Q", 1..=ANY);
-        // If only one of the two lists is given elsewhere, the list that the file lacks is filled up with ones.
+        // A list that the file lacks, and that is given elsewhere, is filled up with ones.
         let fill = |list: Option<Vec<usize>>, missing: bool| match list {
             None if missing => Some(vec![1; want]),
             other => other,

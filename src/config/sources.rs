@@ -432,7 +432,7 @@ impl Fault {
             or_list(&words)
         } else if let Some(source) = std::error::Error::source(error) {
             match source.to_string().as_str() {
-                // Clap's text names the mistake; the help names the values allowed.
+                // Clap's text states the mistake, not the values allowed.
                 "value was not a boolean" => "true or false".to_owned(),
                 words => words.to_owned(),
             }

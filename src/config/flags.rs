@@ -8,7 +8,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::settings::Overrides;
 use crate::config::{self, Loaded, sources};
 
-/// What the command line says to the benchmark.
+/// Flags of the benchmark.
 #[derive(Clone, Debug, Default, Args)]
 pub struct BenchFlags {
     /// Read settings from FILE [default: skt.toml, if it is there]

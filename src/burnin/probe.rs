@@ -269,7 +269,7 @@ fn tell(comm: &Comm, own: Own, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
     Some(sweep)
 }
 
-/// Measurements of a node by itself. Memory is allocated anew each time: the place of its pages makes a difference of some per
+/// Measurements of a node by itself. Memory is allocated again each time: the place of its pages makes a difference of some per
 /// cent, and of a tenth for copying, and good luck does not repeat.
 struct Node {
     engine: Engine,

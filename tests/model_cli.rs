@@ -444,8 +444,8 @@ fn results_of_earlier_runs_set_the_rate() {
     assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
 }
 
-/// One size of one node gives its rate, not the growth of the rate. The growth is guessed for the node, not for a thousand, or
-/// the plan would be faster than all of them.
+/// A single size of one node gives its rate, not the growth of the rate. The growth is guessed for the node, not for a thousand,
+/// or the plan would be faster than all of them.
 #[test]
 fn one_size_of_one_node_makes_a_thousand_no_faster_than_they_are() {
     let dir = tempfile::tempdir().unwrap();

@@ -154,7 +154,7 @@ fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
     }
 }
 
-/// One loss more than is survived; damage in a checksum's file when it is needed; a run without such a rank.
+/// Refusal of one loss more than is survived; damage in a checksum's file when it is needed; a run without such a rank.
 #[test]
 fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     let scene = Apart::with_idle(2, 2, 1, &["--layout", "dedicated"]);

@@ -224,7 +224,7 @@ fn a_node_and_its_storage_with_each_layout_of_checksums() {
     }
 }
 
-/// One file damaged: the checkpoint before is used if it still exists; otherwise all files are named and kept. Storage that is
+/// A file is damaged: the checkpoint before is used if it still exists; otherwise all files are named and kept. Storage that is
 /// emptied, although memory refers to its content, is no reason to begin from scratch.
 #[test]
 fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {

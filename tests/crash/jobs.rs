@@ -88,7 +88,7 @@ fn a_sweep_of_two_hundred_tests_goes_on() {
     assert!(ran.err.contains("test 190 goes on"), "{}", ran.told());
 }
 
-/// One node after the other is lost, each time no more than is survived. The nodes in their places get the results of finished
+/// Nodes are lost one after the other, each time no more than is survived. The nodes in their places get the results of finished
 /// tests from those that have them.
 #[test]
 fn results_outlive_all_nodes_that_had_them() {

@@ -1,6 +1,6 @@
 //! The named choices of HPL.dat. Each has a digit in the file, a name on the command line, and a meaning in words.
 //!
-//! One table per choice feeds the file's reader, the flags, their help and `skt-hpl check`, so the digit 4 of line 23 and
+//! One table per choice feeds the file's reader, the flags, their help and `skt-hpl check`. So the digit 4 of line 23 and
 //! `--bcast blong` cannot drift apart.
 
 use clap::ValueEnum;

@@ -91,7 +91,7 @@ fn off_by(no: usize, line: &str) -> Option<isize> {
 }
 
 /// Finds the first comment that is out of step with its line. Several comments must be out of step, in the same direction and by
-/// a few lines at most, and no later comment may be in step again.
+/// a few lines at most. No later comment may be in step again.
 pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     let told: Vec<(usize, isize)> = lines
         .iter()

@@ -1,7 +1,7 @@
 //! Every setting of the benchmark, defined once.
 //!
 //! The fields of [`Overrides`] are the flags of the command line, the keys of `skt.toml` (`swap-threshold`) and the environment
-//! variables (`SKT_SWAP_THRESHOLD`), with one parser and one help text. `flags` puts it among the program's flags, `sources`
+//! variables (`SKT_SWAP_THRESHOLD`). Each has one parser and one help text. `flags` puts it among the program's flags, `sources`
 //! fills it from the file and the environment. A new field here is therefore known everywhere at once.
 //!
 //! Fields that stand for a line of HPL.dat replace that line's values ([`Overrides::apply`]); the rest become [`Settings`].

@@ -52,7 +52,7 @@ pub fn optimal(delta: f64, mtbf: f64) -> Result<f64> {
 }
 
 /// Efficiency under failures as printed, eq. 10: T_h M / ((T_h + T_c)(M + D + delta)). `work` is the time without any fault
-/// (T_h), `saving` the time spent on all saves (T_c), `detect` is D, and `recover` is in the place of delta (the paper takes the
+/// (T_h), `saving` the time spent on all saves (T_c), and `detect` is D. `recover` is in the place of delta (the paper takes the
 /// time of a save). Eq. 10 leaves out the work that is done twice.
 pub fn efficiency_eq10(
     work: f64,

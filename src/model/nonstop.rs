@@ -413,7 +413,7 @@ impl Repair {
     }
 
     /// Seconds that all wait for a new column of checksums, on average over the moments at which it may be made. The data of each
-    /// process go along its row in pieces, every process column adds its weighted share, and the sum ends at the ranks that keep
+    /// process go along its row in pieces, and every process column adds its weighted share. The sum ends at the ranks that keep
     /// it.
     pub fn renewal_on_average(&self) -> Result<f64> {
         let bytes = RENEWED_ON_AVERAGE * self.process_bytes()?;

@@ -256,9 +256,9 @@ mod tests {
     /// 10.2, 32.5 and 100 years: where the curves below are compared.
     const AT: [usize; 3] = [50, 75, 99];
 
-    /// Compares a curve with `printed`, which another program found: the least of eq. 15 over the period, with the sums of eqs. 7
-    /// to 12 and eq. 17 taken term by term, from the G, C and beta that Tables 2 and 3 print, downtime 60 s. Rounding in the
-    /// tables (G of planes and lines by up to 7 per cent) moves a curve by less than 0.001.
+    /// Compares a curve with `printed`, which another program found: the least of eq. 15 over the period. It took the sums of
+    /// eqs. 7 to 12 and eq. 17 term by term, with the G, C and beta of Tables 2 and 3 and downtime 60 s. Rounding in the tables
+    /// (G of planes and lines by up to 7 per cent) moves a curve by less than 0.001.
     fn holds(what: &str, series: &Series, printed: &[f64; 3]) {
         for (i, expected) in AT.into_iter().zip(printed) {
             let (years, value) = series.points[i];

@@ -107,7 +107,7 @@ pub fn squarest(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     }
 }
 
-/// Largest number of ranks below `ranks` whose grid is at most twice as wide as it is high, and that grid, without the process
+/// Largest number of ranks below `ranks` whose grid is at most twice as wide as it is high. Also that grid, without the process
 /// columns for checksums.
 pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
     let grids = (1..ranks).rev().filter_map(|fewer| Some((fewer, squarest(fewer, sums).ok()?)));

@@ -3,9 +3,9 @@
 //! The planner only combines the other models; each decision is one function here, with its reason. Inputs that are not given are
 //! guessed, and every guess is reported as a warning: a plan that hides its guesses would be believed.
 //!
-//! `inputs` has the figures given, `machine` adds every guess, `choice` makes the choices, `costs` prices them, `room` finds a
-//! place for persistent shared memory, `evaluate` works the whole plan out, `beside` compares other choices. `warnings` has the
-//! guesses and the risks; `written` the files, `calibration` the measurements beforehand.
+//! `inputs` has the figures given, and `machine` adds every guess. `choice` makes the choices, `costs` prices them, and `room`
+//! finds a place for persistent shared memory. `evaluate` works the whole plan out, and `beside` compares other choices.
+//! `warnings` has the guesses and the risks; `written` the files, `calibration` the measurements beforehand.
 
 mod beside;
 mod calibration;

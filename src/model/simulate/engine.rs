@@ -11,9 +11,9 @@
 //!
 //! Columns of checksums (abft) survive losses of processes in as many process columns. A loss in another column, and every lost
 //! node, starts the run again. If new columns are made, free ranks make them after a loss (`parts`). If methods with saves
-//! recover in place, the loss of a process costs that time in place of detection and restart, as long as there are spare ranks. A
-//! lost process counts as a loss of its group, as if its memory were out of reach: the spare that takes its place may be on
-//! another node.
+//! recover in place, the loss of a process costs that time in place of detection and restart. This needs spare ranks. A lost
+//! process counts as a loss of its group, as if its memory were out of reach: the spare that takes its place may be on another
+//! node.
 //!
 //! Before the first save is safe there is nothing to lose: the matrix is generated again. A failure while the run is down starts
 //! detection and restart again, and adds to the losses of its group; only when the run is up are all groups whole again.

@@ -1,7 +1,7 @@
 //! Moments of node failures, without sampling each node.
 //!
-//! All nodes that have not failed yet share one age, so their first failures are the order statistics of a known distribution,
-//! and those can be drawn one after the other. If H is the cumulative hazard of one node's remaining life, the next of n such
+//! All nodes that have not failed yet share one age. So their first failures are the order statistics of a known distribution,
+//! which can be drawn one after the other. If H is the cumulative hazard of one node's remaining life, the next of n such
 //! failures comes when H has grown by Exp(1)/n. The node is drawn uniformly. This is exact for any lifetime; for exponential ones
 //! H is linear and the process is simply Poisson. A replaced node has its own age and its own next failure, kept in a heap; there
 //! are only as many of these as there were failures.

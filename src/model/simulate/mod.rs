@@ -2,8 +2,8 @@
 //! spares and repair, racks that fail together, the chance to finish by a deadline.
 //!
 //! A run costs time only at its events. Between failures it is looked up in prefix sums, and no node is ever sampled by itself
-//! (see [`failures`]), so a million nodes cost what their failures cost. Runs are independent, each seeded from the master seed
-//! and its number: results do not depend on how many threads computed them.
+//! (see [`failures`]). So a million nodes cost no more than their failures. Runs are independent, each seeded from the master
+//! seed and its number: results do not depend on how many threads computed them.
 
 pub mod engine;
 pub mod failures;

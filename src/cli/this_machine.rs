@@ -28,8 +28,8 @@ pub fn layout() -> Layout {
     layout_of(Topology::here(), cores::bound_to(), cores::count(), cores::are_whole())
 }
 
-/// Layout on `processors`, of which so many cores may be used, all their time or not. If fewer cores are usable than there are,
-/// or if the system does not give the place of some (a container without /sys), a single rank takes all cores.
+/// Layout on `processors`, of which so many cores may be used, all their time or not. A single rank takes all cores if fewer are
+/// usable than there are, or if the place of some is unknown (a container without /sys).
 fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole: bool) -> Layout {
     if whole && known.lacking(processors).is_empty() {
         known.among(processors).layout()

@@ -1,7 +1,7 @@
 //! Significance of a slow node or link.
 //!
 //! A node is judged by the number of repeats in which it was slow, whatever the distribution of the noise. If its usual pace is
-//! within the limit, each repeat is slow with a chance of a half at most, so the chance of so many is a tail of the binomial
+//! within the limit, each repeat is slow with a chance of a half at most. So the chance of so many is a tail of the binomial
 //! distribution. Over all the tests, the sum of these chances bounds the false alarms.
 
 /// Chance that of `of` tosses of a fair coin at least `hits` are heads.

@@ -2,8 +2,8 @@
 //!
 //! Only measurements of the same sweep are compared, so a disturbance of all nodes accuses none. A node or a link is *slow in a
 //! sweep* if it stays below its peers' median by more than the limit. It is *sure* in a pass if it was slow in so many sweeps of
-//! it that chance would seldom cause that, and named if two passes are sure of it. Chance would name anything in one burn-in of a
-//! hundred, over all tests together ([`ALARMS`]). The limit is the tolerance, or three times the spread among the peers' own
+//! it that chance would seldom cause that. It is named if two passes are sure of it. Chance would name anything in one burn-in of
+//! a hundred, over all tests together ([`ALARMS`]). The limit is the tolerance, or three times the spread among the peers' own
 //! medians if that is more: peers that differ are not faults.
 
 use std::collections::BTreeMap;

@@ -112,8 +112,8 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     (fitted.is_finite() && fitted > 0.0).then_some(fitted)
 }
 
-/// Error of the model on this machine. It is the difference between the time of a careful measurement's middle stretch and the
-/// prediction of the outer two by the simpler model, as a part of that time.
+/// Error of the model on this machine. For the middle stretch of a careful measurement, the simpler model predicts a time from
+/// the outer two. The result is the difference from the measured time, as a part of it.
 pub fn off(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let ([first, middle, last], [s, measured, u]) = (stretches, seconds) else { return None };
     let (x, m, z) =

@@ -1,5 +1,6 @@
-//! The search: first the shape of the run (ranks, grid, block size), then single choices around the best shape, then the best of
-//! both against each other with more care. Each stage is a race; the budget determines the number of candidates.
+//! The search, in three stages. First comes the shape of the run (ranks, grid, block size), then single choices around the best
+//! shape. Last, the best of both race against each other with more care. Each stage is a race; the budget determines the number
+//! of candidates.
 
 use std::fmt;
 

@@ -120,8 +120,7 @@ impl FirstCalls {
 mod tests {
     use super::*;
 
-    /// Moments at which a node is called whose calls all fail at once, and the moment at which it is given up, if it has so much
-    /// time.
+    /// Moments of the calls of a node whose calls all fail at once, and the moment at which it is given up, with so much time.
     fn called_in_vain(time_ms: u64, until_ms: u64) -> (Vec<u64>, Option<u64>) {
         let mut calls = FirstCalls::new(0, &[7]);
         calls.fails(0, 7, "refused".to_owned());

@@ -1,8 +1,8 @@
 //! Proof of life: conclusions from the ranks' own iterations about an unresponsive node. Pure.
 //!
-//! In HPL every rank needs the work of all others. Ranks of one process column exchange rows in every iteration, so none of them
+//! In HPL every rank needs the work of all others. Ranks of one process column exchange rows in every iteration. So none of them
 //! gets further ahead of another than the look-ahead and the panel in progress. From other columns a rank needs a panel, each
-//! when that column's turn comes, so it may get ahead by as many more iterations as there are columns. If any rank is further
+//! when that column's turn comes. So it may get ahead by as many more iterations as there are columns. If any rank is further
 //! than that beyond the last known iteration of an unresponsive node, the node's ranks have worked meanwhile. The time without a
 //! heartbeat then counts from that moment: the supervisor's way to the node has failed, not the node.
 

@@ -5,8 +5,8 @@
 //! its connection ends. Healthy nodes cost nothing here, however many there are.
 //!
 //! The time without a heartbeat is the time that is reported, not the time on the clock. Other nodes may relay between the
-//! supervisor and a node, and if they are lost, the state of the node is unknown. So a node is lost only once an agent that calls
-//! it, and that is heard here, reports that it has not answered for as long as the timeout.
+//! supervisor and a node, and if they are lost, the state of the node is unknown. So a node is lost only on the report of an
+//! agent that calls it and is heard here. The report must cover a time without an answer as long as the timeout.
 //!
 //! If all nodes become unresponsive at once, the supervisor itself is cut off: then no node is lost. Some time after the first
 //! node has answered again, nodes that have not are judged as usual from there on.

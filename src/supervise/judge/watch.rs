@@ -242,7 +242,7 @@ impl Watch {
     }
 
     /// Time for which a rank may be missing before that is a fault. If the others continue without it, they notice its loss at
-    /// the end of an iteration at the latest, and may have to do an iteration once more before they report.
+    /// the end of an iteration at the latest. They may have to do an iteration once more before they report.
     fn grace_ms(&self) -> u64 {
         // The time of an iteration is unknown during the first ones.
         let usual_ms = self.ranks.iteration_ms();

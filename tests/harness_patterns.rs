@@ -1,7 +1,7 @@
 //! Patterns with which benchmark harnesses read HPL's output, on ours.
 //!
-//! Each must find every W line with its rate and nothing else, in any run, whether the harness reads line by line or the whole
-//! text at once. A line that a pattern takes for a result would be reported as a measurement somewhere.
+//! Each must find every W line with its rate and nothing else, in any run. The harness may read line by line or the whole text at
+//! once. A line that a pattern takes for a result would be reported as a measurement somewhere.
 
 mod patterns;
 

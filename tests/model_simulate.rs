@@ -71,7 +71,7 @@ fn exponential_runs_take_the_expected_time() {
     }
 }
 
-/// If some failures are of processes and these are recovered in place, the cost of a failure is a single number that is exact,
+/// Some failures are of processes, which are recovered in place. The cost of a failure is then a single number that is exact,
 /// from rare failures to one in every few minutes.
 #[test]
 fn runs_that_go_on_in_place_take_the_expected_time() {

@@ -430,8 +430,8 @@ fn all_tests_have_room_in_shared_memory() {
     assert_eq!(sizes("64m", "unshare() { false; }"), "short\n");
 }
 
-/// If the system's own Open MPI continues without a lost process, tests of that behaviour are run with it, and those of an MPI
-/// that ends are not.
+/// If the system's own Open MPI continues without a lost process, tests of that behaviour are run with it. Tests of an MPI that
+/// ends are left out.
 #[test]
 fn tests_of_lost_processes_are_those_of_the_mpi() {
     let tools = tempfile::tempdir().unwrap();

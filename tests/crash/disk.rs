@@ -1,6 +1,6 @@
-//! Method disk: nothing in memory but the matrix, and every save a save to DIR. Faults at every step in chains (a start fails at
-//! one point, the next at the following one), memory kept or lost in turn, on shared storage and on nodes' own; storage damaged,
-//! emptied, full. Never a wrong answer, and no computation ever from the content of memory.
+//! Method disk: nothing in memory but the matrix, and every save a save to DIR. Faults at every step in chains: a start fails at
+//! one point, the next at the following one. Memory is kept or lost in turn, on shared storage and on nodes' own. Storage is
+//! damaged, emptied, full. Never a wrong answer, and no computation ever from the content of memory.
 
 use std::fs;
 use std::path::PathBuf;

@@ -67,8 +67,8 @@ fn every_point_is_on_one_list() {
     assert_eq!(all.len(), Point::ALL.len());
 }
 
-/// Injects faults one after the other, each followed by the loss of its position's memory if `lost` is set, and a last start that
-/// must end well.
+/// Injects faults one after the other, each followed by the loss of its position's memory if `lost` is set. A last start must end
+/// well.
 fn chain(p: usize, q: usize, strikes: &[(Point, usize, u64, bool)]) {
     let scene = Scene::new(p, q);
     let mut story = String::new();

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Variables for a launcher and its ranks: hwloc, which MPI libraries ask for cores, must not look at PCI devices as well. No
-/// test uses them, and a quarter of the processor time of starting and ending a small job went there (Open MPI 4.1, two cores of
-/// an AMD EPYC of the Zen 4 generation).
+/// test uses them, and a quarter of the processor time of starting and ending a small job went there. (Open MPI 4.1, two cores of
+/// an AMD EPYC of the Zen 4 generation.)
 pub const NO_DEVICES: [(&str, &str); 2] =
     [("HWLOC_COMPONENTS", "-pci,-linuxio"), ("HWLOC_PLUGINS_PATH", "/nonexistent")];
 

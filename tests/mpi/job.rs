@@ -363,9 +363,10 @@ impl Running {
                 break status;
             }
             if self.began.elapsed() > self.limit {
-                // With no rank left, Open MPI's mpirun was seen to block itself. 4.1 did in PMIx_server_finalize when a rank had
-                // been killed, 5.0.11 on a lock of its own when ranks had ended with an error, once in some 700 times on a busy
-                // machine. The job has ended then, although the launcher does not know, and no status shows how the ranks ended.
+                // With no rank left, Open MPI's mpirun was seen to block itself. Version 4.1 did in PMIx_server_finalize when a
+                // rank had been killed. Version 5.0.11 did on a lock of its own when ranks had ended with an error, once in some
+                // 700 times on a busy machine. The job has ended then, although the launcher does not know, and no status shows
+                // how the ranks ended.
                 let ended = self.ranks().is_empty();
                 let status = self.processes.kill();
                 assert!(ended, "the job hangs. It wrote: {}", self.told());

@@ -82,8 +82,8 @@ fn a_loss_that_nobody_watched_is_told_by_the_successor() {
     lab.same_x("run", &end);
 }
 
-/// A stopped rank is taken for dead by the others. It is ended on its node, so that it neither keeps memory nor comes back, and
-/// the supervisor does not take it for a rank that hangs: nothing is started again.
+/// A stopped rank is taken for dead by the others. It is ended on its node, so that it neither keeps memory nor comes back. The
+/// supervisor does not take it for a rank that hangs: nothing is started again.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {

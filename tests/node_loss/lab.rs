@@ -644,7 +644,7 @@ impl Plan {
     }
 
     /// Starts the supervisor so that it sees no processes but its own. Otherwise it sees those of all virtual nodes, which share
-    /// a kernel with it, and ends leftover processes of a run there as if they were on its own machine.
+    /// a kernel with it. It then ends leftover processes of a run there as if they were on its own machine.
     pub fn apart_from_nodes(mut self) -> Self {
         let mut apart = Command::new("unshare");
         apart.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);

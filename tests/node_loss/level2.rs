@@ -64,8 +64,7 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
     assert_eq!(left, 0, "the run's folder goes with it");
 }
 
-/// The next job knows only the name of the first, and has most of its ranks on one node, which leaves no pairs of different
-/// nodes.
+/// The next job knows only the name of the first. It has most of its ranks on one node, which leaves no pairs of different nodes.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_next_job_goes_on_from_storage_where_its_groups_cannot_be_had() {

@@ -12,8 +12,8 @@ pub fn in_place(ran: &Ran) -> u32 {
     run.tests[0].outcome.as_ref().unwrap().protection.unwrap().in_place
 }
 
-/// Whether other tests inject the point: those of a second level and of the solver are in `level2` and `checksums`, those of a
-/// beginning with memory of other runs in `crash`, and those of a job's start in `starting`.
+/// Whether other tests inject the point. Points of a second level and of the solver are in `level2` and `checksums`. Points of a
+/// beginning with memory of other runs are in `crash`, and those of a job's start in `starting`.
 fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
         || point.is_of_ground()

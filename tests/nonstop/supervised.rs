@@ -124,8 +124,8 @@ impl Supervised {
     }
 }
 
-/// In the first of two tests a process column is lost, a rank of it and one that stood by make new checksums, and a second column
-/// is lost, which one column of checksums would not have survived. The second test begins with the remaining ranks.
+/// In the first of two tests a process column is lost, and a rank of it and one that stood by make new checksums. Then a second
+/// column is lost, which one column of checksums would not have survived. The second test begins with the remaining ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {

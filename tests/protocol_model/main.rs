@@ -1,10 +1,10 @@
 //! Every interleaving of the save and recovery protocol for four positions in two groups.
 //!
 //! The model drives the same pure functions as the program (`decide`, the header transitions). Only the memory is abstract: each
-//! of A, B and the two checksums is complete for some checkpoint, or is not. Ranks move one step at a time in any order, die at
-//! any step with or without their memory, are relaunched, die again while recovering, and a node that was given up may come back
-//! with its copy. The invariant: a rank that computes has the checkpoint that all have, and a tolerable loss is never refused.
-//! Each broken variant of the protocol must be caught, or the model proves nothing.
+//! of A, B and the two checksums is complete for some checkpoint, or is not. Ranks move one step at a time in any order. They die
+//! at any step with or without their memory, are relaunched, and die again while recovering. A node that was given up may come
+//! back with its copy. The invariant: a rank that computes has the checkpoint that all have, and a tolerable loss is never
+//! refused. Each broken variant of the protocol must be caught, or the model proves nothing.
 //!
 //! A loss may also be recovered in place: a launch that has lost ranks resumes from the memory within reach, with the processes
 //! that lived and spares. A loss that it cannot recover so is left to a restart, which finds more.

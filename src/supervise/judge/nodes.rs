@@ -275,8 +275,8 @@ impl Nodes {
             self.excuse(now_ms);
             let closed = self.trouble.iter_mut().filter(|(_, trouble)| trouble.closed_ms.is_some());
             judged.extend(closed.map(|(&node, trouble)| {
-                // The reported connection answers the call that was due after a failed one: a second call would break this
-                // connection.
+                // This redial is the call that was due after a failed one: a second call would break the connection that it
+                // makes.
                 trouble.again_ms = None;
                 Judged::Redial { node }
             }));

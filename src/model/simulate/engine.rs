@@ -280,7 +280,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Time from a failure (the next of `source`) until the run is up again; further failures may come in between.
+    /// Handles a failure, the next of `source`, and returns the moment at which the run is up again. Further failures may come in
+    /// between.
     fn bring_back(
         &self,
         out: &mut Outcome,

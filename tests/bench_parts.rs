@@ -1,7 +1,7 @@
-//! The parts of `benches` that can be tested without measuring anything. A benchmark with a `main` of its own has no test
-//! harness, so its modules are compiled here once more.
+//! Parts of `benches` that can be tested without measuring anything. A benchmark with a `main` of its own has no test harness, so
+//! its modules are compiled here once more.
 
-// What only the benchmark's `main` uses is unused here.
+// Functions that only the benchmark's `main` uses are unused here.
 #![allow(dead_code)]
 
 #[path = "../benches/speed/cases.rs"]
@@ -23,7 +23,7 @@ mod table;
 #[path = "../benches/speed/usual.rs"]
 mod usual;
 
-/// Hardware threads of one core share its arithmetic: whoever takes them for cores places two ranks on one.
+/// Hardware threads of one core share its arithmetic: counted as cores, they would place two ranks on one.
 #[test]
 fn benchmarks_count_cores_and_not_hardware_threads() {
     let folders = std::fs::read_dir("benches").unwrap().flatten();

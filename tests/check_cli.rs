@@ -1,5 +1,5 @@
-//! The command line as a user meets it: `check` on good and bad files, sources of settings,
-//! completions, man page, exit codes. Nothing here starts MPI.
+//! The command line as a user meets it: `check` on good and bad files, sources of settings, completions, man page, exit codes.
+//! Nothing here starts MPI.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -79,7 +79,7 @@ impl Case {
         self
     }
 
-    /// A file that can be started.
+    /// Adds a file that can be started.
     fn script(self, name: &str, content: &str) -> Case {
         let case = self.file(name, content);
         fs::set_permissions(case.dir.path().join(name), fs::Permissions::from_mode(0o700)).unwrap();
@@ -109,7 +109,7 @@ impl Case {
     }
 }
 
-/// `check` on the shipped file with some lines (counted from 1) replaced.
+/// Runs `check` on the shipped file with some lines (counted from 1) replaced.
 fn check(changes: &[(usize, &str)]) -> Ran {
     let mut lines = SHIPPED;
     for (no, text) in changes {
@@ -135,7 +135,7 @@ fn a_shipped_file_is_explained() {
     }
 }
 
-/// Where nothing more can be written, and where the reader has gone, the status is the one it would have been, or says so.
+/// If the output cannot be written, or its reader has closed it, the status is the usual one, or shows the failure.
 #[test]
 fn what_cannot_be_told_is_no_panic() {
     let case = Case::new()
@@ -172,7 +172,7 @@ fn what_cannot_be_told_is_no_panic() {
     }
 }
 
-/// A device by mistake: it has no end, so it is not read to that.
+/// A device given by mistake has no end, so it is not read to the end.
 #[test]
 fn files_without_an_end_are_refused() {
     for (words, code) in [
@@ -189,7 +189,7 @@ fn files_without_an_end_are_refused() {
     }
 }
 
-/// `-` is stdout where that is free for it, and nowhere the name of a file.
+/// `-` means stdout if stdout is free for it, and is never the name of a file.
 #[test]
 fn a_dash_makes_no_file() {
     let case = Case::new();
@@ -327,7 +327,7 @@ fn a_short_file_and_a_long_one() {
     assert_eq!((long.code, long.err.as_str()), (0, ""));
 }
 
-/// `skt-hpl HPL.dat` is what `xhpl` never took, and what people try.
+/// `skt-hpl HPL.dat`: `xhpl` never took a file, but users try it.
 #[test]
 fn a_file_in_place_of_a_command_is_told_its_flag() {
     let case = Case::new().file("HPL.dat", SHIPPED.join("\n")).file("own.toml", "n = 5\n");
@@ -345,7 +345,7 @@ fn a_file_in_place_of_a_command_is_told_its_flag() {
     assert!(other.code == 2 && !other.err.contains("--dat"), "{}", other.err);
 }
 
-/// What would take the place of the file's lines, though nobody gives it as a flag.
+/// Settings that replace the file's lines without any flag.
 #[test]
 fn settings_beside_the_file_are_told_of() {
     let shipped = || Case::new().file("HPL.dat", SHIPPED.join("\n"));
@@ -390,7 +390,7 @@ fn files_that_are_no_input() {
     }
 }
 
-/// The files people are told to start from, as they stand.
+/// The files that users are advised to start from, as they stand.
 #[test]
 fn the_shipped_configurations_pass_and_say_what_they_are_for() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("hpl-configs");
@@ -435,7 +435,7 @@ fn the_example_of_settings_is_complete_and_right() {
             table || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '))
         })
         .collect();
-    // In its table the setting `checkpoint` is called `every`.
+    // The setting `checkpoint` is called `every` in its table.
     let mut shown: Vec<String> = entries
         .iter()
         .filter_map(|e| e.split_once(" = "))
@@ -446,7 +446,7 @@ fn the_example_of_settings_is_complete_and_right() {
     keys.sort();
     assert_eq!(shown, keys);
     let ran = Case::new().file("all.toml", entries.join("\n")).run(&["check", "all.toml"]);
-    // Not all of them go together; each by itself is understood.
+    // Not all of them go together, but each is valid by itself.
     assert_eq!(ran.code, 0, "{}", ran.err);
     assert!(!ran.err.contains("error") && ran.err.contains("alone is refused"), "{}", ran.err);
     for key in &keys {
@@ -454,7 +454,7 @@ fn the_example_of_settings_is_complete_and_right() {
     }
 }
 
-/// Also those of a table, in which a word may stand for another one outside.
+/// Settings of a table are shown as they are written, too; a word in it may stand for another one outside.
 #[test]
 fn settings_are_shown_as_they_are_written() {
     let words = ["every = \"60s\"", "method = \"self\"", "mtbf = \"24h\"", "level2-every = \"1h\""];
@@ -493,7 +493,7 @@ fn one_rank_speaks_for_all() {
     assert_eq!(other.err, "");
 }
 
-/// What is cleaned is what a run started there would be called.
+/// `clean` uses the name that a run started there would have.
 #[test]
 fn clean_takes_the_name_that_a_run_would_have() {
     let own = std::process::id().to_string();
@@ -522,7 +522,7 @@ fn the_benchmark_refuses_bad_input() {
     let named = case.run(&["--config", "nowhere.toml"]);
     assert_eq!(named.code, 1);
     assert!(named.err.contains("nowhere.toml"), "{}", named.err);
-    // Read a second time a pipe says nothing, which would be settings as good as any.
+    // Read a second time a pipe is empty, which would be valid settings.
     let piped = Command::cargo_bin("skt-hpl")
         .unwrap()
         .current_dir(case.dir.path())
@@ -573,7 +573,7 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
     assert_eq!((help.code, man.code), (0, 0));
     let layers = skt_hpl::config::sources::Layers::new();
     for key in layers.keys() {
-        // The flag itself, not the beginning of a longer one.
+        // The flag itself must be there, not the beginning of a longer one.
         let described = Regex::new(&format!(r"(?m)^ +(-\w, )?--{key}(\[| |$)")).unwrap();
         assert!(described.is_match(&help.out), "help: {key}");
         let roff = format!("\\fB--{key}\\fR").replace('-', "\\-");
@@ -596,7 +596,7 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
     assert!(case.run(&["--version"]).out.starts_with("skt-hpl 0."));
 }
 
-/// What the overview names are the subcommands.
+/// Returns the subcommands that the overview names.
 fn subcommands(case: &Case) -> Vec<String> {
     let overview = case.run(&["--help"]).out;
     let name = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").unwrap();
@@ -624,9 +624,9 @@ fn every_subcommand_has_a_man_page_with_its_flags() {
         }
     }
     assert!(case.run(&["man", "nothing"]).err.contains("report"));
-    // What a topic of `model` takes is in the page, too.
+    // Flags of a topic of `model` are in the page, too.
     assert!(case.run(&["man", "model"]).out.contains("\\-\\-arithmetic"));
-    // The formatter has nothing to say against them.
+    // The formatter finds no fault in the pages.
     let groff = std::process::Command::new("groff")
         .args([
             "-man",
@@ -648,7 +648,7 @@ fn every_subcommand_has_a_man_page_with_its_flags() {
     }
 }
 
-/// What the shell answers when the key is pressed.
+/// Completions as the shell offers them.
 #[test]
 fn completions_work_in_a_shell() {
     let case = Case::new();
@@ -695,7 +695,7 @@ fn completions_work_in_a_shell() {
     }
 }
 
-/// The same words are the same time and the same size wherever they are given.
+/// A time or a size is written in the same way in every flag.
 #[test]
 fn durations_and_sizes_are_written_alike_everywhere() {
     let case = Case::new();
@@ -738,7 +738,7 @@ fn durations_and_sizes_are_written_alike_everywhere() {
     }
 }
 
-/// What would be read and dropped is refused, before anything is looked at.
+/// A flag that would be ignored is refused, before anything is looked at.
 #[test]
 fn what_does_nothing_is_refused() {
     let case = Case::new().file("hosts", "n1\nn2\n").file("spares", "n3\n");
@@ -757,7 +757,7 @@ fn what_does_nothing_is_refused() {
     }
 }
 
-/// Of several nodes each is named, at once, and what is wrong with all is said once: the shell, and not the nodes.
+/// Each of several nodes is named, at once. A fault common to all is reported once: the shell, and not the nodes.
 #[test]
 fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     let case = Case::new().file("hosts", "n1\nn2\nn3\n");
@@ -772,7 +772,7 @@ fn a_remote_shell_that_is_not_there_is_told_for_every_node() {
     assert!(ran.err.contains("is --rsh right?"), "{}", ran.err);
 }
 
-/// A variable of somebody's shell that is no text is nothing to a run, which has others to hand on.
+/// A variable that is no text does not matter to a run, which has others to pass on.
 #[test]
 fn a_variable_that_is_no_text_ends_nothing() {
     use std::os::unix::ffi::OsStrExt;
@@ -789,7 +789,7 @@ fn a_variable_that_is_no_text_ends_nothing() {
     assert!(ran.status.code() == Some(6) && told.contains("is --rsh right?"), "{told}");
 }
 
-/// Open MPI would say that it has no way to start anything, and not why.
+/// Open MPI would report that it cannot start anything, without the reason.
 #[test]
 fn a_space_in_the_path_of_the_state_is_told_before_anything_begins() {
     let case = Case::new().file("hosts", "n1\n");
@@ -804,7 +804,7 @@ fn a_space_in_the_path_of_the_state_is_told_before_anything_begins() {
     assert!(!case.dir.path().join("a run").exists());
 }
 
-/// Who is called again while the run is under way does not look at storage, which may hang: the run goes on without it.
+/// An agent that is called again during the run does not look at storage, which may hang: the run continues without it.
 #[test]
 fn an_agent_amid_a_run_does_not_look_at_storage() {
     let run = format!("t-agent-{}", std::process::id());
@@ -837,7 +837,7 @@ fn what_a_login_script_has_printed_does_not_hide_an_agent() {
     assert!(out.starts_with('\u{1b}') && out.lines().any(hello), "{out}");
 }
 
-/// Processes that have this in their environment.
+/// Returns the processes that have this in their environment.
 fn processes_with(mark: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let environ = |at: &Path| fs::read(at.join("environ")).unwrap_or_default();
@@ -846,7 +846,7 @@ fn processes_with(mark: &str) -> Vec<String> {
     found.map(|at| at.display().to_string()).collect()
 }
 
-/// A launcher that hangs is not left behind with what it has started, nor the folder that was made for it.
+/// An interrupted command leaves no hanging launcher with its processes, and no folder that was made for it.
 #[test]
 fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
     use nix::sys::signal::{SigHandler, Signal, kill};
@@ -883,7 +883,7 @@ fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(6), "{said}");
-    // Not because it has waited long enough for MPI.
+    // The reason must not be the timeout of MPI.
     assert!(said.contains("interrupted by a signal"), "{said}");
     assert!(took < Duration::from_secs(15), "{took:?}: {said}");
     let files = fs::read_dir(case.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
@@ -891,7 +891,7 @@ fn a_doctor_that_is_interrupted_leaves_nothing_behind() {
     assert!(folders.is_empty(), "{folders:?}");
 }
 
-/// Before anything runs there is nothing to save, and who has not answered yet is not lost for it.
+/// Before anything runs there is nothing to save, and a node that has not answered yet is not lost by a request to stop.
 #[test]
 fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
     use nix::sys::signal::{Signal, kill};
@@ -920,7 +920,7 @@ fn a_halt_while_nodes_are_called_is_obeyed_at_once() {
     assert!(!events.contains("node-lost"), "{events}");
 }
 
-/// A folder for the second level that is not there is told before anything starts, once for all nodes.
+/// A missing folder for the second level is reported before anything starts, once for all nodes.
 #[test]
 fn a_second_level_without_its_folder_is_not_started() {
     let case = Case::new().file("hosts", "n1\nn2\n").script("shell", HERE);
@@ -934,7 +934,7 @@ fn a_second_level_without_its_folder_is_not_started() {
     assert!(ran.err.contains(told), "{}", ran.err);
 }
 
-/// The doctor looks at nodes as the run would use them: who has no ranks is a spare, and is to have room for the most that any
+/// The doctor looks at nodes as the run would use them: a node without ranks is a spare, and must have room for the most that any
 /// node needs.
 #[test]
 fn the_doctor_counts_nodes_without_ranks_as_spares() {
@@ -949,11 +949,11 @@ fn the_doctor_counts_nodes_without_ranks_as_spares() {
     assert_eq!(told(bench), "2 ranks fill the first 1 node(s): n2 n3 have no ranks and are spares");
     let bench = "-n 64 --nb 32 -p 1 -q 4 --threads 1";
     assert_eq!(told(bench), "4 ranks fill the first 2 node(s): n3 has no ranks and is a spare");
-    // Who maps ranks otherwise knows where they are.
+    // A user who maps ranks otherwise knows their places.
     assert!(told(&format!("--launcher-args=--map-by=node {bench}")).starts_with("n1: "));
 }
 
-/// A shell that has outlived its job, or is a step of it, speaks of nodes that are not meant.
+/// A shell that has outlived its job, or is a step of it, lists nodes that are not meant.
 #[test]
 fn a_list_of_hosts_wins_over_a_batch_system_that_cannot_be_read() {
     let case = Case::new().file("hosts", "n1\n").script("shell", HERE);
@@ -982,7 +982,8 @@ fn the_doctor_names_hosts_that_a_domain_file_leaves_out() {
     assert!(ran.out.contains(left_out), "{} {}", ran.out, ran.err);
 }
 
-/// What the doctor says of a run whose helpers have processors of their own, or that has none, or whose DIR only ranks know.
+/// Output of the doctor for a run whose helpers have processors of their own, or that has no helpers, or whose DIR only ranks
+/// know.
 #[test]
 fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
     let domains = "rank:0 a\nrank:1 b\nrank:2 c\n";
@@ -1003,7 +1004,7 @@ fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
             assert!(ran.out.contains(word), "{word}: {} {}", ran.out, ran.err);
         }
     };
-    // No folder is named as this node is, and none has to be.
+    // No folder has this node's name, and none is needed.
     let ran = doctor("--level2-scope node", "{domain}");
     said(&ran, 0, &["not looked at: --domains says what each rank's is", "no problem found"]);
     let off = doctor("--helpers off", ".");
@@ -1011,7 +1012,7 @@ fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
     let ran = doctor("--helper-cores 1000", ".");
     said(&ran, 6, &["PROBLEM: --helper-cores 1000: there is no processor 1000"]);
     assert!(!ran.out.contains("ranks stop"), "{}", ran.out);
-    // On one node, whose ranks are said to be on three: two that compute and one that keeps their checksum.
+    // A single node, whose ranks are given three domains: two that compute and one that keeps their checksum.
     let ran = doctor("--layout dedicated --level2-scope node", "{domain}");
     said(&ran, 0, &["no problem found"]);
 }

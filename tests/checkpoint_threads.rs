@@ -1,9 +1,8 @@
 //! Saving and restoring with ranks as threads over real shared memory.
 //!
-//! A stand-in for the factorisation changes the trailing corner at each iteration, so that any wrong
-//! byte that is restored changes the end. A rank dies by unwinding at a crash point; its peers then
-//! unwind too, as MPI_Abort would end them; memory stays or is removed; the same test is started
-//! again and must end with the very bits of an undisturbed run.
+//! A stand-in for the factorisation changes the trailing corner at each iteration, so that any wrong byte that is restored
+//! changes the end. A rank dies by unwinding at a crash point; its peers then unwind too, as MPI_Abort would end them. Memory
+//! stays or is removed. The same test is started again and must end with the very bits of an undisturbed run.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,13 +35,13 @@ struct Job {
     every: usize,
     restart: Restart,
     test: u32,
-    /// The number a run that begins anew gets.
+    /// Number of a run that begins from scratch.
     run: u128,
-    /// Nobody begins an iteration before everybody has ended the one before.
+    /// Whether no rank begins an iteration before all have ended the one before.
     lockstep: bool,
-    /// What an iteration takes at least.
+    /// Least duration of an iteration.
     pace: Duration,
-    /// Of each rank.
+    /// Threads of each rank.
     threads: usize,
     #[cfg(debug_assertions)]
     sabotage: Option<faults::Sabotage>,
@@ -85,9 +84,9 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
     }
 }
 
-/// What one rank came to.
+/// Result of a rank.
 enum End {
-    /// Its matrix, and where it began.
+    /// Its matrix, and the boundary at which it began.
     Done(Vec<u64>, Option<usize>),
     Refused(String),
     Struck(Point),
@@ -110,7 +109,7 @@ fn mix(x: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// What a rank is started with.
+/// Makes the settings that a rank is started with.
 fn setting(job: &Job, me: usize) -> (Config, Test) {
     let ld = job.layout.shape(me).1 + 3;
     let config = Config {
@@ -146,7 +145,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
     let mut started = match started {
         Ok(started) => started,
         Err(error) => {
-            // Only where a test has forged a header.
+            // Only a test that has forged a header gets here.
             assert!(
                 !matches!(&error, StartError::NotWhole { why, .. } if !why.contains("as rebuilt"))
             );
@@ -177,7 +176,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
             ck.world().barrier();
         }
         std::thread::sleep(job.pace);
-        // One iteration: everything in the corner changes, in a way that depends on the past.
+        // An iteration changes everything in the corner, in a way that depends on the past.
         let corner = job.layout.corner(me, k, Scope::Corner);
         random = mix(random + k as u64);
         for i in corner.row..rows {
@@ -202,7 +201,7 @@ fn rank_main(job: &Job, run: u128, me: usize, world: ThreadWorld, groups: Arc<Po
     End::Done(bits, from)
 }
 
-/// Runs all ranks; faults are those of `strikes`, at most one a position.
+/// Runs all ranks, with the faults of `strikes`, at most one a position.
 fn launch(job: &Job, strikes: &[(usize, Point, u64)]) -> Vec<End> {
     let positions = job.layout.positions();
     let (all, groups) = (Arc::new(Post::default()), Arc::new(Post::default()));
@@ -268,13 +267,13 @@ fn struck(ends: &[End], point: Point) -> bool {
     ends.iter().any(|e| matches!(e, End::Struck(p) if *p == point))
 }
 
-/// Runs all ranks; the fault must strike.
+/// Runs all ranks; the fault must be injected.
 fn strike(job: &Job, position: usize, point: Point, hit: u64) {
     let ends = launch(job, &[(position, point, hit)]);
     assert!(struck(&ends, point), "{} at {position}: {ends:?}", point.name());
 }
 
-/// As [`finished`], of ranks that did not begin anew.
+/// The results of [`finished`], for ranks that did not begin from scratch.
 fn gone_on(ends: Vec<End>) -> Vec<Vec<u64>> {
     assert!(matches!(ends[0], End::Done(_, Some(_))), "{ends:?}");
     finished(ends)
@@ -284,7 +283,7 @@ fn lose(job: &Job, position: usize) {
     job.depot.unlink_position(position as u32);
 }
 
-/// Points of a run that is not recovering.
+/// Returns the points of a run that is not recovering.
 fn forward() -> Vec<Point> {
     Point::ALL
         .iter()
@@ -294,7 +293,7 @@ fn forward() -> Vec<Point> {
         // There is no second level here: `tests/crash` has it, with processes.
         .filter(|p| !second_level().contains(p) && !p.is_solvers() && !p.is_helpers())
         .filter(|p| !p.is_of_ground() && !p.is_of_start())
-        // After CleanBegin the result is recorded and there is nothing to come back to.
+        // After CleanBegin the result is recorded and there is nothing to resume from.
         .filter(|p| !Point::between(Point::CleanBegin, Point::Told).contains(p))
         .collect()
 }
@@ -304,7 +303,7 @@ fn second_level() -> Vec<Point> {
     [to, Point::between(Point::FetchBegin, Point::Tidied)].concat()
 }
 
-/// Points of a recovery.
+/// Returns the points of a recovery.
 fn backward() -> Vec<Point> {
     use Point::*;
     vec![
@@ -329,7 +328,7 @@ fn with_job<T>(base: &Job, act: impl FnOnce(&Job) -> T) -> T {
     act(&fresh)
 }
 
-/// Every crash point, position and fate of memory; each hit of the point up to `hits`.
+/// Tests every crash point, position and fate of memory; each hit of the point up to `hits`.
 fn every_point_is_survived(base: &Job, hits: u64) {
     let truth = finished(with_job(base, |job| launch(job, &[])));
     let double_or_self_only = |p: &Point| {
@@ -365,8 +364,8 @@ fn every_point_is_survived(base: &Job, hits: u64) {
     }
 }
 
-/// What `act` does after a fault that must strike. On a busy machine helpers may not come to it while the ranks compute: so once
-/// more, at a slower pace.
+/// Runs `act` after a fault that must be injected. On a busy machine helpers may not reach it while the ranks compute, so the run
+/// is repeated at a slower pace.
 fn struck_job(base: &Job, strike: (usize, Point, u64), mut act: impl FnMut(&Job)) {
     const SLOWEST: Duration = Duration::from_millis(200);
     let mut pace = base.pace;
@@ -390,13 +389,13 @@ fn struck_job(base: &Job, strike: (usize, Point, u64), mut act: impl FnMut(&Job)
     }
 }
 
-/// A loss at a point that leaves seals to finish or withdraw, then a second fault in the recovery.
+/// Tests a loss at a point that leaves seals to finish or withdraw, then a second fault in the recovery.
 fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
     let mut came_to = Vec::new();
     let truth = finished(with_job(base, |job| launch(job, &[])));
-    // A helper is no thread that is struck here.
+    // A helper is no thread that fails here.
     let encoded = if base.encode.by_helper() { Point::EncodeFound } else { Point::EncodeEnd };
-    // Nor is it fast everywhere, so that there may be no third save.
+    // A helper is not fast everywhere, so that there may be no third save.
     let hit = if base.encode.by_helper() { 2 } else { 3 };
     for first in [Point::Iteration, encoded, Point::FlushHalf, Point::Committed] {
         for point in backward() {
@@ -406,13 +405,13 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
                     lose(job, victim);
                     let ends = launch(job, &[(position, point, 1)]);
                     if !struck(&ends, point) {
-                        // Not every rank comes to every point: not all rebuild or finish.
+                        // Not every rank reaches every point: not all rebuild or finish.
                         assert!(finished(ends) == truth);
                         return;
                     }
                     came_to.push(point);
-                    // The victim's memory is vacant until rebuilt; a second member of its group can be
-                    // lost as well only where the group survives two.
+                    // The victim's memory is vacant until rebuilt; a second member of its group can be lost as well only if the
+                    // group survives two.
                     let again = second_loses && (base.scheme.losses > 1 || position == victim);
                     if again {
                         lose(job, position);
@@ -423,7 +422,7 @@ fn every_second_fault_is_survived(base: &Job, second_loses: bool) {
             }
         }
     }
-    // But somebody must have come to each, or nothing was tried. Those that finish a flush need a seal to be there.
+    // But some rank must have reached each, or nothing was tested. Points that finish a flush need a seal.
     let finishing = |p: &Point| matches!(p, Point::FinishHalf | Point::FinishEnd);
     for point in backward().into_iter().filter(|p| !finishing(p)) {
         assert!(came_to.contains(&point), "nobody came to {}", point.name());
@@ -449,7 +448,7 @@ fn double_checkpoint_survives_every_point() {
     every_point_is_survived(&job(2, 2, Method::Double, 1), 3);
 }
 
-/// With more boundaries: what a save leaves to helpers is found done at a later one.
+/// Makes a job with more boundaries: the work that a save leaves to helpers is found done at a later one.
 fn helped() -> Job {
     let mut base = job(2, 2, Method::Double, 1);
     (base.encode, base.layout.n, base.every) = (Encoding::Helper, 161, 1);
@@ -457,7 +456,7 @@ fn helped() -> Job {
     base
 }
 
-/// Steps of helpers themselves are struck in `tests/crash`.
+/// Faults in the steps of helpers themselves are in `tests/crash`.
 #[test]
 fn helpers_that_encode_leave_no_step_of_their_ranks_open() {
     let base = helped();
@@ -546,7 +545,7 @@ fn localised_checksums_survive_second_faults_and_any_two_losses() {
             assert!(gone_on(launch(job, &[])) == truth, "{} at {second}", point.name());
         });
     }
-    // Those that finish a flush need a seal to be there, and who begins to rebuild has lost something.
+    // Points that finish a flush need a seal, and a rank that begins to rebuild has lost something.
     let finishing = |p: &Point| matches!(p, Point::FinishHalf | Point::FinishEnd);
     for point in backward().into_iter().filter(|p| !finishing(p)) {
         assert!(came_to.contains(&point), "nobody came to {}", point.name());
@@ -560,7 +559,7 @@ fn localised_checksums_survive_second_faults_and_any_two_losses() {
     any_two_of_six_may_be_lost(&double);
 }
 
-/// The rows of the grid, which are longer than its columns: one may be lost of each at the same time.
+/// The rows of the grid, which are longer than its columns: one member of each may be lost at the same time.
 #[test]
 fn rows_of_the_grid_survive_a_loss_in_each() {
     let base = laid_out(2, 3, 1, ChecksumLayout::Grid);
@@ -624,7 +623,7 @@ fn every_scope_and_method_restores_the_same_bits() {
     }
 }
 
-/// A matrix that is work for several threads: they copy, encode, digest, check and rebuild it, and no bit is another.
+/// A matrix that is work for several threads: they copy, encode, digest, check and rebuild it, and no bit changes.
 #[test]
 fn threads_save_and_restore_the_same_bits_together() {
     for (method, losses) in
@@ -649,7 +648,7 @@ fn threads_save_and_restore_the_same_bits_together() {
                 );
             });
         }
-        // A bit in the middle of what each thread looks at, and of its last row.
+        // A bit in the middle of each thread's part, and of its last row.
         let size = 1500 / p * (1500_usize.div_ceil(q) + 3) * 8;
         for part in (0..8).map(|eighth| size / 8 * eighth).chain([size - 4096]) {
             with_job(&base, |job| {
@@ -691,11 +690,11 @@ fn restores_up_to_rounding(code: Code) {
 fn method_single_refuses_what_it_cannot_survive() {
     let base = job(2, 2, Method::Single, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
-    // How far the others were when one died is chance; either way there is no third end.
+    // The progress of the others at a death depends on chance; either way there is no third result.
     let mut refusals = 0;
     for point in [Point::FlushHalf, Point::EncodeBatch].into_iter().cycle().take(40) {
         with_job(&base, |job| {
-            // The encoding of the first epoch takes some batches; this one is later.
+            // The encoding of the first checkpoint takes some batches; this one is later.
             let hit = if point == Point::FlushHalf { 2 } else { 3 };
             assert!(struck(&launch(job, &[(1, point, hit)]), point));
             lose(job, 1);
@@ -727,7 +726,7 @@ fn one_more_than_tolerated_is_refused_and_memory_kept() {
         let typed = Refusal::TooManyLost { group: 0, size: 4, losses: 1, lost: vec![0, 3] };
         assert!(text.contains(&typed.to_string()));
     });
-    // One in each of two groups is fine.
+    // One loss in each of two groups is survived.
     let mut pairs = base.clone();
     pairs.depot = Depot::new(Store::Posix, &unique()).unwrap();
     pairs.group = Some(2);
@@ -758,7 +757,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
                     let offsets: Vec<usize> = match part {
                         Part::Head => vec![[0, 4096 + 40, 8192 + 40][at]],
                         Part::S => vec![40, size / 2 + 40],
-                        // Columns past the matrix are padding and belong to nobody.
+                        // Columns past the matrix are padding and belong to no rank.
                         _ => vec![[8, size / 3 / 8 * 8, size - 40][at]],
                     };
                     for offset in offsets {
@@ -770,7 +769,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
             }
         }
     }
-    // The same damage in two members is one too many.
+    // Equal damage in two members is one too many.
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
         for position in [2, 3] {
@@ -778,7 +777,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
         }
         refused(launch(job, &[]));
     });
-    // So is damage beside a loss; and what was made for the lost one before the damage was found is gone.
+    // So is damage together with a loss; and data rebuilt for the lost one before the damage was found are removed.
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
         job.depot.unlink_position(2);
@@ -806,7 +805,7 @@ fn an_older_copy_of_a_position_is_not_used() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
-        // Position 2 dies with a copy that comes back after the others went on without it.
+        // Position 2 dies with a copy that comes back after the others continued without it.
         assert!(struck(&launch(job, &[(2, Point::Iteration, 3)]), Point::Iteration));
         let stash: Vec<(Part, Vec<u8>)> = Part::ALL
             .into_iter()
@@ -890,7 +889,8 @@ fn unstash(job: &Job, position: u32, stash: &[(Part, Vec<u8>)]) {
     }
 }
 
-/// A start got no further than to say where it goes back to, and only a node that was away when the next one began kept that.
+/// A start got no further than the checkpoint that it resumes from, and only a node that was away when the next one began has its
+/// memory.
 #[test]
 fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -904,7 +904,7 @@ fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
             unstash(job, position, memory);
         }
         lose(job, 3);
-        // The next start goes on from the same epoch, and has begun to write over it.
+        // The next start resumes from the same checkpoint, and has begun to write over it.
         let all = [0, 1, 2, 3].map(|position| (position, Point::FlushHalf, 1));
         assert!(struck(&launch(job, &all), Point::FlushHalf));
         unstash(job, 3, &unseen);
@@ -914,8 +914,8 @@ fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
     });
 }
 
-/// Of a start nothing is left but what a node has that was away: an epoch of the number that the next start's first epoch has,
-/// taken elsewhere.
+/// Of a start only the memory of a node that was away is left: a checkpoint with the number of the next start's first one, taken
+/// elsewhere.
 #[test]
 fn an_epoch_of_a_beginning_that_nobody_remembers_is_another() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -935,7 +935,7 @@ fn an_epoch_of_a_beginning_that_nobody_remembers_is_another() {
     });
 }
 
-/// On nodes that saw nothing of its checkpoints the run began anew, and once more: so that has the greater number.
+/// On nodes without any of its checkpoints the run began from scratch, and once more: so that has the greater number.
 #[test]
 fn who_began_anew_elsewhere_does_not_cost_the_checkpoints() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -951,7 +951,7 @@ fn who_began_anew_elsewhere_does_not_cost_the_checkpoints() {
         for (position, memory) in (0..3).zip(&saved) {
             unstash(job, position, memory);
         }
-        // Two of them are one too many; what is there stays there.
+        // Two of them are one too many; the existing memory is kept.
         unstash(job, 2, &begun[0]);
         assert!(refused(launch(job, &[])).contains("[2, 3]"));
         unstash(job, 2, &saved[2]);
@@ -961,8 +961,8 @@ fn who_began_anew_elsewhere_does_not_cost_the_checkpoints() {
     });
 }
 
-/// A node that was away while a sweep went on has memory of an earlier test of this very run, of the same epoch even: it counts
-/// as lost.
+/// A node that was away while a sweep continued has memory of an earlier test of this very run, even of the same checkpoint
+/// number: it counts as lost.
 #[test]
 fn memory_of_an_earlier_test_on_one_node_is_not_used() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1010,7 +1010,7 @@ fn memory_of_an_earlier_run_on_one_node_is_not_used() {
     });
 }
 
-/// The node that kept it had a clock hours ahead of the one the newer run was started on.
+/// The node that kept it had a clock hours ahead of the clock at the start of the newer run.
 #[test]
 fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1034,8 +1034,8 @@ fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
     });
 }
 
-/// Of several runs that begin at the same moment under one name, anew or from memory, one gets all positions, and the
-/// others say who has them.
+/// Several runs begin at the same moment under one name, from scratch or from memory. One gets all positions, and the others
+/// report which run has them.
 #[test]
 fn of_runs_that_begin_together_under_one_name_one_wins() {
     const RUNS: usize = 3;
@@ -1049,7 +1049,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
             let came = std::sync::Barrier::new(RUNS * positions);
             let rank = |run: usize, me: usize, all: Arc<Post>, groups: Arc<Post>| {
                 let (mut config, test) = setting(job, me);
-                // What is there is gone on with; who begins anew has a number of its own.
+                // The run resumes from existing memory; a run from scratch has a number of its own.
                 config.run += if round % 2 == 1 { 0 } else { run as u128 };
                 let world = ThreadWorld::new(all, me, positions);
                 let started = catch_unwind(AssertUnwindSafe(|| {
@@ -1058,7 +1058,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
                         Member::new(groups.clone(), members.to_vec(), place)
                     })
                 }));
-                // Whoever has begun stays until all have tried.
+                // A run that has begun stays until all have tried.
                 came.wait();
                 match started.expect("nobody is struck") {
                     Ok(_) => None,
@@ -1092,8 +1092,8 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
     }
 }
 
-/// The handler of SIGBUS has marked the head: a page of the matrix could not be read any more. Nothing else shows it
-/// here, and still the position is not used.
+/// The handler of SIGBUS has marked the head: a page of the matrix could not be read any more. Nothing else shows it here, but
+/// the position is not used.
 #[test]
 fn a_position_whose_memory_had_an_error_is_rebuilt() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1104,7 +1104,7 @@ fn a_position_whose_memory_had_an_error_is_rebuilt() {
         head.strike();
         assert!(matches!(head.read(), Err(HeaderFault::Struck)));
         drop(head);
-        // Somebody else's loss as well is one too many.
+        // The loss of another position as well is one too many.
         let aside = stash(job, 3);
         lose(job, 3);
         let text = refused(launch(job, &[]));
@@ -1130,7 +1130,7 @@ fn a_part_cut_short_counts_as_lost() {
     }
 }
 
-/// What is rebuilt is compared with what the position itself said it held, where its header is still there.
+/// A rebuilt position is compared with the digests in its own header, if that still exists.
 #[test]
 fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
@@ -1169,7 +1169,7 @@ fn random_faults_from_a_seed() {
     let seed =
         std::env::var("SKT_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_240_607u64);
     println!("SKT_TEST_SEED={seed}");
-    // What a start may come to until its result is recorded: nobody starts the test again after that.
+    // Points that a start may reach until its result is recorded: the test is not started again after that.
     let points: Vec<Point> = forward().into_iter().chain(backward()).collect();
     let mut state = seed;
     let mut random = |n: usize| {
@@ -1192,8 +1192,8 @@ fn random_faults_from_a_seed() {
                     assert!(finished(ends) == truth);
                     break;
                 }
-                // Of those that died, at most two lose their memory; one not yet rebuilt is
-                // already lost, so only a run that got through its recovery may lose again.
+                // Of those that died, at most two lose their memory. A position not yet rebuilt is already lost, so only a run
+                // that got through its recovery may lose again.
                 if relaunches == 0 {
                     for (position, end) in ends.iter().enumerate() {
                         if matches!(end, End::Struck(_)) && random(2) == 0 {
@@ -1208,7 +1208,7 @@ fn random_faults_from_a_seed() {
     }
 }
 
-/// Leaves a safeguard out and expects the run to come to harm: tests that cannot fail prove nothing.
+/// Leaves a safeguard out and expects the run to fail: tests that cannot fail prove nothing.
 #[cfg(debug_assertions)]
 mod negative_controls {
     use super::*;
@@ -1247,8 +1247,8 @@ mod negative_controls {
     }
 }
 
-/// The windows in which the first published implementation of this method lost data (those that concern
-/// one start and its memory; a dead supervisor and a hang belong to the supervisor's tests).
+/// The windows in which the first published implementation of this method lost data (those of a start and its memory; a dead
+/// supervisor and a hang belong to the supervisor's tests).
 mod windows {
     use super::*;
 
@@ -1258,7 +1258,7 @@ mod windows {
         job
     }
 
-    /// Strikes, loses, starts again: the same bits, and from the boundary the protocol promises.
+    /// Injects a fault, removes memory, starts again: the bits must be equal, and the boundary the promised one.
     fn closed(strike: (usize, Point, u64), lost: &[usize], from: &[Option<usize>]) {
         let base = base();
         let truth = finished(with_job(&base, |job| launch(job, &[])));
@@ -1373,7 +1373,7 @@ mod windows {
     }
 }
 
-/// Nodes are directories here: each rank of a launch sits on one and sees only what lies there.
+/// Nodes are directories here: each rank of a launch is on one and sees only its content.
 mod nodes {
     use super::*;
 
@@ -1432,7 +1432,7 @@ mod nodes {
                                 Err(_) => End::Ended,
                             }
                         });
-                        // The clone must not clean a node's memory when it goes.
+                        // Dropping the clone must not remove a node's memory.
                         std::mem::forget(job);
                         (arrival, Some(end))
                     })
@@ -1453,7 +1453,7 @@ mod nodes {
         let c = cluster(6);
         let truth = finished(with_job(&c.job, |job| launch(job, &[])));
         launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 5)]);
-        // Node 1 is gone, spare 5 takes part, the launcher sorts differently, one rank is left over.
+        // Node 1 is lost, spare 5 takes part, the launcher sorts differently, one rank is left over.
         let ends = launch_on(&c, &[3, 5, 0, 4, 2], &[]);
         let arrival = ends[0].0.clone();
         assert!(ends.iter().all(|e| e.0 == arrival));
@@ -1469,7 +1469,7 @@ mod nodes {
                 (at, end) => panic!("rank {rank} at {at:?}: {end:?}"),
             }
         }
-        // The test is over: its memory is gone, its result is on every node that took part.
+        // The test is over: its memory is removed, its result is on every node that took part.
         let after = launch_on(&c, &[4, 0], &[]);
         assert_eq!(after[0].0.finished[&0], b"result");
         assert_eq!(after[0].0.test, None);
@@ -1492,14 +1492,14 @@ mod nodes {
         }
     }
 
-    /// What a node has of a position that is elsewhere by now makes room for the one that it takes.
+    /// An old copy of a position that is elsewhere by now is removed before a node makes memory for the one that it takes.
     #[test]
     fn an_old_copy_of_another_position_goes_before_memory_is_made() {
         let c = cluster(5);
         launch_on(&c, &[0, 1, 2, 3], &[(1, Point::Iteration, 3)]);
         // Node 3 is cut off; node 4 takes its position and gets further.
         launch_on(&c, &[0, 1, 2, 4], &[(0, Point::Iteration, 3)]);
-        // Then it is back, and stands in for node 1, which is gone.
+        // Then it is back, and takes the place of node 1, which is lost.
         let lies = |position: u32, part: Part| {
             let name = c.job.depot.name(position, part);
             c.dirs[3].path().join(name).exists()
@@ -1514,7 +1514,7 @@ mod nodes {
         assert!(ends.iter().all(|(_, end)| matches!(end, Some(End::Done(_, Some(4))))));
     }
 
-    /// One rank of two on a node is gone, and its position is taken elsewhere.
+    /// Makes a cluster in which one rank of two on a node was lost, and its position was taken elsewhere.
     fn with_a_copy_left() -> (Cluster, Vec<Vec<u64>>) {
         let c = cluster(6);
         let truth = finished(with_job(&c.job, |job| launch(job, &[])));
@@ -1526,8 +1526,8 @@ mod nodes {
         cluster.dirs[2].path().join(cluster.job.depot.name(3, Part::B)).exists()
     }
 
-    /// However many attempts it takes until the position is rebuilt elsewhere: where another member is lost before, the copy is
-    /// needed.
+    /// The copy stays for any number of attempts until the position is rebuilt elsewhere: if another member is lost before, the
+    /// copy is needed.
     #[test]
     fn a_copy_of_the_agreed_epoch_stays_until_the_position_is_rebuilt() {
         let (c, truth) = with_a_copy_left();
@@ -1535,7 +1535,7 @@ mod nodes {
             let ends = launch_on(&c, &[0, 1, 2, 4], &[(1, Point::RebuildBegin, 1)]);
             assert!(matches!(ends[1].1, Some(End::Struck(_))), "{ends:?}");
         }
-        // Node 1 is gone, and node 2 has room for two ranks again.
+        // Node 1 is lost, and node 2 has room for two ranks again.
         let ends = launch_on(&c, &[0, 5, 2, 2], &[]);
         for (position, (_, end)) in ends.into_iter().enumerate() {
             let Some(End::Done(bits, Some(4))) = end else { panic!("{end:?}") };

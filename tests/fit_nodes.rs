@@ -1,8 +1,8 @@
-//! What `skt-hpl run` and `skt-hpl doctor` find out about nodes, on virtual clusters: unfit ones before the first
-//! launch, slow ones while the run goes on.
+//! Nodes as `skt-hpl run` and `skt-hpl doctor` judge them, on virtual clusters: unfit ones before the first launch, slow ones
+//! during the run.
 //!
-//! The benchmark itself runs here, small, since it is its needs and its pace that nodes are measured by. Needs
-//! root, makes network namespaces, and takes a minute or two:
+//! The benchmark itself runs here, small, since nodes are measured by its needs and its pace. Needs root, makes network
+//! namespaces, and takes a minute or two:
 //!
 //! ```text
 //! cargo test --test fit_nodes -- --ignored --test-threads 1
@@ -39,7 +39,7 @@ struct Lab {
 impl Lab {
     fn up(test: &str, spares: usize, shm: &str) -> Self {
         let name = format!("fit-{test}-{}", std::process::id());
-        // Nodes have a /tmp of their own; this folder they share.
+        // Nodes have a /tmp of their own; this folder is shared.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut lab = Self { name, dir, ssh: String::new(), launcher_args: String::new() };
         let pid = std::process::id().to_string();
@@ -67,14 +67,14 @@ impl Lab {
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
-    /// `skt-hpl` with a subcommand and what it needs to reach the nodes.
+    /// Makes a command of `skt-hpl` with a subcommand and the flags to reach the nodes.
     fn command(&self, subcommand: &str, with_spares: bool) -> Command {
         let mut command = Command::new(PROGRAM);
         command.current_dir(self.dir.path()).arg(subcommand).args(["--hosts", "hosts"]);
         if with_spares {
             command.args(["--spares", "spares"]);
         }
-        // Nodes and whatever else runs here share the cores, and do not know of each other.
+        // Nodes and other tests share the cores, and do not know of each other.
         command.env("SKT_PIN", "off");
         command.arg("--rsh").arg(format!("ssh -F {}", self.ssh)).args(["--launcher", "openmpi"]);
         command.arg(format!("--launcher-args={}", self.launcher_args));
@@ -104,18 +104,18 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A failed test has more to say than this.
+        // A failed test has its own message, so this output is left out.
         let _ = self.vcluster_command(&["down"]).output();
     }
 }
 
-/// A program under way. Where a test fails meanwhile it is ended, and all that it has started with it.
+/// A running program. If a test fails meanwhile, it is ended with all that it has started.
 struct Running(Option<Child>);
 
-/// How long something may take to happen on a machine that builds, and tests others, meanwhile.
+/// Timeout for an event on a machine that builds, and tests others, meanwhile.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How long a program that is asked to end may take for that; it ends what it has started first.
+/// Time for a program to end when asked; it ends its own processes first.
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Running {
@@ -144,7 +144,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
-        // Killed it would leave launchers behind, which wait for their nodes.
+        // A killed program would leave launchers behind, which wait for their nodes.
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             let _ = kill(Pid::from_raw(child.id() as i32), signal);
             let until = Instant::now() + END_PATIENCE;
@@ -166,7 +166,7 @@ fn errors(out: &Output) -> String {
 #[ignore = "needs root"]
 fn a_node_with_too_little_memory_is_named_with_both_figures() {
     let lab = Lab::up("room", 1, "200m");
-    // Beside each other two thirds of a gigabyte would be needed: nobody fits, and nothing is started.
+    // All together would need two thirds of a gigabyte: no node fits, and nothing is started.
     let large = "-n 9000 --nb 64 -p 2 -q 2 --threads 1 --no-preflight --checkpoint 10";
     let out = lab.run("large", true, large);
     assert_eq!(out.status.code(), Some(6), "{}", errors(&out));
@@ -179,7 +179,7 @@ fn a_node_with_too_little_memory_is_named_with_both_figures() {
     let need: u64 = said[1].parse().unwrap();
     assert!((414..=417).contains(&need), "{text}");
     assert!(!lab.events("large").iter().any(|e| e["event"] == "launched"));
-    // The doctor, told of the same run, finds the same; of a small one nothing, and MPI starts.
+    // The doctor finds the same for the same run; for a small one it finds nothing, and MPI starts.
     let doctor = |bench: &str| {
         let out = lab.command("doctor", true).args(bench.split(' ')).output().unwrap();
         (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
@@ -190,7 +190,7 @@ fn a_node_with_too_little_memory_is_named_with_both_figures() {
     let (code, text) = doctor(SMALL);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("MPI: 5 rank(s) on 5 node(s)"), "{text}");
-    // One node is full: a spare takes its place; without one the run does not begin.
+    // A full node is replaced by a spare; without a spare the run does not begin.
     lab.vcluster(&["ssh", "n2", "dd if=/dev/zero of=/dev/shm/full bs=1M 2>/dev/null || true"]);
     let out = lab.run("spare", true, SMALL);
     assert_eq!(out.status.code(), Some(0), "{}", errors(&out));
@@ -215,7 +215,7 @@ fn a_node_with_too_little_storage_of_its_own_is_named_with_both_figures() {
     }
     let dir = lab.dir.path().join("own/{domain}");
     let bench = format!("{SMALL} --level2 {} --level2-scope node", dir.display());
-    // By hand: a quarter of 1000 times 1001 doubles, and a third of it as parity: 2.54 MiB, digests and blocks beside.
+    // By hand: a quarter of 1000 times 1001 doubles, and a third of it as parity: 2.54 MiB, plus digests and blocks.
     let out = lab.run("none", false, &bench);
     let text = errors(&out);
     assert_eq!(out.status.code(), Some(6), "{text}");
@@ -261,9 +261,9 @@ fn a_node_on_which_mpi_does_not_start_is_found_before_the_first_launch() {
     assert!(!lab.events("without").iter().any(|e| e["event"] == "launched"));
 }
 
-/// A rank that gets a fraction of its processor, as under a throttled clock: stopped and let go on, several times a second.
-/// The whole run takes seconds, so that whoever does it is on the node before it begins. It is stopped nearly whenever it is
-/// looked at, and yet does not hang. It gets a fifteenth of its time. Four ranks share the test machine's cores, by which one
+/// A rank gets a fraction of its processor, as under a throttled clock: it is stopped and continued, several times a second. The
+/// whole run takes seconds, so the process that does it is on the node before the run begins. The rank is found stopped nearly
+/// every time, and yet does not hang. It gets a fifteenth of its time. Four ranks share the test machine's cores, by which one
 /// may well take twice the others' time for seconds: the factor lies between the two.
 #[test]
 #[ignore = "needs root"]
@@ -305,7 +305,7 @@ fn a_node_that_computes_slowly_is_named_and_kept() {
     assert_eq!(named[0]["node"], "n3");
     assert!(named[0]["detail"].as_str().unwrap().contains("position 2"), "{named:?}");
     assert!(!events.iter().any(|e| e["event"] == "fault"), "{text}");
-    // Where no terminal shows the progress, lines tell it; and the end tells the result.
+    // If no terminal shows the progress, lines report it, and the end has the result.
     assert!(text.contains("Gflop/s") && text.contains("nodes 4 working 0 spare 0 lost"), "{text}");
     assert!(text.contains("result: WR11C2R4 N=9000") && text.contains("PASSED"), "{text}");
 }
@@ -321,7 +321,7 @@ fn burnin_with_a_wrong_node(lab: &Lab) -> Command {
     command
 }
 
-/// What is told of paces is left open.
+/// Reports of paces are not checked.
 #[test]
 #[ignore = "needs root"]
 fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
@@ -341,7 +341,7 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }
 
-/// What lies in the folder is for other runs: these solve one problem, and check it.
+/// Files in the folder are for other runs: these solve one problem, and check it.
 #[test]
 #[ignore = "needs root"]
 fn a_burn_in_heeds_no_input_of_other_runs() {
@@ -365,7 +365,7 @@ fn a_burn_in_heeds_no_input_of_other_runs() {
     assert!(!at("mine.json").exists());
 }
 
-/// A node is lost after HPL's last run: what was found before counts, and it is said that nothing was measured once more.
+/// A node is lost after HPL's last run: earlier findings count, and the report states that nothing was measured once more.
 #[test]
 #[ignore = "needs root"]
 fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
@@ -386,7 +386,7 @@ fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
     assert!(errors(&out).contains("not measured once more: "), "{}", errors(&out));
 }
 
-/// Amid the measurements, and amid a run of HPL: nothing of it is left on any node.
+/// Interrupted during the measurements, and during a run of HPL: nothing is left on any node.
 #[test]
 #[ignore = "needs root"]
 fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
@@ -396,7 +396,7 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
         lab.vcluster(&["ssh", node, look]).lines().count()
     };
     let nodes = ["n1", "n2", "n3", "n4"];
-    // HPL takes much longer than is waited for.
+    // HPL takes much longer than the test waits.
     let bench = "-n 20000 --nb 128 -p 2 -q 2 --threads 1 --no-preflight";
     for (state, time, signal) in
         [("amid-pass", "600s", Signal::SIGINT), ("amid-run", "1s", Signal::SIGTERM)]

@@ -1,8 +1,7 @@
-//! The patterns with which benchmark harnesses read HPL's output, on ours.
+//! Patterns with which benchmark harnesses read HPL's output, on ours.
 //!
-//! Each must find every W line with its rate and nothing else, whether the harness reads line by
-//! line or the whole text at once, whatever was run. A line that one of them takes for a result
-//! would be reported as a measurement somewhere.
+//! Each must find every W line with its rate and nothing else, in any run. The harness may read line by line or the whole text at
+//! once. A line that a pattern takes for a result would be reported as a measurement somewhere.
 
 mod patterns;
 
@@ -134,7 +133,7 @@ fn params() -> impl Strategy<Value = TestParams> {
         )
 }
 
-/// What can be said of a test that ran or did not, the rate one that all patterns can read.
+/// Outcomes of a test that ran or was skipped, with a rate that all patterns can read.
 fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
     let times = proptest::array::uniform13(0.0..1e5f64).prop_map(|t| Times {
         rfact: t[0],

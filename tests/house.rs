@@ -1,5 +1,5 @@
-//! The house is as docs/ARCHITECTURE.md draws it: which folder imports which, downward only, and no circle of files but those
-//! listed here. docs/SETTINGS.md lists what the program takes. Prose wraps at one width, and no test lies idle.
+//! Structure of the sources as docs/ARCHITECTURE.md draws it: imports between folders, downward only, and no circle of files but
+//! those listed here. docs/SETTINGS.md lists all settings of the program. Prose wraps at one width, and no test lies idle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 /// The folder that every other may import: no row of the table lists it as an import.
 const BASE: &str = "base";
 
-/// The table's rows, from the top of the house to its ground.
+/// Rows of the table, from the top folder down.
 fn drawn() -> Vec<(String, BTreeSet<String>)> {
     let page = fs::read_to_string("docs/ARCHITECTURE.md").unwrap();
     let row = Regex::new(r"^\| `(\w+)` \| (.*)\|$").unwrap();
@@ -29,7 +29,7 @@ fn drawn() -> Vec<(String, BTreeSet<String>)> {
         .collect()
 }
 
-/// The text of every source below a folder, if there is one.
+/// Adds the text of every source below a folder, if there is one.
 fn walk(path: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(path).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -41,13 +41,13 @@ fn walk(path: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// A source without its tests: those may import from anywhere.
+/// Returns a source without its tests: those may import from anywhere.
 fn production(text: &str) -> &str {
     let tests = Regex::new(r"#\[cfg\(test\)\]\n(pub )?mod tests").unwrap();
     tests.find(text).map_or(text, |found| &text[..found.start()])
 }
 
-/// The folders that each folder of `src` imports.
+/// Returns the folders that each folder of `src` imports.
 fn built(folders: &BTreeSet<String>) -> Imports {
     let import = Regex::new(r"crate::(\w+)").unwrap();
     let mut imports = Imports::new();
@@ -90,7 +90,7 @@ fn imports_are_as_drawn_and_run_downward() {
     }
 }
 
-/// Circles of imports that are still to go, by module. The list may only shrink.
+/// Circles of imports that remain to be removed, by module. The list may only shrink.
 const CIRCLES: [&[&str]; 17] = [
     &["checkpoint::aside", "checkpoint::level2", "checkpoint::save"],
     &["checkpoint::layout", "checkpoint::plan"],
@@ -136,7 +136,7 @@ const CIRCLES: [&[&str]; 17] = [
     &["supervise::start::launcher", "supervise::start::room"],
 ];
 
-/// The sources below `src` by their modules: `lu::factor` is `src/lu/factor/mod.rs`.
+/// Returns the sources below `src` by their modules: `lu::factor` is `src/lu/factor/mod.rs`.
 fn modules() -> BTreeMap<String, PathBuf> {
     let mut sources = Vec::new();
     files("src", ".rs", &mut sources);
@@ -150,7 +150,7 @@ fn modules() -> BTreeMap<String, PathBuf> {
     sources.into_iter().map(|path| (name(&path), path)).collect()
 }
 
-/// The paths in a `use`, its groups taken apart.
+/// Returns the paths in a `use`, with its groups resolved.
 fn paths(tree: &str) -> Vec<String> {
     let Some((before, group)) = tree.split_once('{') else {
         let path = tree.split(" as ").next().unwrap().trim();
@@ -173,7 +173,7 @@ fn paths(tree: &str) -> Vec<String> {
     found
 }
 
-/// The module that a path in `module` leads into, if any. A folder's own file does not count for the files below it.
+/// Returns the module that a path in `module` leads into, if any. A folder's own file does not count for the files below it.
 fn module_of(path: &str, module: &str, modules: &BTreeMap<String, PathBuf>) -> Option<String> {
     let mut rest: Vec<&str> = path.split("::").collect();
     let mut place: Vec<&str> = module.split("::").collect();
@@ -192,7 +192,7 @@ fn module_of(path: &str, module: &str, modules: &BTreeMap<String, PathBuf>) -> O
     (!found.is_empty() && !above).then_some(found)
 }
 
-/// The modules that each module of `src` imports, by `use` and by paths in its code.
+/// Returns the modules that each module of `src` imports, by `use` and by paths in its code.
 fn imports_of_modules() -> Imports {
     let uses = Regex::new(r"(?m)^\s*(?:pub(?:\([\w ]+\))? )?use ([\w:{},*\s]+);").unwrap();
     let in_code = Regex::new(r"\b(?:crate|super)(?:::\w+)+").unwrap();
@@ -209,7 +209,7 @@ fn imports_of_modules() -> Imports {
     modules.iter().map(of_module).collect()
 }
 
-/// All modules that can be reached from one.
+/// Returns all modules that can be reached from one.
 fn reached(from: &str, imports: &Imports) -> BTreeSet<String> {
     let (mut found, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
     while let Some(module) = left.pop() {
@@ -239,8 +239,8 @@ fn files_import_each_other_in_no_new_circle() {
     assert!(gone.is_empty(), "these circles are gone, so take them off the list: {gone:#?}");
 }
 
-/// What is compiled by itself for another processor takes nothing from the rest of the program, not even in its tests. A compiler
-/// says the same, but for most of a day's work nobody builds that.
+/// Sources that are compiled alone for another processor import nothing from the rest of the program, not even in their tests. A
+/// compiler would refuse such an import, but that build is rare.
 #[test]
 fn the_kernels_by_themselves_have_all_they_import() {
     let room = fs::read_to_string("tests/other_processors/lib.rs").unwrap();
@@ -253,7 +253,7 @@ fn the_kernels_by_themselves_have_all_they_import() {
         for place in [format!("src/base/{name}.rs"), format!("src/kernels/{name}.rs")] {
             sources.extend(fs::read_to_string(place));
         }
-        // `kernels` itself is not taken whole.
+        // `kernels` itself is not included whole.
         if *name != "kernels" {
             walk(&Path::new("src/kernels").join(name), &mut sources);
         }
@@ -267,7 +267,7 @@ fn the_kernels_by_themselves_have_all_they_import() {
     assert!(missing.is_empty(), "tests/other_processors/lib.rs does not have {missing:?}");
 }
 
-/// Every setting of the benchmark, by the definition that reads them all.
+/// Lists every setting of the benchmark, from the definition of all.
 fn settings() -> String {
     let mut page = String::from(
         "# Settings\n\n\
@@ -279,7 +279,7 @@ fn settings() -> String {
     let keys = skt_hpl::config::sources::Layers::new();
     let command = skt_hpl::cli::command();
     let mut sections: Vec<(&str, String)> = Vec::new();
-    // Those of clap's own tell of the others.
+    // Clap's own flags are left out.
     let all = command.get_arguments().filter_map(|arg| Some((arg, arg.get_long()?)));
     for (arg, name) in all.filter(|(_, name)| !["help", "help-all", "version"].contains(name)) {
         let heading = arg.get_help_heading().unwrap_or("Others");
@@ -304,7 +304,7 @@ fn settings() -> String {
             true => {
                 (format!("`SKT_{}`", name.to_uppercase().replace('-', "_")), format!("`{name}`"))
             }
-            // What is no setting of skt.toml may still have a variable of its own.
+            // A flag that is no setting of skt.toml may still have a variable of its own.
             false => {
                 let variable = arg.get_env().map(|variable| variable.to_string_lossy());
                 (variable.map_or("-".into(), |variable| format!("`{variable}`")), "-".into())
@@ -323,7 +323,7 @@ fn settings() -> String {
     page
 }
 
-/// `hpl-configs/skt.toml` is where most look first: it has each key, and names each word that one takes.
+/// `hpl-configs/skt.toml` is read first by most users: it has each key, and names each value of a key with fixed values.
 #[test]
 fn the_example_of_settings_names_all_their_words() {
     let text = fs::read_to_string("hpl-configs/skt.toml").unwrap();
@@ -334,7 +334,7 @@ fn the_example_of_settings_names_all_their_words() {
         let arg = arg.unwrap_or_else(|| panic!("there is no setting {key}"));
         arg.get_possible_values().iter().map(|word| word.get_name().to_owned()).collect()
     };
-    // A comment speaks of all keys below it, up to the next comment.
+    // A comment describes all keys below it, up to the next comment.
     let (mut comment, mut after_a_key, mut lacking) = (String::new(), true, Vec::new());
     let mut found = Vec::new();
     for line in text.lines() {
@@ -351,7 +351,7 @@ fn the_example_of_settings_names_all_their_words() {
         after_a_key = true;
         found.push(if key == "every" { "checkpoint".to_owned() } else { key.to_owned() });
         let words = words(key);
-        // Of what is true or false there are more spellings than anybody needs.
+        // Boolean keys have more spellings than are needed.
         let yes_or_no = words.iter().any(|word| word == "true");
         let named = |word: &String| yes_or_no || comment.contains(&format!("\"{word}\""));
         lacking
@@ -377,7 +377,7 @@ fn the_page_of_settings_is_the_programs() {
 /// Columns of a line of prose, in pages and in comments.
 const WIDTH: usize = 130;
 
-/// All files below a folder whose names end so.
+/// Adds all files below a folder whose names end with `end`.
 fn files(folder: &str, end: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -389,7 +389,7 @@ fn files(folder: &str, end: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The macros of the standard library panic where nobody reads any more, or the disk is full; a run must outlive that.
+/// The macros of the standard library panic if the output is closed, or the disk is full; a run must outlive that.
 #[test]
 fn nothing_is_printed_by_what_panics_when_it_cannot() {
     let mut sources = Vec::new();
@@ -398,7 +398,7 @@ fn nothing_is_printed_by_what_panics_when_it_cannot() {
     let mut found = Vec::new();
     for path in &sources {
         let source = fs::read_to_string(path).unwrap();
-        // A file that is all tests begins by nothing that would say so: its folder's does.
+        // A file with tests alone has no mark of its own: the module above it has one.
         if path.ends_with("testkit/replacement.rs") {
             continue;
         }
@@ -410,7 +410,7 @@ fn nothing_is_printed_by_what_panics_when_it_cannot() {
     assert!(found.is_empty(), "tell!, show! or print of src/base/terminal.rs: {}", found.join(" "));
 }
 
-/// A benchmark has a `main` in the place of a test harness: tests in its files run only where another program has them.
+/// A benchmark has a `main` in the place of a test harness: tests in its files run only if another program includes them.
 #[test]
 fn the_tests_of_benchmarks_are_run() {
     let program = fs::read_to_string("tests/bench_parts.rs").unwrap();
@@ -425,7 +425,7 @@ fn the_tests_of_benchmarks_are_run() {
     assert!(idle.is_empty(), "tests/bench_parts.rs has not: {}", idle.join(" "));
 }
 
-/// The lines of a page but for tables, and for what is shown as it is printed or typed.
+/// Returns the lines of a page without tables, and without text that is shown as it is printed or typed.
 fn prose(page: &str) -> Vec<(usize, &str)> {
     let mut fence = false;
     let lines = page.lines().enumerate();

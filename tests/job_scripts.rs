@@ -1,7 +1,7 @@
-//! The job scripts in `hpl-configs`: in the environment their batch system gives, they start what they say.
+//! The job scripts in `hpl-configs`: in the environment of their batch system, they start the command in their header.
 //!
-//! The batch systems themselves are not here, so each is stood in for: its variables, and scripts in place of its
-//! commands that behave as its manual says. Slurm's script runs in a real Slurm as well (`node_loss`).
+//! The batch systems themselves are not here. Their variables are set, and scripts in place of their commands behave as the
+//! manuals describe. Slurm's script runs in a real Slurm as well (`node_loss`).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -82,7 +82,7 @@ fn each_script_hands_its_arguments_on() {
         let out = told(&job.env("LAUNCHER_ARGS", "").output().unwrap());
         assert!(out.contains("<--launcher-args>\n<>\n"), "{name}: {out}");
         job.env_remove("LAUNCHER_ARGS");
-        // What the user says of binding, or of another launcher, stands alone.
+        // If the user sets binding, or another launcher, the script adds nothing.
         for more in
             ["--launcher-args --bind-to=core", "--launcher srun -n 1", "--launcher=srun -n 1"]
         {
@@ -98,7 +98,7 @@ fn each_script_hands_its_arguments_on() {
     }
 }
 
-/// After `scripts/install.sh --prefix DIR` nobody is in the clone's folder, and may be in none that has the remote shell.
+/// After `scripts/install.sh --prefix DIR` the clone's folder is not the current one, and the remote shell may be in neither.
 #[test]
 fn the_flux_script_finds_its_remote_shell_where_the_program_is() {
     let asked = |dir: &Path, program: &str, set: Option<&str>| {
@@ -124,7 +124,7 @@ fn the_flux_script_finds_its_remote_shell_where_the_program_is() {
     let shell = at(prefix.path(), "share/skt-hpl/hpl-configs", "flux-rsh");
     let shell = fs::canonicalize(shell).unwrap();
     assert_eq!(real(&asked(work.path(), installed.to_str().unwrap(), None)), shell);
-    // The same by a link in PATH.
+    // The same program by a link in PATH.
     std::os::unix::fs::symlink(&installed, work.path().join("hpl-here")).unwrap();
     assert_eq!(real(&asked(work.path(), "hpl-here", None)), shell);
     // Built in a clone, submitted from elsewhere.
@@ -132,13 +132,13 @@ fn the_flux_script_finds_its_remote_shell_where_the_program_is() {
     let of_clone = at(prefix.path(), "clone/hpl-configs", "flux-rsh");
     let of_clone = fs::canonicalize(of_clone).unwrap();
     assert_eq!(real(&asked(work.path(), built.to_str().unwrap(), None)), of_clone);
-    // What is in the folder comes first, what is asked for before all.
+    // A file in the folder comes first, a command given by the user before all.
     at(work.path(), "hpl-configs", "flux-rsh");
     assert_eq!(asked(work.path(), "hpl-here", None), "./hpl-configs/flux-rsh");
     assert_eq!(asked(work.path(), "hpl-here", Some("own -x")), "own -x");
 }
 
-/// As far as the program gets without HPL.dat: it knows every flag of the script, and the nodes of the job.
+/// The program gets as far as it can without HPL.dat: it knows every flag of the script, and the nodes of the job.
 #[test]
 fn the_program_understands_each_script() {
     for name in SCRIPTS {
@@ -154,7 +154,7 @@ fn the_program_understands_each_script() {
     }
 }
 
-/// By the manual, `flux exec` takes the number of a node, and `flux overlay lookup` knows it.
+/// According to the manual, `flux exec` takes the number of a node, and `flux overlay lookup` returns it.
 #[test]
 fn flux_rsh_runs_a_command_on_a_node_and_hands_its_input_on() {
     let dir = tempfile::tempdir().unwrap();

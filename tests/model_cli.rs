@@ -1,4 +1,4 @@
-//! The three commands as a user meets them: what they print, write and refuse.
+//! The three commands as a user meets them: their output, their files and their refusals.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn refusal(args: &[&str], code: i32) -> String {
     String::from_utf8(output).unwrap()
 }
 
-/// A drawing that would take the place of what it is drawn from.
+/// A drawing must not overwrite the file it is drawn from.
 #[test]
 fn no_drawing_is_put_over_what_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn no_drawing_is_put_over_what_is_read() {
     }
 }
 
-/// What is left over of the cores computes nothing, and a run without groups is given no advice about them.
+/// Cores that no thread uses compute nothing, and a run without groups gets no advice about them.
 #[test]
 fn a_plan_counts_on_the_threads_that_it_starts() {
     let words = ["plan", "--nodes", "4", "--memory", "64G", "--cores", "8", "--method", "none"];
@@ -53,13 +53,13 @@ fn a_plan_counts_on_the_threads_that_it_starts() {
     let even = ["-n", "100000", "--ranks-per-node", "8", "--runs", "0", "--json"];
     let even = stdout(&[&words[..], &even].concat());
     let even: serde_json::Value = serde_json::from_str(&even).unwrap();
-    // 20 threads beside 32, and messages of fewer ranks.
+    // 20 threads compared with 32, and messages of fewer ranks.
     assert!(rate(&plan) < 0.7 * rate(&even), "{} {}", rate(&plan), rate(&even));
     let lost = stdout(&[&words[..], &["--mtbf", "1min"]].concat());
     assert!(lost.contains("practically never ends") && !lost.contains("--losses"), "{lost}");
 }
 
-/// What nobody has said is not written as if it were known; with a DIR what is written runs so.
+/// An unknown place is not written as if it were known; with a DIR the written files run.
 #[test]
 fn a_plan_with_checkpoints_to_disk_alone_says_where_they_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,12 +108,12 @@ fn a_written_plan_passes_the_check() {
         let check = stdout(&["check", path.to_str().unwrap()]);
         assert!(check.contains("no fault found"), "{check}");
     }
-    // A second plan does not overwrite the first unasked.
+    // A second plan does not overwrite the first unless asked to.
     assert!(refusal(&plan, 1).contains("--force"));
     stdout(&[&plan[..], &["--force"]].concat());
 }
 
-/// P x (Q+1) ranks in the command, P x Q in HPL.dat, and the method beside it.
+/// P x (Q+1) ranks in the command, P x Q in HPL.dat, and the method in skt.toml.
 #[test]
 fn a_written_plan_with_checksums_passes_the_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ fn a_written_plan_with_checksums_passes_the_check() {
     assert!(toml.contains("method = \"abft\"") && !toml.contains("[checkpoint]"), "{toml}");
 }
 
-/// The same with two of them: P x (Q+2) ranks, and both files say it.
+/// The plan with two columns: P x (Q+2) ranks, and both files have the number.
 #[test]
 fn a_written_plan_with_two_columns_of_checksums_passes_the_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn runs_with_checksums_are_simulated() {
     // Two hours and an eighth.
     assert!(text.contains("2.25 h work") && text.contains("without a restart"), "{text}");
     assert!(text.contains("began anew"), "{text}");
-    // A quarter more with two columns, and they bear more.
+    // A quarter more with two columns, and they survive more.
     let double = stdout(&[&words[..], &["--checksum-columns", "2"]].concat());
     assert!(double.contains("2.50 h work"), "{double}");
     let anew = |text: &str| {
@@ -204,7 +204,8 @@ fn runs_with_checksums_are_simulated() {
     };
     assert!(anew(&double) < anew(&text), "{double}\n{text}");
     assert!(refusal(&[&base[..7], &["--checksum-columns", "2"]].concat(), 2).contains("--columns"));
-    // With new ones between losses it begins anew less often: 73 nodes, one of which waits, are 8 x (8+1) and that one.
+    // With new columns between losses it begins from scratch less often: 73 nodes, one of which waits, are 8 x (8+1) and that
+    // one.
     let waiting = ["--renew-time", "20s", "--spare-ranks", "1"];
     let mut renewing = [&words[..], &waiting].concat();
     renewing[2] = "73";
@@ -226,7 +227,7 @@ fn runs_with_checksums_are_simulated() {
     );
 }
 
-/// What a method has no use for is not given to it in vain.
+/// Flags that a method does not use are refused.
 #[test]
 fn what_a_simulated_method_has_no_use_for_is_refused() {
     let base = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h", "--runs", "10"];
@@ -258,7 +259,7 @@ fn what_a_simulated_method_has_no_use_for_is_refused() {
     }
     let said = stdout(&words("none", "--regenerate 9s").collect::<Vec<_>>());
     assert!(said.contains("method none"), "{said}");
-    // What tells of a matrix means nothing for other work, and an age nothing where it makes no difference.
+    // Flags of a matrix mean nothing for other work, and an age nothing if it makes no difference.
     for more in ["--scope whole", "--nb 64", "--rate 1", "--n-half 900"] {
         let flag = more.split(' ').next().unwrap();
         let said = refusal(&words("self", more).collect::<Vec<_>>(), 2);
@@ -271,7 +272,7 @@ fn what_a_simulated_method_has_no_use_for_is_refused() {
     assert!(said.contains("--weibull"), "{said}");
 }
 
-/// A document is put beside nothing that is somebody's, and takes the place of nothing that is no file.
+/// A document overwrites no input, and nothing that is no file.
 #[test]
 fn a_document_harms_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -294,7 +295,7 @@ fn a_document_harms_nothing_else() {
     assert!(!fifo.is_file());
     let out = to(Path::new("/dev/stdout"), &[]).success();
     serde_json::from_slice::<serde_json::Value>(&out.get_output().stdout).unwrap();
-    // What is read is not written over, and what cannot be written is told before anything is simulated.
+    // Input is not overwritten, and an output that cannot be written is reported before anything is simulated.
     let trace = at("trace");
     std::fs::write(&trace, "0 1\n3600 2\n").unwrap();
     let base = ["simulate", "--nodes", "72", "--work", "2h", "--trace", trace.to_str().unwrap()];
@@ -310,7 +311,7 @@ fn a_document_harms_nothing_else() {
     assert_eq!(std::fs::read_to_string(&results).unwrap(), line);
 }
 
-/// How to measure is said to who measures.
+/// Flags of the measurement are refused without one.
 #[test]
 fn a_plan_that_measures_nothing_takes_no_words_about_how() {
     let base = ["plan", "--nodes", "4", "--memory", "16GiB", "--cores", "2", "--runs", "0"];
@@ -346,7 +347,7 @@ fn ways_to_go_on_beside_each_other() {
         let parts = if row.contains("R = 2") { ["80.0 %", "1.2500"] } else { ["88.9 %", "1.1250"] };
         assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
-    // New checksums are counted where it is said of how many rows: 1.6 losses a run, of which a try with one column bears one.
+    // New checksums count if the number of rows is given: 1.6 losses a run, of which a try with one column survives one.
     let rows = "model nonstop --mtbf 1h --process-share 1 --columns 8 --checksum-columns 1";
     let through = |more: &str| {
         let words = format!("{rows} {more}");
@@ -362,7 +363,7 @@ fn ways_to_go_on_beside_each_other() {
     assert!(refusal(&beyond, 1).contains("between 0 and 1"));
 }
 
-/// What `scripts/run.sh` reads.
+/// Output that `scripts/run.sh` reads.
 #[test]
 fn a_layout_follows_from_what_a_node_has() {
     for (given, told) in [
@@ -443,8 +444,8 @@ fn results_of_earlier_runs_set_the_rate() {
     assert!(refusal(&["plan", "--results", "/nowhere"], 1).contains("/nowhere"));
 }
 
-/// One size of one node says how fast it was, not how its rate grows: what is guessed of that is guessed of the node, not of a
-/// thousand, or the plan would be faster than all of them.
+/// A single size of one node gives its rate, not the growth of the rate. The growth is guessed for the node, not for a thousand,
+/// or the plan would be faster than all of them.
 #[test]
 fn one_size_of_one_node_makes_a_thousand_no_faster_than_they_are() {
     let dir = tempfile::tempdir().unwrap();
@@ -459,7 +460,7 @@ fn one_size_of_one_node_makes_a_thousand_no_faster_than_they_are() {
     assert!((0.5 * all..1.1 * all).contains(&rate), "{rate:e} of {all:e}: {told}");
 }
 
-/// Parts of runs with one thread and with two say what more of them would reach.
+/// Parts of runs with one thread and with two give the rate of more.
 #[test]
 fn many_cores_from_the_parts_of_few() {
     let dir = tempfile::tempdir().unwrap();
@@ -484,7 +485,7 @@ fn many_cores_from_the_parts_of_few() {
     assert!(refusal(&[&args[..], &[&few]].concat(), 1).contains("--threads 2"));
     let more = file("more.json", &[(16000, 2, 0, 4.0), (16000, 2, 1, 4.0)]);
     let text = stdout(&[&args[..], &[&few, "--results", &more]].concat());
-    // All parts are shared, so memory that serves eight of sixteen cores is what makes the difference.
+    // All parts are shared, so memory that serves eight of sixteen cores makes the difference.
     let rows: Vec<f64> = text
         .lines()
         .filter(|line| line.contains("40000 "))
@@ -496,7 +497,7 @@ fn many_cores_from_the_parts_of_few() {
     assert!(refusal(&[&args[..], &[&other]].concat(), 1).contains("other.json"));
 }
 
-/// The calibration runs a program by a launcher; here a script stands for both and prints what the benchmark would.
+/// The calibration runs a program by a launcher; here a script stands for both and prints the benchmark's output.
 #[test]
 fn calibration_runs_the_benchmark_and_reads_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -536,7 +537,7 @@ fn calibration_runs_the_benchmark_and_reads_it() {
     let rate = &json["plan"]["rate"];
     assert!((rate["r_inf"].as_f64().unwrap() / 100e9 - 1.0).abs() < 0.001, "{rate}");
     assert!((rate["n_half"].as_f64().unwrap() / 1000.0 - 1.0).abs() < 0.01, "{rate}");
-    // What goes wrong is told.
+    // Failures are reported.
     assert!(refusal(&[&base[..], &["/nowhere/mpirun"]].concat(), 6).contains("--launch-command"));
     assert!(refusal(&[&base[..], &["false"]].concat(), 6).contains("calibration failed"));
     assert!(refusal(&[&base[..], &["true"]].concat(), 6).contains("no result"));
@@ -560,7 +561,7 @@ fn nodes_of_one_machine_have_no_core_twice() {
     );
 }
 
-/// What the shell says of the user's own runs is none of the measurement's.
+/// Variables of the user's own runs do not reach the measurement.
 #[test]
 fn a_calibration_heeds_no_variable_of_the_users_runs() {
     use std::os::unix::fs::PermissionsExt;
@@ -631,8 +632,8 @@ impl Drawn {
 #[test]
 fn every_topic_answers_and_draws() {
     let dir = tempfile::tempdir().unwrap();
-    // What it prints, and what it draws: a bar for each of three methods; efficiency; self and single; five schemes for
-    // one loss and for several; inline and three sizes; three groupings of two applications, four of the other two.
+    // Text and drawing of each topic: a bar for each of three methods; efficiency; self and single; five schemes for one loss and
+    // for several; inline and three sizes; three groupings of two applications, four of the other two.
     let topics: [(&[&str], &str, Drawn); 6] = [
         (&["memory", "--group", "16"], "46.9 %", Drawn::Bars(3)),
         (&["interval", "--save", "20s", "--mtbf", "5h"], "13.9 min", Drawn::Curves(1)),

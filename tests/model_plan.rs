@@ -1,5 +1,5 @@
-//! Plans for random machines: the solver's own reader accepts them without a word, they fit, and they behave
-//! as plans must when a machine grows.
+//! Plans for random machines: the solver's own reader accepts them without a warning, they fit, and they behave as plans must
+//! when a machine grows.
 
 use proptest::prelude::*;
 use skt_hpl::base::params::{Engine, Mapping, Rng, TestParams};
@@ -25,7 +25,7 @@ fn quick(nodes: u64, cores: u64, memory: f64) -> Inputs {
     Inputs { simulate: 0, ..Inputs::machine(nodes, cores, memory) }
 }
 
-/// The test a plan's HPL.dat asks for, as the solver reads it: no error, no warning, exactly one.
+/// Reads a plan's HPL.dat as the solver does: no error, no warning, exactly one test.
 fn solver_reads(advice: &Advice) -> TestParams {
     let read = dat_reader::read(advice.hpl_dat.as_bytes(), "HPL.dat", Given::default());
     assert!(read.diagnostics.is_empty(), "{:?}\n{}", read.diagnostics, advice.hpl_dat);
@@ -44,12 +44,12 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     assert_eq!((test.p * (test.q + usize::from(checksums))) as u64, ranks);
     assert_eq!(advice.plan.ranks, ranks);
     assert!(test.n.is_multiple_of(test.nb) || inputs.n.is_some());
-    // The solver's own count of what the matrix needs, and protection on top, stay within the budget.
+    // The solver's own count of the matrix, plus protection, stays within the budget.
     let plan = &advice.plan;
     let means = Means { engine: Engine::Auto, threads: plan.threads_per_rank as usize };
     let bare = memory_need::rank_bytes(&test, means) as f64 - memory_need::PROCESS_BYTES as f64;
     if checksums {
-        // What a rank has is matrix or checksums, Q parts to one; a column of b may be beside the checksums.
+        // A rank has matrix or checksums, Q parts to one; a column of b may be next to the checksums.
         let ours = plan.rank.matrix + plan.rank.checksums + plan.rank.work;
         assert!((bare * (1.0 - 1e-9)..bare * 1.05 + 16e6).contains(&ours), "{ours} {bare}");
         assert!((plan.rank.matrix / plan.rank.checksums / test.q as f64 - 1.0).abs() < 1e-9);
@@ -65,7 +65,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     let on = memory_need::OnNode { ranks, keepers, copies, checksums: checksums_columns, means };
     let room = memory_need::Room { memory: plan.node_budget as u128, huge_pages: None };
     memory_need::fits([test], |_| on, room).unwrap();
-    // The solver takes the settings without a word, and they say what the plan says.
+    // The solver accepts the settings without a warning, and they agree with the plan.
     let mut layers = Layers::new();
     layers.toml(advice.skt_toml.as_bytes(), "skt.toml");
     assert!(layers.diagnostics.is_empty(), "{:?}\n{}", layers.diagnostics, advice.skt_toml);
@@ -84,7 +84,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
             assert_eq!(protection.scheme.layout, plan.layout);
             let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
             assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
-            // The methods are the solver's where it has them.
+            // The solver's methods are used if it has them.
             let share = protection.scheme.available(plan.group as usize);
             let ours =
                 plan.rank.matrix / (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums);
@@ -139,13 +139,13 @@ proptest! {
                     prop_assert!(advice.plan.seconds_expected.unwrap() <= limit);
                 }
             }
-            // A refusal says what to do.
+            // A refusal contains advice.
             Err(e) => prop_assert!(e.to_string().len() > 40, "{e}"),
         }
     }
 
-    /// The groups the planner counts with are those the solver makes, and the memory it foresees is the solver's own
-    /// count of named memory: within 2 per cent where groups are even, and never too little.
+    /// The planner's groups are those the solver makes, and its memory is the solver's own count of persistent shared memory:
+    /// within 2 per cent if groups are even, and never too little.
     #[test]
     fn groups_and_memory_are_the_solvers(
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
@@ -196,14 +196,14 @@ proptest! {
             .max()
             .unwrap() as f64;
         let ours = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
-        // Never less than the solver takes (small states and digests apart), and near it. Where groups are uneven the
-        // fullest rank may sit in a larger group, with smaller checksums, than was counted for it.
+        // Never less than the solver takes (small states and digests apart), and near it. If groups are uneven the fullest rank
+        // may be in a larger group, with smaller checksums, than was counted for it.
         let (under, over) = if plan.group == plan.group_most { (0.005, 0.02) } else { (0.005, 0.10) };
         prop_assert!(fullest <= ours * (1.0 + under), "{fullest} {ours} {shape:?}");
         prop_assert!(fullest >= ours * (1.0 - over), "{fullest} {ours} {shape:?}");
     }
 
-    /// Whatever is put in: a plan or a diagnostic, no panic and no NaN.
+    /// Any input gives a plan or a diagnostic, no panic and no NaN.
     #[test]
     fn fuzzed_inputs(
         ints in prop::array::uniform8(any::<u64>()),
@@ -261,8 +261,8 @@ proptest! {
         prop_assert!((p + 1..=ranks.isqrt()).all(|p| ranks % p != 0));
     }
 
-    /// Groups are even, large enough to survive the losses, and none is larger than asked for where more of them could be made;
-    /// and whoever asks for what the plan says to ask for gets the same again.
+    /// Groups are even, large enough to survive the losses, and none is larger than asked for if more of them could be made. A
+    /// request for the plan's size gives the same groups again.
     #[test]
     fn groups_are_even_and_can_be_asked_for(
         nodes in 2u64..1000, rpn in 1u64..9, wanted in 2u64..40, losses in 1u64..4,
@@ -325,7 +325,7 @@ fn the_plan_of_a_cluster_reads_well() {
     let p = &advice.plan;
     assert_eq!((p.method, p.group, p.losses), (Method::SelfCheckpoint, 16, 1));
     assert_eq!((p.shape.p, p.shape.q), (32, 32));
-    // 47 % of what may be taken.
+    // 47 % of the memory that may be taken.
     let share = p.rank.matrix / p.node_budget;
     assert!((0.455..0.47).contains(&share), "{share}");
     assert!(p.saves > 5 && p.survives > 0.99);
@@ -340,7 +340,7 @@ fn the_plan_of_a_cluster_reads_well() {
     assert!(double.rate_bare < p.rate_bare);
 }
 
-/// 72 nodes of one rank: 8 x (8+1), so eight of nine parts hold the matrix and compute, and the rest keeps checksums.
+/// 72 nodes of one rank: 8 x (8+1), so eight of nine parts have the matrix and compute, and the rest keeps checksums.
 #[test]
 fn a_plan_with_a_column_of_checksums() {
     let inputs = Inputs {
@@ -366,19 +366,20 @@ fn a_plan_with_a_column_of_checksums() {
     assert!((p.rate_bare / by_hand - 1.0).abs() < 1e-9, "{} {by_hand}", p.rate_bare);
     let simulated = advice.simulated.as_ref().unwrap();
     assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
-    // More matrix than self-checkpoint leaves: 8/9 against 15/32, less what the work arrays take.
+    // More matrix than self-checkpoint leaves: 8/9 against 15/32, less the work arrays.
     let own = advice.alternatives.iter().find(|a| a.what == "self-checkpoint").unwrap();
     let own = own.plan.as_ref().unwrap();
     let gain = (n / own.shape.n as f64).powi(2);
     assert!((gain / (8.0 / 9.0 / 0.46875) - 1.0).abs() < 0.06, "{gain}");
     assert_eq!((own.shape.p, own.shape.q), (8, 9));
-    // A ninth of the rate is more than the larger matrix gives back here, whatever fails.
+    // A ninth of the rate is more than the larger matrix gives back here, for any failures.
     let compared = advice.without_restart.unwrap();
     assert!(compared.abft < compared.in_place && compared.in_place >= compared.restart);
     assert_eq!(compared.abft_from, None);
 }
 
-/// 80 nodes with two columns of checksums: 8 x (8+2), four of five parts for the matrix, and less often begun anew than with one.
+/// 80 nodes with two columns of checksums: 8 x (8+2), four of five parts for the matrix, and fewer beginnings from scratch than
+/// with one.
 #[test]
 fn a_plan_with_two_columns_of_checksums() {
     let with = |sums| Inputs {
@@ -397,7 +398,7 @@ fn a_plan_with_two_columns_of_checksums() {
     assert!((matrix - 0.8).abs() < 1e-12);
     let simulated = advice.simulated.as_ref().unwrap();
     assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
-    // One column more is told beside it, and what is compared has two.
+    // One column more is an alternative, and the comparison has two.
     let more = advice.alternatives.iter().find(|a| a.what == "3 columns of checksums").unwrap();
     let more = more.plan.as_ref().unwrap();
     assert_eq!((more.shape.p, more.shape.q, more.checksum_columns), (8, 7, 3));
@@ -405,15 +406,15 @@ fn a_plan_with_two_columns_of_checksums() {
     let one = plan(&with(None)).unwrap().plan;
     assert_eq!((one.shape.p, one.shape.q, one.checksum_columns), (8, 9, 1));
     assert!(one.survives < p.survives && p.survives < more.survives);
-    // Rows of the grid are the fewer, though the whole of it would be square.
+    // The grid has fewer rows than columns, though the whole of it would be square.
     let grid = |ranks, sums| squarest_with_checksums(ranks, sums).unwrap();
     assert_eq!((grid(64, 1), grid(64, 2), grid(64, 4)), ((8, 7), (4, 14), (4, 12)));
     assert_eq!((grid(4, 1), grid(4, 2), grid(7, 4)), ((2, 1), (1, 2), (1, 3)));
 }
 
-/// 73 nodes, one of which waits: 8 x (8+1) as without it, and a second loss is borne once there are new checksums. These take
-/// what goes through a port: four fifths of 8 N^2/64 bytes at 12.5 GB/s, and multiplied and added at 1.5 bytes copied for each;
-/// and 2 us for each 512 KiB of it.
+/// 73 nodes, one of which waits: 8 x (8+1) as without it, and a second loss is survived once there are new checksums. These take
+/// the time of a port: four fifths of 8 N^2/64 bytes at 12.5 GB/s, multiplied and added at 1.5 bytes copied for each; and 2 us
+/// for each 512 KiB of it.
 #[test]
 fn a_plan_with_a_rank_that_waits() {
     let with = |nodes, spare_ranks| Inputs {
@@ -454,7 +455,7 @@ fn a_plan_with_a_rank_that_waits() {
     assert!(why.contains("for checksums and 2 that wait does not take the 73 ranks"), "{why}");
 }
 
-/// What is suggested instead of a flat grid takes the ranks that it names, those with checksums and those that wait among them.
+/// The grid suggested instead of a flat one takes the ranks that it names, those with checksums and those that wait among them.
 #[test]
 fn a_flat_grid_is_told_with_one_that_is_not() {
     let told = |nodes, method, sums, spare_ranks| {
@@ -482,8 +483,8 @@ fn a_flat_grid_is_told_with_one_that_is_not() {
     assert_eq!(told(73, abft, 1, Some(1)), None);
 }
 
-/// With 64 process columns and a failure in ten days the larger matrix is worth the column. But who loses a node begins anew:
-/// it is told from which share of processes on checksums are the faster way, and there it turns.
+/// With 64 process columns and a failure in ten days the larger matrix is worth the column. But after the loss of a node the run
+/// begins from scratch. The plan names the share of processes from which checksums are faster, and there it turns.
 #[test]
 fn from_which_share_on_checksums_are_faster() {
     let inputs = Inputs { mtbf: Some(Mtbf::System(240.0 * HOUR_S)), ..quick(4096, 24, 64e9) };
@@ -497,7 +498,7 @@ fn from_which_share_on_checksums_are_faster() {
     let (below, above) = (at(from - 0.01), at(from));
     assert!(below.abft <= below.in_place, "{below:?}");
     assert!(above.abft > above.in_place, "{above:?}");
-    // What is compared are the expected rates of the alternatives.
+    // The comparison has the expected rates of the alternatives.
     let advice = plan(&Inputs { process_share: Some(0.5), ..inputs.clone() }).unwrap();
     let compared = advice.without_restart.unwrap();
     assert_eq!(compared.restart, advice.plan.rate_expected);
@@ -509,8 +510,8 @@ fn from_which_share_on_checksums_are_faster() {
     }
 }
 
-/// Where every failure takes a node, in place is a restart, to the last bit; where they are all of processes it is
-/// sooner up again, and the plan is otherwise the same.
+/// If every failure takes a node, recovery in place is a restart, to the last bit. If all are of processes the run is up again
+/// sooner, and the plan is otherwise equal.
 #[test]
 fn in_place_beside_restarts() {
     let inputs = Inputs { mtbf: Some(Mtbf::System(HOUR_S)), ..quick(256, 24, 64e9) };
@@ -554,7 +555,7 @@ fn refusals_tell_what_to_do() {
     assert!(say(Inputs { memory: f64::NAN, ..quick(1, 8, 1e10) }).contains("NaN"));
 }
 
-/// Calibration from three short runs predicts a fourth, larger one; the lines are the shape of real output.
+/// Calibration from three short runs predicts a fourth, larger one; the lines have the shape of real output.
 #[test]
 fn calibration_from_result_lines() {
     let guess = RateModel::new(230e9, 1000.0).unwrap();
@@ -584,7 +585,7 @@ WR11C2R4       12096   192     1     2               5.72             2.0633e+02
     assert!(!advice.warnings.iter().any(|w| w.contains("rate is a guess")));
 }
 
-/// However the cores are shared out, as many do as much.
+/// However the cores are divided, the same number gives the same rate.
 #[test]
 fn a_rate_is_carried_over_by_all_threads() {
     let text = "WR11C2R4  16000 192 4 6 4.7 5.8e+02\nWR11C2R4  32000 192 4 6 34.0 6.4e+02\n";
@@ -611,7 +612,7 @@ fn a_name_for_memory_that_is_not_kept_is_told() {
     assert!(told(Some(Method::None)) && !told(None));
 }
 
-/// Helpers: no more memory than method double has, the copy alone to stop for, and section 5.1's word on a core kept for them.
+/// Helpers: no more memory than method double has, a stop for the copy alone, and section 5.1's result on a core kept for them.
 #[test]
 fn helpers_that_encode_make_saves_cheaper() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
@@ -640,7 +641,7 @@ fn helpers_that_encode_make_saves_cheaper() {
     }
 }
 
-/// A second level: what it takes to write, by who does it, and section 5.1's word with nothing to be copied beforehand.
+/// A second level: the time to write, by writer, and section 5.1's result with nothing to be copied beforehand.
 #[test]
 fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     let mtbf = Some(Mtbf::System(6.0 * HOUR_S));
@@ -663,16 +664,16 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     assert_eq!(storing.kept_free, 1.0 / 24.0);
     // Weights of 15 and 1024.
     assert!((storing.break_even - 24.0 * storing.write).abs() < 1e-9);
-    // The run is over before the first.
+    // The run is over before the first one.
     assert!(advice.plan.seconds_saved < HOUR_S && storing.core_pays.is_none());
     assert!(!advice.skt_toml.contains("level2-every") && !advice.skt_toml.contains("helper"));
-    // 1/24 of ten minutes is 25 s, which is less than it takes to write; ten times as fast it is more.
+    // 1/24 of ten minutes is 25 s, less than the time to write; ten times as fast it is more.
     let often = plan(&Inputs { level2_every: Some(600.0), ..inputs.clone() }).unwrap();
     assert_eq!(often.plan.storing.unwrap().core_pays, Some(true));
     assert!(often.skt_toml.contains("level2-every = \"600s\""));
     let fast = Inputs { level2_every: Some(600.0), disk: Some(200e9), ..inputs.clone() };
     assert_eq!(plan(&fast).unwrap().plan.storing.unwrap().core_pays, Some(false));
-    // Without a rate, or a level of that kind, there is nothing to say, but what is missing.
+    // Without a rate, or a level of that kind, only the missing input is reported.
     let unknown = plan(&Inputs { disk: None, ..inputs.clone() }).unwrap();
     assert_eq!(unknown.plan.storing, None);
     assert!(unknown.warnings.iter().any(|w| w.contains("bandwidth of the file system (--disk)")));
@@ -683,7 +684,7 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     assert_eq!(plan(&Inputs { level2: None, ..inputs }).unwrap().plan.storing, None);
 }
 
-/// Whole nodes are set aside for checksums, as few as there is room for those of all groups on.
+/// Whole nodes are set aside for checksums, as few as have room for those of all groups.
 #[test]
 fn ranks_for_checksums_alone_are_set_aside() {
     let set_aside = |(count, ranks), group, losses| {
@@ -722,7 +723,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     ] {
         assert!(plan(&refused).is_err());
     }
-    // Storage has the matrix, whoever keeps checksums.
+    // Storage has the matrix, whichever ranks keep checksums.
     let (level2, disk) = (Some("/x".into()), Some(1e9));
     let stored = plan(&Inputs { level2, disk, ..inputs.clone() }).unwrap();
     let n = stored.plan.shape.n as f64;
@@ -739,7 +740,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     assert!(warnings.contains(words), "{warnings}");
 }
 
-/// The size of /dev/shm bounds what lies there, whatever memory is free.
+/// The size of /dev/shm bounds its content, however much memory is free.
 #[test]
 fn named_memory_goes_where_there_is_room_for_it() {
     let told = |posix: f64, sysv: f64, n| Inputs {
@@ -766,7 +767,7 @@ fn named_memory_goes_where_there_is_room_for_it() {
     }
     let small = plan(&told(8.0, 64.0, Some(8000))).unwrap();
     assert_eq!(small.plan.store, Store::Posix);
-    // Neither has room for all: as much as the larger takes, and it is said why.
+    // Neither has room for all: the plan takes as much as the larger has, and gives the reason.
     for (shm, sysv, store) in [(8.0, 0.0, Store::Posix), (1.0, 4.0, Store::SysV)] {
         let advice = plan(&told(shm, sysv, None)).unwrap();
         let most = f64::max(shm, sysv) * GIB;

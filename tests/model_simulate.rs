@@ -1,5 +1,5 @@
-//! The simulation against the closed forms, within its own confidence interval wherever these hold; and at the
-//! size it is meant for.
+//! The simulation against the closed forms, within its own confidence interval wherever these apply; and at the size it is meant
+//! for.
 
 use proptest::prelude::*;
 use skt_hpl::model::fit::RateModel;
@@ -63,7 +63,7 @@ fn exponential_runs_take_the_expected_time() {
             wall.confidence < 0.01 * wall.value,
             "the interval is narrow enough to mean something"
         );
-        // Methods that seal late lose a little more, and the model knows how much.
+        // Methods that seal late lose a little more, and the model includes that.
         let double = Scenario { method: Method::Double, ..scenario.clone() };
         let late = scenario.schedule.expected_sealing_late(60.0, down, mtbf_system).unwrap();
         assert!(summary(&double, 2000).wall.unwrap().agrees(late, 1.6));
@@ -71,8 +71,8 @@ fn exponential_runs_take_the_expected_time() {
     }
 }
 
-/// Where some failures are of processes and these are gone on from in place, what a failure costs is one number that
-/// holds exactly, from rare failures to one in every few minutes.
+/// Some failures are of processes, which are recovered in place. The cost of a failure is then a single number that is exact,
+/// from rare failures to one in every few minutes.
 #[test]
 fn runs_that_go_on_in_place_take_the_expected_time() {
     let nodes = 1_000_000;
@@ -96,12 +96,11 @@ fn runs_that_go_on_in_place_take_the_expected_time() {
     }
 }
 
-/// Columns of checksums: how long a run takes, and how often it begins anew, with a failure every second run to ten of
-/// them in one. Losses of ranks that stand idle cost a notice here and nothing in the formula, which is
-/// a few seconds in thousands.
+/// Columns of checksums: time of a run, and number of beginnings from scratch, with a failure every second run to ten of them in
+/// one. Losses of idle ranks cost a notice here and nothing in the formula, which is a few seconds in thousands.
 #[test]
 fn runs_with_checksums_take_the_expected_time() {
-    // The last with replacements that others often strike.
+    // The last case has replacements during which others often fail.
     for (mtbf, processes, q, sums, replace) in [
         (20_000.0, 0.9, 7, 1, 1.0),
         (5_000.0, 0.5, 3, 1, 1.0),
@@ -117,8 +116,8 @@ fn runs_with_checksums_take_the_expected_time() {
     }
 }
 
-/// The same where new checksums are made: in a second, or in as long that many are struck meanwhile; P rows, and some that wait.
-/// There the formula leaves out the same, once there are not enough ranks for a column any more.
+/// Columns with new checksums: made in a second, or in as long that many failures come meanwhile; P rows, and some that wait.
+/// There the formula leaves out idle losses too, once there are not enough ranks for a column any more.
 #[test]
 fn runs_with_new_checksums_take_the_expected_time() {
     for (mtbf, processes, q, sums, rows, waiting, each) in [
@@ -136,7 +135,7 @@ fn runs_with_new_checksums_take_the_expected_time() {
     }
 }
 
-/// So many nodes with a rank each, of which those wait that the run says, where new checksums are made.
+/// Compares with a simulation on so many nodes with a rank each, of which the run's number waits, with new checksums.
 fn takes_the_expected_time(
     run: &Replacement,
     failing: Failing,
@@ -162,15 +161,15 @@ fn takes_the_expected_time(
     let s = summary(&scenario, 4000);
     let expected = run.expected(failing).unwrap();
     assert!(s.wall.unwrap().agrees(expected, 1.6), "{failing:?} {run:?}: {:?} {expected}", s.wall);
-    // Tries until one comes through: (1 - S)/S of them in vain.
+    // Tries until one comes through: (1 - S)/S of them fail.
     let ends = run.finishes(failing).unwrap();
     let vain = (1.0 - ends) / ends;
     assert!((s.anew - vain).abs() < 0.15 * vain + 0.01, "{run:?}: {} {ends}", s.anew);
     s
 }
 
-/// Eq. 5 of the unified model is first order: right within the interval at T = mu_p / 100, a fifth too high at
-/// T = mu_p, where a period seldom sees at most one failure.
+/// Eq. 5 of the unified model is first order: right within the interval at T = mu_p / 100, a fifth too high at T = mu_p, where a
+/// period seldom has at most one failure.
 #[test]
 fn the_first_order_waste_holds_while_periods_are_short() {
     let c = 2.0;
@@ -191,7 +190,7 @@ fn the_first_order_waste_holds_while_periods_are_short() {
         summary(&scenario, 1000).waste.unwrap()
     };
     let eq5 = |mu: f64, t: f64| waste_coordinated(t, mu, c, 0.0, 0.0, 0.0).unwrap();
-    // What the waste is to all orders: one period takes mu (e^(T/mu) - 1) on average.
+    // The waste to all orders: one period takes mu (e^(T/mu) - 1) on average.
     let exact = |mu: f64, t: f64| 1.0 - (t - c) / (mu * (t / mu).exp_m1());
     for (mu, holds) in [(20_000.0, true), (2_000.0, true), (600.0, false), (200.0, false)] {
         let (waste, first, all) = (simulated(mu, 200.0), eq5(mu, 200.0), exact(mu, 200.0));
@@ -244,7 +243,7 @@ fn figure_12_simulated() {
     assert!(summary(&scenario(Method::SelfCheckpoint), 4000).finished.low > 0.99);
 }
 
-/// Second losses within a recovery: eq. 16 in its refined form, where groups do get overwhelmed.
+/// Second losses within a recovery: eq. 16 in its refined form, with groups that do get overwhelmed.
 #[test]
 fn groups_are_overwhelmed_as_often_as_the_model_says() {
     let nodes = 64;
@@ -345,7 +344,7 @@ fn the_same_seed_gives_the_same_runs_on_any_number_of_threads() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever is put in: a diagnostic, as a rule, or sound outcomes; no panic, no NaN, no run without end.
+    /// Any input gives a diagnostic, as a rule, or sound outcomes; no panic, no NaN, no run without end.
     #[test]
     fn fuzzed_scenarios(
         ints in prop::array::uniform5(any::<u64>()), small in any::<bool>(), some in any::<u16>(),
@@ -386,7 +385,7 @@ proptest! {
             failures,
             limit: on(4).then_some(floats[8]),
         };
-        // A run that fails five million times is cut off, but takes its while: leave those to the unit tests.
+        // A run that fails five million times is cut off, but takes its time, so those are left to the unit tests.
         let span = scenario.limit.unwrap_or(100.0 * scenario.schedule.undisturbed());
         if span / mtbf * nodes as f64 > 1e5 || scenario.system.domains.is_some_and(|d| span / d.mtbf * nodes as f64 > 1e5) {
             prop_assert!(scenario.check().is_err() || span > 0.0);
@@ -408,7 +407,7 @@ fn across(low: f64, high: f64) -> impl Strategy<Value = f64> {
     (low.log10()..high.log10()).prop_map(|exponent| 10f64.powf(exponent))
 }
 
-/// Processes' share, then what a run may do in place: each method only what goes with it.
+/// Processes' share, then the ways of a run to recover in place: each method only with those that it has.
 fn going_on(method: Method) -> BoxedStrategy<GoingOn> {
     let share = prop_oneof![1 => Just(0.0), 3 => 0.0..1.0, 1 => Just(1.0)];
     let seconds = || across(1e-2, 1e4);
@@ -440,7 +439,7 @@ fn going_on(method: Method) -> BoxedStrategy<GoingOn> {
     }
 }
 
-/// Scenarios that are all right: from hardly a failure to dozens in the time of an undisturbed run.
+/// Valid scenarios: from hardly a failure to dozens in the time of an undisturbed run.
 fn valid() -> impl Strategy<Value = Scenario> {
     let method = prop::sample::select(Method::ALL.to_vec());
     let of = move |method: Method| {
@@ -454,7 +453,7 @@ fn valid() -> impl Strategy<Value = Scenario> {
         (times, groups, failing, nodes, down, limit, going_on(method)).prop_map(move |drawn| {
             let ((work, parts, encode, flush), groups, failing, nodes, down, limit, going_on) =
                 drawn;
-            // What is measured against the run's own time is not so long that nothing can come of it.
+            // Times in proportion to the run's own are short enough for the run to make progress.
             let every = if method.saves() { work / parts } else { work };
             let schedule = Schedule::periodic(work, every, every * encode, every * flush).unwrap();
             let time = schedule.undisturbed();
@@ -501,7 +500,7 @@ fn valid() -> impl Strategy<Value = Scenario> {
     method.prop_flat_map(of)
 }
 
-/// Nobody has noticed a loss when the time is over: whether there would have been a spare is not known.
+/// A loss is not noticed before the deadline: whether there would have been a spare is unknown.
 #[test]
 fn a_deadline_before_a_loss_is_noticed_makes_a_run_late() {
     let scenario = Scenario {
@@ -519,7 +518,7 @@ fn a_deadline_before_a_loss_is_noticed_makes_a_run_late() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// What is all right is simulated, and what comes of it is sound.
+    /// Valid scenarios are simulated, and their outcomes are sound.
     #[test]
     fn valid_scenarios(scenario in valid(), seed in any::<u64>()) {
         let outcomes = simulate(&scenario, 4, seed, 1).map_err(|e| TestCaseError::fail(e.to_string()))?;
@@ -559,8 +558,8 @@ proptest! {
     }
 }
 
-/// A million nodes of five years' MTBF, a hundred hours: as many failures as the law has in the time the run takes.
-/// That it does not cost a million draws a run is a unit test of `simulate/failures.rs`.
+/// A million nodes of five years' MTBF, a hundred hours: as many failures as the law has in the time of the run. A unit test of
+/// `simulate/failures.rs` checks that this does not cost a million draws a run.
 #[test]
 fn a_million_nodes() {
     let nodes = 1_000_000;

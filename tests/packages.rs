@@ -1,7 +1,7 @@
-//! What is installed and packaged runs, and is whole: `scripts/install.sh`, `scripts/package.sh`, the Spack recipe.
+//! Installations and packages run, and are complete: `scripts/install.sh`, `scripts/package.sh`, the Spack recipe.
 //!
-//! The program packed here is the one the tests are built with: not one more build. That a package can be installed on a
-//! bare system `scripts/try-package.sh` shows; `scripts/test.sh` runs it.
+//! The program packed here is the one the tests are built with, without another build. `scripts/try-package.sh` tests that a
+//! package can be installed on a bare system; `scripts/test.sh` runs it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -81,7 +81,7 @@ fn an_installation_runs_and_goes_without_a_trace() {
     for expected in EXPECTED {
         assert!(installed.contains(expected), "{expected} is not among {installed:?}");
     }
-    // As a user: the program, an example, completions that a shell takes.
+    // A user's view: the program, an example, completions that a shell takes.
     let program = prefix.join("bin/skt-hpl");
     let check = run(Command::new(&program)
         .arg("check")
@@ -89,7 +89,7 @@ fn an_installation_runs_and_goes_without_a_trace() {
     assert!(!text(&check).is_empty());
     run(Command::new("bash").arg("-n").arg(prefix.join(EXPECTED[3])));
     links_lead_somewhere(&prefix.join("share/doc/skt-hpl"));
-    // Once more over it, as for a new version, of which an old file is no part any more.
+    // A second installation over it, as for a new version without one of the old files.
     let list = prefix.join("share/skt-hpl/installed-files");
     let old = prefix.join("share/skt-hpl/old");
     fs::write(&old, "").unwrap();
@@ -104,7 +104,7 @@ fn an_installation_runs_and_goes_without_a_trace() {
     assert_eq!(again.status.code(), Some(1));
 }
 
-/// Pages that link to each other do so where they are installed, too.
+/// Links between pages work where they are installed, too.
 fn links_lead_somewhere(docs: &Path) {
     let link = regex::Regex::new(r"\]\(([^)#:]+)(#[^)]*)?\)").unwrap();
     for page in files(docs).iter().filter(|name| name.ends_with(".md")) {

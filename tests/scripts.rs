@@ -1,7 +1,7 @@
-//! What `scripts/run.sh` and other scripts do on machines that are not like this one: little room in /dev/shm, cargo's output
-//! elsewhere, no Debian, another language, a user whom sudo does not obey, a root who may not log in.
+//! `scripts/run.sh` and other scripts on machines that differ from this one: little room in /dev/shm, cargo's output elsewhere,
+//! no Debian, another language, a user whom sudo does not obey, a root who may not log in.
 //!
-//! Nothing is built here: a cargo that does nothing stands in for the real one, and finds the program of the tests built.
+//! Nothing is built here: a cargo that does nothing takes the place of the real one, and finds the program of the tests built.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -27,20 +27,20 @@ fn told(out: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
 }
 
-/// An executable of that name.
+/// Makes an executable of that name.
 fn tool(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A cargo that builds nothing, and a Rust of that version.
+/// Makes a cargo that builds nothing, and a Rust of that version.
 fn rust(folder: &Path, version: &str) {
     tool(folder, "cargo", "#!/bin/sh\nexit 0\n");
     tool(folder, "rustc", &format!("#!/bin/sh\necho 'rustc {version} (made up)'\n"));
 }
 
-/// PATH with a folder before all others.
+/// Returns PATH with a folder before all others.
 fn path_with(folder: &Path) -> String {
     format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
 }
@@ -50,19 +50,19 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Where a program is, if it is anywhere.
+/// Returns the path of a program, if it exists.
 fn place_of(name: &str) -> Option<String> {
     let out = output(Command::new("sh").args(["-c", &format!("command -v {name}")]));
     let place = String::from_utf8(out.stdout).unwrap().trim().to_owned();
     (!place.is_empty()).then_some(place)
 }
 
-/// Whether a namespace of that kind can be had.
+/// Whether a namespace of these kinds is available.
 fn unshares(kinds: &[&str]) -> bool {
     output(Command::new("unshare").args(kinds).arg("true")).status.success()
 }
 
-/// A folder below the repository's target folder, by a path that begins in the repository where that can be.
+/// Makes a folder below the repository's target folder, by a path that begins in the repository if possible.
 fn target(name: &str) -> (PathBuf, PathBuf) {
     let whole = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(whole.join("release")).unwrap();
@@ -70,8 +70,8 @@ fn target(name: &str) -> (PathBuf, PathBuf) {
     (whole, told)
 }
 
-/// What `scripts/run.sh` is started with: a folder for tools, which begins with a cargo and a Rust, and one for what it writes,
-/// which takes the place of the repository's own for the time.
+/// Surroundings of `scripts/run.sh`: a folder for tools, with a cargo and a Rust in it, and a folder for its output, which takes
+/// the place of the repository's own meanwhile.
 struct FirstRun {
     tools: tempfile::TempDir,
     written: tempfile::TempDir,
@@ -79,7 +79,7 @@ struct FirstRun {
 }
 
 impl FirstRun {
-    /// None where that cannot be, which is said.
+    /// None if that is impossible, which is noted.
     #[track_caller]
     fn new(name: &str) -> Option<FirstRun> {
         if !is_root() || !unshares(&["-mi"]) {
@@ -97,8 +97,7 @@ impl FirstRun {
         Some(first)
     }
 
-    /// Runs are started by the launcher of the MPI that the program is built for, whichever the script takes: with these words,
-    /// of those that it is given.
+    /// Makes runs use the launcher of the MPI that the program is built for, whichever the script takes, with these of its words.
     fn launched_with(&self, words: &str) {
         let own = std::env::var("SKT_TEST_MPIRUN").ok();
         for name in ["mpirun.openmpi", "mpirun"] {
@@ -109,7 +108,7 @@ impl FirstRun {
         }
     }
 
-    /// A shell's words in a machine whose /dev/shm has that size; `$run` is the script.
+    /// Runs a shell's words in a machine whose /dev/shm has that size; `$run` is the script.
     fn sh(&self, shm: &str, words: &str) -> Output {
         let home = repository().display();
         let script = format!(
@@ -120,7 +119,7 @@ impl FirstRun {
         );
         let mut command = Command::new("unshare");
         command.args(["-mi", "sh", "-c", &script]).env("PATH", path_with(self.tools.path()));
-        // From a folder that is not the repository's.
+        // The folder is not the repository's.
         output(command.env("CARGO_TARGET_DIR", &self.target).current_dir("/"))
     }
 
@@ -129,9 +128,8 @@ impl FirstRun {
     }
 }
 
-/// With 64 MiB in /dev/shm, as containers have it, the first run's plan keeps the matrix elsewhere and the run ends well;
-/// where there is room nowhere, it ends at the plan, which says of what there is too little. The program is looked for where
-/// cargo puts it.
+/// With 64 MiB in /dev/shm, as containers have it, the first run's plan keeps the matrix elsewhere and the run ends well. If no
+/// place has room, it ends at the plan, which names the shortage. The program is searched for where cargo puts it.
 #[test]
 fn the_first_run_where_shared_memory_is_short() {
     let Some(first) = FirstRun::new("first-run") else { return };
@@ -145,7 +143,7 @@ fn the_first_run_where_shared_memory_is_short() {
     assert!(said.contains("/dev/shm") && said.contains("remount,size="), "{said}");
 }
 
-/// A batch job of one task has one slot, and the run has two ranks. What makes Slurm's job for Open MPI is its variables.
+/// A batch job of one task has one slot, and the run has two ranks. Its variables make it a Slurm job for Open MPI.
 #[test]
 fn the_first_run_in_a_batch_job_of_one_task() {
     let Some(first) = FirstRun::new("batch-run") else { return };
@@ -162,12 +160,12 @@ fn the_first_run_in_a_batch_job_of_one_task() {
     assert!(ran.status.success() && told(&ran).contains("solution PASSED"), "{}", told(&ran));
 }
 
-/// What was interrupted is gone on with, whatever the machine would be given now; another problem is refused before the input is
-/// overwritten, and `--new` gives up what is there.
+/// An interrupted run is resumed, even if a new one would be planned differently now. Another problem is refused before the input
+/// is overwritten, and `--new` gives up the existing run.
 #[test]
 fn a_run_that_was_interrupted_is_gone_on_with() {
     let Some(first) = FirstRun::new("interrupted-run") else { return };
-    // A launcher that has a save made at each boundary: the script's own interval is longer than all of this.
+    // A launcher makes a save at each boundary: the script's own interval is longer than all of this.
     first.launched_with("\"${@/#15s/1}\"");
     let ran = first.sh(
         "1g",
@@ -194,7 +192,7 @@ fn a_run_that_was_interrupted_is_gone_on_with() {
     assert_eq!(after.matches("solution PASSED").count(), 2, "{said}");
 }
 
-/// A variable, a file of cargo's, or nothing says where cargo builds; a path that is not whole begins in the repository.
+/// A variable, a file of cargo's, or nothing sets the folder of cargo's builds; a relative path begins in the repository.
 #[test]
 fn the_program_is_where_cargo_puts_it() {
     let script = format!("source {}/scripts/common.sh && release_program", repository().display());
@@ -218,11 +216,11 @@ fn the_program_is_where_cargo_puts_it() {
     assert!(found(None).starts_with('/'));
 }
 
-/// A system without dpkg that has all the tools lacks nothing; what it does lack is named.
+/// A system without dpkg that has all the tools lacks nothing; missing tools are named.
 #[test]
 fn what_is_missing_is_told_by_its_tools() {
     let tools = tempfile::tempdir().unwrap();
-    // What scripts are written with, and no dpkg-query, apt-get or sudo.
+    // Tools that scripts are written with, and no dpkg-query, apt-get or sudo.
     for name in [
         "bash", "env", "sh", "cc", "as", "ld", "sed", "awk", "grep", "sort", "head", "xargs",
         "basename", "dirname", "realpath", "ldconfig", "mpirun", "cat", "tr", "rm",
@@ -261,8 +259,8 @@ fn what_is_missing_is_told_by_its_tools() {
     assert!(told(&setup(&[])).contains("not a Debian system"));
 }
 
-/// Before a Rust that is too old comes the one that rustup has put into the home; one that is new enough stays the first. What
-/// only root uses is found with the PATH of a plain `su`.
+/// The Rust that rustup has put into the home is preferred to one that is too old; one that is new enough stays the first. Tools
+/// of root alone are found with the PATH of a plain `su`.
 #[test]
 fn the_right_tools_come_first() {
     let folder = tempfile::tempdir().unwrap();
@@ -286,7 +284,7 @@ fn the_right_tools_come_first() {
     assert!(old.ends_with("/chroot\n"), "{old}");
 }
 
-/// What apt offers is found although it speaks another language.
+/// Packages that apt offers are found although it prints another language.
 #[test]
 fn packages_are_found_in_every_language() {
     let tools = tempfile::tempdir().unwrap();
@@ -303,10 +301,10 @@ fn packages_are_found_in_every_language() {
     assert!(told(&out).contains("from Debian: rustc cargo\n"), "{}", told(&out));
 }
 
-/// A sudo that does not obey this user is told of, with what to do, and nothing is tried with it.
+/// A sudo that does not obey this user is reported, with advice, and nothing is tried with it.
 #[test]
 fn a_sudo_that_refuses_is_told() {
-    // In a user namespace without a mapping root is nobody, who may still read what is root's.
+    // In a user namespace without a mapping root is another user, who may still read root's files.
     if is_root() && !unshares(&["-U"]) {
         return left_out("root is to be somebody else, and there are no user namespaces");
     }
@@ -358,7 +356,7 @@ fn the_script_of_all_tests_refuses_what_it_does_not_know() {
     assert_eq!(with("blas").status.code(), Some(2));
 }
 
-/// What Cargo has built for one MPI is built again for another; a clone has both one after the other.
+/// A build of Cargo's for one MPI is repeated for another; a clone has both one after the other.
 #[test]
 fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     let dir = tempfile::tempdir().unwrap();
@@ -393,7 +391,7 @@ fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     assert_eq!(build(two), builds);
 }
 
-/// Words for a shell that has these functions of `scripts/test.sh`.
+/// Returns words for a shell that has these functions of `scripts/test.sh`.
 fn of_all_tests(functions: &[&str]) -> String {
     let home = repository().display();
     let mut words = format!("set -euo pipefail; source {home}/scripts/common.sh\n");
@@ -404,7 +402,7 @@ fn of_all_tests(functions: &[&str]) -> String {
     words
 }
 
-/// With little room in /dev/shm all tests begin again where there is more, once, and go on as they are where that cannot be.
+/// With little room in /dev/shm all tests begin again where there is more, once, and continue as they are if that is impossible.
 #[test]
 fn all_tests_have_room_in_shared_memory() {
     if !is_root() || !unshares(&["-m"]) {
@@ -432,8 +430,8 @@ fn all_tests_have_room_in_shared_memory() {
     assert_eq!(sizes("64m", "unshare() { false; }"), "short\n");
 }
 
-/// Where the system's own Open MPI goes on without a lost process, tests of what it does then are run with it, and those of an
-/// MPI that ends are not.
+/// If the system's own Open MPI continues without a lost process, tests of that behaviour are run with it. Tests of an MPI that
+/// ends are left out.
 #[test]
 fn tests_of_lost_processes_are_those_of_the_mpi() {
     let tools = tempfile::tempdir().unwrap();
@@ -494,7 +492,7 @@ fn tests_without_time_are_told_as_skipped() {
     assert!(text.ends_with("2 passed, 0 failed\n"), "{text}");
 }
 
-/// However many tests fail, `scripts/test.sh` comes to its summary.
+/// `scripts/test.sh` reaches its summary, however many tests fail.
 #[test]
 fn very_many_failures_are_summed_up() {
     let mut log = String::new();
@@ -515,7 +513,7 @@ fn very_many_failures_are_summed_up() {
     assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "200", "{}", told(&out));
 }
 
-/// Virtual nodes are reached where root's account is locked, as installers leave it where there is sudo.
+/// Virtual nodes are reached even if root's account is locked, as installers leave it on systems with sudo.
 #[test]
 fn a_locked_root_is_let_into_virtual_nodes() {
     let bridge = "unshare --net ip link add probe type bridge";

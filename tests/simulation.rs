@@ -1,6 +1,6 @@
 //! Whole runs from seeds: fixed ones, those that have found a fault, and some of this commit's own.
 //!
-//! Ranks are forked from this process, which therefore has one thread and no test runner. It prints what one would.
+//! Ranks are forked from this process, which therefore has one thread and no test runner. It prints the output of a runner.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const TESTS: &[Test] = &[
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
-    // A word that is neither a flag nor a flag's value, as for the usual runner.
+    // A word that is neither a flag nor a flag's value is a filter, as for the usual runner.
     let valued = ["--test-threads", "--skip", "--format", "--color"];
     let is_filter = |pair: &&[String]| !pair[1].starts_with('-') && !valued.contains(&&pair[0][..]);
     let wanted = words.windows(2).find(is_filter).map(|pair| pair[1].clone()).unwrap_or_default();
@@ -89,7 +89,7 @@ fn seeds_of_this_commit() {
 
 fn a_seed_repeats_its_run_event_by_event() {
     let folder = tempfile::tempdir().unwrap();
-    // Of each kind, and with storage.
+    // Seeds of each kind, and with storage.
     for seed in [3, 8, 10, 21, 40] {
         let traces = [0, 1].map(|which| {
             let path = folder.path().join(format!("{seed}-{which}"));
@@ -103,8 +103,8 @@ fn a_seed_repeats_its_run_event_by_event() {
     }
 }
 
-/// Each safeguard has a seed that notices when it is left out. If a change of the program has moved the moment, one of the next
-/// seeds must notice.
+/// For each safeguard a seed shows when it is left out. If a change of the program has moved the moment, one of the next seeds
+/// must show it.
 #[cfg(debug_assertions)]
 fn each_safeguard_left_out_is_noticed() {
     use skt_hpl::base::faults::Sabotage;

@@ -1,17 +1,17 @@
-//! How surely something is slow.
+//! Significance of a slow node or link.
 //!
-//! Whether a node is slow is decided by counting the repeats in which it was slow, whatever the distribution of the
-//! noise: of one whose usual pace is within the limit, each repeat is slow with a chance of a half at most, so the chance of
-//! so many is a tail of the binomial distribution. With as many tests as there are, their sum bounds the false alarms.
+//! A node is judged by the number of repeats in which it was slow, whatever the distribution of the noise. If its usual pace is
+//! within the limit, each repeat is slow with a chance of a half at most. So the chance of so many is a tail of the binomial
+//! distribution. Over all the tests, the sum of these chances bounds the false alarms.
 
-/// The chance that of `of` tosses of a fair coin at least `hits` are heads.
+/// Chance that of `of` tosses of a fair coin at least `hits` are heads.
 pub fn chance(hits: usize, of: usize) -> f64 {
     if of > 1000 {
-        // Too small for a number, one by one. Hoeffding's inequality says how likely it is at most.
+        // The single terms are too small for a number. Hoeffding's inequality bounds the chance.
         let above = hits as f64 - of as f64 / 2.0;
         return if above > 0.0 { (-2.0 * above * above / of as f64).exp() } else { 1.0 };
     }
-    // From the far end on, as small terms come first.
+    // The sum begins at the far end, because small terms come first.
     let mut term = 0.5f64.powi(of as i32);
     let mut sum = 0.0;
     for left in 0..=of.saturating_sub(hits) {
@@ -24,7 +24,7 @@ pub fn chance(hits: usize, of: usize) -> f64 {
     sum.min(1.0)
 }
 
-/// How many repeats it takes until one that is slow in all of them has a chance of `each` at most.
+/// Number of repeats after which a node that is slow in all of them has a chance of `each` at most.
 pub fn repeats_least(each: f64) -> usize {
     (1.0 / each).log2().ceil() as usize
 }
@@ -43,7 +43,7 @@ mod tests {
         // 1 + 21 + 210 of 2^21.
         assert!((chance(19, 21) - 232.0 / 2_097_152.0).abs() < 1e-12);
         assert_eq!(repeats_least(0.01 / 48.0), 13);
-        // Where it is a bound it is above what it bounds, and of use all the same.
+        // The bound is above the exact value, and still useful.
         assert!(chance(600, 1001) > chance(600, 1000) && chance(600, 1001) < 1e-8);
         assert_eq!(chance(500, 2000), 1.0);
     }

@@ -1,4 +1,4 @@
-//! What a burn-in has found, as the JSON document and as text. docs/BURNIN.md describes every key. Pure.
+//! Findings of a burn-in, as the JSON document and as text. docs/BURNIN.md describes every key. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::verdict::{ALARMS, Count, Judged, Place, Slow, Tolerance, What, Wrong,
 use super::words;
 use crate::base::statistics::median;
 
-/// Of more nodes the table is not printed: the document has them all.
+/// Largest number of nodes for which the table is printed: the document has them all.
 const ROWS_MOST: usize = 64;
 
 #[derive(Clone, Debug, Serialize)]
@@ -20,11 +20,11 @@ pub struct Document {
     pub started_unix_s: u64,
     pub seconds: f64,
     pub tolerance: Tolerance,
-    /// The chance of a false alarm in one pass, at most.
+    /// Upper bound of the chance of a false alarm in a pass.
     pub false_alarms: f64,
-    /// Sweeps of each pass.
+    /// Number of sweeps of each pass.
     pub sweeps: Vec<usize>,
-    /// Fewer than these name nothing.
+    /// Number of sweeps below which nothing is named.
     pub sweeps_least: usize,
     pub nodes: Vec<NodeFigures>,
     pub links: Vec<LinkFigures>,
@@ -38,10 +38,10 @@ pub struct Program {
     pub version: &'static str,
 }
 
-/// A figure of a node or link, beside its peers'.
+/// A figure of a node or link, compared with its peers'.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// The median over the last pass, in units of one a second; of latency in seconds.
+    /// Median over the last pass, in units of one a second; of latency in seconds.
     pub median: f64,
     #[serde(flatten)]
     pub count: Count,
@@ -64,17 +64,17 @@ pub struct LinkFigures {
     pub latency: Option<Figure>,
 }
 
-/// One run of HPL under supervision.
+/// A run of HPL under supervision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HplRun {
     pub n: u64,
     pub seconds: f64,
     pub gflops: f64,
-    /// Of `skt-hpl run`; null if a signal ended it.
+    /// Exit status of `skt-hpl run`; null if a signal ended it.
     pub status: Option<i32>,
-    /// Nodes that the supervisor found slow, and how.
+    /// Nodes that the supervisor found slow, with the details.
     pub slow: Vec<(String, String)>,
-    /// What it took for a fault, with the node where it knows.
+    /// Faults that the supervisor found, each with the node if known.
     pub faults: Vec<(Option<String>, String)>,
 }
 
@@ -91,15 +91,15 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     pub kind: Kind,
-    /// The nodes it names: one, two for a link, none where nobody can tell.
+    /// Nodes that it names: one, two for a link, none if the node is unknown.
     pub nodes: Vec<String>,
-    /// What is slow.
+    /// Kind of the slow measurement.
     pub what: Option<What>,
     pub sentence: String,
     pub advice: String,
 }
 
-/// The nodes beside their peers.
+/// Figures of the nodes, compared with their peers.
 pub fn nodes(
     names: &[String],
     here: &[Here],
@@ -123,16 +123,16 @@ pub fn nodes(
         .collect()
 }
 
-/// What was measured one way between two nodes.
+/// Measurements in one direction between two nodes.
 #[derive(Default)]
 struct Seen {
     bandwidth: Vec<f64>,
     latency: Vec<f64>,
 }
 
-/// The links beside their peers, both ways.
+/// Figures of the links, compared with their peers, in both directions.
 pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFigures> {
-    // All of it is gone through once: of a thousand nodes there are millions of measurements, and as many ways.
+    // All passages are gone through once: for a thousand nodes there are millions of measurements, and as many directions.
     let mut ways: BTreeMap<(usize, usize), Seen> = BTreeMap::new();
     for passage in sweeps.iter().flat_map(|s| &s.passages) {
         let seen = ways.entry((passage.from, passage.to)).or_default();
@@ -155,7 +155,7 @@ pub fn links(names: &[String], sweeps: &[Sweep], judged: &Judged) -> Vec<LinkFig
         .collect()
 }
 
-/// What the comparison of the nodes has found.
+/// Findings of the comparison of nodes.
 pub fn findings(
     names: &[String],
     slow: &[Slow],
@@ -189,7 +189,7 @@ pub fn findings(
     of_wrong.chain(of_torn).chain(of_slow).collect()
 }
 
-/// What all HPL runs together came to. Those that came to no result tell no size, and no rate.
+/// Summary of all HPL runs. Runs without a result have no size and no rate.
 fn hpl_line(runs: &[HplRun]) -> String {
     let rates: Vec<f64> = runs.iter().map(|run| run.gflops).filter(|rate| *rate > 0.0).collect();
     let passed = runs.iter().filter(|run| run.status == Some(0)).count();
@@ -203,10 +203,10 @@ fn hpl_line(runs: &[HplRun]) -> String {
     format!("HPL: {} run(s){of_n}, {passed} passed, {rate}", runs.len())
 }
 
-/// What the HPL runs have found, once the nodes were compared.
+/// Findings of the HPL runs, after the nodes were compared.
 pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
     let of_products = || compared.iter().filter(|finding| finding.kind == Kind::Wrong);
-    // Of some it is known, of others that one of them does.
+    // Some nodes are known to compute wrong; of others only that one of them does.
     let sure = of_products().filter(|finding| finding.nodes.len() == 1);
     let wrong: Vec<String> = sure.flat_map(|finding| finding.nodes.clone()).collect();
     let torn = of_products().find(|finding| finding.nodes.len() > 1);
@@ -295,8 +295,8 @@ impl Document {
         }
     }
 
-    /// How often the link was measured that was measured most seldom, over all the ways there are. One without a figure has
-    /// no peers that are well, and is a finding by itself.
+    /// Least number of measurements of any link, over all directions. A link without a figure has no healthy peers, and is a
+    /// finding by itself.
     fn links_measured(&self) -> usize {
         let nodes = self.nodes.len();
         if self.links.len() < nodes * nodes.saturating_sub(1) {
@@ -306,7 +306,7 @@ impl Document {
         figures.flatten().map(|figure| figure.count.of).min().unwrap_or(usize::MAX)
     }
 
-    /// For people: the figures, then what they come to.
+    /// Text for people: the figures, then the conclusions.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let share = |figure: &Option<Figure>, unit: f64| match figure {
@@ -497,7 +497,7 @@ mod tests {
         (1..=nodes).map(|node| format!("n{node}")).collect()
     }
 
-    /// All are alike, and each link was measured so often; the way from the first to the second so often.
+    /// Document of equal nodes, each link measured so many times, and the direction from the first to the second `first` times.
     fn measured(nodes: usize, times: usize, first: usize) -> Document {
         let sweeps: Vec<Sweep> = (0..times)
             .map(|number| {
@@ -543,7 +543,7 @@ mod tests {
         }
     }
 
-    /// By the square of the nodes, for there are as many ways, and no more.
+    /// The time goes with the square of the nodes, like the number of directions, and no faster.
     #[test]
     fn a_million_measurements_of_links_become_a_table_in_little_time() {
         let nodes = 300;

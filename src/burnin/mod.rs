@@ -1,8 +1,8 @@
-//! Which node, or which link between two, is slower than its peers, or computes wrong.
+//! Search for a node, or a link between two, that is slower than its peers, or for a node that computes wrong.
 //!
-//! `skt-hpl burnin` starts one rank a node; the ranks [`probe`]: they multiply, copy memory and send to each other
-//! by turns ([`rounds`]), again and again. What comes of it ([`samples`]) is judged by [`verdict`], with the statistics of
-//! [`chance`], and told in sentences by [`words`]. All but `probe` is pure: a judgement is a few lines of test.
+//! `skt-hpl burnin` starts one rank a node; the ranks [`probe`]: they multiply, copy memory and send to each other by turns
+//! ([`rounds`]), again and again. [`verdict`] judges the measurements ([`samples`]) with the statistics of [`chance`], and
+//! [`words`] describes the findings in sentences. All but `probe` is pure: a judgement is a few lines of test.
 
 pub mod chance;
 pub mod document;

@@ -1,8 +1,8 @@
-//! What the ranks of a burn-in do, one on each node: measure by turns, and tell rank 0.
+//! Work of the ranks of a burn-in, one on each node: measure by turns, and report to rank 0.
 //!
-//! Whoever is not in turn sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns all
-//! meet at rank 0, by messages; it says whom it waits for, and so a node that hangs is known by name. While rank 0 itself is busy
-//! with another rank, inside MPI, a thread beside it looks at the time.
+//! A rank that is not in turn sleeps, so that virtual nodes of one machine do not disturb each other by waiting. Between turns
+//! all meet at rank 0, by messages. Rank 0 prints the ranks it waits for, so a node that hangs is known by name. While rank 0
+//! itself is busy with another rank, inside MPI, a separate thread watches the time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,30 +28,30 @@ const TELL: i32 = 92;
 const WORD: i32 = 93;
 const BLOCK: i32 = 94;
 
-/// Width of the panels that are multiplied with.
+/// Width of the panels in a multiplication.
 const NB: usize = 192;
 
 /// Words of a message whose bytes are counted: 1 MiB, more than any message that a library sends in one piece.
 const BLOCK_WORDS: usize = 1 << 17;
 
-/// Blocks of one stream, at most.
+/// Largest number of blocks of a stream.
 const BLOCKS_MOST: f64 = 1024.0;
 
-/// Words a thread copies: far more than its share of the caches, and twice that is what it takes; fewer where memory is short.
+/// Words that a thread copies: far more than its share of the caches. A thread takes twice as many, fewer if memory is short.
 const COPY_WORDS: usize = 4 << 20;
 
-/// How long rank 0 waits in silence before it says for whom.
+/// Time that rank 0 waits before it prints which rank it waits for.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How much is measured.
+/// Extent of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     pub sweeps: usize,
-    /// Tournament rounds in each sweep; all of them where there is time.
+    /// Tournament rounds in each sweep; all of them if there is time.
     pub rounds: usize,
     /// Cores that a node multiplies and copies with; 0 for all it has.
     pub threads: usize,
-    /// How long each single measurement takes.
+    /// Time of each single measurement.
     pub slot: Duration,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// As [`Extent`]'s `Display` writes it: from one process of ours to another.
+/// Parses the form written by [`Extent`]'s `Display`: from one process of ours to another.
 impl FromStr for Extent {
     type Err = String;
 
@@ -76,20 +76,20 @@ impl FromStr for Extent {
     }
 }
 
-/// Whom rank 0 waits for inside MPI, and since when. A thread of its own says so when that takes long; it sleeps but for a moment
-/// in each second, as nothing may disturb what is measured.
+/// The rank that rank 0 waits for inside MPI, and the start of the wait. A thread of its own prints a long wait; it wakes but for
+/// a moment in each second, as nothing may disturb the measurements.
 #[derive(Clone, Default)]
 struct Watch(Arc<Mutex<Option<Wait>>>);
 
 struct Wait {
     of: Absent,
     since: Instant,
-    /// How long it had taken when it was said the last time.
+    /// Duration of the wait when it was last printed.
     told: Option<Duration>,
 }
 
 impl Watch {
-    /// Where the system gives no more threads nobody looks at the time there.
+    /// Starts the thread. If the system gives no more threads, the time is not watched there.
     fn start(say: fn(&Said)) -> Self {
         let watch = Self::default();
         let looks = watch.clone();
@@ -112,7 +112,7 @@ impl Watch {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Does something that takes as long as this rank or pair does.
+    /// Does work that lasts as long as this rank or pair takes.
     fn over<T>(&self, of: Absent, say: fn(&Said), work: impl FnOnce() -> T) -> T {
         *self.look() = Some(Wait { of, since: Instant::now(), told: None });
         let done = work();
@@ -142,7 +142,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     let alone = turns(&all, |node| vec![node], &machine);
     let games = rounds::rounds(nodes);
     let watch = if me == 0 { Watch::start(say) } else { Watch::default() };
-    // Who was measuring a link before all meet.
+    // Pairs that were measuring a link before all meet.
     let mut playing: Vec<(usize, usize)> = Vec::new();
     for number in 0..extent.sweeps {
         let mut own = Own::default();
@@ -185,7 +185,7 @@ pub fn run(comm: &Comm, extent: &Extent, here: Here, say: fn(&Said)) {
     meet(comm, &[], say);
 }
 
-/// What a rank has measured in a sweep.
+/// Measurements of a rank in a sweep.
 #[derive(Default)]
 struct Own {
     multiply: f64,
@@ -194,7 +194,7 @@ struct Own {
     passages: Vec<Passage>,
 }
 
-/// Returns when all ranks have come here, of which these pairs were measuring their links. Who waits, sleeps.
+/// Returns when all ranks have come here, of which these pairs were measuring their links. Waiting ranks sleep.
 fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     let mut word = [0u64];
     if comm.rank() > 0 {
@@ -230,7 +230,7 @@ fn meet(comm: &Comm, pairs: &[(usize, usize)], say: fn(&Said)) {
     }
 }
 
-/// Brings what all have measured to rank 0.
+/// Brings the measurements of all ranks to rank 0.
 fn tell(comm: &Comm, own: Own, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
     if comm.rank() > 0 {
         let mut words = vec![own.multiply.to_bits(), own.memory.to_bits(), own.product];
@@ -269,24 +269,24 @@ fn tell(comm: &Comm, own: Own, watch: &Watch, say: fn(&Said)) -> Option<Sweep> {
     Some(sweep)
 }
 
-/// What a node measures by itself. In memory that is made anew each time: where its pages lie makes a difference of some per
-/// cent, and of a tenth for copying, and what was luck once is not the next time.
+/// Measurements of a node by itself. Memory is allocated again each time: the place of its pages makes a difference of some per
+/// cent, and of a tenth for copying, and good luck does not repeat.
 struct Node {
     engine: Engine,
     pool: Pool,
 }
 
 impl Node {
-    /// Ends the job where the system gives no more threads.
+    /// Ends the job if the system gives no more threads.
     fn new(threads: usize) -> Self {
-        // One of our own: all of them come to the same bits.
+        // An engine of our own: all of them compute the same bits.
         let ours = Engine::possible(params::Engine::Auto).into_iter().find(|e| e.cuts_freely());
         let mut pool = Pool::try_new(threads).unwrap_or_else(|why| die(6, &why.to_string()));
         one_library_thread_each(&mut pool);
         Self { engine: ours.unwrap_or(Engine::Blas), pool }
     }
 
-    /// Operations a second, and what tells the product of the matrices from any other, where that is `wanted`.
+    /// Returns operations a second, and, if `wanted`, a digest that distinguishes the product of the matrices from any other.
     fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
@@ -295,7 +295,7 @@ impl Node {
                 (number(), number())
             })
             .unwrap_or_else(|why| die(6, &why.to_string()));
-        // The first one is not timed: caches and clocks get there.
+        // The first run is not timed: caches and clocks warm up.
         multiplication.run(self.engine, &mut self.pool);
         let mut digest = Xxh3::new();
         if wanted {
@@ -325,7 +325,7 @@ impl Node {
     }
 }
 
-/// The lower rank of a pair: latency, bandwidth there and back.
+/// Part of the lower rank of a pair: latency, bandwidth there and back.
 fn lead(comm: &Comm, peer: usize, slot: Duration) -> [Passage; 2] {
     let latency_s = ping(comm, peer, slot / 4);
     let (me, there) = (comm.rank(), stream(comm, peer, slot / 2));
@@ -336,7 +336,7 @@ fn lead(comm: &Comm, peer: usize, slot: Duration) -> [Passage; 2] {
     [passage(me, peer, there), passage(peer, me, f64::from_bits(bits[0]))]
 }
 
-/// The other one.
+/// Part of the higher rank.
 fn follow(comm: &Comm, peer: usize, slot: Duration) {
     let mut word = [0u64];
     loop {
@@ -368,7 +368,7 @@ fn ping(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     crate::base::statistics::median(&times[WARM..]) / 2.0
 }
 
-/// Sends blocks to a peer that [absorbs](absorb) them: bytes a second, until the last has been received.
+/// Sends blocks to a peer that [absorbs](absorb) them. Returns bytes a second, until the last has been received.
 fn stream(comm: &Comm, peer: usize, slot: Duration) -> f64 {
     let block = vec![1u64; BLOCK_WORDS];
     let send = |blocks: u64| -> f64 {
@@ -380,7 +380,7 @@ fn stream(comm: &Comm, peer: usize, slot: Duration) -> f64 {
         comm.recv(&mut [0u64], peer, WORD);
         began.elapsed().as_secs_f64() / blocks as f64
     };
-    // A few first, to know how many fill the slot.
+    // A few blocks first, to find the number that fills the slot.
     let mut each_s = send(2);
     let fit = (slot.as_secs_f64() / each_s).min(BLOCKS_MOST) as u64;
     if fit > 2 {

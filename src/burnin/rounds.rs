@@ -1,18 +1,18 @@
-//! Who measures when: tournament rounds, in which every node meets every other once, and nobody two at a time. Pure.
+//! Order of the measurements: tournament rounds, in which every node meets every other once, and never two at a time. Pure.
 //!
-//! The ranks all work out the same rounds by themselves; so no order of who does what next travels.
+//! All ranks compute the same rounds by themselves, so no order has to be sent.
 
 use std::collections::BTreeSet;
 
-/// How many rounds it takes until everybody has met everybody.
+/// Number of rounds until every node has met every other.
 pub fn rounds(players: usize) -> usize {
     (players + players % 2).saturating_sub(1)
 }
 
-/// One of these rounds: disjoint pairs, lower number first; over all rounds each pair is met exactly once. By the circle method:
-/// one stays, the others move on by a place from round to round.
+/// Pairs of a round: disjoint, lower number first; over all rounds each pair is met exactly once. By the circle method: one node
+/// stays, the others move on by a place from round to round.
 pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
-    // With an odd number somebody rests in each round: whoever meets the one that is not there.
+    // With an odd number a node rests in each round: the one that meets the absent place.
     let seats = players + players % 2;
     let seated = |seat: usize| match seat {
         0 => 0,
@@ -25,8 +25,8 @@ pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// Cuts what is to be done into turns, in which no machine does two things: nodes that are virtual share one, and would
-/// measure each other. In the order given; where no machine is shared, it is one turn.
+/// Cuts jobs into turns, in which no machine does two things: virtual nodes share a machine, and would measure each other. The
+/// order is kept; if no machine is shared, there is a single turn.
 pub fn turns<T: Copy>(
     jobs: &[T],
     nodes: impl Fn(T) -> Vec<usize>,
@@ -46,7 +46,7 @@ pub fn turns<T: Copy>(
     turns.into_iter().map(|(_, turn)| turn).collect()
 }
 
-/// The same number for nodes of the same machine, by what tells machines apart (the boot's identity).
+/// Numbers of the nodes' machines, equal for nodes of one machine, by the mark that distinguishes machines (the boot's identity).
 pub fn machines(marks: &[String]) -> Vec<usize> {
     let first = |mark: &String| marks.iter().position(|other| other == mark).unwrap_or(0);
     marks.iter().map(first).collect()
@@ -68,7 +68,7 @@ mod tests {
                     prop_assert!(busy.insert(one) && busy.insert(other), "{round:?}");
                     prop_assert!(met.insert((one, other)), "{one} and {other} meet again");
                 }
-                // Nobody rests who need not.
+                // No node rests unless it must.
                 prop_assert_eq!(round.len(), players / 2);
             }
             prop_assert_eq!(met.len(), players * players.saturating_sub(1) / 2);

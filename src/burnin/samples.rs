@@ -1,18 +1,18 @@
-//! What is measured, as plain values: a sweep is one measurement of every node and of every pair of them.
+//! Measurements as plain values: a sweep is a measurement of every node and of every pair of them.
 //!
-//! Rank 0 writes a line a sweep, and the command that started it reads them. Launchers may put words of their own
-//! around what is printed, so lines are marked.
+//! Rank 0 writes a line a sweep, and the command that started it reads them. Launchers may add words of their own to the output,
+//! so lines are marked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// One direction between two nodes.
+/// A direction between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passage {
     pub from: usize,
     pub to: usize,
-    /// Half of a round trip of a few bytes; the same in either direction.
+    /// Half of a round trip of a few bytes; equal in both directions.
     pub latency_s: f64,
     pub bytes_per_s: f64,
 }
@@ -23,7 +23,7 @@ pub struct Sweep {
     pub multiply: Vec<f64>,
     /// By node: bytes a second of copying in memory.
     pub memory: Vec<f64>,
-    /// By node: what tells the same product from another. Empty in sweeps without links.
+    /// By node: digest of the product, equal for equal products. Empty in sweeps without links.
     pub products: Vec<u64>,
     pub passages: Vec<Passage>,
 }
@@ -31,27 +31,27 @@ pub struct Sweep {
 /// A node as its rank finds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Here {
-    /// What it calls itself.
+    /// Host name.
     pub host: String,
-    /// The same for nodes that are virtual and share one: the identity of the kernel's boot.
+    /// Identity of the kernel's boot, equal for virtual nodes that share a machine.
     pub machine: String,
-    /// What multiplies on it.
+    /// Engine that multiplies on it.
     pub engine: String,
-    /// Cores it multiplies and copies with.
+    /// Cores that it multiplies and copies with.
     pub threads: usize,
     pub memory_free_bytes: u64,
 }
 
-/// Who has not come to the next turn.
+/// Nodes that have not come to the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Absent {
     Node(usize),
-    /// Two that were measuring their link: one of them waits for the other, and which cannot be told.
+    /// Two nodes that were measuring their link: one of them waits for the other, and which is unknown.
     Pair(usize, usize),
 }
 
-/// Who those are that have not come, after a turn in which these pairs measured their links.
+/// Nodes that have not come, after a turn in which these pairs measured their links.
 pub fn absent(missing: &[usize], pairs: &[(usize, usize)]) -> Vec<Absent> {
     let missing: BTreeSet<usize> = missing.iter().copied().collect();
     let partners = pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]);
@@ -65,7 +65,7 @@ pub fn absent(missing: &[usize], pairs: &[(usize, usize)]) -> Vec<Absent> {
     missing.iter().filter_map(who).collect()
 }
 
-/// Whom rank 0 waits for at the end of what it has said, and how long it had by then.
+/// Ranks that rank 0 waits for at the end of these reports, and its time of waiting by then.
 pub fn waits_for(said: &[Said]) -> Option<(&[Absent], u64)> {
     match said.last()? {
         Said::WaitsFor { absent, seconds } => Some((absent, *seconds)),
@@ -73,18 +73,18 @@ pub fn waits_for(said: &[Said]) -> Option<(&[Absent], u64)> {
     }
 }
 
-/// What rank 0 says.
+/// Report of rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
     /// All ranks are there.
     Begun(Vec<Here>),
-    /// Some have not come to the next turn for so long.
+    /// Some ranks have not come to the next turn for so long.
     WaitsFor {
         absent: Vec<Absent>,
         seconds: u64,
     },
-    /// Those that were waited for have come.
+    /// The awaited ranks have come.
     AllCame,
     Measured(Sweep),
 }
@@ -95,18 +95,18 @@ pub fn line(said: &Said) -> String {
     format!("{MARK}{}\n", serde_json::to_string(said).expect("plain values have a JSON form"))
 }
 
-/// Hears what is said in output that comes in parts.
+/// Reads reports from output that comes in parts.
 #[derive(Default)]
 pub struct Listener {
-    /// A last line that is not whole yet.
+    /// A last line that is not complete yet.
     line: Vec<u8>,
 }
 
 impl Listener {
-    /// What has been said in lines that have come to their end with these bytes.
+    /// Returns the reports in lines that these bytes complete.
     pub fn hear(&mut self, bytes: &[u8]) -> Vec<Said> {
         self.line.extend_from_slice(bytes);
-        // What was here before has no end of a line.
+        // The bytes received before have no end of a line.
         let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else { return Vec::new() };
         let rest = self.line.split_off(self.line.len() - (bytes.len() - end - 1));
         let whole = std::mem::replace(&mut self.line, rest);
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(waits_for(&[]), None);
         let still = [begun.clone(), waits(1), measured.clone(), waits(2)];
         assert_eq!(waits_for(&still), Some((&[Absent::Node(2)][..], 16)));
-        // And so it is where the launcher ends before the sweep is through.
+        // The wait also counts if the launcher ends before the sweep is through.
         assert_eq!(waits_for(&[begun, waits(1), Said::AllCame]), None);
     }
 
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(heard, said, "parts of {part}");
             assert!(listener.hear(b"").is_empty() && listener.line.is_empty());
         }
-        // The last line is on its way.
+        // The last line is not complete yet.
         let mut listener = Listener::default();
         assert_eq!(listener.hear(&output.as_bytes()[..output.len() - 1]), said[..2]);
         assert_eq!(listener.hear(b"\n"), said[2..]);

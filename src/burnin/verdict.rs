@@ -1,10 +1,10 @@
-//! Which nodes and links are slower than their peers, and which nodes compute wrong. Pure.
+//! Judgement of nodes and links: which are slower than their peers, and which nodes compute wrong. Pure.
 //!
-//! What is compared is always of the same sweep, so that what slows all of them down accuses nobody. A node or a link is
-//! *slow in a sweep* if it stays below its peers' median by more than the limit; it is *sure* in a pass if it was slow in so many
-//! sweeps of it that chance would seldom make it so, and named if two passes are sure of it: chance would name anything in one
-//! burn-in of a hundred, over all tests together ([`ALARMS`]). The limit is the tolerance, or three times the spread among the
-//! peers' own medians where that is more: peers that differ are not faults.
+//! Only measurements of the same sweep are compared, so a disturbance of all nodes accuses none. A node or a link is *slow in a
+//! sweep* if it stays below its peers' median by more than the limit. It is *sure* in a pass if it was slow in so many sweeps of
+//! it that chance would seldom cause that. It is named if two passes are sure of it. Chance would name anything in one burn-in of
+//! a hundred, over all tests together ([`ALARMS`]). The limit is the tolerance, or three times the spread among the peers' own
+//! medians if that is more: peers that differ are not faults.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,26 @@ use super::chance::{chance, repeats_least};
 use super::samples::Sweep;
 use crate::base::statistics::{deviation, median};
 
-/// The chance of a false alarm in a burn-in, at most: that anything is named that is not slower than its limit.
+/// Upper bound of the chance of a false alarm in a burn-in: that anything is named that is not slower than its limit.
 pub const ALARMS: f64 = 0.01;
 
-/// There are three passes at most, and any two of them can name.
+/// Number of pairs of passes: there are three passes at most, and any two of them can name.
 const PAIRS: usize = 3;
 
-/// What chance explains no better than this is worth another pass: a slow one must not be missed for one pass's bad luck.
+/// Chance below which a result is worth another pass: a slow node must not be missed for one pass's bad luck.
 const LEANS: f64 = 0.05;
 
-/// Of so many sweeps one measures memory and links as well: multiplication takes more repeats, to tell a few per cent from noise.
+/// Of so many sweeps a single one measures memory and links as well: multiplication takes more repeats, to distinguish a few per
+/// cent from noise.
 pub const WHOLE_EVERY: usize = 3;
 
-/// Such sweeps beyond those that it takes at least: as many may go wrong for other reasons.
+/// Number of such sweeps beyond the least: as many may fail for other reasons.
 const SPARE_SWEEPS: usize = 26;
 
-/// From so many peers on, one more or less does not move their middle.
+/// Number of peers from which one more or less does not move their middle.
 const MANY: usize = 64;
 
-/// A spread of the peers' medians is believed from so many on.
+/// Number of peers from which the spread of their medians counts.
 const PEERS_LEAST: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -52,23 +53,23 @@ impl What {
     }
 }
 
-/// Where something is slow.
+/// Place of the slowness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     Node(usize),
-    /// A node with all of its peers: what lies between it and the switch.
+    /// A node with all of its peers: the way between the node and the switch.
     Port(usize),
-    /// From one node to another, while both do well with others.
+    /// A link from one node to another, while both do well with others.
     Link(usize, usize),
 }
 
-/// By how much something may stay below its peers before it counts as slow, as a fraction.
+/// Part by which a measurement may stay below its peers' before it counts as slow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tolerance {
     pub node: f64,
     pub bandwidth: f64,
-    /// Of the time, not of a rate; links through more switches take longer.
+    /// Tolerance of the time, not of a rate; links through more switches take longer.
     pub latency: f64,
 }
 
@@ -79,7 +80,7 @@ impl Default for Tolerance {
 }
 
 impl Tolerance {
-    /// The limit on the logarithm of what is compared.
+    /// Limit on the logarithm of the compared quantity.
     fn limit(&self, what: What) -> f64 {
         match what {
             What::Multiply | What::Memory => -(1.0 - self.node).ln(),
@@ -89,16 +90,16 @@ impl Tolerance {
     }
 }
 
-/// How often something was slow.
+/// Count of slow measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Count {
-    /// Its usual pace as a part of its peers'.
+    /// Usual pace as a share of its peers'.
     pub share: f64,
-    /// Below this part of its peers' pace a measurement was slow.
+    /// Share of its peers' pace below which a measurement was slow.
     pub limit: f64,
     pub slow: usize,
     pub of: usize,
-    /// How likely this is, at most, for one that keeps within the limit.
+    /// Upper bound of the chance of this, for a node or link within the limit.
     pub chance: f64,
 }
 
@@ -109,7 +110,7 @@ pub struct Slow {
     pub count: Count,
 }
 
-/// A node whose product differs from the one that most came to.
+/// A node whose product differs from the product that most nodes computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Wrong {
     pub node: usize,
@@ -118,7 +119,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// What several passes have found, one entry a node.
+    /// Merges the results of several passes, one entry a node.
     pub fn merged(found: &[Wrong]) -> Vec<Wrong> {
         let mut of_node: BTreeMap<usize, Wrong> = BTreeMap::new();
         for wrong in found {
@@ -130,13 +131,13 @@ impl Wrong {
     }
 }
 
-/// How many tests are made of so many nodes: each node twice, and each of its links both ways, by bandwidth and by latency; and
-/// its port, which counts for four: two passes may be sure of it by either way.
+/// Number of tests of so many nodes. Each node counts twice, and each of its links in both directions, by bandwidth and by
+/// latency. Its port counts for four: two passes may be sure of it by either direction.
 pub fn tests(nodes: usize) -> usize {
     2 * nodes + 2 * (4 * nodes + nodes * nodes.saturating_sub(1))
 }
 
-/// Sweeps after which something slow can be named although some of them missed it.
+/// Sweeps after which a slow node can be named although some of them missed it.
 pub fn sweeps_wanted(nodes: usize) -> usize {
     WHOLE_EVERY * (sweeps_least(nodes) + SPARE_SWEEPS)
 }
@@ -146,12 +147,12 @@ pub fn sweeps_least(nodes: usize) -> usize {
     repeats_least(sure(nodes))
 }
 
-/// How likely what is sure in a pass may be by chance. Two passes have to be sure of the same, so the product counts.
+/// Upper bound of the chance of a result that is sure in a pass. Two passes must agree, so the product counts.
 fn sure(nodes: usize) -> f64 {
     (ALARMS / (PAIRS * tests(nodes)) as f64).sqrt()
 }
 
-/// What is compared in one sweep: by node or by link the logarithm of what is the better the larger.
+/// Compared quantities of a sweep: by node or by link a logarithm, the larger the better.
 type Values = BTreeMap<(usize, usize), f64>;
 
 fn values(sweep: &Sweep, what: What) -> Values {
@@ -172,7 +173,7 @@ fn values(sweep: &Sweep, what: What) -> Values {
     found
 }
 
-/// Each one's distance from its peers, sweep by sweep. Those that are `out` are nobody's peers.
+/// Distance of each node or link from its peers, sweep by sweep. Those that are `out` are not used as peers.
 fn distances(
     sweeps: &[Values],
     out: &dyn Fn((usize, usize)) -> bool,
@@ -181,7 +182,7 @@ fn distances(
     for values in sweeps {
         let left = || values.iter().filter(|(key, _)| !out(**key));
         let all: Vec<f64> = left().map(|(_, value)| *value).collect();
-        // Of many, one does not move the middle.
+        // With many peers, a single one does not move the middle.
         let middle = median(&all);
         for (key, value) in values {
             let peers = || -> Vec<f64> {
@@ -196,7 +197,7 @@ fn distances(
     found
 }
 
-/// The limit for those that are not `out`: the tolerance, or three times the spread of their usual distances.
+/// Limit for all that are not `out`: the tolerance, or three times the spread of their usual distances.
 fn limit(
     tolerance: f64,
     distances: &BTreeMap<(usize, usize), Vec<f64>>,
@@ -207,7 +208,7 @@ fn limit(
     if usual.len() < PEERS_LEAST { tolerance } else { tolerance.max(3.0 * deviation(&usual)) }
 }
 
-/// By node and direction the best of its links: only where all of them are slow it is the node's own.
+/// Best link of each node, by direction: only if all of its links are slow, the node itself is.
 fn ports(values: &Values, outward: bool) -> Values {
     let mut best = Values::new();
     for ((from, to), value) in values {
@@ -218,7 +219,7 @@ fn ports(values: &Values, outward: bool) -> Values {
     best
 }
 
-/// Counts how often those were slow whose distances these are.
+/// Counts the slow measurements among these distances.
 fn count(distances: &[f64], limit: f64) -> Count {
     let slow = distances.iter().filter(|distance| **distance < -limit).count();
     Count {
@@ -230,17 +231,17 @@ fn count(distances: &[f64], limit: f64) -> Count {
     }
 }
 
-/// Everything that was compared, and what of it is slow.
+/// All comparisons, and the slow ones among them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judged {
     /// Every node by multiplication and memory, every link by bandwidth and latency.
     pub counts: BTreeMap<(What, usize, usize), Count>,
-    /// What this pass is sure of.
+    /// Slow nodes and links that this pass is sure of.
     pub slow: Vec<Slow>,
-    /// Something may be slow.
+    /// Whether another node or link may be slow.
     pub leans: bool,
     pub wrong: Vec<Wrong>,
-    /// Nodes among which no product is most nodes': some of them compute wrong.
+    /// Groups of nodes without a product that most of them computed: some of them compute wrong.
     pub torn: Vec<Vec<usize>>,
 }
 
@@ -250,7 +251,7 @@ impl Judged {
     }
 }
 
-/// What two of these passes are sure of, as the last of those saw it.
+/// Slow nodes and links that two of these passes are sure of, as the last of these saw them.
 pub fn named(passes: &[Judged]) -> Vec<Slow> {
     let mut named: Vec<Slow> = Vec::new();
     for (number, pass) in passes.iter().enumerate().rev() {
@@ -264,20 +265,20 @@ pub fn named(passes: &[Judged]) -> Vec<Slow> {
     named
 }
 
-/// Whether one pass is sure of something that the others are not: then another pass decides.
+/// Whether a single pass is sure of a node or link and the others are not: then another pass decides.
 pub fn undecided(passes: &[Judged]) -> bool {
     let sure_of = |one: &Slow| passes.iter().filter(|pass| pass.is_sure_of(one)).count();
     passes.iter().flat_map(|pass| &pass.slow).any(|one| sure_of(one) == 1)
 }
 
-/// Judges all sweeps over so many nodes. `engines` are what multiplies on each: only those of a name lay numbers out alike.
+/// Judges all sweeps over so many nodes. `engines` has the engine of each: only equal engines lay numbers out alike.
 pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tolerance) -> Judged {
     let (wrong, torn) = wrong(sweeps, engines);
     let mut judged = Judged { wrong, torn, ..Judged::default() };
     let sure = sure(nodes);
     for what in What::ALL {
         let values: Vec<Values> = sweeps.iter().map(|sweep| values(sweep, what)).collect();
-        // A node that is slow with all of its peers first: its links accuse nobody else then.
+        // Nodes that are slow with all of their peers come first: their links then accuse no other node.
         let mut slow_ports: BTreeMap<usize, Count> = BTreeMap::new();
         if !what.is_of_nodes() && nodes > 2 {
             for outward in [true, false] {
@@ -319,8 +320,8 @@ pub fn judge(nodes: usize, sweeps: &[Sweep], engines: &[String], tolerance: &Tol
     judged
 }
 
-/// Nodes that came to another product than most did that multiply with the same kernel: the same numbers in the same order. And
-/// those of each kernel whose products differ without one that is most of them's.
+/// Nodes whose product differs from that of most nodes with the same kernel, hence with the same numbers in the same order. Also
+/// the groups of nodes with one kernel whose products differ without a majority.
 fn wrong(sweeps: &[Sweep], engines: &[String]) -> (Vec<Wrong>, Vec<Vec<usize>>) {
     let products = |node: usize| sweeps.iter().filter_map(move |s| s.products.get(node)).copied();
     let mut of_engine: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -417,7 +418,7 @@ mod tests {
         slow.iter().map(|slow| (slow.what, slow.place)).collect()
     }
 
-    /// All passes there may be.
+    /// Runs all passes of a burn-in.
     fn burnt_in(mut pass: impl FnMut() -> Judged) -> Vec<Slow> {
         let passes: Vec<Judged> = (0..3).map(|_| pass()).collect();
         named(&passes)
@@ -434,7 +435,7 @@ mod tests {
         }
     }
 
-    /// As many as there may be: all noise and no difference at all between the nodes, with no tolerance to hide it.
+    /// The worst case: only noise, no difference at all between the nodes, and no tolerance to hide it.
     #[test]
     fn false_alarms_keep_to_their_bound() {
         let none = Tolerance { node: 0.0, bandwidth: 0.0, latency: 0.0 };
@@ -479,7 +480,7 @@ mod tests {
             };
             let judged = Machine::new(nodes, 0.2, 3).judge(&port);
             assert_eq!(places(&judged.slow), [(What::Bandwidth, Place::Port(1))], "{nodes}");
-            // One way alone.
+            // Slow in one direction alone.
             let link = |what: What, from: usize, to: usize| {
                 if what == What::Bandwidth && (from, to) == (2, 0) { 0.1 } else { 1.0 }
             };
@@ -499,7 +500,7 @@ mod tests {
         assert_eq!(found, [2, 5].map(|node| (What::Latency, Place::Port(node))));
     }
 
-    /// As processors are sorted: 3 % between one node and the next that is no fault.
+    /// Sorted processors: 3 % between one node and the next are no fault.
     #[test]
     fn peers_that_differ_are_no_faults() {
         let share = |what: What, n: usize, _: usize| {
@@ -537,7 +538,7 @@ mod tests {
         assert_eq!(judged.wrong, [Wrong { node: 2, times: 1, of: 9 }]);
         let twice = [judged.wrong.clone(), judged.wrong.clone()].concat();
         assert_eq!(Wrong::merged(&twice), [Wrong { node: 2, times: 2, of: 18 }]);
-        // What another kernel lays out in another way is another product.
+        // A product in the layout of another kernel is another product.
         sweeps[4].products[2] = 7;
         sweeps.iter_mut().for_each(|sweep| sweep.products[1] = 8);
         let mut engines = engines(3);
@@ -545,7 +546,7 @@ mod tests {
         assert_eq!(judge(3, &sweeps, &engines, &Tolerance::default()).wrong, []);
     }
 
-    /// Which of two nodes is the well one cannot be told by what the two say.
+    /// With two nodes and two products, the healthy one is unknown.
     #[test]
     fn nobody_is_accused_where_no_product_is_most_nodes() {
         for (good, bad) in [(7, 8), (8, 7)] {
@@ -554,13 +555,13 @@ mod tests {
             sweeps.iter_mut().for_each(|sweep| sweep.products = vec![good, bad]);
             let judged = judge(2, &sweeps, &engines(2), &Tolerance::default());
             assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![0, 1]]));
-            // Now and then: then the other product is the usual one.
+            // A rare difference: the other product is then the usual one.
             sweeps[1..].iter_mut().for_each(|sweep| sweep.products = vec![good, good]);
             let judged = judge(2, &sweeps, &engines(2), &Tolerance::default());
             assert_eq!(judged.wrong, [Wrong { node: 1, times: 1, of: 9 }]);
             assert!(judged.torn.is_empty());
         }
-        // A kernel of one node alone is beside itself: it may differ from one time to the next.
+        // A kernel that a single node uses: its product may still differ from one sweep to the next.
         let mut machine = Machine::new(3, 0.01, 9);
         let mut sweeps: Vec<Sweep> = (0..8).map(|_| machine.sweep(&|_, _, _| 1.0)).collect();
         sweeps[..4].iter_mut().for_each(|sweep| sweep.products[1] = 8);
@@ -570,7 +571,7 @@ mod tests {
         assert_eq!((judged.wrong, judged.torn), (vec![], vec![vec![1]]));
     }
 
-    /// As on a small virtual machine: what is 5 % slower shows as 4 %, and a measurement is off by 4 % and more.
+    /// A small virtual machine: a node 5 % slower shows as 4 %, and a measurement is off by 4 % and more.
     #[test]
     fn three_passes_together_find_what_one_may_miss() {
         let missed = (0..40).filter(|seed| {
@@ -598,7 +599,7 @@ mod tests {
         assert_eq!(named(&two), [slow(2, 0.8)]);
         assert!(undecided(&two) && !undecided(&[pass(&[]), pass(&[])]));
         assert_eq!(named(std::slice::from_ref(&first)), []);
-        // The third agrees with the first, or with the second.
+        // The third pass agrees with the first, or with the second.
         let third = pass(&[slow(1, 0.7)]);
         assert_eq!(named(&[first, again, third]), [slow(1, 0.7), slow(2, 0.8)]);
         let warm = [pass(&[]), pass(&[slow(3, 0.8)]), pass(&[slow(3, 0.7)])];

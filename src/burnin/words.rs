@@ -1,17 +1,17 @@
-//! What was found, in a sentence: where, how slow, how sure, and what to do about it. Pure.
+//! Findings as sentences: place, slowness, certainty, and advice. Pure.
 
 use super::samples::Absent;
 use super::verdict::{Place, Slow, What, Wrong};
 
-/// So many that do not come are named; where more do not, it is no single node.
+/// Largest number of absent nodes that are named; with more absent, no single node is the cause.
 const ABSENT_MOST: usize = 4;
 
-/// A part of the peers' pace as people say it; small parts are told by the factor that is missing.
+/// Formats a share of the peers' pace in per cent.
 fn share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Where that is, by the nodes' names.
+/// Describes a place by the nodes' names.
 pub fn place(place: Place, names: &[String]) -> String {
     match place {
         Place::Node(node) => names[node].clone(),
@@ -20,7 +20,7 @@ pub fn place(place: Place, names: &[String]) -> String {
     }
 }
 
-/// Those that have not come, as the subject of a sentence.
+/// Lists the absent nodes, as the subject of a sentence.
 pub fn absent(absent: &[Absent], names: &[String]) -> String {
     let who = |one: &Absent| match *one {
         Absent::Node(node) => names[node].clone(),
@@ -36,7 +36,7 @@ pub fn absent(absent: &[Absent], names: &[String]) -> String {
     all.join(" and ")
 }
 
-/// What is slow, how much and how often.
+/// Describes a slow node or link: how much and how often.
 pub fn sentence(slow: &Slow, names: &[String]) -> String {
     let at = place(slow.place, names);
     let count = &slow.count;
@@ -64,7 +64,7 @@ pub fn sentence(slow: &Slow, names: &[String]) -> String {
     )
 }
 
-/// What to look for.
+/// Advice on the likely cause.
 pub fn advice(slow: &Slow, names: &[String]) -> String {
     match (slow.what, slow.place) {
         (What::Multiply, _) => {
@@ -91,7 +91,7 @@ pub fn advice(slow: &Slow, names: &[String]) -> String {
     .to_owned()
 }
 
-/// Of a node whose product differs.
+/// Describes a node whose product differs.
 pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
     format!(
         "{} computes wrong: its product of the same matrices differs from the other nodes' in {} of {} measurements",
@@ -99,7 +99,7 @@ pub fn wrong(wrong: &Wrong, names: &[String]) -> String {
     )
 }
 
-/// Of nodes whose products differ without one that is most of them's.
+/// Describes nodes whose products differ without a majority.
 pub fn torn(nodes: &[usize], names: &[String]) -> String {
     match nodes {
         [one] => format!(
@@ -113,10 +113,10 @@ pub fn torn(nodes: &[usize], names: &[String]) -> String {
     }
 }
 
-/// What to do with those.
+/// Advice for such nodes.
 pub const TORN_ADVICE: &str = "burn each of them in beside two others that are known to be well, and use none of them until then";
 
-/// What to do with such a node.
+/// Advice for a node that computes wrong.
 pub const WRONG_ADVICE: &str = "take it out of service, and test its memory and its processor";
 
 #[cfg(test)]

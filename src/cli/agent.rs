@@ -1,4 +1,4 @@
-//! `skt-hpl agent` (hidden): what the supervisor starts on every node.
+//! `skt-hpl agent` (hidden): the process that the supervisor starts on every node.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -69,10 +69,10 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         return burnin::rank(extent);
     }
     if let Some(name) = &flags.look_at_blas {
-        // Some libraries end their process. Whoever asks counts on that, and nobody wants a core file of it.
+        // Some libraries end their process. The caller counts on that, and a core file of it would be useless.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
         let told = serde_json::to_string(&kernels::look(name));
-        // On a line of its own, whatever the library prints.
+        // The answer has a line of its own, even if the library prints something.
         show!("\n{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
@@ -82,24 +82,24 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         show!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }
-    // Whoever is called again amid a run must answer at once, and storage may hang: the run goes on without it.
+    // An agent that is called again during a run must answer at once, and storage may hang: the run continues without storage.
     let amid = flags.run.as_deref().is_some_and(|run| !processes::of_run(run, None).is_empty());
     let storage = flags.level2.clone().filter(|_| !amid);
     let storage = storage.map(|path| Dir { path, job, own: flags.own });
     let (blas, helper_cores) = (flags.blas.clone(), flags.helper_cores.clone());
     match agent::run(&Asked { blas, storage, helper_cores }) {
         Ok(()) => ExitCode::SUCCESS,
-        // Nobody is left to tell: the supervisor has gone.
+        // The supervisor has ended, so the error cannot be reported.
         Err(_) => Exit::Environment.into(),
     }
 }
 
-/// Each process says where it is and which /dev/shm it sees, and once more when MPI has carried something.
+/// Starts MPI on trial. Each process reports its node and the /dev/shm it sees, and reports again when MPI has carried a sum.
 fn trial_start() -> ExitCode {
     use mpi::collective::SystemOperation;
     use mpi::traits::{Communicator, CommunicatorCollectives};
     let facts = agent::facts(&Asked::default());
-    // Pipes hold text back; a process that hangs in MPI must have spoken before.
+    // Pipes keep text back, so the line is written out at once: a process that hangs in MPI must have reported before.
     crate::base::terminal::print(trial::line(&Said::Started(Place::of(&facts))).as_bytes());
     let Some(universe) = mpi::initialize() else {
         tell!("MPI does not start");
@@ -114,7 +114,7 @@ fn trial_start() -> ExitCode {
     }
     let joined = Said::Joined { size: sum as usize, place: Place::of(&facts) };
     crate::base::terminal::print(trial::line(&joined).as_bytes());
-    // Nobody ends before all have heard the sum: launchers end the rest with the first.
+    // No rank ends before all have received the sum: launchers end the rest with the first.
     world.barrier();
     ExitCode::SUCCESS
 }

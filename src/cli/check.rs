@@ -1,7 +1,7 @@
-//! `skt-hpl check [FILE]`: reads a file and tells in words what it asks for; runs nothing.
+//! `skt-hpl check [FILE]`: reads a file and explains in words what it asks for; runs nothing.
 //!
-//! The explanation goes to the standard output, the diagnostics (notes included, which the
-//! benchmark keeps to itself) to the standard error.
+//! The explanation goes to the standard output, the diagnostics to the standard error. They include notes, which the benchmark
+//! does not print.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     let mut text = format!("{name}: settings of skt-hpl\n\n");
     let merged = layers.merged();
     let set = serde_json::to_value(merged).expect("settings serialise");
-    // As people write them, which is not how ranks tell each other.
+    // The settings as people write them; ranks send them to each other in another form.
     let file: toml::Table =
         std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
     let mut written = toml::Table::new();
@@ -94,7 +94,7 @@ fn check_toml(bytes: &[u8], name: &str) -> (String, Vec<Diagnostic>) {
     (text, layers.diagnostics)
 }
 
-/// What a run in this folder would take in place of the file's lines, though no flag says so.
+/// Notes on the settings that a run in this folder would take in place of the file's lines, without a flag for it.
 fn replaced(name: &str) -> Vec<Diagnostic> {
     let config = std::env::var_os(ENV_CONFIG).map(PathBuf::from);
     let config = config.as_deref().filter(|config| !config.as_os_str().is_empty());
@@ -138,7 +138,7 @@ fn one<T: Choice>(value: T) -> String {
     format!("{}: {}", named.name, named.words)
 }
 
-/// What each line means here.
+/// Explains each line of the file.
 fn explain(dat: &HplDat, name: &str) -> String {
     let grids = list(dat.grids.iter().map(|(p, q)| format!("{p} x {q}")));
     let swap_threshold = format!(
@@ -183,7 +183,7 @@ fn explain(dat: &HplDat, name: &str) -> String {
     text
 }
 
-/// How many tests, how many ranks, how much memory.
+/// Explains how many tests, how many ranks and how much memory the file asks for.
 fn explain_cost(dat: &HplDat) -> String {
     let settings = Settings::default();
     let tests = dat.test_count();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
-/// The shells that are offered.
+/// Shells that are offered.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
     Bash,
@@ -27,8 +27,8 @@ pub fn run(flags: &CompletionsFlags) -> ExitCode {
     };
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut super::command(), "skt-hpl", &mut text);
-    // For bash the generator takes the hyphen of our name for the seam between command and subcommand where it lists the
-    // subcommands' options, and does not where it looks them up: none of them would ever be found.
+    // In our name, the generator for bash takes the hyphen for the seam between command and subcommand. It does so in its list of
+    // the subcommands' options, but not in the look-up: none of them would ever be found.
     let text = String::from_utf8_lossy(&text).replace("skt__subcmd__hpl__", "skt__hpl__");
     crate::base::terminal::print(text.as_bytes())
 }

@@ -1,8 +1,8 @@
-//! `skt-hpl doctor`: says in words whether these nodes can run the benchmark, and what is wrong where.
+//! `skt-hpl doctor`: reports in words whether these nodes can run the benchmark, and which node has which problem.
 //!
-//! Without `--hosts` it looks at this node alone. With it, at all: can each be reached, is the same program
-//! there, is there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and
-//! does MPI start over all of them. `skt-hpl run` checks the same before its first launch.
+//! Without `--hosts` it looks at this node alone. With it, it checks each node: can it be reached, is the same program there, is
+//! there memory for the run (with the benchmark's flags: for that very run), do the clocks agree, and does MPI start over all of
+//! them. `skt-hpl run` checks the same before its first launch.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -39,10 +39,10 @@ use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
 use crate::supervise::talk::wire::Facts;
 
-/// Beyond what two trials of MPI may take, agents that hear nothing meanwhile wait so long.
+/// Time that agents wait without a message, in addition to the time of two trials of MPI.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
 
-/// How long the first beat of each node is waited for.
+/// Time to wait for the first heartbeat of each node.
 const FIRST_BEAT: Duration = Duration::from_millis(2000);
 
 const INTERRUPTED: &str = "interrupted by a signal: whether MPI starts is not known";
@@ -87,9 +87,9 @@ fn told(name: &str, findings: &[Finding]) -> usize {
     findings.iter().filter(|f| matches!(f, Finding::Problem(_))).count()
 }
 
-/// What the run would need of these hosts, which `tell` by themselves what room they have on storage, or are this node.
+/// Needs of the run on these hosts. `tell`: the hosts report their own room on storage; otherwise they are this node.
 fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules>), Refusal> {
-    // On one node without a list, all ranks are on it.
+    // On a single node without a list, all ranks are on it.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
     let goes_on = plan.loaded.settings.protection.as_ref().is_some_and(need::may_go_on);
@@ -104,7 +104,7 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
         let dir = level2.dir.display();
         let waits = protection.helpers == Helpers::Off;
         let looked = run::asked(&plan.loaded).storage.map(|dir| {
-            // Storage that does not answer keeps whoever asks for ever: another process asks first.
+            // Storage that does not answer would block this process for ever, so another process asks first.
             storage(&dir)?;
             shelved::examine(level2, &protection.job, needs.epoch_bytes(), waits)
         });
@@ -121,7 +121,7 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
     Ok((needs, run::rounding_rules(&plan.loaded, &[])))
 }
 
-/// Looks at all nodes, says what it sees, and returns the number of problems.
+/// Checks all nodes, prints the findings, and returns the number of problems.
 pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let binary = binary_digest();
     let expected = |need: Option<Need>, rounding| Expected {
@@ -145,7 +145,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         }
         return this_node(flags, planned.as_ref(), &own, &expected);
     };
-    // As the run would do it.
+    // The roles of nodes are settled as in the run.
     if let Some(plan) = &planned
         && !flags.nodes.launcher().is_ok_and(|(_, extra)| maps(&extra))
         && let Some(words) = nodes.stand_by(plan.ranks)
@@ -162,14 +162,14 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let most = needs.iter().copied().reduce(Need::max);
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let agent = run::agent_words(&own, &asked);
-    // What this run holds already is not asked for again; what others hold is not this run's.
+    // Memory that this run has already is not asked for again; memory of other runs is not this run's.
     let job = planned.as_ref().and_then(|plan| plan.job.clone()).unwrap_or_else(|| run_id.clone());
     let mut cluster =
         Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, Some(job));
     cluster
         .manner(flags.nodes.fanout as usize, 500, 4000)
         .map_err(|why| Refusal(Exit::Environment, why))?;
-    // Nobody speaks to agents while MPI starts; they are not to end it as left alone.
+    // Agents receive nothing while MPI starts, and must not end it as orphaned.
     cluster.lonely_after((2 * flags.mpi_patience + LEFT_ALONE).as_millis() as u64);
     let mut problems = 0;
     for (at, why) in cluster.call_all(FIRST_CALL, |_| ()) {
@@ -194,7 +194,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     }
     let facts: Vec<Facts> =
         cluster.nodes.iter().filter_map(|n| n.facts.as_ref().map(|(f, _)| f.clone())).collect();
-    // The very ranks of the run where it is known, one a node otherwise; and one on each spare.
+    // The trial has the very ranks of the run if it is known, otherwise one a node; and one on each spare.
     let mut hosts: Vec<Host> = match ranks {
         Some(_) => nodes.hosts.clone(),
         None => nodes.hosts.iter().map(|h| Host::new(&h.name, 1)).collect(),
@@ -215,13 +215,13 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let settings = planned.as_ref().map(|plan| &plan.loaded.settings);
     let tried = start_mpi(flags, settings, &nodes.shell, &pairs, cores, &own, &run_id);
     if !matches!(tried, Ok(0)) {
-        // What hangs on other nodes goes with its agent's word.
+        // Processes that hang on other nodes are ended by their agents.
         cluster.end_run(Duration::from_secs(8));
     }
     Ok(problems + tried?)
 }
 
-/// What each node holds of the run, and has free, it tells with its first beat.
+/// Waits for the first heartbeat of each node, which reports the memory of the run there and the free memory.
 fn hear_of_all(cluster: &mut Cluster) {
     cluster.beat_all();
     let mut missing = cluster.up();
@@ -242,7 +242,7 @@ fn this_node<'a>(
     expected: &dyn Fn(Option<Need>, Option<(Rules, &'a str)>) -> Expected<'a>,
 ) -> Result<usize, Refusal> {
     let mut asked = planned.map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
-    // What is asked of the ranks' storage `needs` finds out by itself.
+    // `needs` itself finds out about the ranks' storage.
     asked.storage = None;
     let facts = facts(&asked);
     show!("{}: {}", facts.host, facts.line());
@@ -265,7 +265,7 @@ fn this_node<'a>(
     let held_bytes = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
     let expected = Expected { held_bytes, ..expected(need, None) };
     problems += told(&facts.host, &judge(&facts, &expected));
-    // The launcher runs on this node by itself, whatever the remote shell.
+    // The launcher alone starts processes on this node, so the remote shell does not matter.
     let host = Host::new("localhost", ranks);
     let pair = [(host, Place::of(&facts))];
     let shell = RemoteShell::parse(None).map_err(|e| Refusal(Exit::Usage, e))?;
@@ -274,8 +274,8 @@ fn this_node<'a>(
     Ok(problems + tried)
 }
 
-/// Starts MPI over the nodes, if wanted and as a run with these settings would start it, reports how that went and returns
-/// the number of problems. An interrupted start leaves nothing behind.
+/// Starts MPI over the nodes, if wanted, and as a run with these settings would start it. Reports the result, and returns the
+/// number of problems. An interrupted start leaves nothing behind.
 fn start_mpi(
     flags: &DoctorFlags,
     settings: Option<&Settings>,
@@ -357,7 +357,7 @@ fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
     let name = format!("skt-hpl-{run_id}");
     let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
     let mut folders = folders.into_iter().flatten().map(|folder| folder.join(&name));
-    // Scripts in it are executed: nobody else may write in it.
+    // Scripts in the folder are executed, so no other user may write in it.
     let mut private = DirBuilder::new();
     private.mode(0o700);
     folders.find(|dir| tool.can_use(dir) && private.create(dir).is_ok()).ok_or_else(|| {
@@ -367,7 +367,7 @@ fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
     })
 }
 
-/// Makes a trial start of MPI. Returns in words what was started, or what is wrong.
+/// Makes a trial start of MPI. Returns the processes that were started, in words, or the error.
 fn try_mpi(
     plan: &LaunchPlan,
     own: &str,

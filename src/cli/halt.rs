@@ -81,7 +81,7 @@ fn halt(flags: &HaltFlags) -> Result<String, Refusal> {
     Ok(format!("{words}; `skt-hpl run` then ends with status 75\n"))
 }
 
-/// A request in words.
+/// Describes a request in words.
 fn words(request: &HaltRequest, now_ms: u64) -> String {
     let how = if request.after_checkpoint { "after its next regular save" } else { "now" };
     match request.at_ms.map(|at| at.saturating_sub(now_ms) / 1000) {

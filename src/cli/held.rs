@@ -1,4 +1,4 @@
-//! What protected runs left in this node's memory: told by `status`, removed by `clean`.
+//! Memory that protected runs left on this node: listed by `status`, removed by `clean`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,20 +19,20 @@ use crate::shm::header::{Claim, Doing, Head, Header, Phase, Stage, count_of};
 use crate::shm::{Depot, Held, Part, Store, depot};
 use crate::supervise::talk::progress::{self, Role};
 
-/// One position's memory, as far as it can be believed.
+/// Memory of a grid position, as far as its header is valid.
 #[derive(Debug, Serialize)]
 pub struct Position {
     pub position: u32,
     pub bytes: u64,
     /// Whether a process is attached to it now.
     pub in_use: bool,
-    /// Whose it is; `None` where the header is missing, damaged or of another version.
+    /// Content of the header; `None` if it is missing, damaged or of another version.
     pub header: Option<Known>,
-    /// Why the header is not believed.
+    /// Reason why the header is not valid.
     pub fault: Option<String>,
 }
 
-/// What a header says.
+/// Content of a header.
 #[derive(Debug, Serialize)]
 pub struct Known {
     pub run: String,
@@ -44,24 +44,24 @@ pub struct Known {
     pub method: Option<Method>,
     pub group: Vec<u32>,
     pub losses: u8,
-    /// Where the group's checksums lie.
+    /// Layout of the group's checksums.
     pub layout: Option<ChecksumLayout>,
-    /// What its rank does in a test of method abft, of which nothing is saved, and the process column whose work that is.
+    /// Role of the rank in a test of method abft, of which nothing is saved, and the process column whose work it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
     pub incarnation: u64,
     pub claim: Claim,
-    /// Boundary of the checkpoint that is held.
+    /// Boundary of the checkpoint in this memory.
     pub boundary: Option<u64>,
     pub iteration: u64,
     pub doing: Option<Doing>,
-    /// Seconds since its process last gave a sign of life.
+    /// Seconds since the last heartbeat of its process.
     pub silent_s: Option<f64>,
 }
 
-/// One job's memory on this node.
+/// Memory of a job on this node.
 #[derive(Debug, Serialize)]
 pub struct Job {
     pub job: String,
@@ -70,7 +70,7 @@ pub struct Job {
     pub positions: Vec<Position>,
 }
 
-/// All memory of this user on this node, by job.
+/// Lists all memory of this user on this node, by job.
 pub fn survey() -> Vec<Job> {
     let mut jobs: BTreeMap<(String, u8), Vec<Held>> = BTreeMap::new();
     for held in depot::list_user() {
@@ -131,7 +131,7 @@ fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
     }
 }
 
-/// The same in words.
+/// Describes the memory in words.
 pub fn words(jobs: &[Job]) -> String {
     if jobs.is_empty() {
         return "no memory of protected runs of yours on this node\n".to_owned();
@@ -150,7 +150,7 @@ pub fn words(jobs: &[Job]) -> String {
     text
 }
 
-/// What memory of a test under `--method abft` is, and what it is not.
+/// Note on memory of a test under `--method abft`.
 const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (who stands by or idle has no memory \
                               here); once they have ended it is of no use, and the next run begins anew\n";
 
@@ -172,10 +172,10 @@ fn line(position: &Position) -> String {
     let recovering =
         if matches!(h.claim.phase, Phase::Recovering(_)) { ", in recovery" } else { "" };
     let protection = match h.group.len() {
-        // Only the progress of a test under `skt-hpl run`.
+        // This memory shows only the progress of a test under `skt-hpl run`.
         0 => match (h.role, h.column) {
             (None, _) => "nothing is saved".to_owned(),
-            // What was killed could not remove it.
+            // A killed process could not remove it.
             (Some(_), _) if !position.in_use => "its rank is gone".to_owned(),
             (Some(Role::Own), Some(column)) => format!("computes, in process column {column}"),
             (Some(Role::InPlaceOf(column)), _) => {
@@ -195,7 +195,7 @@ fn line(position: &Position) -> String {
         ),
     };
     let at = match h.doing {
-        // Iterations are counted while it computes; what is saved tells more than what it does.
+        // Iterations are counted while the rank computes; otherwise the saved checkpoint is more useful than the present work.
         Some(doing) if h.group.is_empty() && doing != Doing::Computing => {
             progress::words(doing).to_owned()
         }
@@ -226,10 +226,10 @@ pub struct CleanFlags {
 }
 
 pub fn clean(flags: &CleanFlags) -> ExitCode {
-    // An empty variable is none, as for a run.
+    // An empty variable counts as unset, as for a run.
     let job = flags.job.clone().filter(|job| !job.is_empty());
     let job = job.unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
-    // A name that memory cannot have has none.
+    // A job whose name memory cannot have has no memory.
     let gone = match Depot::new(Store::Posix, &job) {
         Ok(depot) => depot.clean(),
         Err(_) => Ok(Vec::new()),
@@ -264,7 +264,7 @@ mod tests {
     use crate::shm::header::tests::sample;
     use crate::shm::header::{BESIDE_SUMS, NO_CODE, Progress, SUMS};
 
-    /// The header that shows progress of a test of which nothing is saved (`signs`).
+    /// Makes a header that shows the progress of a test of which nothing is saved (`signs`).
     fn shown(code: u8, column: u32, doing: Doing) -> Position {
         let mut header = sample();
         (header.id.code, header.id.group, header.id.q) = (code, column, 2);

@@ -1,5 +1,5 @@
-//! `--json [FILE]` of the commands that answer on stdout: into FILE beside the text; without one, or with `-`, instead of the
-//! text.
+//! `--json [FILE]` of the commands that answer on stdout. The document goes into FILE in addition to the text. Without FILE, or
+//! with `-`, it is printed instead of the text.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::place;
 use crate::config::same_file;
 
-/// Whether it is given, and with which FILE.
+/// Whether the flag is given, and with which FILE.
 type JsonFlag = Option<Option<PathBuf>>;
 
-/// Whether stdout is the document's alone.
+/// Whether stdout carries the document alone.
 pub fn instead(json: &JsonFlag) -> bool {
     json.as_ref().is_some_and(|_| file(json).is_none())
 }
 
-/// Where the document goes to, unless to stdout, by whatever name.
+/// Destination of the document, unless it is stdout, by whatever name.
 fn file(json: &JsonFlag) -> Option<&Path> {
     let stdout =
         |file: &Path| file == Path::new("-") || place::is_open_as(file, io::stdout()).is_some();
@@ -29,7 +29,7 @@ fn cannot(file: &Path, error: &io::Error) -> Refusal {
     Refusal(Exit::Environment, format!("cannot write JSON to {}: {error}", file.display()))
 }
 
-/// Looked at before anything costly begins: FILE can be written, and is none of those that are `read`, which would be lost.
+/// Checks before anything costly begins that FILE can be written, and is none of the files that are `read`, which would be lost.
 pub fn ready<'a>(
     json: &JsonFlag,
     read: impl IntoIterator<Item = &'a PathBuf>,
@@ -39,7 +39,7 @@ pub fn ready<'a>(
     place::is_open_to_us(file).map_err(|error| cannot(file, &error))
 }
 
-/// As [`ready`], for a drawing beside the document.
+/// The check of [`ready`], also for a drawing in addition to the document.
 pub fn ready_to_draw<'a>(
     svg: Option<&PathBuf>,
     json: &JsonFlag,
@@ -63,7 +63,7 @@ fn cannot_draw(file: &Path, error: &io::Error) -> Refusal {
     Refusal(Exit::Environment, format!("cannot write {}: {error}", file.display()))
 }
 
-/// Whether a file that is written is none of those that are read.
+/// Checks that a file to be written is none of the files that are read.
 fn spares<'a>(
     flag: &str,
     file: &Path,
@@ -77,7 +77,7 @@ fn spares<'a>(
     Ok(())
 }
 
-/// What stdout is to show; the document is written to FILE if there is one.
+/// Returns the text for stdout; writes the document to FILE if there is one.
 pub fn answer(
     json: &JsonFlag,
     document: &impl Serialize,
@@ -92,7 +92,7 @@ pub fn answer(
     let Some(file) = file(json) else { return Ok(whole) };
     let text = text();
     if let Err(error) = place::put(file, whole.as_bytes()) {
-        // The words are none the worse for it.
+        // The text is still valid, so it is printed.
         crate::base::terminal::print(text.as_bytes());
         return Err(cannot(file, &error));
     }

@@ -1,7 +1,7 @@
-//! Which launcher starts the ranks: the one that belongs to the MPI library this program is linked to.
+//! Choice of the launcher that starts the ranks: the one that belongs to the MPI library this program is linked to.
 //!
-//! `run` and `doctor` get a [`Tool`] from here, and nothing later asks which Open MPI it is. A machine may
-//! have several: the one beside the linked library comes first, then those in PATH of the library's version.
+//! `run` and `doctor` get a [`Tool`] from here, and nothing later asks which Open MPI it is. A machine may have several: the one
+//! installed with the linked library comes first, then those in PATH of the library's version.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::base::question::ask;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
 use crate::supervise::talk::shell::split_words;
 
-/// What the MPI library calls itself; it may be asked before MPI starts.
+/// Name and version of the MPI library, which may be asked before MPI starts.
 pub fn mpi_library() -> String {
     let mut text = vec![0u8; mpi_sys::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
     let mut length = 0;
@@ -24,7 +24,7 @@ pub fn mpi_library() -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// srun's `--mpi` for the MPI library this program is linked to.
+/// Value of srun's `--mpi` for the MPI library this program is linked to.
 fn pmi(library: &str) -> &'static str {
     match Launcher::of_library(library) {
         Some(Launcher::Openmpi) => "pmix",
@@ -38,7 +38,7 @@ pub(super) fn in_path(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The folder MPI is installed in, by where the linked library was loaded from: `DIR` of `DIR/lib/libmpi.so.40`.
+/// Folder that MPI is installed in, from the path of the linked library: `DIR` of `DIR/lib/libmpi.so.40`.
 fn prefix_of_library(maps: &str) -> Option<PathBuf> {
     let loaded = maps.lines().find_map(|line| {
         let path = Path::new(line.split_whitespace().nth(5)?);
@@ -48,16 +48,16 @@ fn prefix_of_library(maps: &str) -> Option<PathBuf> {
     Some(loaded.parent()?.parent()?.to_path_buf())
 }
 
-/// How long a launcher may take to say of which version it is: its files may lie on a slow disk.
+/// Timeout for the version of a launcher: its files may lie on a slow disk.
 const ANSWERS: Duration = Duration::from_secs(20);
 
-/// What a launcher says of its version, if it does in time; one that does not know the question says nothing of use.
+/// Returns the version that a launcher prints, if it does so in time. A launcher without that option prints nothing useful.
 fn version_of(program: &Path, answers: Duration) -> Option<u32> {
     let (_, text) = ask(Command::new(program).arg("--version"), answers).ok()?;
     major_version(&text)
 }
 
-/// The first of the version wanted, else the first of all. Pure but for asking.
+/// Chooses the first program of the version wanted, else the first of all. Pure but for asking.
 fn choose(
     found: Vec<PathBuf>,
     wanted: Option<u32>,
@@ -74,7 +74,7 @@ fn choose(
     first
 }
 
-/// The folder a launcher is installed in, where its daemons would not be found by themselves.
+/// Folder a launcher is installed in, if its daemons would not be found without it.
 fn own_prefix(program: &Path) -> Option<PathBuf> {
     let folder = std::fs::canonicalize(program.parent()?).ok()?;
     let prefix = folder.parent().filter(|_| folder.ends_with("bin"))?;
@@ -83,14 +83,14 @@ fn own_prefix(program: &Path) -> Option<PathBuf> {
         .then(|| prefix.to_path_buf())
 }
 
-/// The version that a launcher has to be of: of Open MPI the linked library's.
+/// Version that a launcher must have: for Open MPI the linked library's.
 fn wanted(kind: Launcher, library: &str) -> Option<u32> {
     let own = Launcher::of_library(library) == Some(kind);
     major_version(library).filter(|_| own && kind == Launcher::Openmpi)
 }
 
-/// The program of a launcher and its version, if it tells: the one beside the library this program is linked to, else the first
-/// in PATH of that version.
+/// Program of a launcher and its version, if it prints one: the one installed with the library this program is linked to, else
+/// the first in PATH of that version.
 fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     let own = Launcher::of_library(library) == Some(kind);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -103,8 +103,8 @@ fn program_of(kind: Launcher, library: &str) -> Option<(PathBuf, Option<u32>)> {
     choose(found, wanted(kind, library), |program| version_of(program, ANSWERS))
 }
 
-/// The words that start a job where the user gave none: the launcher of this program's MPI, with as many ranks on each of
-/// several nodes. Its own way would be to fill one node after the other.
+/// Words that start a job if the user gave none: the launcher of this program's MPI, with as many ranks on each of several nodes.
+/// By default the launcher would fill one node after the other.
 pub(super) fn usual_words(nodes: usize) -> String {
     let library = mpi_library();
     let kind = Launcher::of_library(&library);
@@ -115,7 +115,7 @@ pub(super) fn usual_words(nodes: usize) -> String {
     format!("{} {}", program.as_deref().unwrap_or("mpirun"), words_after(kind, nodes))
 }
 
-/// The words after the launcher's name. Nothing is bound: ranks of a node share its cores out by themselves.
+/// Words after the launcher's name. Nothing is bound: ranks of a node divide its cores among themselves.
 fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
     let spread = match kind {
         _ if nodes <= 1 => "",
@@ -125,24 +125,24 @@ fn words_after(kind: Option<Launcher>, nodes: usize) -> String {
     format!("-np {{ranks}}{spread} --bind-to none")
 }
 
-/// What a person types to start so many ranks on so many nodes, the program's name left out, with `kind`'s launcher or, if it
-/// does not matter which, with that of this program's MPI.
+/// Words that a person types to start so many ranks on so many nodes, without the program's name. The launcher is `kind`'s, or
+/// that of this program's MPI if none is given.
 pub(super) fn typed(kind: Option<Launcher>, nodes: usize, ranks: usize, per_node: usize) -> String {
     let kind = kind.or_else(|| Launcher::of_library(&mpi_library()));
     template::words(&words_after(kind, nodes), ranks, per_node, 1).join(" ")
 }
 
-/// What a supervised run is told so that its ranks have the cores that a person would give them with [`typed`].
+/// Flags for a supervised run, so that its ranks have the cores that a person would give them with [`typed`].
 pub(super) fn typed_for_run() -> &'static str {
     match Launcher::of_library(&mpi_library()) {
-        // It binds nothing unless it is told to.
+        // MPICH binds nothing by default.
         Some(Launcher::Mpich) => "",
         _ => " --launcher-args \"--bind-to none\"",
     }
 }
 
 impl NodeFlags {
-    /// Which launcher, and the user's arguments for it.
+    /// Returns the launcher, and the user's arguments for it.
     pub fn launcher(&self) -> Result<(Tool, Vec<String>), Refusal> {
         let library = mpi_library();
         let Some(kind) = self.launcher.or_else(|| Launcher::of_library(&library)) else {
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(choice(Some(5)), Path::new("/opt/5/bin/mpirun"));
         assert_eq!(choice(Some(4)), Path::new("/usr/bin/mpirun.openmpi"));
         assert_eq!(choice(None), Path::new("/usr/bin/mpirun.openmpi"));
-        // None fits: the trial start will say so, with its name.
+        // No program has the version: the trial start will report it, with its name.
         assert_eq!(choice(Some(6)), Path::new("/usr/bin/mpirun.openmpi"));
         assert_eq!(choose(Vec::new(), Some(5), version), None);
     }

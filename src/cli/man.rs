@@ -1,6 +1,6 @@
 //! `skt-hpl man`: the man pages, made from the definition of the flags.
 //!
-//! One page for the program and one for each subcommand, as `git` has them: `man skt-hpl`, `man skt-hpl-run`.
+//! The program has a page, and so has each subcommand, as in `git`: `man skt-hpl`, `man skt-hpl-run`.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -60,14 +60,14 @@ pub fn run(flags: &ManFlags) -> ExitCode {
     }
 }
 
-/// The definition with what clap adds to it by itself: the full names of subcommands.
+/// The definition with clap's own additions: the full names of subcommands.
 fn built() -> Command {
     let mut definition = command().after_help("");
     definition.build();
     definition
 }
 
-/// Subcommands people are told of.
+/// Subcommands that are documented.
 fn described(definition: &Command) -> impl Iterator<Item = &Command> {
     definition.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
 }
@@ -103,7 +103,7 @@ fn main_page(definition: &Command) -> io::Result<Vec<u8>> {
 fn sub_page(sub: &Command) -> io::Result<Vec<u8>> {
     let title = format!("skt-hpl-{}", sub.get_name());
     let mut page = Vec::new();
-    // Its name is written with a hyphen, its synopsis as it is typed.
+    // A subcommand's name is written with a hyphen, its synopsis as it is typed.
     let man = Man::new(sub.clone()).title(title.clone());
     man.render_title(&mut page)?;
     let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
@@ -125,8 +125,8 @@ fn sub_page(sub: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Text in which no character means anything to the formatter. Lines that would begin with a
-/// control character do not occur: ours begin with a letter or a blank.
+/// Escapes text for the formatter. Lines that would begin with a control character do not occur: ours begin with a letter or a
+/// blank.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }

@@ -114,7 +114,7 @@ const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
   skt-hpl completions bash > /etc/bash_completion.d/skt-hpl
       completions of the shell";
 
-/// What `--help` says: one screen, and where the rest is.
+/// Text of `--help`: one screen, and a pointer to the rest.
 const OVERVIEW: &str = "\
 High-Performance Linpack that survives the loss of nodes
 
@@ -151,7 +151,7 @@ skt-hpl --help-all      every option        skt-hpl COMMAND --help     those of 
 skt-hpl man | man -l -  the man page        skt-hpl --version
 ";
 
-/// Whether it is the program's own help that is asked for, not a subcommand's and not all of it.
+/// Whether the words ask for the program's own help, not a subcommand's and not all of it.
 fn wants_overview(arguments: &[String], definition: &Command) -> bool {
     let all = arguments.iter().any(|word| word == "--help-all");
     let first = arguments.first().map(String::as_str);
@@ -168,14 +168,14 @@ pub fn command() -> Command {
     Cli::command().after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
 }
 
-/// The program.
+/// Runs the program.
 pub fn main() -> ExitCode {
-    // Also for what is started by this process.
+    // Processes started by this one need it, too.
     cores::take_back();
     closed::take_for_full();
-    // A file that must not grow any more (`ulimit -f`) is then an error like a full disk, and not the end of the process. Named
-    // memory, results, saves on storage and the journal are files.
-    // SAFETY: no handler is set; whether a signal is ignored is all that changes.
+    // A file that must not grow any more (`ulimit -f`) is then an error like a full disk, and not the end of the process.
+    // Persistent shared memory, results, saves on storage and the journal are files.
+    // SAFETY: no handler is set; the call only makes the process ignore the signal.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let (words, notes) = spelling::renewed(std::env::args_os());
     let matches = match command().try_get_matches_from(words) {
@@ -217,7 +217,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Help, version or a usage error, said by one rank for all.
+/// Prints help, version or a usage error on a single rank for all.
 fn tell_once(answer: &clap::Error) -> ExitCode {
     if launcher_rank::speaks_for_all() {
         if answer.exit_code() != 0 && own_run_id().is_some() {
@@ -234,7 +234,7 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
             _ => Exit::Usage.into(),
         };
     }
-    // A launcher ends the job when the first rank fails; so leave rank 0 the time to say why.
+    // A launcher ends the job when the first rank fails, so the others leave rank 0 the time to print the reason.
     std::thread::sleep(std::time::Duration::from_millis(500));
     match answer.exit_code() {
         0 => Exit::Passed.into(),
@@ -242,7 +242,7 @@ fn tell_once(answer: &clap::Error) -> ExitCode {
     }
 }
 
-/// What to write where the word that is no subcommand is a file.
+/// Returns a hint for the user if the word that is no subcommand is a file.
 fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
     use clap::error::{ContextKind, ContextValue};
     // Behind other flags it is a subcommand that does not go with them, or an argument too many.
@@ -260,13 +260,13 @@ fn file_in_place_of_a_command(answer: &clap::Error) -> Option<String> {
     })
 }
 
-/// Reports why a subcommand did not do what was asked.
+/// Reports the error of a subcommand.
 fn refuse(command: &str, Refusal(exit, why): Refusal) -> ExitCode {
     tell!("skt-hpl {command}: {why}");
     exit.into()
 }
 
-/// Prints the answer of a subcommand, or reports why there is none.
+/// Prints the answer of a subcommand, or its error.
 fn print_or_refuse(command: &str, answer: Result<String, Refusal>) -> ExitCode {
     answer.map_or_else(|refusal| refuse(command, refusal), |text| print(text.as_bytes()))
 }
@@ -279,8 +279,8 @@ mod tests {
     use super::*;
     use crate::supervise::talk::shell::split_words;
 
-    /// The commands in the code blocks of a page, each in one line; those that stand for many, or go through a shell, are left
-    /// out.
+    /// Returns the commands in the code blocks of a page, each in one line. Commands that stand for many, or go through a shell,
+    /// are left out.
     fn commands(page: &str) -> Vec<String> {
         let joined = page.replace("\\\n", " ");
         let blocks = joined.split("\n```").skip(1).step_by(2);
@@ -289,7 +289,7 @@ mod tests {
             let line = line.split("  #").next().unwrap_or_default().trim();
             let line = line.strip_suffix('&').unwrap_or(line).trim();
             let at = line.find("skt-hpl ").filter(|&at| at == 0 || line.starts_with("mpirun "))?;
-            // What it says begins in the same way, with a colon.
+            // The program's output begins in the same way, with a colon.
             let plain = !["...", ": ", "<", "|", "$(", ";", "&&", ">", "[", " = "]
                 .iter()
                 .any(|odd| line.contains(odd));
@@ -298,7 +298,7 @@ mod tests {
         lines.filter_map(command).collect()
     }
 
-    /// What the program says to words; those for the benchmark are read as that would.
+    /// Parses words as the program would; flags of the benchmark are parsed by the benchmark's own definition.
     fn understood(words: &[OsString]) -> Result<(), clap::Error> {
         let cli = Cli::try_parse_from(words)?;
         let bench = match cli.command {
@@ -309,7 +309,7 @@ mod tests {
         Cli::try_parse_from([OsString::from("skt-hpl")].into_iter().chain(bench)).map(|_| ())
     }
 
-    /// Help and version are no faults.
+    /// Turns help and version, which are no faults, into success.
     fn shown(error: clap::Error) -> Result<(), clap::Error> {
         if error.use_stderr() { Err(error) } else { Ok(()) }
     }
@@ -362,7 +362,7 @@ mod tests {
         assert!(!wants(&["run", "--help"]) && !wants(&["help", "run"]) && !wants(&["--help-all"]));
     }
 
-    /// Every flag of every subcommand says what it is, and what takes a value shows what kind.
+    /// Every flag of every subcommand has a description, and a flag with a value shows its kind.
     #[test]
     fn every_flag_is_described() {
         fn look(command: &Command, lacking: &mut Vec<String>) {

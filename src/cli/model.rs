@@ -315,7 +315,7 @@ fn answer(topic: &Topic) -> Result<Answer, ModelError> {
     }
 }
 
-/// All that `read` finds in files of results, each of which must have some. `lacking`: what a file without any holds.
+/// Reads all results in files; each file must have some. `lacking`: the content that a file without results should have.
 fn read_all<T>(
     files: &[PathBuf],
     read: fn(&str) -> Vec<T>,
@@ -475,7 +475,7 @@ fn intervals(save: f64, mtbf: f64, detect: f64, recover: f64) -> Result<Answer, 
         ("Daly, eq. 9", interval::daly(save, mtbf)?),
         ("exact optimum", best),
     ] {
-        // Daly's series may fall to zero work where saves are as long as the time between failures.
+        // Daly's series may fall to zero work if saves are as long as the time between failures.
         let cost = if tau > 0.0 {
             format!("{:.3} % over the undisturbed time", 100.0 * overhead(tau)?)
         } else {

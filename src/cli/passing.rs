@@ -1,15 +1,15 @@
-//! A folder for jobs that a command starts by itself, which is there as long as they are.
+//! A folder for jobs that a command starts by itself, removed when they have ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::mkdtemp;
 
-/// A folder that goes when it is let go of.
+/// A folder that is removed when the value is dropped.
 pub struct Passing(PathBuf);
 
 impl Passing {
-    /// Where ranks can read in it: those on other nodes than this one have another /tmp.
+    /// Makes the folder where ranks can read it: ranks on other nodes have another /tmp.
     pub fn new(command: &str, elsewhere: bool) -> Result<Self, String> {
         let parent = if elsewhere {
             std::env::current_dir()

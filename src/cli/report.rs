@@ -1,4 +1,4 @@
-//! `skt-hpl report`: what finished runs come to, for a terminal and as one HTML page.
+//! `skt-hpl report`: results of finished runs, for a terminal and as one HTML page.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -72,7 +72,7 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     if let Some(file) = &flags.output {
         let page = page::page(&material, &stated, &flags.title);
         place::put(file, page.as_bytes()).map_err(|error| {
-            // The words are none the worse for it.
+            // The text is still valid, so it is printed.
             print(words.as_bytes());
             Refusal(Exit::Environment, format!("cannot write {}: {error}", file.display()))
         })?;
@@ -81,12 +81,12 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     Ok(words)
 }
 
-/// The file to read: of a run's folder the event log.
+/// Returns the file to read: in a run's folder the event log.
 fn file_of(path: &Path) -> PathBuf {
     if path.is_dir() { Folder::new(path).journal() } else { path.to_owned() }
 }
 
-/// What to call each file: its name, with as many of the folders before it as tell it from the others.
+/// Returns a name for each file: its own, with as many of the folders before it as distinguish it from the others.
 fn names(files: &[PathBuf]) -> Vec<String> {
     let end = |path: &Path, parts: usize| -> PathBuf {
         let all: Vec<_> = path.components().collect();

@@ -45,7 +45,7 @@ use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::shell::{RemoteShell, library_path, quote, quote_all, variables};
 use crate::supervise::tell::status::Problem;
 
-/// Which nodes, and how to get onto them; shared with `skt-hpl doctor`.
+/// Flags for the nodes and the remote shell; shared with `skt-hpl doctor`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct NodeFlags {
     /// Host file: lines `n1`, `n1 slots=4` or `n1:4` [default: the batch system's nodes]
@@ -82,7 +82,7 @@ pub struct NodeFlags {
     pub launcher_args: Vec<String>,
 }
 
-/// What the command line says to the supervisor.
+/// Flags of the supervisor.
 #[derive(Clone, Debug, Args)]
 #[command(trailing_var_arg = true)]
 pub struct RunFlags {
@@ -193,7 +193,7 @@ pub struct RunFlags {
     pub bench: Vec<OsString>,
 }
 
-/// A time between heartbeats that neither keeps nodes busy nor leaves a loss unnoticed for long.
+/// Parses a time between heartbeats that neither keeps nodes busy nor leaves a loss unnoticed for long.
 fn beat(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if (Duration::from_millis(50)..=Duration::from_secs(10)).contains(&time) => Ok(time),
@@ -201,7 +201,7 @@ fn beat(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A factor that makes a difference.
+/// Parses a factor above 1, which makes a difference.
 fn more_than_one(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 1.0 => Ok(value),
@@ -209,11 +209,11 @@ fn more_than_one(text: &str) -> Result<f64, String> {
     }
 }
 
-/// So long a rank's place may be vacant under `--nonstop`, or a loss untold under `--method abft`: what the ranks' detector takes
-/// at most, and as long again for the rest.
+/// Time that a rank's place may be vacant under `--nonstop`, or a loss unreported under `--method abft`: the longest time of the
+/// ranks' detector, and as much again for the rest.
 const IN_PLACE_MS: u64 = 15_000;
 
-/// Puts before the user's words for the launcher, which come later and count, what a run asks of it that goes on after a loss.
+/// Adds the launcher's options for a run that continues after a loss. They come before the user's words, which override them.
 pub(super) fn words_to_go_on(
     tool: &Tool,
     extra: &mut Vec<String>,
@@ -239,7 +239,7 @@ fn refuse<T>(exit: Exit, why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal(exit, why.into()))
 }
 
-/// Nodes, spares and the way onto them.
+/// Nodes, spares and the remote shell.
 pub struct Nodes {
     pub hosts: Vec<Host>,
     pub spares: Vec<Host>,
@@ -248,7 +248,7 @@ pub struct Nodes {
 }
 
 impl NodeFlags {
-    /// A flag that speaks of nodes, and would do nothing where none is named.
+    /// Returns a flag for nodes that would do nothing without any named node.
     pub fn speaks_of_nodes(&self) -> Option<&'static str> {
         let flags = [
             ("--spares", self.spares.is_some()),
@@ -259,8 +259,8 @@ impl NodeFlags {
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
     }
 
-    /// Reads the lists; None where neither a file nor a batch system names a node. `silence`: how long a node may be silent
-    /// and keep its connections.
+    /// Reads the lists; None if neither a file nor a batch system names a node. `silence`: the time without a heartbeat that a
+    /// node may have and keep its connections.
     pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
         let read = |path: &Path| {
             let origin = path.display().to_string();
@@ -311,7 +311,7 @@ impl NodeFlags {
             (None, Some(a)) if a.system == BatchSystem::Slurm && self.hosts.is_none() => {
                 RemoteShell::Srun { job: a.job.clone() }
             }
-            // LSF knows of what its own shell starts, and ends it with the job.
+            // LSF counts the processes that its own shell starts, and ends them with the job.
             (None, Some(a)) if a.system == BatchSystem::Lsf && in_path("blaunch").is_some() => {
                 RemoteShell::parse(Some("blaunch"))
                     .map_err(|e| Refusal(Exit::Environment, format!("blaunch: {e}")))?
@@ -324,19 +324,19 @@ impl NodeFlags {
     }
 }
 
-/// What the benchmark's own flags and files tell a supervisor.
+/// Facts for the supervisor from the benchmark's own flags and files.
 #[derive(Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) loaded: Loaded,
-    /// Of the largest grid, and those who stand by.
+    /// Number of ranks of the largest grid, including those that stand by.
     pub(super) ranks: usize,
-    /// If there is only one.
+    /// The problem, if there is only one.
     problem: Option<Problem>,
-    /// The name of the ranks' memory; None where nothing is saved.
+    /// Name of the ranks' memory; None if nothing is saved.
     pub(super) job: Option<String>,
 }
 
-/// What is wrong with the benchmark's flags; who gives one of the command `own` among them is told where it goes.
+/// Error: the benchmark's flags are wrong. If one of them is a flag of the command `own`, the message says where it goes.
 fn usage(error: clap::Error, own: &Command) -> Refusal {
     let mut why = error.to_string();
     let is_own = |name: &String| {
@@ -357,7 +357,7 @@ pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
     plan_for(arguments, RunFlags::augment_args(Command::new("skt-hpl run")))
 }
 
-/// The same where they are given to the command `own`.
+/// Plan of a run whose benchmark flags are given to the command `own`.
 pub(super) fn plan_for(arguments: &[OsString], own: Command) -> Result<Plan, Refusal> {
     let usage = |error| usage(error, &own);
     let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
@@ -376,10 +376,10 @@ pub(super) fn plan_for(arguments: &[OsString], own: Command) -> Result<Plan, Ref
     Ok(Plan { loaded, ranks, problem, job })
 }
 
-/// What agents are to find out about their nodes for this run.
+/// Facts that agents are to find out about their nodes for this run.
 pub(super) fn asked(loaded: &Loaded) -> Asked {
     let settings = &loaded.settings;
-    // A path counts from the folder in which ranks start; agents start in another.
+    // A path is relative to the folder in which ranks start; agents start in another.
     let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     let blas = settings.blas.as_deref().map(from_any_folder);
     let protection = settings.protection.as_ref();
@@ -389,12 +389,12 @@ pub(super) fn asked(loaded: &Loaded) -> Asked {
     Asked { blas, storage, helper_cores }
 }
 
-/// What starts an agent on a node.
+/// Command that starts an agent on a node.
 pub(super) fn agent_words(own: &str, asked: &Asked) -> Vec<String> {
     [own.to_owned(), "agent".to_owned()].into_iter().chain(asked.words()).collect()
 }
 
-/// What decides whether nodes compute the same bits; None where those are not promised.
+/// Rules that decide whether nodes compute the same bits; None if identical bits are not promised.
 pub(super) fn rounding_rules(loaded: &Loaded, exported: &[String]) -> Option<Rules> {
     loaded.settings.protection.as_ref()?;
     let settings = &loaded.settings;
@@ -421,8 +421,8 @@ pub(super) fn enough_slots(ranks: usize, slots: usize, nodes: usize) -> Result<(
 }
 
 impl Nodes {
-    /// Nodes that no rank falls on become spares: whether they live does not matter to the ranks, and they can take a lost one's
-    /// place. Some: what there is to be said of that.
+    /// Turns nodes without a rank into spares: the ranks do not depend on them, and they can take a lost node's place. Returns a
+    /// message about that, if any.
     pub(super) fn stand_by(&mut self, ranks: usize) -> Option<String> {
         let beyond = self.hosts.split_off(filled(&self.hosts, ranks));
         let names: Vec<&str> = beyond.iter().map(|host| host.name.as_str()).collect();
@@ -437,10 +437,10 @@ impl Nodes {
     }
 }
 
-/// How long Slurm may take to say when a job ends: its controller may be busy, or away.
+/// Timeout for Slurm's answer on the end of a job: its controller may be busy, or away.
 const SLURM_ANSWERS: Duration = Duration::from_secs(20);
 
-/// When the Slurm job ends, in Unix milliseconds.
+/// Moment at which the Slurm job ends, in Unix milliseconds.
 fn slurm_end_ms(job: &str) -> Option<u64> {
     if let Some(end_s) =
         std::env::var("SLURM_JOB_END_TIME").ok().and_then(|t| t.parse::<u64>().ok())
@@ -460,8 +460,7 @@ fn slurm_end_ms(job: &str) -> Option<u64> {
     }
 }
 
-/// The seconds that this command prints as what is left of a job, the least where it is one of many; None where there is no
-/// limit.
+/// Returns the seconds that this command prints as the time left of a job, the least if it prints several; None without a limit.
 fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, String> {
     let (status, text) = ask(squeue, answers).map_err(|error| error.to_string())?;
     if status.success() {
@@ -471,7 +470,7 @@ fn time_left(squeue: &mut Process, answers: Duration) -> Result<Option<u64>, Str
     }
 }
 
-/// `1-02:03:04`, `02:03:04`, `03:04` in seconds; words such as UNLIMITED are none.
+/// Parses `1-02:03:04`, `02:03:04`, `03:04` as seconds; words such as UNLIMITED give None.
 fn slurm_time(text: &str) -> Option<u64> {
     let (days, rest) = match text.split_once('-') {
         Some((days, rest)) => (days.parse::<u64>().ok()?, rest),
@@ -484,7 +483,7 @@ fn slurm_time(text: &str) -> Option<u64> {
     Some(days * 86_400 + seconds)
 }
 
-/// Refuses a folder of --state from which the launcher could not start what is to lie there.
+/// Refuses a folder of --state from which the launcher could not start its files.
 pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
     if tool.can_use(state) {
         return Ok(());
@@ -551,8 +550,8 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     usable(&tool, &state)?;
     let trial = !flags.no_trial && planned.is_some();
     let mut job = planned.and_then(|p| p.job);
-    // A batch system's variables are kept from the ranks, and the default name comes from them. In another
-    // batch job it would be another one: a resumed run keeps the name it began with.
+    // A batch system's variables are kept from the ranks, and the default name comes from them. In another batch job the name
+    // would differ: a resumed run keeps the name it began with.
     if let Some(current) = &mut job
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
@@ -612,7 +611,7 @@ fn needs(
     Ok(needs)
 }
 
-/// Facts about the benchmark that its own settings tell.
+/// Facts about the benchmark from its own settings.
 fn known_benchmark(
     planned: &Plan,
     needs: Needs,
@@ -654,7 +653,7 @@ fn command(program: &Path, words: &[OsString]) -> Result<Vec<String>, Refusal> {
     Ok(command)
 }
 
-/// Variables that ranks are given: those of `--export`, settings of the benchmark, and the path to its libraries.
+/// Variables for the ranks: those of `--export`, settings of the benchmark, and the path to its libraries.
 fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
     let mut env = Vec::new();
     for item in export {
@@ -670,7 +669,7 @@ fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
         };
         env.push((name.to_owned(), value));
     }
-    // Settings of the benchmark may come as variables; every launcher must hand them on.
+    // Settings of the benchmark may come as variables; every launcher must pass them on.
     let own = ["SKT_RUN_ID", "SKT_INCARNATION"];
     let set =
         variables().filter(|(name, _)| name.starts_with("SKT_") && !own.contains(&name.as_str()));
@@ -686,7 +685,7 @@ fn ms(time: Duration) -> u64 {
     time.as_millis() as u64
 }
 
-/// When the run is to stop: at its own limit, or before its Slurm job ends.
+/// Moment at which the run is to stop: at its own limit, or before its Slurm job ends.
 fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> {
     let slurm = allocation.filter(|a| a.system == BatchSystem::Slurm);
     let job_end = slurm
@@ -703,7 +702,7 @@ fn thresholds(flags: &RunFlags, in_place: bool) -> Thresholds {
         silence_ms: ms(flags.silence),
         hang_factor: flags.hang_factor,
         hang_min_ms: ms(flags.hang_min).max(if in_place { IN_PLACE_MS } else { 0 }),
-        // The others take a stopped rank for dead, and continue without it; if they do not, they stand still.
+        // The others take a stopped rank for dead, and continue without it; if they do not, they stop making progress.
         stopped_ms: ms(if in_place { flags.patience } else { flags.hang_min }),
         patience_ms: ms(flags.patience),
         start_ms: ms(flags.start_patience),
@@ -715,7 +714,7 @@ fn thresholds(flags: &RunFlags, in_place: bool) -> Thresholds {
     }
 }
 
-/// Refuses limits so short that nodes and ranks which are well would be taken for lost.
+/// Refuses limits so short that healthy nodes and ranks would be taken for lost.
 fn long_enough(flags: &RunFlags, beat_ms: u64) -> Result<(), Refusal> {
     let heard = [
         ("silence", flags.silence, "a late answer looks like a loss"),
@@ -736,7 +735,7 @@ fn long_enough(flags: &RunFlags, beat_ms: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The name of the memory of an unfinished run in this folder.
+/// Name of the memory of an unfinished run in this folder.
 fn began_as(folder: &Folder) -> Option<String> {
     let path = folder.journal();
     let (records, _) = journal::parse(&std::fs::read(&path).ok()?, &path).ok()?;
@@ -744,7 +743,7 @@ fn began_as(folder: &Folder) -> Option<String> {
     if state.can_go_on() { state.job } else { None }
 }
 
-/// The command that goes on with a run, as a shell reads it: this one, but that it gives nothing up.
+/// Command that resumes a run, as a shell reads it: this command without --new, which would give the run up.
 fn again(words: impl Iterator<Item = OsString>) -> String {
     let words = words.map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.filter(|word| word != "--new").collect();
@@ -941,7 +940,7 @@ mod tests {
             ("n1 n2 n3 n4".into(), "s1 n5".into())
         );
         assert_eq!(four.benchmark.needs.len(), 4);
-        // Who maps ranks otherwise knows where they are.
+        // A user who maps ranks otherwise knows their places.
         let mapped = settled(&["--launcher-args", "--map-by node"]);
         assert_eq!(
             (names(&mapped.hosts), names(&mapped.spares)),

@@ -1,4 +1,4 @@
-//! What protected runs have on storage, beside `held`: told by `status`, removed by `clean`, measured by `doctor`.
+//! Data of protected runs on storage; `held` has those in memory. Listed by `status`, removed by `clean`, measured by `doctor`.
 
 use std::path::{Path, PathBuf};
 
@@ -15,21 +15,21 @@ use crate::lu::unix_seconds;
 use crate::supervise::talk::agent::Dir;
 use crate::supervise::talk::wire::{Lying, Storage};
 
-/// One job's folder.
+/// Folder of a job.
 #[derive(Debug, Serialize)]
 pub struct Job {
     pub job: String,
     pub bytes: u64,
     pub epochs: Vec<Epoch>,
-    /// Tests whose results are kept there.
+    /// Tests whose results are in it.
     pub results: Vec<u32>,
-    /// Folders of epochs that were never completed, or not yet.
+    /// Folders of checkpoints that were never completed, or not yet.
     pub unfinished: Vec<String>,
-    /// What cannot be believed, and why.
+    /// Invalid files, with the reason.
     pub damaged: Vec<String>,
 }
 
-/// An epoch that is whole.
+/// A complete checkpoint.
 #[derive(Debug, Serialize)]
 pub struct Epoch {
     pub run: String,
@@ -42,7 +42,7 @@ pub struct Epoch {
     pub q: u32,
     pub arithmetic: String,
     pub bytes: u64,
-    /// Those whose files lie here, where each node has its own; then the epoch needs other nodes' as well.
+    /// Positions whose files lie here, if each node has its own folder; the checkpoint then needs other nodes' files as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub positions: Option<Vec<u32>>,
     pub written_unix_s: u64,
@@ -50,7 +50,7 @@ pub struct Epoch {
     line: String,
 }
 
-/// Everything of this user's in a DIR, by job.
+/// Lists all jobs of this user in a DIR.
 pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
     let dir = &here(dir);
     let jobs = shelf::list_user(dir)?.into_iter().map(|listed| {
@@ -93,7 +93,7 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
     Ok(jobs.collect())
 }
 
-/// The same in words.
+/// Describes the jobs in words.
 pub fn words(dir: &Path, jobs: &[Job]) -> String {
     let mut text = if jobs.is_empty() {
         format!("nothing of yours in {}\n", dir.display())
@@ -128,7 +128,7 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
     text
 }
 
-/// Removes what a job has there; what was done, in words.
+/// Removes the files of a job, and describes the result in words.
 pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     let dir = &here(dir);
     let (files, bytes) = Shelf::new(dir, job).clean(&Flow::default())?;
@@ -142,7 +142,7 @@ pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     })
 }
 
-/// What room this node has in a DIR for the checkpoints of a job; if it is the node's `own`, also what lies there.
+/// Returns the room that this node has in a DIR for the checkpoints of a job; if DIR is the node's `own`, also its content.
 pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let at = here(dir);
     let shelf = Shelf::new(&at, job);
@@ -150,7 +150,7 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let free_bytes = free_bytes(&at)?;
     let listed = shelf::list_user(&at)?.into_iter().find(|listed| listed.job == job);
     let held_bytes = listed.as_ref().map_or(0, |listed| listed.bytes);
-    // What cannot be believed draws nobody anywhere.
+    // Invalid checkpoints attract no rank to this node.
     let whole = listed.and_then(|listed| listed.stock.ok()).map(|stock| stock.whole);
     let whole = whole.unwrap_or_default();
     let lying = |(key, positions): (Key, Vec<u32>)| {
@@ -163,7 +163,7 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes, lying })
 }
 
-/// What nodes are asked to look at for a run with a second level. None where they cannot tell what DIR is: it is named by
+/// Folder that nodes are asked to look at for a run with a second level. None if they cannot know the path of DIR: it is named by
 /// failure domains, which follow ranks.
 pub fn asked(protection: &Protection) -> Option<Dir> {
     let level2 = protection.level2.as_ref()?;
@@ -172,8 +172,8 @@ pub fn asked(protection: &Protection) -> Option<Dir> {
     (!follows).then_some(Dir { path, job, own: level2.scope == Sight::Node })
 }
 
-/// What `doctor` says of a DIR for a run whose epochs have so many bytes, and whether that is a problem. `waits`: the ranks do,
-/// for as long as that takes.
+/// Judges a DIR for a run whose checkpoints have so many bytes: a message for `doctor`, and whether it is a problem. `waits`: the
+/// ranks wait while checkpoints are written.
 pub fn examine(
     level2: &Level2,
     job: &str,
@@ -203,7 +203,7 @@ pub fn examine(
     ))
 }
 
-/// DIR as this node has it.
+/// Path of DIR on this node.
 fn here(dir: &Path) -> PathBuf {
     let host = nix::unistd::gethostname().unwrap_or_default();
     dir_of(dir, &host.to_string_lossy())
@@ -229,14 +229,15 @@ mod tests {
         assert!(told.contains("for which all ranks stop"), "{told}");
         let why = examine(&level2(dir.path()), "x", 1 << 60, false).unwrap_err();
         assert!(why.contains("are free"), "{why}");
-        // What the job has there counts as room.
+        // Data of the job there counts as room.
         let shelf = Shelf::new(dir.path(), "x");
         let before = room(dir.path(), "x", true).unwrap();
         shelf.prepare("token").unwrap();
         let after = room(dir.path(), "x", true).unwrap();
         assert_eq!((before.held_bytes, after.held_bytes), (0, 5));
         assert_eq!(after.lying, []);
-        // A file without a manifest says nothing of the epoch; where all see one DIR nobody asks whose files lie there.
+        // A file without a manifest does not count for the checkpoint; if all nodes share a DIR, the owner of files does not
+        // matter.
         let key = Key { run: 7, test: 1, epoch: 4 };
         shelf.make_epoch(key).unwrap();
         std::fs::write(shelf.position(key, 3), "x").unwrap();

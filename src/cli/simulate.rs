@@ -229,7 +229,7 @@ fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
     json_flag::answer(&flags.json, &document, || describe(&scenario, &summary))
 }
 
-/// What is given of saves and groups, and does nothing under this method.
+/// Finds a flag of saves or groups that does nothing under this method.
 fn idle(flags: &SimulateFlags) -> Option<&'static str> {
     let of_saves = [
         ("--checkpoint", flags.every.is_some()),
@@ -264,7 +264,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
             Failures::Trace(Trace::parse(&text)?)
         }
         None => {
-            // The parser saw to it that one of the two is there.
+            // The parser ensures that one of the two is given.
             let mtbf =
                 flags.mtbf_node.unwrap_or_else(|| flags.mtbf.unwrap_or(0.0) * flags.nodes as f64);
             match flags.weibull {
@@ -290,12 +290,12 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
         (_, Some(s)) => Every::Seconds(s),
         (_, None) => Every::Auto { mtbf: 1.0 / rate },
     };
-    // The ranks that keep checksums are missing from the others' work.
+    // The ranks that keep checksums do not share the others' work.
     let columns = flags.columns.map(|q| Columns { q, sums: flags.checksum_columns.unwrap_or(1) });
     let factor = columns.map_or(Ok(1.0), Columns::factor)?;
     let schedule = match (flags.n, flags.work) {
         (Some(n), _) => {
-            // The parser asks for --rate beside -n.
+            // The parser asks for --rate together with -n.
             let mut rate = RateModel::new(flags.rate.unwrap_or(0.0) * 1e12, flags.n_half)?;
             if let Some(columns) = columns {
                 rate = rate.scaled(columns.all(), columns.q)?;

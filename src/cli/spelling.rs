@@ -1,13 +1,13 @@
-//! Names that flags had before: still understood in this version, with a note that tells the name of now.
+//! Former names of flags: still accepted in this version, with a note of the present name.
 //!
-//! One name means one thing in all commands. `--restart` says whether a run goes on from what is kept, so what a restart
-//! takes is `--restart-time`; `--spares` is a file of nodes, so their number is `--spare-nodes`; `--launcher` says which MPI's
-//! it is, so the words of a whole command are `--launch-command`.
+//! One name means one thing in all commands. `--restart` decides whether a run resumes from its memory, so the time of a restart
+//! is `--restart-time`. `--spares` is a file of nodes, so their number is `--spare-nodes`. `--launcher` names the MPI of the
+//! launcher, so the words of a whole command are `--launch-command`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Command, the flag's name before, its name now.
+/// Command, the flag's former name, its present name.
 const RENAMED: &[(&str, &str, &str)] = &[
     ("plan", "--restart", "--restart-time"),
     ("plan", "--spares", "--spare-nodes"),
@@ -24,7 +24,7 @@ const RENAMED: &[(&str, &str, &str)] = &[
     ("simulate", "--flush", "--flush-time"),
 ];
 
-/// The words of a command line (the program's name first) in the names of now, and a note for each that was another.
+/// Returns the words of a command line (the program's name first) with present names, and a note for each former name.
 pub fn renewed(words: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut words: Vec<OsString> = words.collect();
     let mut notes = Vec::new();
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// The page of the models speaks of the commands whose flags have other names now, and of `run` and the benchmark nowhere.
+    /// The page of the models names commands with renamed flags, but never `run` and the benchmark.
     #[test]
     fn the_page_of_the_models_has_the_names_of_now() {
         let page = include_str!("../../docs/MODELS.md");
@@ -86,13 +86,13 @@ mod tests {
         for (command, before, now) in RENAMED {
             let found = page.match_indices(before).find(|(at, _)| ends(&page[at + before.len()..]));
             let line = found.map(|(at, _)| page[..at].lines().count());
-            // A flag that the benchmark has under this name stays what it is.
+            // A flag of the benchmark with this name keeps it.
             let elsewhere = ["--launcher", "--encode"].contains(before);
             assert!(line.is_none() || elsewhere, "{command}: {before} is {now} now, line {line:?}");
         }
     }
 
-    /// A name of before that some command has now would never be reached there, and a name of now must exist.
+    /// A former name that another flag of the command now has would never be reached, and a present name must exist.
     #[test]
     fn every_name_of_now_is_a_flag_of_its_command() {
         let program = crate::cli::command();

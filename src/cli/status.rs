@@ -1,4 +1,4 @@
-//! `skt-hpl status`: the supervised run, if there is one here, and what lies in this node's memory.
+//! `skt-hpl status`: the supervised run, if there is one here, and the content of this node's memory.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,14 +35,14 @@ pub struct StatusFlags {
     pub watch: bool,
 }
 
-/// What `--json` prints.
+/// Document of `--json`.
 #[derive(Serialize)]
 struct Page {
-    /// The supervised run, `null` where there is none.
+    /// The supervised run; `null` if there is none.
     run: Option<Status>,
     /// This node's memory, by job.
     memory: Vec<held::Job>,
-    /// What lies on storage, by job; only where it was asked for.
+    /// Content of storage, by job; only if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     storage: Option<Vec<shelved::Job>>,
 }

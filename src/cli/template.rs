@@ -1,4 +1,4 @@
-//! Jobs that a command starts by itself, with the words of a launcher as the user gave them: `mpirun -np {ranks}`.
+//! Jobs that a command starts by itself, with the user's words for the launcher: `mpirun -np {ranks}`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,13 +10,13 @@ use crate::model::hpl_dat;
 use crate::supervise::start::launcher::Launcher;
 use crate::supervise::start::room::has_option;
 
-/// Where this program is, for whoever starts it once more.
+/// Path of this program, for starting it once more.
 pub fn own_program() -> Result<PathBuf, Refusal> {
     std::env::current_exe()
         .map_err(|e| Refusal(Exit::Environment, format!("cannot tell where this program is: {e}")))
 }
 
-/// A path as it is read in whatever folder; a name that is looked for elsewhere stays what it is.
+/// Makes a path absolute; a name without a folder, which is searched for elsewhere, is left as it is.
 pub fn from_any_folder(name: &str) -> String {
     match std::path::absolute(name) {
         Ok(whole) if name.contains('/') => whole.to_string_lossy().into_owned(),
@@ -24,7 +24,7 @@ pub fn from_any_folder(name: &str) -> String {
     }
 }
 
-/// The launcher's words, with the numbers in them: of all ranks, those of a node, and threads of a rank.
+/// The launcher's words, with numbers filled in: of all ranks, of those of a node, and of threads of a rank.
 pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> Vec<String> {
     let numbers = [("{ranks}", ranks), ("{per_node}", per_node), ("{threads}", threads)];
     let fill = |word: &str| {
@@ -35,7 +35,7 @@ pub fn words(launcher: &str, ranks: usize, per_node: usize, threads: usize) -> V
     launcher.split_whitespace().map(fill).collect()
 }
 
-/// The same for a script that root will start, in the words of Open MPI's launcher: it refuses root unless it is told.
+/// Adds to the words the option for a script that root will start: Open MPI's launcher refuses root without it.
 pub fn for_root(mut words: Vec<String>) -> Vec<String> {
     const FLAG: &str = "--allow-run-as-root";
     let name = words.first().and_then(|first| Path::new(first).file_name()?.to_str());
@@ -50,26 +50,26 @@ pub fn for_root(mut words: Vec<String>) -> Vec<String> {
 
 /// Whether these words start srun.
 fn is_srun(words: &[String]) -> bool {
-    // Another word may stand before it, such as `env NAME=value`.
+    // Another word may stand before srun, such as `env NAME=value`.
     let mut commands = words.iter().take_while(|word| !word.starts_with('-'));
     commands.any(|word| Path::new(word).file_name() == Some("srun".as_ref()))
 }
 
-/// What Slurm is told so that it gives whole cores where it counts hardware threads: the CPUs that are asked for are then as many
-/// cores as there are threads of ranks, and not half of them.
+/// Hint by which Slurm gives whole cores, although it counts hardware threads. The CPUs that are asked for are then as many cores
+/// as there are threads of ranks, and not half of them.
 const WHOLE_CORES: &str = "nomultithread";
 
-/// The hint to Slurm that [`cores_of_ranks`] are cores; None where the words are srun's and say themselves how it is to share
-/// out a core's hardware threads, beside which it takes no hint.
+/// Hint to Slurm that [`cores_of_ranks`] are cores. None if the words are srun's and state themselves how to divide a core's
+/// hardware threads: srun then takes no hint.
 pub fn hint(words: &[String]) -> Option<&'static str> {
     let own = ["hint", "threads-per-core", "ntasks-per-core", "B", "extra-node-info"];
     let says = is_srun(words) && own.iter().any(|name| has_option(words, name));
     (!says).then_some(WHOLE_CORES)
 }
 
-/// Variables by which srun gives each rank a core for each of its threads: within a job it gives a single one otherwise, and
-/// which of the first two it reads depends on its version. None for other launchers, which start daemons of their own by srun:
-/// those are not to have so few.
+/// Variables by which srun gives each rank a core for each of its threads: within a job it would give a single one. Which of the
+/// first two it reads depends on its version. None for other launchers, which start daemons of their own by srun: those must not
+/// have so few.
 pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, String)> {
     if !is_srun(words) {
         return Vec::new();
@@ -80,17 +80,17 @@ pub fn cores_of_ranks(words: &[String], threads: usize) -> Vec<(&'static str, St
     count.into_iter().chain(hint).collect()
 }
 
-/// A job's own wish for each of its tasks, which is not to contradict [`cores_of_ranks`].
+/// Variable of a job's own wish for each of its tasks, which must not contradict [`cores_of_ranks`].
 pub const WISH_OF_THE_JOB: &str = "SLURM_TRES_PER_TASK";
 
-/// What starts `program`, with so many threads a rank, by these words; its arguments are still to come.
+/// Command that starts `program` by these words, with so many threads a rank; the caller adds the program's arguments.
 pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Command, Refusal> {
     let Some((first, rest)) = words.split_first() else {
         return Err(Refusal(Exit::Usage, "--launch-command is empty".into()));
     };
     let mut command = Command::new(first);
     command.args(rest).arg(program).stdin(Stdio::null());
-    // Open MPI refuses root without these; others ignore them.
+    // Open MPI refuses root without these; other launchers ignore them.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let cores = cores_of_ranks(words, threads);
     if !cores.is_empty() {
@@ -99,13 +99,13 @@ pub fn command(words: &[String], program: &Path, threads: usize) -> Result<Comma
     Ok(command)
 }
 
-/// A file that is on every node and says nothing.
+/// A file that is on every node and is empty.
 const NOTHING: &str = "/dev/null";
 
-/// Has a benchmark that a command starts run `test` at each of the sizes `ns` and nothing of the user's own: no `HPL.dat` and no
-/// `skt.toml` that lie here, and no variables that would give it other sizes, or have it write over what their last run left.
-/// What they say of the machine, such as the engine, counts. All of it is said in flags, since the ranks may see no folder of
-/// ours.
+/// Makes a benchmark that a command starts run `test` at each of the sizes `ns`, without the user's own settings. It reads no
+/// `HPL.dat` and no `skt.toml` of this folder. No variables give it other sizes, or make it overwrite the results of the last
+/// run. The user's settings of the machine, such as the engine, count. Everything is given in flags, since the ranks may see no
+/// folder of ours.
 pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
     command.args(["--dat", NOTHING, "--config", NOTHING]).args(hpl_dat::flags(test, ns));
     for variable in variables_of_own_runs() {
@@ -113,14 +113,14 @@ pub fn run_this(command: &mut Command, test: &TestParams, ns: &[usize]) {
     }
 }
 
-/// The launcher itself could not be started.
+/// Error: the launcher itself could not be started.
 pub fn cannot_start(command: &Command, error: &std::io::Error) -> Refusal {
     let first = command.get_program().to_string_lossy();
     let why = format!("cannot start `{first}`: {error}; say another with --launch-command");
     Refusal(Exit::Environment, why)
 }
 
-/// The end of what a job said of its troubles.
+/// Returns the last lines of a job's errors.
 pub fn last_lines(said: &str) -> String {
     const LINES: usize = 6;
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(told("/opt/slurm/bin/srun"), all);
         assert_eq!(told("env UCX_TLS=rc srun -n {ranks}"), all);
         assert_eq!(told("mpirun -np {ranks}"), "");
-        // Slurm takes no hint beside these.
+        // Slurm takes no hint together with these.
         for said in
             ["--hint=multithread", "--threads-per-core 1", "--ntasks-per-core=1", "-B 1:8:2"]
         {

@@ -1,4 +1,4 @@
-//! What this computer is: memory, clock. For `plan`, which takes it where the user describes no other.
+//! Memory, cores and clock of this computer. For `plan`, which uses them if the user describes no other.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,19 +17,19 @@ pub fn memory() -> Option<f64> {
     room::available_bytes().map(|b| b as f64)
 }
 
-/// Bytes of named memory that can be taken, by where it may lie.
+/// Bytes of persistent shared memory that can be taken, by its place.
 pub fn named_room() -> NamedRoom {
     let known = |bytes: Option<u64>| bytes.map(|b| b as f64);
     NamedRoom { posix: known(room::shm_bytes()), sysv: known(room::sysv_bytes()) }
 }
 
-/// How many ranks suit the cores that this process may use, and how many threads each.
+/// Number of ranks that suit the cores which this process may use, and number of threads each.
 pub fn layout() -> Layout {
     layout_of(Topology::here(), cores::bound_to(), cores::count(), cores::are_whole())
 }
 
-/// Of `processors`, of which so many cores may be used, all their time or not. What there is less of than cores, or of which the
-/// system does not say where it is, as in a container without /sys, lies nowhere in particular.
+/// Layout on `processors`, of which so many cores may be used, all their time or not. A single rank takes all cores if fewer are
+/// usable than there are, or if the place of some is unknown (a container without /sys).
 fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole: bool) -> Layout {
     if whole && known.lacking(processors).is_empty() {
         known.among(processors).layout()
@@ -38,13 +38,13 @@ fn layout_of(known: &Topology, processors: &BTreeSet<usize>, cores: usize, whole
     }
 }
 
-/// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more
-/// than caches hold.
+/// Bytes a second that `threads` cores together copy in memory: the best of three rounds over 64 MiB each, far more than caches
+/// can store.
 pub fn copy_bandwidth(threads: usize) -> Option<f64> {
     const EACH: usize = 8 << 20;
-    /// More do not copy faster.
+    /// More threads do not copy faster.
     const THREADS_MOST: usize = 64;
-    // What is planned for may be a larger machine than this.
+    // The machine that is planned for may be larger than this one.
     let threads = threads.min(cores::count()).clamp(1, THREADS_MOST);
     let mut pool = Pool::try_new(threads).ok()?;
     let mut copying = Copying::new(EACH, &mut pool).ok()?;
@@ -72,7 +72,7 @@ fn peak_of(cpuinfo: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A rank had one thread where there is no /sys, and a run two cores of the machine.
+    /// Regression: without /sys a rank had one thread, and a run two cores of the machine.
     #[test]
     fn who_is_told_nothing_of_its_cores_has_all_of_them_all_the_same() {
         let sixteen: BTreeSet<usize> = (0..16).collect();

@@ -1,5 +1,5 @@
-//! A job that a command has started, while it runs: what its ranks tell, how long to wait for that, and that nothing of it stays
-//! when nobody waits any more.
+//! A job that a command has started, while it runs: the lines of its ranks, the timeouts for them, and the end of all its
+//! processes when the job is dropped.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -12,28 +12,28 @@ use nix::unistd::Pid;
 
 use crate::supervise::signals::{asked_again, asked_by_signal};
 
-/// What a launcher has to end its ranks in, on all nodes, before it is killed.
+/// Time for a launcher to end its ranks, on all nodes, before it is killed.
 const TO_END: Duration = Duration::from_secs(10);
-/// Who says nothing for so long, longer by what its work may take, will not say anything any more.
+/// Time without output after which a job will print nothing more; the time of its work is added.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// How often it is looked whether a signal has come.
+/// Interval at which signals are looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A signal asks to stop.
+/// Error: a signal asks to stop.
 #[derive(Debug)]
 pub struct Interrupted;
 
-/// What comes of waiting for a line.
+/// Result of waiting for a line.
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Line(String),
     /// The output is at its end.
     End,
-    /// So long that nothing will come any more.
+    /// No output for so long that none will come any more.
     Silence,
 }
 
-/// A launcher and all that it has started on this machine: whoever lets go of it ends it.
+/// A launcher and all that it has started on this machine: dropping the value ends them.
 pub struct UnderWay {
     child: Child,
     lines: Receiver<String>,
@@ -42,19 +42,19 @@ pub struct UnderWay {
 
 impl UnderWay {
     pub fn start(command: &mut Command) -> io::Result<Self> {
-        // In a group of its own: where the launcher is a script, what that has started ends with it.
+        // The launcher has a process group of its own: if it is a script, its children end with it.
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // Who is not in the terminal's own group is stopped where it reads from there, as MPICH's launcher does.
+        // A process outside the terminal's own group is stopped when it reads from the terminal, as MPICH's launcher does.
         command.stdin(Stdio::null());
         let mut child = command.spawn()?;
         let (lines, errors) = (lines_of(&mut child), errors_of(&mut child));
         Ok(Self { child, lines, errors })
     }
 
-    /// The next line, waited for that long.
+    /// Waits for the next line, at most for the time given.
     pub fn next(&self, patience: Duration) -> Result<Next, Interrupted> {
         let mut waited = Duration::ZERO;
-        // Counted by looks: who is stopped by Ctrl-Z and goes on has not waited meanwhile.
+        // The time is counted by looks: a process stopped by Ctrl-Z and continued has not waited meanwhile.
         while waited < patience {
             match self.lines.recv_timeout(LOOK) {
                 Ok(line) => return Ok(Next::Line(line)),
@@ -68,11 +68,11 @@ impl UnderWay {
         Ok(Next::Silence)
     }
 
-    /// How the launcher ended, waited for that long; none if it has not.
+    /// Waits for the launcher's end, at most for the time given; None if it has not ended.
     pub fn ended(&mut self, patience: Duration) -> Result<Option<ExitStatus>, Interrupted> {
         let mut waited = Duration::ZERO;
         loop {
-            // One that cannot be asked for has been waited for by somebody else.
+            // If the status cannot be asked for, another part of the process has waited for it.
             if let Some(status) = self.child.try_wait().ok().flatten() {
                 return Ok(Some(status));
             }
@@ -87,7 +87,7 @@ impl UnderWay {
         }
     }
 
-    /// Ends it, if it has not ended. What it said of its troubles.
+    /// Ends the launcher, if it has not ended, and returns its errors.
     pub fn troubles(mut self) -> String {
         self.end();
         self.errors.recv_timeout(Duration::from_secs(1)).unwrap_or_default()
@@ -119,14 +119,14 @@ impl Drop for UnderWay {
     }
 }
 
-/// A job's lines, as they come; the end of the channel is the end of its output.
+/// Receives a job's lines, as they come; the end of the channel is the end of its output.
 fn lines_of(child: &mut Child) -> Receiver<String> {
     let (send, lines) = channel();
     let out = child.stdout.take().expect("it was asked for");
     std::thread::spawn(move || {
         let mut out = BufReader::new(out);
         let mut line = Vec::new();
-        // By bytes: a launcher may say something in another encoding, and what comes after that counts.
+        // Lines are read as bytes: a launcher may print in another encoding, and the lines after that count.
         while out.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
             let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
             if send.send(text.into_owned()).is_err() {
@@ -138,7 +138,7 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     lines
 }
 
-/// What a job says of its troubles, once it has ended.
+/// Receives a job's errors, once it has ended.
 fn errors_of(child: &mut Child) -> Receiver<String> {
     let (send, said) = channel();
     let mut errors = child.stderr.take().expect("it was asked for");
@@ -177,7 +177,7 @@ mod tests {
         assert!(since.elapsed() < Duration::from_secs(8), "it ends when it is asked to");
     }
 
-    /// Whoever is let go of is gone, and with it what it had started.
+    /// A dropped job is ended, together with the processes it had started.
     #[test]
     fn who_is_let_go_of_is_ended() {
         for text in ["sh -c 'echo $$; sleep 300; :'; :", "exec sh -c 'echo $$; sleep 300; :'"] {

@@ -1,20 +1,19 @@
-//! The named choices of HPL.dat: each with its digit in the file, its name on the command line and
-//! its meaning in words.
+//! The named choices of HPL.dat. Each has a digit in the file, a name on the command line, and a meaning in words.
 //!
-//! One table per choice feeds the file's reader, the flags, their help and `skt-hpl check`, so the
-//! digit 4 of line 23 and `--bcast blong` cannot drift apart.
+//! One table per choice feeds the file's reader, the flags, their help and `skt-hpl check`. So the digit 4 of line 23 and
+//! `--bcast blong` cannot drift apart.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap};
 
-/// One value of a choice.
+/// A value of a choice.
 pub struct Named<T: 'static> {
     pub value: T,
-    /// What stands for it in HPL.dat.
+    /// Digit of the value in HPL.dat.
     pub digit: i128,
-    /// What stands for it on the command line, in `skt.toml` and in the environment.
+    /// Name of the value on the command line, in `skt.toml` and in the environment.
     pub name: &'static str,
     pub words: &'static str,
 }
@@ -22,7 +21,7 @@ pub struct Named<T: 'static> {
 /// A choice that HPL.dat spells as a digit.
 pub trait Choice: Copy + PartialEq + 'static {
     const ALL: &'static [Named<Self>];
-    /// What the reference takes, without a word, where the digit is none of these.
+    /// Value that the reference takes without a warning if the digit is none of these.
     const FALLBACK: Self;
 
     fn from_digit(digit: i128) -> Option<Self> {
@@ -37,7 +36,7 @@ pub trait Choice: Copy + PartialEq + 'static {
             .expect("the table of a choice names each of its values")
     }
 
-    /// "0 (left), 1 (crout), 2 (right)"
+    /// Lists the digits with their names: "0 (left), 1 (crout), 2 (right)".
     fn allowed() -> String {
         let all: Vec<String> =
             Self::ALL.iter().map(|n| format!("{} ({})", n.digit, n.name)).collect();
@@ -119,7 +118,7 @@ impl ValueEnum for Rng {
 mod tests {
     use super::*;
 
-    /// Digits and names are unambiguous, and the flag's parser takes both.
+    /// Checks that digits and names are unambiguous, and that the flag's parser takes both.
     fn sound<T: Choice + ValueEnum + std::fmt::Debug>() {
         for (k, named) in T::ALL.iter().enumerate() {
             assert_eq!(named.digit, k as i128, "the digits count up from 0");

@@ -1,11 +1,9 @@
-//! One line of HPL.dat: its leading values and where they stand; and what the reference's reader
-//! would have made of the same line.
+//! A line of HPL.dat: its leading values with their columns, and the values that the reference's reader takes from the same line.
 //!
-//! `dat_reader` is the only caller. Keeping the reference's reader here, as a small emulation,
-//! lets every warning state the numbers that other program would really have run with, instead of
-//! guessing from the look of the line.
+//! `dat_reader` is the only caller. The reference's reader is kept here as a small emulation. With it, every warning states the
+//! numbers that the reference would really have run with, instead of guessing from the look of the line.
 
-/// A piece of a line that was taken for a value. `column` counts from 1, both in characters.
+/// A piece of a line that was taken for a value. `column` counts from 1. Column and length are in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     pub column: usize,
@@ -13,15 +11,15 @@ pub struct Token {
     pub text: String,
 }
 
-/// What one piece of a line is.
+/// Kind of a piece of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     Whole(i128, Token),
-    /// A whole number with a word stuck to it, `900Ns`: the reference takes the number.
+    /// A whole number with a word attached, `900Ns`: the reference takes the number.
     Stuck(i128, Token),
-    /// Begins like a number and is none that fits: `1e5`, `10k`, `1.5`.
+    /// A piece that begins like a number but is no number that fits: `1e5`, `10k`, `1.5`.
     Bad(Token),
-    /// Free text begins here (or the line ends here, one past its last character).
+    /// Free text that begins here. At the end of a line its column is one past the last character.
     Comment(Token),
 }
 
@@ -29,14 +27,14 @@ fn is_separator(c: char) -> bool {
     c.is_whitespace() || c == ','
 }
 
-/// Digits, with a sign or without; how many characters they take, 0 where there are none.
+/// Number of characters of a leading whole number, with or without a sign; 0 without digits.
 fn whole_len(chars: &[char]) -> usize {
     let sign = usize::from(matches!(chars.first(), Some('+' | '-')));
     let digits = chars[sign..].iter().take_while(|c| c.is_ascii_digit()).count();
     if digits == 0 { 0 } else { sign + digits }
 }
 
-/// The number that a word of letters is stuck to. A single letter, or a unit, may be meant as a part of the number.
+/// Returns the number that a word of letters is attached to. A single letter, or a unit, may be meant as a part of the number.
 fn stuck(digits: &[char], rest: &[char]) -> Option<i128> {
     const UNITS: [&str; 8] = ["kb", "mb", "gb", "tb", "kib", "mib", "gib", "tib"];
     let word: String = rest.iter().collect();
@@ -47,11 +45,10 @@ fn stuck(digits: &[char], rest: &[char]) -> Option<i128> {
     digits.parse().ok().filter(|_| free)
 }
 
-/// The leading pieces of a line: every value, then one last piece that is none.
+/// Returns the leading pieces of a line: every value, then a last piece that is no value.
 ///
-/// Values are parted by blanks, tabs or commas. A comment may follow a value without a space as
-/// long as it cannot be mistaken for a part of the number: `4#sizes` and `4(sizes)` are the value 4,
-/// `4k` is a fault.
+/// Blanks, tabs or commas separate values. A comment may follow a value without a space if it cannot be mistaken for a part of
+/// the number: `4#sizes` and `4(sizes)` are the value 4, `4k` is a fault.
 pub fn wholes(line: &str) -> Vec<Piece> {
     let chars: Vec<char> = line.chars().collect();
     let mut pieces = Vec::new();
@@ -115,17 +112,17 @@ pub fn wholes(line: &str) -> Vec<Piece> {
     }
 }
 
-/// The real number a line begins with.
+/// Real number at the beginning of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Real {
     pub value: f64,
-    /// The number, and where a word is stuck to it that as well.
+    /// The number as text, including a word attached to it.
     pub token: Token,
-    /// A word of letters is stuck to it, which cannot belong to it: the reference takes the number.
+    /// True if a word of letters is attached that cannot belong to the number: the reference takes the number.
     pub stuck: bool,
 }
 
-/// The real number a line begins with, or the word that stands in its place.
+/// Returns the real number at the beginning of a line, or the word in its place.
 pub fn real(line: &str) -> Result<Real, Token> {
     let chars: Vec<char> = line.chars().collect();
     let at = chars.iter().take_while(|c| is_separator(**c)).count();
@@ -136,7 +133,8 @@ pub fn real(line: &str) -> Result<Real, Token> {
     if !word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return Err(token(&word));
     }
-    // Longest first, so that `16.0#` gives 16.0 and `16.0e1` gives 160; what is cut off must not be able to belong to the number.
+    // The longest beginning comes first, so that `16.0#` gives 16.0 and `16.0e1` gives 160. The rest must not be able to belong
+    // to the number.
     for cut in word.char_indices().rev().map(|(k, c)| k + c.len_utf8()) {
         let Some(value) = word[..cut].parse().ok().filter(|value: &f64| value.is_finite()) else {
             continue;
@@ -154,7 +152,7 @@ pub fn real(line: &str) -> Result<Real, Token> {
     Err(token(&word))
 }
 
-/// Whether what follows a real number without a blank is a word. A letter alone may be an exponent's, a type's or a unit's.
+/// Whether the text attached to a real number is a word. A single letter may belong to an exponent, a type or a unit.
 fn is_stuck_to_a_real(rest: &str) -> bool {
     const MAY_BELONG: &str = "defgklmpqtxu";
     let one = rest.chars().count() == 1;
@@ -162,15 +160,14 @@ fn is_stuck_to_a_real(rest: &str) -> bool {
         && !(one && MAY_BELONG.contains(&rest.to_lowercase()))
 }
 
-/// What the reference takes for the real number of a line: C's `atof` of its first word; None where there is no word, so that it
-/// takes one that it has read before.
+/// Returns the real number that the reference reads from a line: C's `atof` of its first word. Returns None without a word: the
+/// reference then takes a word that it has read before.
 pub fn reference_reads_real(line: &str) -> Option<f64> {
     let blank = |c: char| c.is_ascii_whitespace() || c == '\x0b';
     line.split(blank).find(|word| !word.is_empty()).map(atof)
 }
 
-/// C's `atoi` as the usual C library has it: 0 where there is no number, low 32 bits where it is
-/// too long.
+/// C's `atoi` as the usual C library has it: 0 without a number, the low 32 bits of a number that is too long.
 pub fn atoi(text: &[u8]) -> i32 {
     let blank = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
     let text = &text[blank..];
@@ -196,17 +193,17 @@ pub fn atoi(text: &[u8]) -> i32 {
     value as i32
 }
 
-/// C's `atof` of a word: its longest beginning that is a number, 0 where there is none.
+/// C's `atof` of a word: its longest beginning that is a number, or 0.
 pub fn atof(word: &str) -> f64 {
     let ends = word.char_indices().map(|(k, c)| k + c.len_utf8());
     ends.rev().find_map(|end| word[..end].parse().ok()).unwrap_or(0.0)
 }
 
-/// The values the reference's reader takes from a line: `None` where it reads past the line's end,
-/// that is, whatever an earlier line left in its buffer.
+/// Returns the values that the reference's reader takes from a line. `None` means that it reads past the line's end: it then
+/// takes a value that an earlier line left in its buffer.
 ///
-/// It takes a word, then moves on by the word's length and one, not counting the blanks it skipped
-/// to get there; after two blanks it therefore stands inside the word it has just read.
+/// The reader takes a word, then moves on by the word's length and one, without counting the blanks that it skipped before the
+/// word. After two blanks it therefore stands inside the word that it has just read.
 pub fn reference_reads(line: &str, want: usize) -> Vec<Option<i32>> {
     let mut bytes = line.as_bytes().to_vec();
     bytes.push(b'\n');
@@ -224,7 +221,7 @@ pub fn reference_reads(line: &str, want: usize) -> Vec<Option<i32>> {
         if len > 0 {
             word = Some(&bytes[from..from + len]);
         }
-        // With nothing left on the line, the word read before stays in place.
+        // At the end of the line, the word read before stays in place.
         values.push(word.map(atoi));
         at += word.map_or(0, <[u8]>::len) + 1;
     }
@@ -344,7 +341,7 @@ mod tests {
         }
     }
 
-    /// The cases of the contract: wide spacing and missing values.
+    /// Cases of the contract: wide spacing and missing values.
     #[test]
     fn the_reference_misreads_as_known() {
         let some = |v: &[i32]| v.iter().copied().map(Some).collect::<Vec<_>>();
@@ -374,7 +371,7 @@ mod tests {
             prop_assert_eq!(reference_reads(&line, 20).len(), 20);
         }
 
-        /// On the spacing the reference's own files have, the two readers agree.
+        /// Both readers agree on the spacing of the reference's own files.
         #[test]
         fn single_spacing_is_read_alike(v in prop::collection::vec(0i32..1_000_000, 1..20)) {
             let line = v.iter().map(i32::to_string).collect::<Vec<_>>().join(" ") + " text";

@@ -1,10 +1,9 @@
-//! HPL.dat's 31 lines: bytes in, checked values and every fault out.
+//! Reader of HPL.dat's 31 lines: bytes in, checked values and every fault out.
 //!
-//! Called by `config::load` for the benchmark and by `skt-hpl check`. The rules are the reference's,
-//! its reader's faults are not: wide spacing, tabs, other line ends, attached comments and missing
-//! last lines are read as meant, and where the reference would run with other numbers a warning
-//! names them. So a file that is read here without a warning gives the same tests under both
-//! programs.
+//! `config::load` calls it for the benchmark, and `skt-hpl check` calls it too. The rules are the reference's, but not the faults
+//! of its reader. Wide spacing, tabs, other line ends, attached comments and missing last lines are read as meant. If the
+//! reference would run with other numbers, a warning names them. A file that is read here without a warning therefore gives the
+//! same tests under both programs.
 
 use std::path::PathBuf;
 
@@ -14,7 +13,7 @@ use super::dat_values::{ANY, LINES, MOST, Reader, plural};
 use super::diagnostic::{Diagnostic, Severity};
 use super::hpl_dat::{HplDat, Output};
 
-/// What is known from elsewhere (flags, environment), so that the file may end before it.
+/// Values given elsewhere (flags, environment), without which the file may end before their lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given {
     pub n: bool,
@@ -23,7 +22,7 @@ pub struct Given {
     pub q: bool,
 }
 
-/// A file as read. Where there was a fault, `dat` holds the default.
+/// Result of reading a file. For a faulty value, `dat` contains the default.
 #[derive(Clone, Debug)]
 pub struct Read {
     pub dat: HplDat,
@@ -36,7 +35,7 @@ impl Read {
     }
 }
 
-/// Reads the bytes of a file; `origin` is the name that diagnostics show.
+/// Reads the bytes of a file; `origin` is the name shown in diagnostics.
 pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let fault = Diagnostic::error(origin, "the file is UTF-16 text")
@@ -61,7 +60,7 @@ pub fn read(bytes: &[u8], origin: &str, given: Given) -> Read {
 }
 
 impl Reader<'_> {
-    /// `file` in place of the output device, which the reference reads as 0, and takes for a file.
+    /// Finds `file` in place of the output device, which the reference reads as 0 and takes for a file.
     fn word_for_a_file(&mut self) -> Option<Token> {
         let line = self.line(4)?;
         let blank = line.chars().take_while(|c| c.is_whitespace()).count();
@@ -105,7 +104,7 @@ impl Reader<'_> {
         let want = self.count(10, "process grids")?;
         let ps = self.sizes(11, want, "P", 1..=ANY);
         let qs = self.sizes(12, want, "Q", 1..=ANY);
-        // With one of the two lists given elsewhere, what the file lacks is filled up by it.
+        // A list that the file lacks, and that is given elsewhere, is filled up with ones.
         let fill = |list: Option<Vec<usize>>, missing: bool| match list {
             None if missing => Some(vec![1; want]),
             other => other,
@@ -161,7 +160,7 @@ impl Reader<'_> {
                     .diagnose(Severity::Error, 13, &token, "the threshold is not a finite number")
                     .read(read)
                     .allowed("a number such as 16.0; zero or less skips the check");
-                // Of an empty line the reference reads whatever it read last.
+                // For an empty line, the reference takes the word it read last.
                 let fault = match dat_line::atof(&token.text) {
                     _ if token.text.is_empty() => fault,
                     0.0 => fault.reference("takes 0 and skips the check"),
@@ -231,7 +230,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Where the reference takes other pieces of the file for lines, so that it has other values from there on.
+    /// Warns if the reference splits the file into other lines, and therefore has other values from there on.
     fn other_lines(&mut self, bytes: &[u8]) {
         let Some(OtherLine { line, column, len, why }) = dat_shape::other_line(bytes) else {
             return;
@@ -255,7 +254,7 @@ impl Reader<'_> {
         self.found.push(warning);
     }
 
-    /// Where comments stand at other lines than they belong to, lines above are missing or too many.
+    /// Warns if comments stand at other lines than they belong to: lines above are missing or too many.
     fn out_of_step(&mut self) {
         let Some(shift) = dat_shape::out_of_step(&self.lines) else { return };
         let line = self.line(shift.at).unwrap_or_default();
@@ -281,7 +280,7 @@ impl Reader<'_> {
         self.found.push(warning);
     }
 
-    /// One diagnostic for all the lines a file that ends early does not have.
+    /// Makes a single diagnostic for all the lines that a file lacks because it ends early.
     fn end_of_file(&mut self, given: Given) {
         let have = self.lines.len();
         if have >= LINES {
@@ -328,7 +327,7 @@ impl Reader<'_> {
     }
 }
 
-/// The values of [`HplDat::default`], in words, by the last line each is read from.
+/// Values of [`HplDat::default`], in words, by the last line that each is read from.
 const DEFAULTED: [(usize, &str); 15] = [
     (4, "standard output"),
     (9, "row-major mapping"),
@@ -354,7 +353,7 @@ mod tests {
     use crate::config::choices::Choice;
     use proptest::prelude::*;
 
-    /// The content of a file in the layout the reference ships.
+    /// Content of a file in the layout that the reference ships.
     const SHIPPED: [&str; LINES] = [
         "HPLinpack benchmark input file",
         "any text",
@@ -412,7 +411,7 @@ mod tests {
         }
     }
 
-    /// The shipped file with some lines (counted from 1) replaced.
+    /// Returns the shipped file with some lines (counted from 1) replaced.
     fn file(changes: &[(usize, &str)]) -> String {
         let mut lines = SHIPPED;
         for (no, text) in changes {
@@ -425,7 +424,7 @@ mod tests {
         read(text.as_bytes(), "HPL.dat", Given::default())
     }
 
-    /// The single diagnostic of a file, its place checked.
+    /// Returns the single diagnostic of a file, after checking its place.
     fn only(text: &str, severity: Severity, line: usize, column: usize) -> (HplDat, Diagnostic) {
         let mut got = read_text(text);
         assert_eq!(got.diagnostics.len(), 1, "{:#?}", got.diagnostics);
@@ -496,7 +495,7 @@ mod tests {
         assert!(one.message.contains("no output file name"));
     }
 
-    /// What the reference replaces without a word is replaced alike, with a warning.
+    /// Values that the reference replaces without a warning are replaced alike, with a warning.
     #[test]
     fn silent_substitutions_become_warnings() {
         let check = |no: usize, text: &str, column: usize, holds: fn(&HplDat) -> bool| {
@@ -517,7 +516,7 @@ mod tests {
         check(31, "-8 align", 1, |d| d.align == 4);
     }
 
-    /// What stops the reference stops this program, at the value's place.
+    /// Errors that stop the reference stop this program, at the value's place.
     #[test]
     fn bad_values_are_errors_with_a_place() {
         for (changes, line, column, words) in [
@@ -616,7 +615,7 @@ mod tests {
         }
     }
 
-    /// The reference reads a line in pieces of its buffer, and knows one end of a line.
+    /// The reference reads a line in pieces of its buffer, and recognizes LF alone as the end of a line.
     #[test]
     fn lines_that_are_other_lines_to_the_reference_are_warned_of() {
         let fits = "t".repeat(dat_shape::REFERENCE_LINE_MAX - 1);
@@ -629,14 +628,14 @@ mod tests {
         let (dat, one) = only(&file(&[(1, &long)]), Severity::Warning, 1, long.len() + 1);
         assert_eq!(dat, shipped());
         assert!(one.reference.unwrap().contains("the next line"));
-        // Characters of several bytes count as such; a return before the line's end as one.
+        // A character of several bytes counts as one character, and so does a CR before the line's end.
         let umlauts = format!("29 30 34 35 {}", "\u{e4}".repeat(121));
         only(&file(&[(6, &umlauts)]), Severity::Warning, 6, umlauts.chars().count());
         let returns = file(&[(2, &fits)]).replace('\n', "\r\n");
         only(&returns, Severity::Warning, 2, fits.len() + 1);
-        // What is behind the last line, or the last itself, nobody reads on from.
+        // The reference reads nothing after the last line, so text behind line 31, or behind its end, is not warned of.
         assert_eq!(read_text(&file(&[(31, &format!("8 {long}"))])).diagnostics, []);
-        // Lone returns: all of the file, or one in a comment.
+        // Lone CRs: in all of the file, or a single one in a comment.
         let (dat, one) = only(&file(&[]).replace('\n', "\r"), Severity::Warning, 1, 31);
         assert_eq!(dat, shipped());
         assert!(one.message.contains("CR"), "{one}");
@@ -682,7 +681,7 @@ mod tests {
             .iter()
             .map(|d| (d.span.as_ref().unwrap().line, d.span.as_ref().unwrap().column))
             .collect();
-        // Line 8 lacks a value, so what is there cannot be told to be it.
+        // Line 8 lacks a value, so its value cannot be assigned.
         assert_eq!(places, [(6, 5), (8, 8), (15, 1), (15, 3), (15, 5), (19, 1)]);
         assert!(got.has_errors());
     }
@@ -724,7 +723,7 @@ mod tests {
         assert_eq!(got.dat.grids, [(2, 1), (1, 1), (4, 1)]);
     }
 
-    /// The words of the warning and the values used are written down twice; they must agree.
+    /// The defaults and their words in the warning are written down twice; they must agree.
     #[test]
     fn the_defaults_in_words_are_the_defaults() {
         let d = HplDat::default();
@@ -760,7 +759,7 @@ mod tests {
         let got = read(&utf16, "f", Given::default());
         assert_eq!(got.diagnostics.len(), 1);
         assert!(got.diagnostics[0].message.contains("UTF-16"));
-        // Latin-1 in the free text is nobody's concern.
+        // Latin-1 in the free text causes no diagnostic.
         let mut latin = file(&[(5, "4   Gr")]).into_bytes();
         let at = latin.windows(2).position(|w| w == b"Gr").unwrap();
         latin.splice(at..at + 2, *b"Gr\xf6\xdfen");
@@ -768,7 +767,7 @@ mod tests {
         assert_eq!((got.diagnostics, got.dat), (vec![], shipped()));
     }
 
-    /// An HplDat as text: spacing, comments and line ends as given.
+    /// Returns an HplDat as text, with the given spacing, comments and line ends.
     fn written(dat: &HplDat, blank: &str, comment: &str, end: &str) -> String {
         let words = |values: Vec<String>| values.join(blank);
         let sizes = |v: &[usize]| words(v.iter().map(usize::to_string).collect());
@@ -831,7 +830,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the spacing, what was written is read; with single blanks without a word.
+        /// Written values are read again with any spacing, and with single blanks without a warning.
         #[test]
         fn what_is_written_is_read(
             dat in any_dat(),
@@ -843,7 +842,7 @@ mod tests {
             let got = read_text(&text);
             prop_assert!(!got.has_errors(), "{:#?}", got.diagnostics);
             prop_assert_eq!(&got.dat, &dat);
-            // That a CR ends a line is for nobody else to know.
+            // Only the warning of a lone CR depends on the line ends.
             let returns = |d: &Diagnostic| d.message.contains("a CR alone");
             prop_assert_eq!(got.diagnostics.iter().filter(|d| returns(d)).count(), usize::from(end == "\r"));
             if blank.len() == 1 {
@@ -851,7 +850,7 @@ mod tests {
             }
         }
 
-        /// No bytes can make the reader panic, and every diagnostic can be shown.
+        /// No bytes make the reader panic, and every diagnostic can be shown.
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let got = read(&bytes, "f", Given::default());
@@ -860,7 +859,7 @@ mod tests {
             }
         }
 
-        /// Nor can a file that is nearly right; and without an error there is a test to run.
+        /// A file that is nearly right does not make the reader panic. Without an error there is a test to run.
         #[test]
         fn no_damage_panics(
             changes in prop::collection::vec((0..LINES, "[-+0-9.,eE \tkN#\u{0}é]{0,12}"), 0..6),

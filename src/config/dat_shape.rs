@@ -1,19 +1,19 @@
-//! What a whole HPL.dat looks like, before its lines are read one by one: whether somebody has yet to finish it, and whether
-//! its comments stand at the lines they belong to, and whether the reference takes the same pieces of it for lines.
+//! Checks on a whole HPL.dat, before its lines are read: whether the file is unfinished, whether its comments stand at the lines
+//! they belong to, and whether the reference splits it into the same lines.
 
 use super::dat_values::LINES;
 
-/// A file that was not meant to be read yet: one fault in place of one for every line of it.
+/// A file that is not ready to be read: a single fault in place of a fault for every line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
     pub line: usize,
-    /// The line.
+    /// Text of the line.
     pub text: String,
     pub message: &'static str,
     pub help: &'static str,
 }
 
-/// Marks of a merge that was left with conflicts, or of a template that was not filled in.
+/// Finds marks of a merge that was left with conflicts, or of a template that was not filled in.
 pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
     let text = String::from_utf8_lossy(bytes);
     let numbered = || text.lines().enumerate().map(|(at, line)| (at + 1, line));
@@ -28,7 +28,7 @@ pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
             help: "keep one of them: no line may begin with <<<<<<<, ======= or >>>>>>>",
         });
     }
-    // Titles are free text, and what follows a value is, too.
+    // Titles are free text, and so is the text after a value.
     let in_place_of_a_value = |line: &str| {
         let line = line.trim_start();
         let word = line.split_whitespace().next().unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
             || named('@')
             || named('%')
     };
-    // Line 3 names a file, and is read only where line 4 asks for one.
+    // Line 3 names a file, and is read only if line 4 asks for a file.
     let (line, text) =
         numbered().skip(3).take(LINES - 3).find(|(_, line)| in_place_of_a_value(line))?;
     Some(Unfinished {
@@ -56,13 +56,13 @@ pub fn unfinished(bytes: &[u8]) -> Option<Unfinished> {
 /// Comments that stand at other lines than they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shift {
-    /// The first of them.
+    /// First line with such a comment.
     pub at: usize,
-    /// The line it belongs to.
+    /// Line that this comment belongs to.
     pub belongs: usize,
 }
 
-/// Words of comments that name one value only, and that value's line.
+/// Words of comments that name a single value, with that value's line.
 const NAMES: [(&str, usize); 9] = [
     ("pmap", 9),
     ("pfact", 15),
@@ -74,10 +74,10 @@ const NAMES: [(&str, usize); 9] = [
     ("equilibration", 30),
     ("alignment", 31),
 ];
-/// Comments that must agree on how far they are off, before anybody is told.
+/// Number of comments that must agree on the shift before it is reported.
 const WITNESSES: usize = 3;
 
-/// How far a line's comment is from the line it belongs to, counted downward; None where it does not say.
+/// Distance from a comment's line to the line the comment belongs to, counted downward. None if the comment does not show it.
 fn off_by(no: usize, line: &str) -> Option<isize> {
     let comment = line.trim_start_matches(|c: char| !c.is_alphabetic() && c != '#').to_lowercase();
     let mut named = NAMES.iter().filter(|(name, _)| comment.contains(name));
@@ -85,13 +85,13 @@ fn off_by(no: usize, line: &str) -> Option<isize> {
     if named.next().is_some() {
         return None;
     }
-    // The number of values stands a line above them.
+    // The line with the number of values is directly above the values.
     let counts = comment.starts_with('#') || comment.contains("number");
     Some(*home as isize - isize::from(counts) - no as isize)
 }
 
-/// Where comments begin to be out of step with their lines, if several are, all by about as much, and none after them is in
-/// step again.
+/// Finds the first comment that is out of step with its line. Several comments must be out of step, in the same direction and by
+/// a few lines at most. No later comment may be in step again.
 pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     let told: Vec<(usize, isize)> = lines
         .iter()
@@ -110,14 +110,14 @@ pub fn out_of_step(lines: &[String]) -> Option<Shift> {
     Some(Shift { at, belongs: at.checked_add_signed(off)? })
 }
 
-/// What the reference reads of a line at once, its end included: `fgets` of two less than its buffer of 256 bytes, of which the
-/// last is the string's end.
+/// Number of bytes of a line that the reference reads at once, the line end included. `fgets` is given two less than its buffer
+/// of 256 bytes, and the last of these is the string's end.
 pub const REFERENCE_LINE_MAX: usize = 253;
 
-/// A line that is none, or more than one, to the reference.
+/// A line that the reference splits, or does not take for a line at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLine {
-    /// Where it goes on otherwise, in characters from 1.
+    /// Line and column, in characters from 1, after which the reference reads differently.
     pub line: usize,
     pub column: usize,
     pub len: usize,
@@ -126,13 +126,13 @@ pub struct OtherLine {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It ends with a carriage return and no line feed.
+    /// The line ends with a carriage return without a line feed.
     LoneReturn,
-    /// What is left of it is the next line.
+    /// The reference takes the rest of the line for the next line.
     TooLong,
 }
 
-/// The first such line of those with a meaning; from there on all are others.
+/// Finds the first such line among those with a meaning; the reference takes all lines from there on for others.
 pub fn other_line(bytes: &[u8]) -> Option<OtherLine> {
     let mut rest = bytes;
     for line in 1..LINES {
@@ -208,7 +208,7 @@ mod tests {
             let mut file = all.clone();
             file.remove(gone);
             let found = out_of_step(&file);
-            // Too few comments below it are no proof.
+            // With too few comments below, nothing is proved.
             if gone < 22 {
                 let Shift { at, belongs } = found.unwrap_or_else(|| panic!("line {}", gone + 1));
                 assert!(

@@ -1,7 +1,8 @@
-//! The values of a line of HPL.dat: whole numbers, sizes, choices, alone or in a list that is counted on the line above.
+//! Readers for the values of a line of HPL.dat: whole numbers, sizes, choices, alone or in a list that is counted on the line
+//! above.
 //!
-//! What is wrong with one is told with its place, and with what the reference takes instead. Which line holds what is
-//! [`dat_reader`](super::dat_reader)'s business.
+//! A faulty value is reported with its place and the value that the reference takes instead. [`dat_reader`](super::dat_reader)
+//! knows which line contains which value.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,29 +12,29 @@ use super::dat_line::{self, Piece, Token};
 use super::diagnostic::{Diagnostic, Severity};
 use crate::base::params::SIZE_MOST;
 
-/// What a size may be.
+/// Range of a size.
 pub type Within = RangeInclusive<i128>;
 
-/// The most of a size that only the memory bounds.
+/// Largest value of a size that only the memory bounds.
 pub const ANY: i128 = i64::MAX as i128;
 
-/// The most of a block and of the alignment.
+/// Largest block size and largest alignment.
 pub const MOST: i128 = SIZE_MOST as i128;
 
-/// The last line with a meaning.
+/// Last line with a meaning.
 pub const LINES: usize = 31;
 
-/// The most values a list may hold.
+/// Largest number of values in a list.
 pub const VALUES_MAX: i128 = 20;
 
-/// A file as it is read: its lines, and what was wrong with them so far.
+/// A file being read: its lines, and the faults found so far.
 pub struct Reader<'a> {
     origin: &'a str,
     pub lines: Vec<String>,
     pub found: Vec<Diagnostic>,
 }
 
-/// Lines end at LF, CR LF or a lone CR; bytes that are no UTF-8 are shown as U+FFFD.
+/// Splits bytes into lines, at LF, CR LF or a lone CR. Bytes that are no UTF-8 are shown as U+FFFD.
 fn split_lines(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n");
@@ -44,7 +45,7 @@ fn split_lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// Values that the reference HPL reads from a line; None where it keeps one of an earlier line.
+/// Values that the reference reads from a line; None for a value that it keeps from an earlier line.
 struct Misread(Vec<Option<i32>>);
 
 impl Misread {
@@ -68,7 +69,7 @@ impl<'a> Reader<'a> {
         Reader { origin, lines: split_lines(bytes), found: Vec::new() }
     }
 
-    /// Line `no`, or `None` past the end of the file.
+    /// Returns line `no`, or `None` past the end of the file.
     pub fn line(&self, no: usize) -> Option<&str> {
         self.lines.get(no - 1).map(String::as_str)
     }
@@ -88,8 +89,8 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// The first `want` whole numbers of a line, or `None` if that many are not there. Reports each wrong one, with what the
-    /// reference would have read instead.
+    /// Returns the first `want` whole numbers of a line, or `None` if the line has fewer. Reports each wrong number, with the
+    /// value that the reference would have read instead.
     pub fn wholes(&mut self, no: usize, want: usize, name: &str) -> Option<Vec<(i128, Token)>> {
         let line = self.line(no)?.to_owned();
         let misread = Misread(dat_line::reference_reads(&line, want));
@@ -151,7 +152,7 @@ impl<'a> Reader<'a> {
             text: String::new(),
         };
         let numbers: Vec<i128> = values.iter().map(|(value, _)| *value).collect();
-        // A value no machine word holds is an error of its own, made by the caller.
+        // A value that no machine word can represent is an error of its own, made by the caller.
         let holds = numbers.iter().all(|v| i64::try_from(*v).is_ok());
         if holds && !misread.is(&numbers) {
             let ours: Vec<String> = numbers.iter().map(i128::to_string).collect();
@@ -183,7 +184,7 @@ impl<'a> Reader<'a> {
         self.wholes(no, 1, name).map(|mut one| one.remove(0))
     }
 
-    /// The number of values that the list below has.
+    /// Returns the number of values that the list below has.
     pub fn count(&mut self, no: usize, of: &str) -> Option<usize> {
         let (value, token) = self.whole(no, &format!("the number of {of}"))?;
         if (1..=VALUES_MAX).contains(&value) {
@@ -197,7 +198,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// `value` as a size `within` these.
+    /// Returns `value` as a size in the range `within`.
     pub fn size(
         &mut self,
         no: usize,
@@ -227,7 +228,7 @@ impl<'a> Reader<'a> {
         size
     }
 
-    /// A list of sizes on line `no`, their number on the line before it (or given).
+    /// Returns a list of sizes on line `no`. Their number is on the line before it, or given.
     pub fn sizes(
         &mut self,
         no: usize,
@@ -254,8 +255,7 @@ impl<'a> Reader<'a> {
         self.sizes(no, want, name, within)
     }
 
-    /// A digit that stands for a choice; any other is replaced as the reference does, with a
-    /// warning.
+    /// Returns the choice of a digit. Any other digit is replaced as the reference does, with a warning.
     pub fn choice<T: Choice>(&mut self, no: usize, name: &str, digit: i128, token: &Token) -> T {
         if let Some(value) = T::from_digit(digit) {
             return value;
@@ -294,7 +294,7 @@ impl<'a> Reader<'a> {
         Some(self.choice(no, name, value, &token))
     }
 
-    /// A scalar that the reference silently raises to `instead` where it is below `least`.
+    /// Returns a scalar; the reference silently raises a value below `least` to `instead`.
     pub fn raised(
         &mut self,
         no: usize,
@@ -326,7 +326,7 @@ pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// Lines that hold lists, where numbers beyond the announced ones look like values.
+/// Whether a line is a list, where numbers beyond the announced count look like values.
 fn is_list(no: usize) -> bool {
     matches!(no, 6 | 8 | 11 | 12 | 15 | 17 | 19 | 21 | 23 | 25)
 }

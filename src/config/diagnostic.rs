@@ -1,19 +1,18 @@
-//! One fault of one input, told so that a person can correct it.
+//! A fault of an input, described so that a person can correct it.
 //!
-//! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s;
-//! `cli` and `driver` print them. They are plain values with all their text inside, so rank 0 can find a fault
-//! and any rank can print it. A file with three faults gives three diagnostics, never only the
-//! first: nobody should have to queue a job three times to learn of three typing errors.
+//! The readers of HPL.dat, `skt.toml`, the environment and the command line make [`Diagnostic`]s; `cli` and `driver` print them.
+//! They are plain values with all their text inside, so rank 0 can find a fault and any rank can print it. A file with three
+//! faults gives three diagnostics, never only the first: three typing errors should not cost three jobs in the queue.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How much a diagnostic weighs. Only an [`Severity::Error`] keeps the program from running.
+/// Weight of a diagnostic. Only an [`Severity::Error`] keeps the program from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing, shown by `skt-hpl check` only.
+    /// Worth knowing; only `skt-hpl check` shows it.
     Note,
     Warning,
     Error,
@@ -29,7 +28,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A stretch of one line. Lines and columns count from 1, columns and length in characters.
+/// A part of a line. Lines and columns count from 1, columns and length in characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     pub line: usize,
@@ -39,20 +38,20 @@ pub struct Span {
     pub text: String,
 }
 
-/// One fault: where it is, what was read, what is allowed, and what the reference HPL would do.
+/// A fault: its place, the text read, the values allowed, and what the reference HPL would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
     pub severity: Severity,
-    /// A file's name, an environment variable's, or `command line`.
+    /// Name of a file or of an environment variable, or `command line`.
     pub origin: String,
-    /// Absent where there is no line to point at.
+    /// Absent if there is no line to point at.
     pub span: Option<Span>,
     pub message: String,
     pub read: Option<String>,
     pub allowed: Option<String>,
-    /// Only where the reference would do something else than this program.
+    /// Present only if the reference would behave differently from this program.
     pub reference: Option<String>,
-    /// What to do, where `allowed` does not say it already.
+    /// Advice, if `allowed` does not give it already.
     pub help: Option<String>,
 }
 
@@ -112,11 +111,11 @@ impl Diagnostic {
     }
 }
 
-/// The widest piece of a source line that is shown.
+/// Largest number of characters of a source line that are shown.
 const SHOWN_CHARS_MAX: usize = 120;
 
-/// The part of a line to show and the caret's place in it. Control characters (a file may hold
-/// terminal escapes) become one visible character each, so that columns stay true.
+/// Returns the part of a line to show, and the caret's place in it. Control characters (a file may contain terminal escapes)
+/// become a visible character each, so that columns stay true.
 fn excerpt(span: &Span) -> (String, usize) {
     let start = span.column.saturating_sub(SHOWN_CHARS_MAX / 2);
     let shown: String = span
@@ -129,7 +128,7 @@ fn excerpt(span: &Span) -> (String, usize) {
     (shown, span.column.saturating_sub(1 + start))
 }
 
-/// One visible line: what was read may hold anything.
+/// Replaces control characters, so that text from an input takes a single visible line.
 fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
@@ -146,7 +145,7 @@ impl fmt::Display for Diagnostic {
             Some(span) => {
                 let margin = span.line.to_string().len() + 1;
                 let (shown, before) = excerpt(span);
-                // Tabs are repeated under the line so that the caret lands where the eye expects.
+                // Tabs are repeated under the line, so that the caret lands under its character.
                 let pad: String = shown
                     .chars()
                     .chain(std::iter::repeat(' '))
@@ -178,7 +177,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Everything found wrong; at least one is an error when it is returned as an `Err`.
+/// All faults found. If they are returned as an `Err`, at least one is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
@@ -202,12 +201,12 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// `values` as a person writes a choice: "a, b or c".
+/// Joins `values` as a choice: "a, b or c".
 pub fn or_list(values: &[String]) -> String {
     listed(values, "or")
 }
 
-/// `values` as a person writes what belongs together: "a, b and c".
+/// Joins `values` as a list: "a, b and c".
 pub fn and_list(values: &[String]) -> String {
     listed(values, "and")
 }

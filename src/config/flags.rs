@@ -1,4 +1,4 @@
-//! The flags of the benchmark; the tests and settings that they ask for.
+//! Flags of the benchmark, and the tests and settings that they ask for.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::config::diagnostic::{Diagnostic, Diagnostics};
 use crate::config::settings::Overrides;
 use crate::config::{self, Loaded, sources};
 
-/// What the command line says to the benchmark.
+/// Flags of the benchmark.
 #[derive(Clone, Debug, Default, Args)]
 pub struct BenchFlags {
     /// Read settings from FILE [default: skt.toml, if it is there]
@@ -25,7 +25,7 @@ pub struct BenchFlags {
 }
 
 impl BenchFlags {
-    /// The settings among the flags, shorthands resolved.
+    /// Settings among the flags, shorthands resolved.
     pub fn overrides(&self) -> Overrides {
         let mut overrides = self.overrides.clone();
         if self.no_preflight {
@@ -35,7 +35,7 @@ impl BenchFlags {
     }
 }
 
-/// The merged settings alone, without reading HPL.dat: for what must be known before MPI starts.
+/// Merges the settings alone, without reading HPL.dat: for settings that must be known before MPI starts.
 pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>), Diagnostics> {
     config::load_overrides(
         &flags.overrides(),
@@ -44,12 +44,12 @@ pub fn load_overrides(flags: &BenchFlags) -> Result<(Overrides, Vec<Diagnostic>)
     )
 }
 
-/// Tests and settings from HPL.dat, `skt.toml`, the environment and the flags.
+/// Loads tests and settings from HPL.dat, `skt.toml`, the environment and the flags.
 pub fn load(flags: &BenchFlags) -> Result<Loaded, Diagnostics> {
     config::load(&flags.overrides(), flags.config.as_deref(), std::env::vars_os().collect())
 }
 
-/// What skt.toml and the environment set that no flag does, in a line for each.
+/// Lists the settings that skt.toml and the environment set and no flag does, in a line for each source.
 pub fn told_sources(flags: &BenchFlags) -> Vec<String> {
     let variables = std::env::vars_os().collect();
     config::told_sources(&flags.overrides(), flags.config.as_deref(), variables)

@@ -1,7 +1,7 @@
-//! What an HPL.dat asks for, as checked values, and the tests it stands for.
+//! Content of an HPL.dat as checked values, and the tests it stands for.
 //!
-//! `dat_reader` makes an [`HplDat`], the settings may override parts of it, and the benchmark runs
-//! [`HplDat::tests`] in order: the order of the lines in the output is the order of this iterator.
+//! `dat_reader` makes an [`HplDat`], the settings may override parts of it, and the benchmark runs [`HplDat::tests`] in order:
+//! the order of the lines in the output is the order of this iterator.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::diagnostic::Diagnostic;
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 
-/// Where the results go (lines 3 and 4).
+/// Destination of the results (lines 3 and 4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Output {
     Stdout,
     Stderr,
-    /// Created, or emptied if it exists.
+    /// A file, created, or emptied if it exists.
     File(PathBuf),
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Output {
     }
 }
 
-/// The content of an HPL.dat, lists as they stand in the file.
+/// Content of an HPL.dat, with its lists in the order of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HplDat {
     pub output: Output,
@@ -57,8 +57,8 @@ pub struct HplDat {
 }
 
 impl Default for HplDat {
-    /// What stands in for lines that a file does not have. Sizes and grids have no default: a
-    /// number made up for them would be run as if it had been asked for.
+    /// Returns the values for lines that a file does not have. Sizes and grids have no default: an invented number would be run
+    /// as if it had been asked for.
     fn default() -> HplDat {
         HplDat {
             output: Output::Stdout,
@@ -83,11 +83,11 @@ impl Default for HplDat {
     }
 }
 
-/// Tests that one run may have: at a millisecond each a quarter of an hour, and some 100 MB of each rank's memory.
+/// Largest number of tests in a run: at a millisecond each they take a quarter of an hour, and some 100 MB of each rank's memory.
 const TESTS_MAX: u64 = 1_000_000;
 
 impl HplDat {
-    /// How many values each loop over the tests has, slowest first.
+    /// Number of values of each loop over the tests, slowest loop first.
     fn loops(&self) -> [usize; 9] {
         [
             self.grids.len(),
@@ -106,7 +106,7 @@ impl HplDat {
         self.loops().iter().fold(1, |product, len| product.saturating_mul(*len as u64))
     }
 
-    /// What is wrong with so many tests: every rank knows all of those that it is to run.
+    /// Error: the file asks for too many tests. Every rank keeps a list of all tests that it is to run.
     pub fn too_many(&self) -> Option<Diagnostic> {
         let all = self.test_count();
         (all > TESTS_MAX).then(|| {
@@ -118,13 +118,13 @@ impl HplDat {
         })
     }
 
-    /// The tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV,
-    /// the last varying fastest. Made one at a time: a file can ask for 20^9 of them.
+    /// Iterates over the tests in the reference's order: grid, N, NB, DEPTH, BCAST, RFACT, PFACT, NBMIN, NDIV, the last varying
+    /// fastest. Tests are made one at a time: a file can ask for 20^9 of them.
     pub fn tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         (0..self.test_count()).map(move |k| self.test(k, rng, seed))
     }
 
-    /// One test for each grid, N, NB and lookahead: no other choice makes a difference to the memory.
+    /// Iterates over a test for each grid, N, NB and lookahead: no other choice makes a difference to the memory.
     pub fn tests_by_memory(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         let inner: u64 =
             self.loops()[4..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
@@ -132,7 +132,7 @@ impl HplDat {
             .map(move |k| self.test(k * inner, rng, seed))
     }
 
-    /// One test for each grid, N and NB, with the deepest lookahead: what takes the most memory.
+    /// Iterates over a test for each grid, N and NB, with the deepest lookahead, which takes the most memory.
     pub fn largest_tests(&self, rng: Rng, seed: u64) -> impl Iterator<Item = TestParams> + '_ {
         let inner: u64 =
             self.loops()[3..].iter().fold(1, |product, len| product.saturating_mul(*len as u64));
@@ -141,7 +141,7 @@ impl HplDat {
             .map(move |k| TestParams { depth: deepest, ..self.test(k * inner, rng, seed) })
     }
 
-    /// Test number `k`, by writing it in the mixed base of the loops' lengths.
+    /// Returns test number `k`, by writing `k` in the mixed base of the loops' lengths.
     fn test(&self, k: u64, rng: Rng, seed: u64) -> TestParams {
         let mut rest = k;
         let mut at = [0; 9];
@@ -175,7 +175,7 @@ impl HplDat {
         }
     }
 
-    /// Ranks the largest grid needs. `usize::MAX` stands for more than can be counted.
+    /// Number of ranks that the largest grid needs. `usize::MAX` stands for more than can be counted.
     pub fn ranks_needed(&self) -> usize {
         self.grids.iter().map(|(p, q)| p.saturating_mul(*q)).max().unwrap_or(0)
     }
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Against nine loops written out.
+    /// Compares with nine loops written out.
     #[test]
     fn tests_come_in_the_references_order() {
         let dat = several();

@@ -1,13 +1,13 @@
-//! The name a run's memory goes by where the user gives none: which batch job this is.
+//! Name of a run's memory if the user gives none, made from the batch job's number.
 //!
-//! `settings` asks once. Two jobs of one user, and two elements of a job array, must not share a name, or one
-//! would take the other's memory for its own; a restart inside the same job must find it again. In another
-//! job the name is another one: only a name given by the user (`--job`) outlives the job.
+//! `settings` asks once. Two jobs of one user, and two elements of a job array, must not share a name: each would take the
+//! other's memory for its own. A restart inside the same job must find the name again. In another job the name differs: only a
+//! name given by the user (`--job`) outlives the job.
 
-/// The longest name there is room for; `--job` has the same bound.
+/// Longest name that there is room for; `--job` has the same bound.
 pub const LENGTH_MAX: usize = 64;
 
-/// The name, from the environment. `default` outside of any batch system.
+/// Returns the name, from the environment; `default` outside of any batch system.
 pub fn job_name(var: impl Fn(&str) -> Option<String>) -> String {
     let var = |name: &str| var(name).filter(|value| !value.is_empty());
     slurm(&var)
@@ -19,7 +19,7 @@ pub fn job_name(var: impl Fn(&str) -> Option<String>) -> String {
         .unwrap_or_else(|| "default".to_owned())
 }
 
-/// The letters and digits of a text, up to what a name may have.
+/// Returns the letters and digits of a text, up to the length that a name may have.
 fn plain(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).take(LENGTH_MAX / 2 - 1).collect()
 }
@@ -48,18 +48,18 @@ fn pbs(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     Some(element(number, index))
 }
 
-/// The index is 0 where the job is no array.
+/// LSF's index is 0 if the job is no array.
 fn lsf(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let job = var("LSB_JOBID")?;
     Some(element(&job, var("LSB_JOBINDEX").filter(|index| index != "0")))
 }
 
-/// Within an allocation every `flux run` is a job of its own: what counts is the allocation.
+/// Within an allocation every `flux run` is a job of its own, so the allocation's id counts.
 fn flux(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     var("FLUX_ENCLOSING_ID").or_else(|| var("FLUX_JOB_ID")).map(|id| plain(&id))
 }
 
-/// `JOB_ID` alone could be anybody's. The index is `undefined` where the job is no array.
+/// `JOB_ID` alone may come from another program. The index is `undefined` if the job is no array.
 fn grid_engine(var: &impl Fn(&str) -> Option<String>) -> Option<String> {
     let index = var("SGE_TASK_ID")?;
     Some(element(&var("JOB_ID")?, Some(index).filter(|index| index != "undefined")))
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// The names of variables and what may stand in them: an array's elements never share a name.
+    /// Names of variables and their possible values: elements of an array never share a name.
     #[test]
     fn elements_of_an_array_have_names_of_their_own() {
         for system in ["PBS_ARRAY_INDEX", "PBS_ARRAYID", "LSB_JOBINDEX", "SLURM_ARRAY_TASK_ID"] {

@@ -1,8 +1,7 @@
-//! What the tests need of a node: memory and ranks. Pure arithmetic.
+//! Need of the tests on a node: memory and ranks. Pure arithmetic.
 //!
-//! The benchmark asks [`fits`] before anything is allocated, with the figure `shm::room` read. A
-//! problem that is too large by a few per cent would otherwise be found out by the kernel's
-//! out-of-memory killer in the middle of the run.
+//! The benchmark asks [`fits`] before anything is allocated, with the figure that `shm::room` read. Otherwise the kernel's
+//! out-of-memory killer would find a problem that is a few per cent too large, in the middle of the run.
 
 use std::convert::Infallible;
 
@@ -14,25 +13,25 @@ use crate::lu::need::Problem;
 use super::hpl_dat::HplDat;
 use super::settings::Settings;
 
-/// What a process takes besides its arrays: the program, MPI's buffers, the BLAS's.
+/// Memory of a process apart from its arrays: the program, and the buffers of MPI and of the BLAS.
 ///
-/// With Open MPI 4.1 the most resident memory of any rank (VmHWM) was 25.3 MiB in runs of N = 400 on one node, with 1, 4 and 8
-/// ranks, by our own kernels, BLIS's and OpenBLAS's; a bare process of MPICH 4 took 4 to 7 MiB more than one of Open MPI, with 4
-/// and 16 ranks. Of these, ranks of a node share program and libraries: counted once (PSS), each of 8 took 6 to 7 MiB. That
-/// leaves room for the buffers of networks, which one node does not show.
+/// With Open MPI 4.1 the most resident memory of any rank (VmHWM) was 25.3 MiB. These were runs of N = 400 on one node, with 1, 4
+/// and 8 ranks, by our own kernels, BLIS's and OpenBLAS's. A bare process of MPICH 4 took 4 to 7 MiB more than one of Open MPI,
+/// with 4 and 16 ranks. Ranks of a node share program and libraries: counted once (PSS), each of 8 took 6 to 7 MiB. The rest is
+/// room for the buffers of networks, which a single node does not show.
 pub const PROCESS_BYTES: u128 = 40 << 20;
 
-/// Bytes the largest rank of a test needs: its part of [A|b], the solver's work arrays, the process.
+/// Bytes that the largest rank of a test needs: its part of [A|b], the solver's work arrays, the process.
 pub fn rank_bytes(test: &TestParams, means: Means) -> u128 {
     Problem::of(test, means).largest_rank().total().saturating_add(PROCESS_BYTES)
 }
 
-/// Bytes the largest rank of a test needs beside its part of [A|b].
+/// Bytes that the largest rank of a test needs in addition to its part of [A|b].
 pub fn beside_bytes(test: &TestParams, means: Means) -> u128 {
     Problem::of(test, means).largest_rank().beside.saturating_add(PROCESS_BYTES)
 }
 
-/// Bytes all ranks of a test need together.
+/// Bytes that all ranks of a test need together.
 pub fn grid_bytes(test: &TestParams, means: Means) -> u128 {
     let ranks = wide(test.p).saturating_mul(wide(test.q));
     Problem::of(test, means).all_ranks().total().saturating_add(ranks.saturating_mul(PROCESS_BYTES))
@@ -42,20 +41,21 @@ fn wide(size: usize) -> u128 {
     size as u128
 }
 
-/// The ranks of a node, and what they keep.
+/// Ranks of a node, and the data that they keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OnNode {
     pub ranks: usize,
-    /// Of those, ranks that keep checksums of saves and nothing else, each so many times the matrix of the largest rank.
+    /// Number of ranks among these that keep only checksums of saves, and how many times the largest rank's matrix each keeps.
     pub keepers: (usize, usize),
-    /// How many times the matrix protection keeps in named memory, itself included; None without protection.
+    /// Number of copies of the matrix that protection keeps in persistent shared memory, the matrix included; None without
+    /// protection.
     pub copies: Option<f64>,
-    /// So many process columns more than the grid has keep checksums.
+    /// Number of process columns in addition to the grid's that keep checksums.
     pub checksums: usize,
     pub means: Means,
 }
 
-/// What ranks of a node take: memory that outlives them, and memory of their own.
+/// Bytes that ranks of a node take: memory that outlives them, and memory of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
     pub named: u128,
@@ -68,17 +68,18 @@ impl Bytes {
     }
 }
 
-/// What a node has for them.
+/// Memory that a node has for its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     pub memory: u128,
-    /// Where named memory is taken from huge pages: what their pool has. They are set aside already, and no part of `memory`.
+    /// Bytes in the pool of huge pages, if persistent shared memory is taken from there. They are set aside already, and are no
+    /// part of `memory`.
     pub huge_pages: Option<u128>,
 }
 
 impl Room {
-    /// Of what it has too little for that, if of anything: what is needed of it, what there is, and whether huge pages are meant.
-    /// As the supervisor judges a node beforehand (`supervise/judge/fitness.rs`).
+    /// Returns the memory of which there is too little, if any: bytes needed, bytes free, and whether huge pages are meant. The
+    /// supervisor judges a node beforehand by the same rule (`supervise/judge/fitness.rs`).
     fn short_of(self, need: Bytes) -> Option<(u128, u128, bool)> {
         match self.huge_pages {
             Some(free) if need.named > free => Some((need.named, free, true)),
@@ -88,8 +89,8 @@ impl Room {
     }
 }
 
-/// The most a test can need on a node, wherever in the grid its ranks stand; ranks without a place in the grid
-/// count as bare processes, and those that keep checksums alone as such beside these.
+/// Largest need of a test on a node, for any places of its ranks in the grid. Ranks without a place in the grid count as bare
+/// processes. Ranks that keep checksums alone count as bare processes plus these checksums.
 pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     let (keepers, kept) = on.keepers;
     let ranks = wide(on.ranks);
@@ -109,7 +110,7 @@ pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
             );
         }
     }
-    // None of the ranks may be a smaller one.
+    // The ranks of the node may all be of the largest size.
     let most = |one: u128, all: u128| one.saturating_mul(working).min(all);
     let processes = ranks.saturating_mul(PROCESS_BYTES);
     match on.copies {
@@ -125,7 +126,7 @@ pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     }
 }
 
-/// A test that does not fit, with both numbers.
+/// Error: a test does not fit; with both numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     pub n: usize,
@@ -135,14 +136,14 @@ pub struct TooLarge {
     pub ranks_on_node: usize,
     pub needed_bytes: u128,
     pub available_bytes: u128,
-    /// Whether that is of huge pages.
+    /// Whether huge pages are meant.
     pub of_huge_pages: bool,
-    /// The largest N that fits with all else alike; `None` where not even N = 0 does.
+    /// Largest N that fits with the other parameters unchanged; `None` if even N = 0 does not fit.
     pub largest_n: Option<usize>,
 }
 
 impl TooLarge {
-    /// What it needs and what there is, where the test itself was told of before.
+    /// Message with the need and the memory there is, for use after the test has been named.
     pub fn numbers(&self) -> String {
         Numbers(self).to_string()
     }
@@ -194,8 +195,8 @@ impl std::fmt::Display for Numbers<'_> {
 
 impl std::error::Error for TooLarge {}
 
-/// Whether every test fits a node with that room, where its ranks have the parts in it that `on` says.
-/// Of those that do not, the one that needs most is told.
+/// Checks that every test fits a node with that room, if its ranks have the parts that `on` describes. Returns the test with the
+/// largest need of those that do not fit.
 pub fn fits(
     tests: impl IntoIterator<Item = TestParams>,
     on: impl Fn(&TestParams) -> OnNode,
@@ -219,7 +220,7 @@ pub fn fits(
     }
 }
 
-/// The largest N with which `test` fits, by bisection: the need never falls as N grows.
+/// Largest N with which `test` fits, by bisection: the need never falls as N grows.
 pub fn largest_n(test: &TestParams, on: OnNode, room: Room) -> Option<usize> {
     let need = |n: usize| node_need(&TestParams { n, ..test.clone() }, on);
     let fits = |n: usize| room.short_of(need(n)).is_none();
@@ -240,15 +241,15 @@ pub fn largest_n(test: &TestParams, on: OnNode, room: Room) -> Option<usize> {
     Some(n as usize)
 }
 
-/// More ranks are asked for than there are.
+/// Error: the run asks for more ranks than there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooFewRanks {
     pub p: usize,
     pub q: usize,
     pub needed: usize,
-    /// Of those, to stand by.
+    /// Number of spares among these.
     pub spares: usize,
-    /// Of those, to keep checksums: by --method abft, or of saves.
+    /// Number of ranks among these that keep checksums: under --method abft, or of saves.
     pub checksums: usize,
     pub dedicated: usize,
     pub have: usize,
@@ -277,7 +278,7 @@ impl std::fmt::Display for TooFewRanks {
 
 impl std::error::Error for TooFewRanks {}
 
-/// Whether `have` ranks are enough for every grid and what `settings` have beside it.
+/// Checks that `have` ranks are enough for every grid plus the ranks that `settings` ask for.
 pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<(), TooFewRanks> {
     let ranks = |&(p, q): &(usize, usize)| settings.ranks(p, q);
     let Some(&(p, q)) = dat.grids.iter().rev().max_by_key(|grid| ranks(grid)) else {
@@ -293,7 +294,7 @@ pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<()
     }
 }
 
-/// A size in words: GiB with two digits, smaller ones in MiB.
+/// A size in words: GiB with two digits, MiB for smaller sizes.
 pub fn human(bytes: u128) -> String {
     const GIB: f64 = (1u64 << 30) as f64;
     let bytes = bytes as f64;
@@ -385,7 +386,7 @@ mod tests {
             fits([small.clone(), large, small.clone()], |_| PLAIN, room(16 * GIB)).unwrap_err();
         assert_eq!((refusal.n, refusal.nb), (100_000, 128));
         let text = refusal.to_string();
-        // The kernels that may be chosen have work arrays of other sizes there.
+        // The kernels that may be chosen on other processors have work arrays of other sizes.
         let needed = if cfg!(target_arch = "x86_64") { "74.95" } else { "74.94" };
         let needed =
             format!("N=100000 with NB=128 on a 1 x 1 grid needs {needed} GiB on this node");
@@ -425,7 +426,7 @@ mod tests {
         assert_eq!(fits([t], |_| PLAIN, Room { memory: 13 * GIB, huge_pages: None }), Ok(()));
     }
 
-    /// Who keeps checksums alone has neither work arrays nor a matrix beside them.
+    /// Ranks that keep checksums alone have neither work arrays nor a matrix.
     #[test]
     fn ranks_for_checksums_take_these_alone() {
         let t = test(40_000, 256, 2, 2, 1);

@@ -1,9 +1,8 @@
-//! Text in, checked values or pointed diagnostics out.
+//! Reading of the benchmark's input: text in, checked values or diagnostics with a place out.
 //!
-//! HPL.dat says what to test; `skt.toml`, `SKT_*` variables and flags change that, each over the one
-//! before. [`load`] is the door: `driver` calls it on rank 0 and sends the result, plain values all
-//! through, to the others. Nothing here prints, allocates a matrix or talks to MPI, so a bad file is
-//! told about before anything costly begins.
+//! HPL.dat lists the tests. `skt.toml`, `SKT_*` variables and flags change them, each over the one before. [`load`] is the entry:
+//! `driver` calls it on rank 0 and sends the result, plain values only, to the other ranks. Nothing here prints, allocates a
+//! matrix or calls MPI, so a bad file is reported before anything costly begins.
 
 pub mod choices;
 mod dat_line;
@@ -34,7 +33,7 @@ use hpl_dat::{HplDat, Output};
 use settings::{CONFIG_DEFAULT, Overrides, Settings};
 use sources::Layers;
 
-/// Everything a run needs to know, and what its user should hear first.
+/// All input of a run, and the warnings to print first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     /// The file with the overrides applied.
@@ -44,26 +43,27 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The tests, in the order to run them.
+    /// Iterates over the tests, in the order to run them.
     pub fn tests(&self) -> impl Iterator<Item = TestParams> + '_ {
         self.dat.tests(self.settings.rng, self.settings.seed)
     }
 
-    /// One test for each grid, N, NB and lookahead, to judge the memory of each.
+    /// Iterates over a test for each grid, N, NB and lookahead, to judge the memory of each.
     pub fn tests_by_memory(&self) -> impl Iterator<Item = TestParams> + '_ {
         self.dat.tests_by_memory(self.settings.rng, self.settings.seed)
     }
 
-    /// One test for each grid, N and NB: enough to judge the most memory.
+    /// Iterates over a test for each grid, N and NB: enough to judge the most memory.
     pub fn largest_tests(&self) -> impl Iterator<Item = TestParams> + '_ {
         self.dat.largest_tests(self.settings.rng, self.settings.seed)
     }
 }
 
-/// Bytes that a file of tests or settings may have: some have hundreds of lines, none has a million.
+/// Largest size of a file of tests or settings, in bytes: some have hundreds of lines, none has a million.
 const LONGEST: u64 = 16 << 20;
 
-/// A file's bytes, or why they cannot be read. One that has no end (a device) or is something else by mistake is not read whole.
+/// Returns a file's bytes, or the reason why they cannot be read. A file without an end (a device), or one given by mistake, is
+/// not read whole.
 pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     let why = match bytes_up_to(path, LONGEST) {
         Ok(Some(bytes)) => return Ok(bytes),
@@ -76,12 +76,12 @@ pub fn bytes_of(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     Err(Diagnostics::from(Diagnostic::error(path.display().to_string(), why)))
 }
 
-/// Whether what is read there is gone then, as with `/dev/stdin` or `<(command)`.
+/// Whether data read there cannot be read again, as with `/dev/stdin` or `<(command)`.
 fn is_a_pipe(path: &Path) -> bool {
     path.metadata().is_ok_and(|about| about.file_type().is_fifo() || about.file_type().is_socket())
 }
 
-/// Whether both names are one file, there or not. A device or a pipe keeps nothing that could be lost.
+/// Whether both names are the same file, existing or not. A device or a pipe keeps nothing that could be lost.
 pub fn same_file(one: &Path, other: &Path) -> bool {
     if let (Ok(one), Ok(other)) = (one.metadata(), other.metadata()) {
         return one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino());
@@ -94,7 +94,7 @@ pub fn same_file(one: &Path, other: &Path) -> bool {
     whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
-/// What is wrong where results would take the place of each other, or of what is `read`.
+/// Error: results would overwrite each other, or a file that is `read`.
 fn overwritten(
     folder: &Path,
     dat: &HplDat,
@@ -126,9 +126,9 @@ fn overwritten(
 /// Variables of the environment, as [`std::env::vars_os`] gives them.
 pub type Variables = Vec<(OsString, OsString)>;
 
-/// File of settings, environment and flags as one, and what is to be said about them.
+/// Merges file of settings, environment and flags, and returns the diagnostics to print with them.
 ///
-/// `config` names the file of settings; without it `skt.toml` is read if it is there.
+/// `config` names the file of settings; without it `skt.toml` is read if it exists.
 pub fn load_overrides(
     flags: &Overrides,
     config: Option<&Path>,
@@ -148,20 +148,20 @@ pub fn load(
     load_in(Path::new(""), flags, config, env)
 }
 
-/// What a file of settings and variables set that no flag does, in a line for each source; nothing where neither does. What is
-/// wrong with them is for [`load`] to tell.
+/// Lists the settings that a file of settings and variables set and no flag does, in a line for each source. Returns nothing if
+/// neither sets any. [`load`] reports their faults.
 pub fn told_sources(flags: &Overrides, config: Option<&Path>, env: Variables) -> Vec<String> {
     let layers = layers(flags, config, env);
     let settings = Settings::from(layers.merged());
     layers.told(&settings.dat.display().to_string())
 }
 
-/// File of settings, environment and flags, each over the one before, with all that is wrong with them.
+/// Merges file of settings, environment and flags, each over the one before, with all their faults.
 pub fn layers(flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
     layers_in(Path::new(""), flags, config, env)
 }
 
-/// [`load_overrides`] with relative names meant from `folder`.
+/// [`load_overrides`] with names relative to `folder`.
 fn load_overrides_in(
     folder: &Path,
     flags: &Overrides,
@@ -175,11 +175,11 @@ fn load_overrides_in(
     Ok((layers.merged().clone(), layers.diagnostics))
 }
 
-/// [`layers`] with relative names meant from `folder`.
+/// [`layers`] with names relative to `folder`.
 fn layers_in(folder: &Path, flags: &Overrides, config: Option<&Path>, env: Variables) -> Layers {
     let mut layers = Layers::new();
     let path = folder.join(config.unwrap_or(Path::new(CONFIG_DEFAULT)));
-    // A link to nothing is not nothing.
+    // A broken link counts as a file that is named but cannot be read.
     if config.is_some() || path.symlink_metadata().is_ok() {
         let read = if is_a_pipe(&path) {
             let why = "this is a pipe, and settings are read more than once, also by ranks on other nodes: name a file";
@@ -197,7 +197,7 @@ fn layers_in(folder: &Path, flags: &Overrides, config: Option<&Path>, env: Varia
     layers
 }
 
-/// [`load`] with relative names meant from `folder`.
+/// [`load`] with names relative to `folder`.
 fn load_in(
     folder: &Path,
     flags: &Overrides,
@@ -221,11 +221,11 @@ fn load_in(
     let all_given = given.n && given.nb && given.p && given.q;
     let there = path.symlink_metadata().is_ok();
     let mut dat = if overrides.dat.is_none() && all_given && !there {
-        // Nothing was promised to be in a file, and nothing needs to be.
+        // The user named no file, and the flags need none.
         HplDat::default()
     } else {
         match bytes_of(&path) {
-            // Nothing has to be in it, either: who has all in flags names it so that no other file counts.
+            // An empty file is enough, too: a user who gives everything in flags may name one so that no other file counts.
             Ok(bytes) if bytes.is_empty() && all_given => HplDat::default(),
             Ok(bytes) => {
                 let read = dat_reader::read(&bytes, &path.display().to_string(), given);
@@ -336,21 +336,21 @@ mod tests {
         let tests: Vec<_> = loaded.tests().map(|t| (t.n, t.nb, t.seed)).collect();
         assert_eq!(tests, [(10, 4, 5), (20, 4, 5)]);
         assert_eq!(loaded.largest_tests().count(), 2);
-        // The unknown variable, the short file, the odd PFACT.
+        // Three warnings: the unknown variable, the short file, the odd PFACT.
         assert_eq!(loaded.warnings.len(), 3, "{:#?}", loaded.warnings);
         assert!(loaded.warnings.iter().all(|w| w.severity == Severity::Warning));
 
-        // What rank 0 sends is what the others get.
+        // The other ranks receive exactly what rank 0 sends.
         let sent = serde_json::to_vec(&loaded).unwrap();
         assert_eq!(serde_json::from_slice::<Loaded>(&sent).unwrap(), loaded);
 
-        // Another file of settings is read instead, not besides.
+        // The other file of settings is read instead of skt.toml, not in addition.
         fs::write(dir.path().join("own.toml"), "nb = 7\n").unwrap();
         let own = load_in(dir.path(), &flags, Some(Path::new("own.toml")), env(&[])).unwrap();
         assert_eq!((own.dat.ns, own.dat.nbs), (vec![100], vec![7]));
     }
 
-    /// An mtbf in a file is for the file's own `auto`; given with a flag it is meant for this run.
+    /// An mtbf in a file belongs to the file's own `auto`; an mtbf given as a flag is meant for this run.
     #[test]
     fn an_mtbf_for_nothing_is_told_where_it_was_meant() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Processors as people name them: `7,15` or `0-3,8`. Settings read it; the lines and refusals that name some write it.
+//! Lists of processors as people write them: `7,15` or `0-3,8`. Settings read them; messages that name processors write them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::cores::most;
 
-/// Some processors by the numbers that the system gives them, as people write them: `7,15` or `0-3,8`.
+/// Processors by the numbers that the system gives them, written as `7,15` or `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct List(pub BTreeSet<usize>);

@@ -1,12 +1,10 @@
 //! Every setting of the benchmark, defined once.
 //!
-//! [`Overrides`] is the one list: its fields are the flags of the command line, the keys of
-//! `skt.toml` (`swap-threshold`) and the environment variables (`SKT_SWAP_THRESHOLD`), with one
-//! parser and one help text. `flags` puts it among the program's flags, `sources` fills it from the
-//! file and the environment. A new field here is therefore known everywhere at once.
+//! The fields of [`Overrides`] are the flags of the command line, the keys of `skt.toml` (`swap-threshold`) and the environment
+//! variables (`SKT_SWAP_THRESHOLD`). Each has one parser and one help text. `flags` puts it among the program's flags, `sources`
+//! fills it from the file and the environment. A new field here is therefore known everywhere at once.
 //!
-//! Fields that stand for a line of HPL.dat replace that line's values ([`Overrides::apply`]); the
-//! rest become [`Settings`].
+//! Fields that stand for a line of HPL.dat replace that line's values ([`Overrides::apply`]); the rest become [`Settings`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -36,13 +34,13 @@ use crate::lu::SUMS_MAX;
 use crate::parity::{Code, Spread};
 use crate::shm::Store;
 
-/// The seed of the reference's matrix.
+/// Seed of the reference's matrix.
 pub const SEED_DEFAULT: u64 = Rng::HPL_SEED;
 
-/// Where HPL.dat is looked for.
+/// Default name of the file of tests.
 pub const DAT_DEFAULT: &str = "HPL.dat";
 
-/// The file of settings that is read if it is there.
+/// File of settings that is read if it exists.
 pub const CONFIG_DEFAULT: &str = "skt.toml";
 
 const INPUT: &str = "Input and output";
@@ -51,7 +49,7 @@ const ALGORITHM: &str = "Algorithm (replace lines of HPL.dat; lists with commas)
 const RUN: &str = "How to run";
 const PROTECT: &str = "Surviving the loss of nodes";
 
-/// A size of at least `LEAST`.
+/// Parses a size of at least `LEAST`.
 fn size<const LEAST: usize>(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(size) if size >= LEAST => Ok(size),
@@ -59,7 +57,7 @@ fn size<const LEAST: usize>(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A count from 1 to `MOST`.
+/// Parses a count from 1 to `MOST`.
 fn count<const MOST: usize>(text: &str) -> Result<usize, String> {
     match text.trim().parse() {
         Ok(count) if (1..=MOST).contains(&count) => Ok(count),
@@ -74,10 +72,10 @@ fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// The name of a file to write beside a text that goes to stdout.
+/// Parses the name of a file that is written in addition to a text on stdout.
 pub fn beside_stdout(text: &str) -> Result<PathBuf, String> {
     let file = path(text)?;
-    // The file would take the place of what stdout goes to.
+    // The file would overwrite the destination of stdout.
     if text == "-" || place::is_open_as(&file, std::io::stdout()) == Some(true) {
         let why =
             "stdout has the text, so this needs a file of its own (one that is called -: ./-)";
@@ -98,7 +96,7 @@ fn processors(text: &str) -> Result<List, String> {
     text.parse()
 }
 
-/// When to save, or not at all.
+/// Interval of saves, or no saves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Saving {
@@ -124,7 +122,7 @@ fn saving(text: &str) -> Result<Saving, String> {
     }
 }
 
-/// When an epoch goes to storage.
+/// Parses the interval at which checkpoints go to storage.
 pub(super) fn level2_every(text: &str) -> Result<Interval, String> {
     match text.parse() {
         Ok(every @ (Interval::Iterations(_) | Interval::Seconds(_))) => Ok(every),
@@ -132,7 +130,7 @@ pub(super) fn level2_every(text: &str) -> Result<Interval, String> {
     }
 }
 
-/// A name that can be part of a file name.
+/// Parses a name that can be part of a file name.
 fn job(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if text.is_empty() || text.len() > LENGTH_MAX || !text.chars().all(fits) {
@@ -141,7 +139,7 @@ fn job(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// One word of several, each standing for a value.
+/// Defines a parser that takes a word of several, each standing for a value.
 macro_rules! words {
     ($vis:vis $name:ident: $type:ty { $($word:literal => $value:expr),+ $(,)? }) => {
         $vis fn $name() -> impl clap::builder::TypedValueParser<Value = $type> {
@@ -155,13 +153,13 @@ macro_rules! words {
     };
 }
 
-/// What protects a run from the loss of ranks.
+/// Protection of a run against the loss of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guarding {
-    /// Saves, made so.
+    /// Saves, by this method.
     Saves(Method),
-    /// Process columns more, which keep checksums of the others.
+    /// Additional process columns that keep checksums of the others.
     Checksums,
 }
 
@@ -195,14 +193,14 @@ words!(restart: Restart {
     "auto" => Restart::Auto, "never" => Restart::Never, "require" => Restart::Require,
 });
 
-/// What to do with memory an earlier start of the same run left.
+/// Treatment of memory that an earlier start of the same run left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
-    /// Continue from it if it is there.
+    /// Continue from it if it exists.
     #[default]
     Auto,
-    /// Remove it and begin anew.
+    /// Remove it and begin from scratch.
     Never,
     /// Continue from it, or fail.
     Require,
@@ -471,9 +469,9 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Replaces what the file says by what is set here.
+    /// Replaces the values of the file by the values set here.
     pub fn apply(&self, dat: &mut HplDat) -> Result<(), Diagnostics> {
-        /// `target` takes a value if there is one.
+        /// Sets `target` to a value if there is one.
         fn set<T: Clone>(target: &mut T, value: &Option<T>) {
             if let Some(value) = value {
                 target.clone_from(value);
@@ -521,14 +519,14 @@ impl Overrides {
         self.go_together(&dat.depths)
     }
 
-    /// Whether parity is made at all: not of what all nodes can read, where nothing lies in memory.
+    /// Whether the run makes parity. It does not if nothing lies in memory and all nodes can read the saves.
     pub(super) fn has_parity(&self) -> bool {
         self.method != Some(Guarding::Saves(Method::Disk)) || self.level2_scope == Some(Sight::Node)
     }
 }
 
-/// Whether settings below this heading of the help say how runs go on a machine, such as with which engine. The others are a
-/// run's own: its problem, what it leaves, how it is protected.
+/// Whether settings under this heading of the help describe how runs use a machine, such as the engine. The others belong to a
+/// single run: its problem, its output, its protection.
 pub(super) fn is_of_the_machine(heading: Option<&str>) -> bool {
     heading == Some(RUN)
 }
@@ -544,7 +542,7 @@ fn join(values: &[usize]) -> String {
     words.join(",")
 }
 
-/// What is asked for beyond the lines of HPL.dat, every default filled in.
+/// All settings beyond the lines of HPL.dat, every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub dat: PathBuf,
@@ -553,7 +551,7 @@ pub struct Settings {
     pub timing: bool,
     pub rng: Rng,
     pub seed: u64,
-    /// `None`: as many as the cores the rank is bound to.
+    /// `None`: as many as the cores that the rank is bound to.
     pub threads: Option<usize>,
     pub pin: Pinning,
     #[serde(default)]
@@ -561,39 +559,39 @@ pub struct Settings {
     pub engine: Engine,
     #[serde(default)]
     pub halves: Halves,
-    /// The BLAS that was named in place of the linked one.
+    /// BLAS that was named in place of the linked one.
     pub blas: Option<String>,
     pub preflight: bool,
-    /// What tells a node's power in place of its own meters.
+    /// Command that prints a node's power, in place of the node's own meters.
     #[serde(default)]
     pub power_command: Option<String>,
-    /// Whether a line may show the progress to who watches: nobody has said whether to tell it.
+    /// Whether a progress line may be shown on a terminal, because no setting turns the progress on or off.
     #[serde(default)]
     pub glance: bool,
-    /// How the run is protected; `None`: not at all.
+    /// Protection of the run; `None`: no protection.
     pub protection: Option<Protection>,
-    /// Whether a lost rank is survived without a restart, and how many ranks stand by for that.
+    /// Whether a lost rank is survived without a restart, and how many spare ranks there are for that.
     pub nonstop: bool,
     pub spare_ranks: usize,
-    /// Whether process columns more than the grid has keep checksums, with which a lost rank is survived, too.
+    /// Whether additional process columns keep checksums, with which a lost rank is survived, too.
     pub checksums: bool,
-    /// How many, if it was said.
+    /// Number of these columns, if given.
     pub checksum_columns: Option<usize>,
 }
 
 impl Settings {
-    /// Whether the job goes on in its processes when one is lost.
+    /// Whether the job continues in its processes when a process is lost.
     pub fn goes_on(&self) -> bool {
         self.nonstop || self.checksums
     }
 
-    /// Ranks with a part in a test on a P x Q grid.
+    /// Number of ranks with a part in a test on a P x Q grid.
     pub fn ranks(&self, p: usize, q: usize) -> usize {
         let grid = p.saturating_mul(q.saturating_add(self.sums()));
         grid.saturating_add(self.dedicated(p, q))
     }
 
-    /// Of those, ranks that keep checksums of saves and do nothing else.
+    /// Number of ranks among these that keep checksums of saves and do nothing else.
     pub fn dedicated(&self, p: usize, q: usize) -> usize {
         let of = |protection: &Protection| {
             let Protection { scheme, group, .. } = protection;
@@ -602,14 +600,14 @@ impl Settings {
         self.protection.as_ref().map_or(0, of)
     }
 
-    /// Process columns that keep checksums.
+    /// Number of process columns that keep checksums.
     pub fn sums(&self) -> usize {
         if self.checksums { self.checksum_columns.unwrap_or(1) } else { 0 }
     }
 }
 
 impl Overrides {
-    /// Whether helpers talk to each other by MPI, which must be known before it starts.
+    /// Whether helpers communicate by MPI, which must be known before MPI starts.
     pub fn helpers_talk(&self) -> bool {
         self.saves() && self.encode == Some(Encoding::Helper)
     }
@@ -619,13 +617,13 @@ impl Overrides {
         !matches!(self.checkpoint, None | Some(Saving::Off))
     }
 
-    /// As [`Settings::goes_on`], which must be known before MPI starts.
+    /// Same question as [`Settings::goes_on`], which must be known before MPI starts.
     pub fn goes_on(&self) -> bool {
         self.nonstop == Some(true) || self.method == Some(Guarding::Checksums)
     }
 }
 
-/// How a run is protected, every default filled in.
+/// Protection of a run, every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Protection {
     pub interval: Interval,
@@ -635,37 +633,37 @@ pub struct Protection {
     pub encode: Encoding,
     #[serde(default)]
     pub helpers: Helpers,
-    /// Processors of each node that are helpers' alone.
+    /// Processors of each node that are reserved for helpers.
     #[serde(default)]
     pub helper_cores: Option<List>,
     pub store: Store,
     pub job: String,
     pub restart: Restart,
     pub domains: Option<PathBuf>,
-    /// The second level, on storage; `None`: memory alone.
+    /// Second level of checkpoints, on storage; `None`: memory alone.
     pub level2: Option<Level2>,
 }
 
-/// The second level of checkpoints.
+/// Settings of the second level of checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Level2 {
     pub dir: PathBuf,
-    /// In saves, or in seconds.
+    /// Interval in saves, or in seconds.
     pub every: Interval,
     #[serde(default)]
     pub scope: Sight,
 }
 
-/// The mean time between failures that `auto` supposes: a day, as large systems have it.
+/// Mean time between failures that `auto` assumes: a day, as large systems have it.
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
 impl Protection {
-    /// The largest share of a rank's memory that can be left for the matrix: with groups no smaller than `smallest`, or, where
-    /// that is not known, of the size asked for, or of the default size where the nodes allow it.
+    /// Largest share of a rank's memory that can be left for the matrix, with groups no smaller than `smallest`. If `smallest` is
+    /// not known, groups have the size asked for, or the default size if the nodes allow it.
     pub fn available_at_best(&self, smallest: Option<usize>) -> f64 {
         let Scheme { layout, losses, .. } = self.scheme;
         if layout.spread() == Spread::Apart {
-            // Who has a part of the matrix has no checksums.
+            // A rank with a part of the matrix has no checksums.
             return Scheme { losses: 0, ..self.scheme }.available(1);
         }
         let size = smallest.or(self.group).unwrap_or(GROUP_DEFAULT);
@@ -673,8 +671,8 @@ impl Protection {
         self.scheme.available(size)
     }
 
-    /// How many times its part of the matrix a rank keeps in named memory, on average of the positions `here`, if these are the
-    /// `groups`. Where none of them is in a group it is as in the smallest; without groups, as it is at best.
+    /// Number of times that a rank keeps its part of the matrix in persistent shared memory, on average of the positions `here`
+    /// in these `groups`. If none of the positions is in a group, the smallest group counts; without groups, the best case.
     pub fn copies(&self, groups: Option<&Groups>, here: &[usize]) -> f64 {
         let in_group_of = |size: Option<usize>| 1.0 / self.available_at_best(size);
         let groups = groups.map_or(&[][..], Vec::as_slice);
@@ -691,7 +689,7 @@ impl Protection {
         }
     }
 
-    /// Whether what memory holds goes to storage as well; with method disk it is storage alone that holds it.
+    /// Whether checkpoints in memory go to storage as well. With method disk they are on storage alone.
     pub fn has_second_level(&self) -> bool {
         self.level2.is_some() && self.scheme.method != Method::Disk
     }
@@ -774,7 +772,8 @@ mod tests {
         HplDat { ns: vec![1], nbs: vec![1], grids: vec![(1, 4), (2, 2)], ..HplDat::default() }
     }
 
-    /// With 14 positions and groups of 4 some have 3 members: who is in none of those has no more than groups of 4 take.
+    /// With 14 positions and groups of 4, some groups have 3 members. A position in none of these takes no more than groups of 4
+    /// do.
     #[test]
     fn what_ranks_keep_follows_the_groups_of_their_own_positions() {
         let saving = Some(Saving::Every(Interval::Iterations(5)));
@@ -787,7 +786,7 @@ mod tests {
             (&[0, 1][..], of_four),
             (&[8, 13], of_three),
             (&[7, 8], (of_four + of_three) / 2.0),
-            // Who stands by may come to any of them.
+            // A spare may come to any of these groups.
             (&[14], of_three),
         ] {
             let found = protection.copies(Some(&groups), here);
@@ -803,7 +802,7 @@ mod tests {
         assert_eq!(changed, dat());
     }
 
-    /// The list of those that are told of as replacing lines, and what `--help` says of each.
+    /// The settings listed as replacing lines are those whose `--help` names a line.
     #[test]
     fn what_replaces_a_line_says_so() {
         let command = Overrides::augment_args(clap::Command::new("settings"));

@@ -1,8 +1,8 @@
 //! Settings from `skt.toml` and from `SKT_*` environment variables.
 //!
-//! Both are turned into the text a flag would have and read by the flag's own parser, so
-//! `nb = [128, 256]`, `SKT_NB=128,256` and `--nb 128,256` accept the same values and refuse the same
-//! ones. `config::load` lays the sources over each other: file, then environment, then flags.
+//! Both are turned into the text of a flag and read by the flag's own parser. So `nb = [128, 256]`, `SKT_NB=128,256` and `--nb
+//! 128,256` accept the same values and refuse the same ones. `config::load` lays the sources over each other: file, then
+//! environment, then flags.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -16,21 +16,20 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::diagnostic::{Diagnostic, and_list, or_list};
 use super::settings::{Overrides, is_of_the_machine, replaces_a_line};
 
-/// What every environment variable of a setting begins with.
+/// Prefix of the environment variables of settings.
 pub const ENV_PREFIX: &str = "SKT_";
 
-/// Variables with this beginning are messages of the program to itself (across a re-exec, or from
-/// a supervisor to its ranks) and never settings.
+/// Prefix of variables that are messages of the program to itself (across a re-exec, or from a supervisor to its ranks) and never
+/// settings.
 pub const ENV_INTERNAL_PREFIX: &str = "SKT_INTERNAL_";
 
-/// The variable that names the file of settings; read by `flags`, as the flag `--config` is.
+/// Variable that names the file of settings; read by `flags`, like the flag `--config`.
 pub const ENV_CONFIG: &str = "SKT_CONFIG";
 
-/// The table of `skt.toml` in which settings of protection may stand; `every` in it is the setting of
-/// the table's own name.
+/// Table of `skt.toml` in which settings of protection may stand; `every` in it is the setting of the table's own name.
 pub const CHECKPOINT: &str = "checkpoint";
 
-/// The setting that a key of `skt.toml` is for; `in_table`: one that stands in that table.
+/// Returns the setting that a key of `skt.toml` is for; `in_table`: the key stands in that table.
 pub fn setting_of(key: &str, in_table: bool) -> String {
     match key.replace('_', "-") {
         name if in_table && name == "every" => CHECKPOINT.to_owned(),
@@ -38,25 +37,25 @@ pub fn setting_of(key: &str, in_table: bool) -> String {
     }
 }
 
-/// Variables of the project's tests, which its own programs read.
+/// Prefix of variables of the project's tests, which its own programs read.
 const ENV_TEST_PREFIX: &str = "SKT_TEST_";
 
-/// Crash points, read by `faults`.
+/// Prefix of crash points, read by `faults`.
 const ENV_FAULT_PREFIX: &str = "SKT_FAULT";
 
-/// Of the run a supervisor started, read by `supervise`.
+/// Variables of a run that a supervisor started, read by `supervise`.
 const ENV_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_INCARNATION"];
 
-/// Where a setting comes from that no flag of the command line gives.
+/// Source of a setting that no flag of the command line gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// The file of this name.
+    /// File of this name.
     File(String),
     Variable,
 }
 
 impl Source {
-    /// The settings as they are called there.
+    /// Names of the settings as this source writes them.
     fn names(&self, keys: &[&str]) -> String {
         let name = |key: &&str| match self {
             Source::File(_) => (*key).to_owned(),
@@ -75,13 +74,13 @@ impl fmt::Display for Source {
     }
 }
 
-/// The settings, one source laid over another.
+/// Settings, with each source laid over the ones before.
 pub struct Layers {
     command: Command,
     /// Names of all settings, as flags have them: `swap-threshold`.
     keys: Vec<String>,
     merged: Overrides,
-    /// Settings that count and that no flag gives, in the order in which they were read.
+    /// Settings in force that no flag gives, in the order in which they were read.
     unasked: Vec<(String, Source)>,
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -103,7 +102,7 @@ impl Layers {
         Layers { command, keys, merged, unasked, diagnostics: Vec::new() }
     }
 
-    /// The names of all settings: `nb`, `swap-threshold`, ...
+    /// Names of all settings: `nb`, `swap-threshold`, ...
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
@@ -113,8 +112,9 @@ impl Layers {
         &self.merged
     }
 
-    /// What each source beside the command line sets, a line for each that sets something: whoever copies a folder, or has
-    /// forgotten an `export`, sees whose values these are. `dat` is the file of tests, whose lines some of them replace.
+    /// Lists the settings of each source other than the command line, a line for each source that sets any. A user who copies a
+    /// folder, or has forgotten an `export`, thus sees the origin of these values. `dat` is the file of tests, whose lines some
+    /// settings replace.
     pub fn told(&self, dat: &str) -> Vec<String> {
         let told = self.by_source().into_iter().filter_map(|(source, lines, others)| {
             let what = match (others.is_empty(), lines.is_empty()) {
@@ -131,7 +131,7 @@ impl Layers {
         told.collect()
     }
 
-    /// The part of it that takes the place of lines of `dat`.
+    /// The part of [`Layers::told`] that replaces lines of `dat`.
     pub fn told_of_lines(&self, dat: &str) -> Vec<String> {
         let with_lines = self.by_source().into_iter().filter(|(_, lines, _)| !lines.is_empty());
         with_lines
@@ -141,7 +141,7 @@ impl Layers {
             .collect()
     }
 
-    /// The sources in turn, with the keys of each: those that replace lines of HPL.dat, and the others.
+    /// Returns the sources in turn, with the keys of each: keys that replace lines of HPL.dat, and the others.
     fn by_source(&self) -> Vec<(&Source, Vec<&str>, Vec<&str>)> {
         let mut found: Vec<(&Source, Vec<&str>, Vec<&str>)> = Vec::new();
         for (key, source) in &self.unasked {
@@ -155,8 +155,8 @@ impl Layers {
         found
     }
 
-    /// `fault` with the sources of the settings it speaks of, where these are no flags: nobody can leave out a flag that was
-    /// not given.
+    /// Adds to `fault` the sources of the settings that it names, if these are no flags: a flag that was not given cannot be left
+    /// out.
     pub fn with_sources(&self, fault: Diagnostic) -> Diagnostic {
         let text = format!("{} {}", fault.message, fault.help.as_deref().unwrap_or_default());
         let from: Vec<String> = self
@@ -178,7 +178,7 @@ impl Layers {
         }
     }
 
-    /// Whether a setting that is set comes from a source that counts more than that of another one.
+    /// Whether a setting comes from a source that outranks the source of another.
     pub fn outranks(&self, key: &str, other: &str) -> bool {
         let rank = |key: &str| match self.unasked.iter().find(|(known, _)| known == key) {
             Some((_, Source::File(_))) => 0,
@@ -188,13 +188,13 @@ impl Layers {
         rank(key) > rank(other)
     }
 
-    /// Notes that a setting comes from `source`, over whatever gave it before.
+    /// Notes that a setting comes from `source`, which replaces its earlier source.
     fn comes_from(&mut self, key: &str, source: Source) {
         self.unasked.retain(|(known, _)| known != key);
         self.unasked.push((key.to_owned(), source));
     }
 
-    /// Reads one setting's text with the flag's parser and lays it over what is there.
+    /// Reads a setting's text with the flag's parser and lays it over the present value.
     fn set(&mut self, key: &str, text: &OsStr) -> Result<(), Fault> {
         let mut flag = OsString::from(format!("--{key}="));
         flag.push(text);
@@ -205,7 +205,7 @@ impl Layers {
         self.merged.update_from_arg_matches(&matches).map_err(|error| Fault::from_clap(&error))
     }
 
-    /// Whether one text is acceptable for a setting, leaving the settings as they are.
+    /// Whether a text is acceptable for a setting; leaves the settings as they are.
     fn check(&mut self, key: &str, text: &str) -> Result<(), Fault> {
         let flag = format!("--{key}={text}");
         match self.command.try_get_matches_from_mut([flag]) {
@@ -216,8 +216,7 @@ impl Layers {
 
     /// Lays the flags, parsed already, over everything else.
     pub fn flags(&mut self, flags: &Overrides) {
-        // Through the serialised form, so that no field can be forgotten here: what is set in
-        // `flags` is what is not null in it.
+        // The flags go through the serialised form, so that no field can be forgotten here: a set field in `flags` is not null.
         let mut merged = serde_json::to_value(&self.merged).expect("settings serialise");
         let flags = serde_json::to_value(flags).expect("settings serialise");
         self.unasked.retain(|(key, _)| flags[key.replace('-', "_")].is_null());
@@ -316,7 +315,7 @@ impl Layers {
             self.diagnostics.push(file.point(fault, value.span()));
             return;
         };
-        // Point at the items that are wrong, not at the list.
+        // The diagnostics point at the wrong items, not at the list.
         let mut wrong = false;
         for (item, span) in &items {
             if let Err(fault) = self.check(name, item) {
@@ -337,7 +336,7 @@ impl Layers {
         }
     }
 
-    /// Lays the `SKT_*` variables over what is there. Empty ones count as unset.
+    /// Lays the `SKT_*` variables over the present values. Empty variables count as unset.
     pub fn env(&mut self, vars: impl IntoIterator<Item = (OsString, OsString)>) {
         let mut vars: Vec<(String, OsString)> = vars
             .into_iter()
@@ -375,7 +374,7 @@ impl Layers {
         }
     }
 
-    /// "did you mean X?", or all there are where nothing is near.
+    /// Suggests the nearest name ("did you mean X?"), or lists all names if none is near.
     fn nearest(&self, name: &str, spell: impl Fn(&str) -> String) -> String {
         let near = self.keys.iter().map(|key| (strsim::damerau_levenshtein(key, name), key)).min();
         match near {
@@ -390,13 +389,13 @@ impl Layers {
     }
 }
 
-/// The environment variable of a setting: `SKT_SWAP_THRESHOLD` for `swap-threshold`.
+/// Environment variable of a setting: `SKT_SWAP_THRESHOLD` for `swap-threshold`.
 pub fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.replace('-', "_").to_uppercase())
 }
 
-/// The variables of settings that are a run's own and not a machine's. Whoever starts a run of another problem, by itself, keeps
-/// the user's away from it.
+/// Variables of settings that belong to a single run and not to a machine. A program that starts a run of another problem keeps
+/// the user's variables away from it.
 pub fn variables_of_own_runs() -> Vec<String> {
     let layers = Layers::new();
     let own =
@@ -404,7 +403,7 @@ pub fn variables_of_own_runs() -> Vec<String> {
     own.filter_map(|arg| arg.get_long().map(env_name)).collect()
 }
 
-/// Whether a refusal speaks of a setting: as the flag of that name, or as `encode is helper`.
+/// Whether a refusal names a setting: as the flag of that name, or as `encode is helper`.
 fn speaks_of(text: &str, key: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
     let flag = format!("--{key}");
@@ -414,9 +413,9 @@ fn speaks_of(text: &str, key: &str) -> bool {
             .any(|(at, _)| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '-'))
 }
 
-/// Why the parser of a flag refused a value.
+/// Reason why the parser of a flag refused a value.
 struct Fault {
-    /// The very value refused, where it is one of a list.
+    /// The refused value, if it is part of a list.
     read: Option<String>,
     allowed: String,
 }
@@ -433,7 +432,7 @@ impl Fault {
             or_list(&words)
         } else if let Some(source) = std::error::Error::source(error) {
             match source.to_string().as_str() {
-                // What clap says of it is what is wrong, not what is right.
+                // Clap's text states the mistake, not the values allowed.
                 "value was not a boolean" => "true or false".to_owned(),
                 words => words.to_owned(),
             }
@@ -450,11 +449,11 @@ impl Fault {
     }
 }
 
-/// A scalar as the text a flag would have.
+/// Returns a scalar as the text of a flag.
 fn plain(value: &DeValue) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        // Another base than ten is written out, which no flag would read: so convert.
+        // A number in another base than ten is converted, because no flag would read it.
         DeValue::Integer(integer) => {
             Some(match u64::from_str_radix(integer.as_str(), integer.radix()) {
                 Ok(value) => value.to_string(),
@@ -538,7 +537,7 @@ mod tests {
         }
     }
 
-    /// The single diagnostic and its place.
+    /// Returns the single diagnostic and its place.
     fn only(layers: &Layers) -> (&Diagnostic, Option<(usize, usize, usize)>) {
         assert_eq!(layers.diagnostics.len(), 1, "{:#?}", layers.diagnostics);
         let one = &layers.diagnostics[0];
@@ -689,7 +688,7 @@ mod tests {
         assert_eq!(set.threshold, Some(0.1));
     }
 
-    /// One line a source, with what counts of it: what a flag gives is no longer theirs.
+    /// A line a source, with its settings in force: a setting given as a flag is not listed.
     #[test]
     fn what_nobody_gave_as_a_flag_is_told_with_its_source() {
         let mut layers =

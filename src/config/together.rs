@@ -1,5 +1,5 @@
-//! Which settings go together: what asks for something that another setting takes away is refused, and the refusal says what to
-//! leave out or to give as well. Pure; called where settings are laid over HPL.dat, so before anything costly begins.
+//! Checks that settings go together. A setting that needs what another takes away is refused, and the refusal names the setting
+//! to leave out or to add. Pure; called when settings are laid over HPL.dat, so before anything costly begins.
 
 use super::diagnostic::{Diagnostic, Diagnostics, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
@@ -25,7 +25,7 @@ impl Overrides {
         conflict.map_or(Ok(()), |conflict| Err(Diagnostics::from(conflict)))
     }
 
-    /// What a run would refuse or pass over that is given these settings and no others. Further ones may still change that.
+    /// Warnings of what a run with these settings and no others would refuse or ignore. Further settings may still change that.
     pub fn alone(&self) -> Vec<Diagnostic> {
         let refused = self.go_together(&[]).err().map_or_else(Vec::new, |faults| faults.0);
         let refused = refused.into_iter().map(|fault| {
@@ -36,7 +36,7 @@ impl Overrides {
         refused.chain(self.idle(false)).chain(unchecked).collect()
     }
 
-    /// Warns of a run that goes on after a loss and whose result nothing checks.
+    /// Warns if a run continues after a loss and nothing checks its result.
     pub(super) fn unchecked(&self, threshold: f64) -> Option<Diagnostic> {
         let way = match self.method {
             Some(Guarding::Checksums) => "method abft",
@@ -50,8 +50,8 @@ impl Overrides {
         (threshold <= 0.0).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
-    /// What is set and does nothing, unless --checkpoint off says that it is meant so. It computes the same. `checkpoint_since`:
-    /// checkpoint is set over the source that mtbf was set for.
+    /// Warns of settings without effect, unless --checkpoint off shows that this is intended. The computation is the same.
+    /// `checkpoint_since`: checkpoint comes from a source that outranks the source of mtbf.
     pub(super) fn idle(&self, checkpoint_since: bool) -> Option<Diagnostic> {
         match self.checkpoint {
             Some(Saving::Off) => None,
@@ -60,7 +60,7 @@ impl Overrides {
         }
     }
 
-    /// What speaks of saves in a run that makes none.
+    /// Warns of settings of saves in a run that makes none.
     fn idle_without_saves(&self) -> Option<Diagnostic> {
         let abft = self.method == Some(Guarding::Checksums);
         let of_saves = [
@@ -75,7 +75,7 @@ impl Overrides {
             ("helpers", self.helpers.is_some()),
             ("store", self.store.is_some()),
             ("domains", self.domains.is_some()),
-            // Without abft it is refused.
+            // Without abft, nonstop without saves is refused.
             ("nonstop", self.nonstop == Some(true) && abft),
         ];
         let set: Vec<&str> =
@@ -100,9 +100,9 @@ impl Overrides {
         (!set.is_empty()).then(|| Diagnostic::warning("settings", what).help(help))
     }
 
-    /// Warns of an mtbf that no save asks for.
+    /// Warns of an mtbf that the interval of saves does not use.
     fn idle_mtbf(&self, interval: Interval, checkpoint_since: bool) -> Option<Diagnostic> {
-        // A file may keep its mtbf where a run says once how often to save.
+        // A file may keep its mtbf if a single run sets another interval.
         let asked = !matches!(interval, Interval::Auto { .. }) && !checkpoint_since;
         (self.mtbf.is_some() && asked).then(|| {
             let what = format!(
@@ -113,7 +113,7 @@ impl Overrides {
         })
     }
 
-    /// Checksum columns take the place of saves.
+    /// Refuses saves under --method abft: checksum columns take their place.
     fn conflict_of_checksums(&self, depths: &[usize]) -> Option<Diagnostic> {
         let abft = self.method == Some(Guarding::Checksums);
         let (what, help) = if self.checksum_columns.is_some() && !abft {
@@ -134,7 +134,8 @@ impl Overrides {
         Some(conflict(what, help))
     }
 
-    /// A rank that continues without a restart takes the checkpoint from memory, and from its own.
+    /// Refuses settings with which a rank cannot continue without a restart: it takes the checkpoint from memory, and from its
+    /// own.
     fn conflict_of_nonstop(&self) -> Option<Diagnostic> {
         let abft = self.method == Some(Guarding::Checksums);
         if self.nonstop != Some(true) {
@@ -147,7 +148,7 @@ impl Overrides {
             return Some(conflict(what, help));
         }
         let (what, help) = match self.method {
-            // That nonstop does nothing there is told.
+            // [`Overrides::idle`] warns that nonstop does nothing there.
             Some(Guarding::Checksums) => return None,
             _ if !self.saves() => (
                 "nonstop is set, which goes on from what is saved: it needs --checkpoint",
@@ -166,7 +167,7 @@ impl Overrides {
         Some(conflict(what, help))
     }
 
-    /// Only a run that saves leaves something to go on from, or to remove.
+    /// Refuses --restart without saves: only a run that saves leaves something to resume from, or to remove.
     fn conflict_of_restart(&self) -> Option<Diagnostic> {
         let off = matches!(self.checkpoint, Some(Saving::Off));
         let (word, help) = match self.restart {
@@ -174,7 +175,7 @@ impl Overrides {
                 "require",
                 "give --checkpoint as the run was given that is to go on, or leave --restart out",
             ),
-            // Off for once, nothing is removed, and nothing is gone on from.
+            // With saves turned off for once, nothing is removed and nothing is resumed.
             Some(Restart::Never) if !off => (
                 "never",
                 "leave --restart out: without --checkpoint no run goes on from another one's memory",
@@ -191,7 +192,8 @@ impl Overrides {
         Some(conflict(what, help))
     }
 
-    /// Helpers encode what ranks go on from, so there must be a copy of it beside the last checkpoint; and of a save.
+    /// Refuses encoding by helpers without a copy of a save. Helpers encode the state that the ranks change further, so there
+    /// must be a copy of it in addition to the last checkpoint.
     fn conflict_of_encoding(&self) -> Option<Diagnostic> {
         if self.encode != Some(Encoding::Helper) || matches!(self.checkpoint, Some(Saving::Off)) {
             return None;
@@ -224,7 +226,7 @@ impl Overrides {
         Some(conflict(what, help))
     }
 
-    /// Cores are kept free only for helpers that have work.
+    /// Refuses cores for helpers that have no work.
     fn conflict_of_helpers(&self) -> Option<Diagnostic> {
         if matches!(self.checkpoint, Some(Saving::Off)) {
             return None;
@@ -266,7 +268,8 @@ impl Overrides {
         Some(conflict(what, help))
     }
 
-    /// Ranks that keep checksums alone are part of saves in memory, and of nothing that has none or goes on without a start.
+    /// Refuses dedicated ranks without saves in memory, and in a run that continues without a restart: these ranks are part of
+    /// saves in memory alone.
     fn conflict_of_dedicated_ranks(&self) -> Option<Diagnostic> {
         let saves = self.saves();
         if self.layout != Some(ChecksumLayout::Dedicated) {
@@ -303,7 +306,7 @@ impl Overrides {
         Some(conflict(what, help))
     }
 
-    /// Method disk has nowhere but DIR to save to, and each save goes there.
+    /// Refuses method disk without DIR: it has nowhere else to save to, and each save goes there.
     fn conflict_of_disk(&self) -> Option<Diagnostic> {
         let saves = !matches!(self.checkpoint, Some(Saving::Off));
         if self.method != Some(Guarding::Saves(Method::Disk)) || !saves {
@@ -339,7 +342,8 @@ impl Overrides {
         ))
     }
 
-    /// A second level of checkpoints is one of those in memory; nobody who asks for it is to be left without.
+    /// Refuses a second level without a first: a second level copies checkpoints in memory. A user who asks for it must not be
+    /// left without.
     fn conflict_of_level2(&self) -> Option<Diagnostic> {
         let (every, scope) = (self.level2_every.is_some(), self.level2_scope.is_some());
         if self.method == Some(Guarding::Checksums)
@@ -361,7 +365,7 @@ impl Overrides {
         ))
     }
 
-    /// Files that are lost with a node come back from the code, and must be what they were.
+    /// Refuses codes that are not exact: files that are lost with a node are rebuilt by the code, and must be identical.
     fn conflict_of_code(&self) -> Option<Diagnostic> {
         let node = self.level2_scope == Some(Sight::Node);
         (node && self.code.is_some_and(|code| !code.exact())).then(|| {
@@ -418,14 +422,14 @@ mod tests {
         assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, Sight::Node);
         let why = apply(Overrides { code: Some(Code::Sum), ..own }).unwrap_err();
         assert!(why.contains("up to rounding"), "{why}");
-        // Off for once, with a file of settings that speaks of both.
+        // Saves turned off for once, with a file of settings that sets both.
         apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
         for bad in ["auto", "0", "", "soon"] {
             assert!(level2_every(bad).is_err(), "{bad}");
         }
     }
 
-    /// The one warning of what does nothing.
+    /// Returns the single warning of settings without effect.
     fn idle(set: &Overrides) -> String {
         set.idle(false).expect("something does nothing").to_string()
     }
@@ -469,7 +473,7 @@ mod tests {
         assert_eq!(Overrides::default().unchecked(0.0), None);
     }
 
-    /// All of saves, none of which method abft makes.
+    /// Settings of saves, none of which method abft makes.
     #[test]
     fn what_speaks_of_saves_is_told_under_abft() {
         let abft = Some(Guarding::Checksums);
@@ -525,7 +529,7 @@ mod tests {
             let why = apply(&Overrides { depth: Some(depths), ..abft.clone() }).unwrap_err();
             assert!(why.contains("lookahead of 0 or 1") && why.contains("--depth 1"), "{why}");
         }
-        // What HPL.dat says counts as well.
+        // Values of HPL.dat count as well.
         let mut deep = HplDat { depths: vec![2], ..dat() };
         assert!(abft.apply(&mut deep).is_err());
         apply(&Overrides { depth: Some(vec![0, 1]), ..abft.clone() }).unwrap();
@@ -609,7 +613,7 @@ mod tests {
         assert!(why.contains("restart is require, and checkpoint is off"), "{why}");
         assert!(apply(&Overrides { method: Some(Guarding::Checksums), ..off.clone() }).is_err());
         assert!(apply(&require).unwrap_err().contains("checkpoint is not set"));
-        // Off for once, with a file of settings that speaks of it.
+        // Saves turned off for once, with a file of settings that sets it.
         for restart in [Restart::Never, Restart::Auto] {
             apply(&Overrides { restart: Some(restart), ..off.clone() }).unwrap();
         }
@@ -645,7 +649,7 @@ mod tests {
         let (encode, method) = (Some(Encoding::Helper), Some(Guarding::Saves(Method::Double)));
         refused(Overrides { encode, method, ..plain.clone() }, "--encode pipelined");
 
-        // One for up to 16 positions and each loss; as many for each group of a wanted size.
+        // A single rank for up to 16 positions and each loss; as many for each group of a wanted size.
         let ranks = |set: &Overrides, p, q| Settings::from(set).ranks(p, q);
         assert_eq!((ranks(&plain, 2, 2), ranks(&plain, 4, 5)), (5, 22));
         let two = Overrides { losses: Some(2), group: Some(4), ..plain.clone() };
@@ -664,7 +668,7 @@ mod tests {
         };
         let why = apply(&disk).unwrap_err();
         assert!(why.contains("--level2 DIR"), "{why}");
-        // Off for once, with a file of settings that speaks of it.
+        // Saves turned off for once, with a file of settings that sets it.
         apply(&Overrides { checkpoint: Some(Saving::Off), ..disk.clone() }).unwrap();
         let disk = Overrides { level2: Some("/scratch".into()), ..disk };
         apply(&disk).unwrap();
@@ -709,7 +713,7 @@ mod tests {
         apply(&double).unwrap();
         assert!(double.helpers_talk());
         assert_eq!(Settings::from(&double).protection.unwrap().encode, Encoding::Helper);
-        // Off for once, with a file of settings that speaks of it.
+        // Saves turned off for once, with a file of settings that sets it.
         let off = Overrides { checkpoint: Some(Saving::Off), ..double.clone() };
         apply(&off).unwrap();
         assert!(!off.helpers_talk());
@@ -743,7 +747,7 @@ mod tests {
         apply(&off).unwrap();
         let protection = Settings::from(&off).protection.unwrap();
         assert_eq!((protection.helpers, protection.helper_cores), (Helpers::Off, None));
-        // A site's file may say so for all runs.
+        // A site's file may set this for all runs.
         apply(&Overrides { level2: None, ..off.clone() }).unwrap();
         apply(&Overrides { level2: None, checkpoint: None, ..off.clone() }).unwrap();
         let method = Some(Guarding::Saves(Method::Double));

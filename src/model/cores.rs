@@ -1,9 +1,9 @@
-//! What one rank with many cores is expected to reach, from the parts of runs with few.
+//! Rate that a single rank with many cores is expected to reach, from the parts of runs with few.
 //!
-//! With DEPTH 0 a rank does one thing at a time, with all its threads, and tells how long each part took. From such runs with
-//! one thread and with more follows how much of a part all threads share and how much they do not; the pipeline's
-//! own order, with DEPTH 1, says what of it hides behind the multiplication. What no run with few cores can show is how
-//! many of them the memory serves at once: [`Memory`] is told that, or takes it as given that it serves all.
+//! With DEPTH 0 a rank does one thing at a time, with all its threads, and reports how long each part took. Runs with one thread
+//! and with more show how much of a part all threads share, and how much they do not. The pipeline's own order, with DEPTH 1,
+//! shows how much of that hides behind the multiplication. No run with few cores can show how many of them the memory serves at
+//! once: [`Memory`] is given this number, or assumes that the memory serves all.
 
 use serde_json::Value;
 
@@ -12,16 +12,16 @@ use super::error::{Result, finite, positive};
 use super::fit::flops;
 use crate::lu::mates;
 
-/// Iterations of a test, at most: more are a slip of the pen.
+/// Largest number of iterations of a test: more are a typing error.
 const ITERATIONS_MOST: f64 = 1e7;
 
 /// Rows of C that a task takes, with NB near 256 and 1 MiB of second-level cache.
 const TASK_ROWS: f64 = 192.0;
-/// Columns of a task, at most, and how many tasks there are at least for each thread.
+/// Largest number of columns of a task, and the least number of tasks for each thread.
 const TASK_COLUMNS: f64 = 1920.0;
 const TASKS_LEAST: f64 = 12.0;
 
-/// What a run with one rank spent on each part, in seconds.
+/// Seconds that a run with a single rank spent on each part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parts {
     pub n: f64,
@@ -36,7 +36,7 @@ pub struct Parts {
     pub total: f64,
 }
 
-/// All tests of a JSON document of the benchmark that one rank solved without protection.
+/// Reads all tests of a JSON document of the benchmark that a single rank solved without protection.
 pub fn read(text: &str) -> Vec<Parts> {
     let document: Value = serde_json::from_str(text).unwrap_or_default();
     let tests = document["tests"].as_array().cloned().unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn read(text: &str) -> Vec<Parts> {
     tests.iter().filter_map(parts).collect()
 }
 
-/// A pace: what every thread waits for, and what they share.
+/// A pace: the part that every thread waits for, and the part that they share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace {
     together: f64,
@@ -70,7 +70,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Through one measurement with one thread and one with `threads`.
+    /// Pace through a measurement with one thread and a measurement with `threads`.
     fn through(one: f64, threads: f64, more: f64) -> Self {
         let shared = ((one - more) / (1.0 - 1.0 / threads)).clamp(0.0, one.max(0.0));
         Self { together: (one - shared).max(0.0), shared }
@@ -81,11 +81,11 @@ impl Pace {
     }
 }
 
-/// How fast the parts go, by what they are proportional to.
+/// Paces of the parts, by the quantity that each is proportional to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paces {
     pub nb: f64,
-    /// Operations of the multiplication that a thread does in a second, where all multiply.
+    /// Operations that a thread multiplies in a second, while all threads multiply.
     pub rate: f64,
     /// A panel: for each of its columns, and for each element of it.
     column: Pace,
@@ -95,11 +95,11 @@ pub struct Paces {
     triangles: Pace,
     /// Back substitution: for each element.
     solve: Pace,
-    /// Whatever else an iteration takes.
+    /// Pace of the rest of an iteration.
     other: f64,
 }
 
-/// How many cores' copying the memory serves.
+/// Number of cores whose copying the memory serves at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Memory {
     All,
@@ -115,31 +115,31 @@ impl Memory {
     }
 }
 
-/// What a run is expected to take, in seconds, and what of it is not multiplication on all cores.
+/// Seconds that a run is expected to take, and how many of them are not multiplication on all cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
     pub seconds: f64,
-    /// The multiplication, if all threads did nothing else and waited for nobody.
+    /// Seconds of the multiplication, if all threads did nothing else and never waited.
     pub multiplication: f64,
-    /// Panels: the time that threads spend on them and that others wait for them.
+    /// Seconds of panels: the time that threads spend on them, and that others wait for them.
     pub panels: f64,
     pub swaps: f64,
     pub triangles: f64,
-    /// Threads without a task while others finish their last.
+    /// Seconds of threads without a task while others finish their last one.
     pub last_tasks: f64,
     pub solve: f64,
     pub other: f64,
 }
 
 impl Expected {
-    /// Its rate as a part of what the multiplication alone reaches with all threads.
+    /// Rate as a share of the rate of the multiplication alone with all threads.
     pub fn of_multiplication(&self, n: f64, threads: f64, rate: f64) -> f64 {
         flops(n) / self.seconds / (threads * rate)
     }
 }
 
 impl Paces {
-    /// From runs with DEPTH 0: two sizes with one thread and the same two with more.
+    /// Fits the paces to runs with DEPTH 0: two sizes with one thread, and the same two with more.
     pub fn fit(runs: &[Parts]) -> Result<Self> {
         let plain: Vec<&Parts> = runs.iter().filter(|run| run.depth == 0).collect();
         let lacks = |what: String| Err(ModelError::Data(what));
@@ -170,7 +170,7 @@ impl Paces {
             );
         };
         let nb = first.nb;
-        // A panel's time is a for each column and b for each element; its elements are N^2/2 in all.
+        // The time of a panel is a for each column plus b for each element; its elements are N^2/2 in all.
         let panels = |runs: &[&Parts]| {
             let (small, large) = (runs[0], runs[runs.len() - 1]);
             let elements = |run: &Parts| run.n * run.n / 2.0;
@@ -194,7 +194,7 @@ impl Paces {
                 "the rate of the multiplication",
                 multiplied(more.n, nb) / more.multiplication / threads,
             )?,
-            // A column costs more with more threads, who wait for each other, as often as not: that part is not shared.
+            // A column costs more with more threads, which wait for each other: that part is not shared.
             column: Pace { together: column_1.max(column_t), shared: 0.0 },
             element: Pace::through(element_1, threads, element_t),
             swaps: pace(|run| run.swaps, square),
@@ -204,7 +204,7 @@ impl Paces {
         })
     }
 
-    /// A test of one rank with so many threads, with DEPTH 0 or 1.
+    /// Expected time of a test of a single rank with so many threads, with DEPTH 0 or 1.
     pub fn expected(&self, n: f64, threads: u64, depth: u64, memory: Memory) -> Result<Expected> {
         let blocks = iterations(n, self.nb)?;
         let t = positive("the number of threads", threads as f64)?;
@@ -245,7 +245,7 @@ impl Paces {
                 let crew = 1 + mates(threads as usize, next as usize, (rows - next) as usize, 1);
                 let crew = crew as f64;
                 let takes = panel(rows, next, crew);
-                // Whoever is not of the crew multiplies meanwhile, and is through before it or after.
+                // Threads that factor no panel multiply meanwhile, and finish before the panel or after it.
                 let whole =
                     if takes * (t - crew) >= rest { takes } else { (rest + crew * takes) / t };
                 all.panels += whole - rest / t;
@@ -273,7 +273,7 @@ fn iterations(n: f64, nb: f64) -> Result<u64> {
     Ok(blocks.ceil() as u64)
 }
 
-/// Operations of all multiplications of a test.
+/// Number of operations of all multiplications of a test.
 pub fn multiplied(n: f64, nb: f64) -> f64 {
     let blocks = (n / nb).ceil() as u64;
     let rows = |k: u64| (n - (k + 1) as f64 * nb).max(0.0);
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A machine whose paces are known, run by the model itself.
+    /// Returns a machine whose paces are known, run by the model itself.
     fn truth() -> Paces {
         Paces {
             nb: 200.0,
@@ -331,7 +331,8 @@ mod tests {
         }
     }
 
-    /// One thread hides nothing; what a crew does while others multiply costs the sum of both, divided by all.
+    /// A single thread hides nothing. While panel threads work and others multiply, the cost is the sum of both, divided by all
+    /// threads.
     #[test]
     fn by_hand() {
         let paces = Paces {
@@ -352,7 +353,7 @@ mod tests {
         assert!((one.seconds - 0.07).abs() < 1e-12);
         let ahead = paces.expected(300.0, 1, 1, Memory::All).unwrap();
         assert!((ahead.seconds - one.seconds).abs() < 1e-12, "one thread does it all itself");
-        // With two, the crew of the second panel is both: 100 columns are left beside 2 x 100.
+        // With two, the panel threads of the second panel are both: 100 columns are left, compared with 2 x 100.
         assert_eq!(mates(2, 100, 100, 1), 1);
         let two = paces.expected(300.0, 2, 1, Memory::All).unwrap();
         // The first panel 0.015, the next two with what they hide: 0.01 of panel and 0.004 left to multiply, then 0.005.

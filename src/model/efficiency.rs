@@ -1,14 +1,12 @@
-//! How the rate of HPL grows with the problem, and what a smaller memory costs (*self-checkpoint*,
-//! section 3).
+//! Growth of HPL's rate with the size of the problem, and the cost of a smaller memory (*self-checkpoint*, section 3).
 //!
-//! The factorisation computes in proportion to N^3 and moves data in proportion to N^2, so its
-//! efficiency is a hyperbola in N. Halving the memory for the sake of a checkpoint divides N by the
-//! square root of two, and this tells what that costs before anyone allocates anything.
+//! The factorisation computes in proportion to N^3 and moves data in proportion to N^2, so its efficiency is a hyperbola in N.
+//! Halving the memory for a checkpoint divides N by the square root of two. This model shows the cost before anything is
+//! allocated.
 
 use super::error::{Result, finite, positive, share};
 
-/// The model E(N) = N / (a N + b), eq. 2. `a` has no unit and is above 1 on a real machine; `b` is in
-/// matrix rows.
+/// The model E(N) = N / (a N + b), eq. 2. `a` has no unit and is above 1 on a real machine; `b` is in matrix rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
     pub a: f64,
@@ -144,7 +142,7 @@ mod tests {
             let low = with_fraction_at_least(e1, k).unwrap();
             prop_assert!(low < e1 && low > 0.0);
             prop_assert!(low <= with_fraction_at_least(e1, (k * 1.01).min(1.0)).unwrap());
-            // A real a makes the loss smaller than the bound says, and two runs tell it.
+            // A real a makes the loss smaller than the bound, and two runs reveal a.
             if a * e1 <= 1.0 {
                 let part = with_fraction(e1, k, a).unwrap();
                 prop_assert!(part >= low - 1e-12);

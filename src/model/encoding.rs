@@ -1,8 +1,7 @@
-//! What it takes to encode a checkpoint over a group (*encoding*, sections 2.2, 3.3 and 4).
+//! Time to encode a checkpoint over a group (*encoding*, sections 2.2, 3.3 and 4).
 //!
-//! A binary tree costs a factor log p; a chain through which the data flow in segments costs
-//! (almost) the same for any p. The default choice of our solver rests on this comparison, and
-//! the planner prices its saves with [`striped_ring`].
+//! A binary tree costs a factor log p; a chain through which the data flow in segments costs (almost) the same for any p. The
+//! default choice of our solver rests on this comparison, and the planner prices its saves with [`striped_ring`].
 
 use super::error::{Result, at_least, finite, fraction, non_negative, positive};
 
@@ -19,7 +18,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// In words, for the note of a figure.
+    /// Describes the link in words, for the note of a figure.
     pub fn told(&self) -> String {
         format!(
             "latency {:.1} us, {:.0} MB/s, arithmetic {:.0} MB/s",
@@ -37,8 +36,8 @@ impl Link {
     }
 }
 
-/// What is computed: a plain sum (one loss), or as many weighted sums as losses are to be survived, each of
-/// which multiplies before it adds and so doubles the arithmetic.
+/// Arithmetic of the checksums: a plain sum (one loss), or as many weighted sums as losses are to be survived. A weighted sum
+/// multiplies before it adds, which doubles the arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     Plain,
@@ -46,7 +45,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// That of a group which bears so many losses.
+    /// Code of a group that survives so many losses.
     fn bearing(losses: u64) -> Code {
         if losses == 1 { Code::Plain } else { Code::Weighted { losses } }
     }
@@ -70,7 +69,7 @@ pub fn stable_storage(p: u64, bytes: f64, link: Link) -> Result<f64> {
     finite("the writing time", p as f64 * (link.beta * bytes + link.alpha))
 }
 
-/// The logarithm to base 2, rounded up, of at least 1. (The next power of two itself may be more than a `u64` holds.)
+/// The logarithm to base 2, rounded up, of at least 1. (The next power of two itself may exceed a `u64`.)
 fn levels(processes: u64) -> f64 {
     f64::from(u64::BITS - (processes - 1).leading_zeros())
 }
@@ -125,8 +124,8 @@ pub fn chain_best(p: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     chain(p, bytes, s, code, link)
 }
 
-/// One-dimensional scheme, eq. 8: groups of `group` encode at once, so the time is that of one group
-/// however many processes there are.
+/// Scheme in one dimension, eq. 8: all groups of `group` encode at once, so the time is that of a single group for any number of
+/// processes.
 pub fn one_dimensional(group: u64, bytes: f64, code: Code, link: Link) -> Result<f64> {
     chain_best(group, bytes, code, link)
 }
@@ -149,15 +148,15 @@ pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     finite("the encoding time", encode + broadcast)
 }
 
-/// Share of the processes that compute nothing, where `losses` of them are set aside to keep the checksums of `members` others
+/// Share of the processes that compute nothing, if `losses` processes are set aside to keep the checksums of `members` others
 /// (sections 2.1, 4.1 and, a group at a time, 4.2).
 pub fn set_aside(members: u64, losses: u64) -> Result<f64> {
     at_least("the number of computing processes", members, 1, "at least 1")?;
     Ok(losses as f64 / (members as f64 + losses as f64))
 }
 
-/// Share of a machine lost when the share `idle` of it is set aside and what is left stops for `encode_s` seconds every
-/// `interval_s` seconds of work.
+/// Share of a machine that is lost if the share `idle` is set aside, and the rest stops for `encode_s` seconds every `interval_s`
+/// seconds of work.
 pub fn lost(idle: f64, encode_s: f64, interval_s: f64) -> Result<f64> {
     fraction("the share set aside", idle)?;
     non_negative("the encoding time", encode_s)?;
@@ -165,10 +164,10 @@ pub fn lost(idle: f64, encode_s: f64, interval_s: f64) -> Result<f64> {
     finite("the share lost", 1.0 - (1.0 - idle) * (interval_s / (interval_s + encode_s)))
 }
 
-/// Regaining `struck` lost processes of `p` that compute, as eqs. 4 and 5 stand; the paper gives no formula for its time. Each
-/// of the right sides of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of
-/// p - struck + 1. Then it goes to all replacements, as a broadcast does in section 4.3, and each takes its own row of the
-/// inverse of A_r times them as they arrive.
+/// Time to rebuild `struck` lost processes of `p` that compute, by eqs. 4 and 5; the paper gives no formula for it. Each right
+/// side of eq. 4 is a weighted sum over the survivors that ends at its checksum process: a chain of p - struck + 1. The sum then
+/// goes to all replacements, like a broadcast in section 4.3. Each replacement multiplies the sums, as they arrive, by its own
+/// row of the inverse of A_r.
 pub fn recovery_by_equations(p: u64, struck: u64, bytes: f64, link: Link) -> Result<f64> {
     let survivors = survivors(p, struck)?;
     let right_sides = chain_best(survivors + 1, bytes, Code::Weighted { losses: struck }, link)?;
@@ -177,8 +176,8 @@ pub fn recovery_by_equations(p: u64, struck: u64, bytes: f64, link: Link) -> Res
     finite("the recovery time", right_sides + spread)
 }
 
-/// The same with the inverse of A_r taken into the weights: what a lost process had is itself one weighted sum of survivors and
-/// checksums, along a chain of p + 1 that ends at its replacement. This is what an encoding takes.
+/// Time to rebuild them with the inverse of A_r taken into the weights. The data of a lost process are then a single weighted sum
+/// of survivors and checksums, along a chain of p + 1 that ends at its replacement. An encoding takes this time, too.
 pub fn recovery_by_sums(p: u64, struck: u64, bytes: f64, link: Link) -> Result<f64> {
     survivors(p, struck)?;
     chain_best(p.saturating_add(1), bytes, Code::Weighted { losses: struck }, link)
@@ -191,7 +190,7 @@ fn survivors(p: u64, struck: u64) -> Result<u64> {
     Ok(p - struck)
 }
 
-/// The code of a group that bears so many losses of its members.
+/// Code of a group that survives so many losses of its members.
 fn group_code(group: u64, losses: u64) -> Result<Code> {
     at_least("the number of losses", losses, 1, "at least 1")?;
     let least = losses.saturating_add(1);
@@ -199,11 +198,11 @@ fn group_code(group: u64, losses: u64) -> Result<Code> {
     Ok(Code::bearing(losses))
 }
 
-/// Parity in stripes around a ring: each of `group` ranks with `bytes` of data passes partial checksums
-/// on, so that all links work all the time.
+/// Parity in stripes around a ring: each of `group` ranks with `bytes` of data passes partial checksums on, so that all links
+/// work all the time.
 ///
-/// A stripe holds G - m data chunks and m parity chunks; a rank's data make bytes/(G - m) a chunk. In
-/// each of G - 1 steps a rank sends m partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
+/// A stripe has G - m data chunks and m parity chunks; a rank's data make bytes/(G - m) a chunk. In each of G - 1 steps a rank
+/// sends m partial checksums of one chunk: (G - 1)(alpha + m (beta + gamma) bytes / (G - m)).
 pub fn striped_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (m, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
     positive("the checkpoint size", bytes)?;
@@ -227,15 +226,15 @@ pub fn striped_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result
     )
 }
 
-/// Checksums on ranks of their own as our solver makes them: `group` members, of which the last `losses` have no data. One sum
-/// after the other along the chain of those that have, each to an end of its own, in segments of 256 KiB: eq. 7 with that
-/// segment.
+/// Checksums on ranks of their own as our solver makes them: `group` members, of which the last `losses` have no data. The sums
+/// are made one after the other, along the chain of the members with data, each to an end of its own. With segments of 256 KiB
+/// the time is eq. 7.
 pub fn dedicated_chain(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let code = group_code(group, losses)?;
     chain(group - losses + 1, bytes, DEDICATED_SEGMENT, code, link)
 }
 
-/// The same by MPI_Reduce as a binary tree over all members, for each sum and segment.
+/// Checksums on ranks of their own by MPI_Reduce as a binary tree over all members, for each sum and segment.
 pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (k, arithmetic) = group_code(group, losses)?.sums_and_arithmetic()?;
     positive("the checkpoint size", bytes)?;
@@ -245,24 +244,24 @@ pub fn dedicated_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Resu
     finite("the encoding time", k * levels(group) * seconds)
 }
 
-/// What the solver sends at a time.
+/// Bytes that the solver sends at a time.
 const DEDICATED_SEGMENT: f64 = 262_144.0;
 
 /// Localised checksums as our solver makes them: each of the k in pieces around a ring of `group`, all links at work, in G - 1
-/// steps; of each a rank then has the G-th part that ended with it, and sends to every other member the piece of what that one
-/// holds: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
+/// steps. Each rank then has the G-th part of each checksum that ended with it, and sends every other member the piece which that
+/// member keeps: (G-1) (k (alpha + (beta + gamma) bytes/G) + alpha + beta bytes/G).
 pub fn localised_ring(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", (g - 1.0) * (k * sum + passing))
 }
 
-/// The same with each piece's sum by a binary tree: G k reductions, then the pieces from member to member.
+/// Localised checksums with each piece's sum by a binary tree: G k reductions, then the pieces from member to member.
 pub fn localised_reduce(group: u64, losses: u64, bytes: f64, link: Link) -> Result<f64> {
     let (g, k, sum, passing) = localised_group(group, losses, bytes, link)?;
     finite("the encoding time", g * k * levels(group) * sum + (g - 1.0) * passing)
 }
 
-/// G and k; what it takes to send a piece and add to it, and what to send it on.
+/// G and k; the time to send a piece and add to it, and the time to pass a piece on.
 fn localised_group(
     group: u64,
     losses: u64,
@@ -281,7 +280,7 @@ fn localised_group(
     Ok((g, k, passing + arithmetic * link.gamma * piece, passing))
 }
 
-/// The paper's localised scheme where both its parts go by binary trees, for which it prints no formula: the encoding as in eq. 6
+/// The paper's localised scheme with both its parts by binary trees, for which it prints no formula: the encoding as in eq. 6
 /// over k(k+1) processes, and each checksum to the k + 1 that keep it in ceil(log2 (k+1)) rounds.
 pub fn localised_tree(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of losses", losses, 1, "at least 1")?;
@@ -361,8 +360,8 @@ mod tests {
         );
     }
 
-    /// The four checkpoint processes of Fig. 8 beside 60 and 480 that compute: 4/64 and 4/484; beside groups of 16, 4/20. In all,
-    /// with an encoding every 600 s: 1 - 60/64 * 600/601.17646 and so on.
+    /// The four checkpoint processes of Fig. 8, added to 60 and 480 that compute: 4/64 and 4/484; added to groups of 16, 4/20. In
+    /// all, with an encoding every 600 s: 1 - 60/64 * 600/601.17646 and so on.
     #[test]
     fn what_dedicated_processes_cost() {
         let code = Code::Weighted { losses: 4 };

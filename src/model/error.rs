@@ -1,24 +1,24 @@
-//! The one error type of the models, and the checks every formula runs on its inputs.
+//! The error type of the models, and the checks that every formula runs on its inputs.
 //!
-//! Formulas divide by their inputs and take roots of them; a zero or a NaN that slips in comes out
-//! as a plausible-looking number three formulas later. So each public function checks what it is
-//! given by these helpers and passes its result through [`finite`] before anyone sees it.
+//! Formulas divide by their inputs and take roots of them. A zero or a NaN that slips in comes out as a plausible-looking number
+//! three formulas later. So each public function checks its inputs by these helpers, and passes its result through [`finite`]
+//! before returning it.
 
 use crate::base::exit::{Exit, Refusal};
 
-/// Why a model cannot answer.
+/// Reason why a model cannot answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// An input lies outside the range in which the formula means anything.
     #[error("{what} must be {rule}, but it is {value}")]
     OutOfRange { what: &'static str, rule: &'static str, value: f64 },
-    /// The inputs are each valid, but the result exceeds what a double can hold.
+    /// The inputs are each valid, but the result exceeds the range of a double.
     #[error("{what} cannot be computed: the result is {value}; the inputs are too extreme")]
     Overflow { what: &'static str, value: f64 },
     /// Measurements or texts that cannot be used.
     #[error("{0}")]
     Data(String),
-    /// What is asked for does not fit the machine, the memory or the time.
+    /// The run asked for does not fit the machine, the memory or the time.
     #[error("{0}")]
     DoesNotFit(String),
 }
@@ -35,12 +35,12 @@ fn refuse<T>(what: &'static str, rule: &'static str, value: f64) -> Result<T> {
     Err(ModelError::OutOfRange { what, rule, value })
 }
 
-/// Refuses what the machine, the memory or the time has no room for.
+/// Error: the machine, the memory or the time has no room for it.
 pub(crate) fn does_not_fit<T>(why: impl Into<String>) -> Result<T> {
     Err(ModelError::DoesNotFit(why.into()))
 }
 
-/// A finite number above zero.
+/// Checks for a finite number above zero.
 pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() && value > 0.0 {
         Ok(value)
@@ -49,7 +49,7 @@ pub(crate) fn positive(what: &'static str, value: f64) -> Result<f64> {
     }
 }
 
-/// A finite number, zero or above.
+/// Checks for a finite number, zero or above.
 pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)
@@ -58,12 +58,12 @@ pub(crate) fn non_negative(what: &'static str, value: f64) -> Result<f64> {
     }
 }
 
-/// A number from zero to one, both included.
+/// Checks for a number from zero to one, both included.
 pub(crate) fn fraction(what: &'static str, value: f64) -> Result<f64> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { refuse(what, "between 0 and 1", value) }
 }
 
-/// A number above zero and at most one.
+/// Checks for a number above zero and at most one.
 pub(crate) fn share(what: &'static str, value: f64) -> Result<f64> {
     if value > 0.0 && value <= 1.0 {
         Ok(value)
@@ -72,7 +72,7 @@ pub(crate) fn share(what: &'static str, value: f64) -> Result<f64> {
     }
 }
 
-/// An integer no smaller than `least`; `rule` says so in words.
+/// Checks for an integer no smaller than `least`; `rule` is the bound in words.
 pub(crate) fn at_least(
     what: &'static str,
     value: u64,
@@ -82,7 +82,7 @@ pub(crate) fn at_least(
     if value >= least { Ok(value) } else { refuse(what, rule, value as f64) }
 }
 
-/// A result on its way out.
+/// Checks that a result is finite before it is returned.
 pub(crate) fn finite(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() { Ok(value) } else { Err(ModelError::Overflow { what, value }) }
 }

@@ -1,7 +1,7 @@
 //! From measured runs to a rate for any N: reading results and fitting the efficiency model.
 //!
-//! Results come from our own output, the reference's (both print the same W line) or JSON. The model is eq. 2
-//! of *self-checkpoint* in rates: R(N) = R_inf N / (N + N_half), where a = peak / R_inf and b = a N_half.
+//! Results come from our own output, the reference's (both print the same W line) or JSON. The model is eq. 2 of
+//! *self-checkpoint* in rates: R(N) = R_inf N / (N + N_half), where a = peak / R_inf and b = a N_half.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,14 +10,14 @@ use super::ModelError;
 use super::efficiency::Efficiency;
 use super::error::{Result, finite, non_negative, positive};
 
-/// One measured run.
+/// A measured run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
     pub n: f64,
     pub nb: u64,
     pub p: u64,
     pub q: u64,
-    /// Of each rank, where the result tells it.
+    /// Threads of each rank, if the result states them.
     pub threads: Option<u64>,
     pub seconds: f64,
     /// Flop/s.
@@ -35,12 +35,12 @@ pub fn flops(n: f64) -> f64 {
     n * n * (2.0 * n / 3.0 + 1.5)
 }
 
-/// The rate of a machine as a function of N.
+/// Rate of a machine as a function of N.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RateModel {
-    /// Flop/s it approaches for large N.
+    /// Flop/s that the rate approaches for large N.
     pub r_inf: f64,
-    /// The order at which it reaches half of that.
+    /// Order at which the rate reaches half of `r_inf`.
     pub n_half: f64,
 }
 
@@ -57,21 +57,21 @@ impl RateModel {
         finite("the rate", self.r_inf * (n / (n + self.n_half)))
     }
 
-    /// Seconds for order `n`; defined (as 0) at n = 0 so that it can also tell what is left of a run.
+    /// Seconds for order `n`; defined (as 0) at n = 0, so that it also gives the time left of a run.
     pub fn seconds(&self, n: f64) -> Result<f64> {
         non_negative("the order N", n)?;
         finite("the run time", (2.0 / 3.0 * n * n + 1.5 * n) * (n + self.n_half) / self.r_inf)
     }
 
-    /// The same in the paper's terms, given the machine's peak in flop/s.
+    /// The model as the paper's efficiency, given the machine's peak in flop/s.
     pub fn efficiency(&self, peak: f64) -> Result<Efficiency> {
         positive("the peak", peak)?;
         let a = peak / self.r_inf;
         Efficiency::new(a, a * self.n_half)
     }
 
-    /// The model carried over from `from` ranks to `to` ranks of the same kind: the asymptotic rate grows in
-    /// proportion, the half-rate order with the square root (the same efficiency at the same local size).
+    /// Carries the model over from `from` ranks to `to` ranks of the same kind. The asymptotic rate grows in proportion, the
+    /// half-rate order with the square root (equal efficiency at equal local size).
     pub fn scaled(&self, from: u64, to: u64) -> Result<Self> {
         let ratio = positive("the number of ranks", to as f64)?
             / positive("the number of ranks", from as f64)?;
@@ -79,7 +79,7 @@ impl RateModel {
     }
 }
 
-/// A fit and how good it is.
+/// A fit and its quality.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fit {
     pub model: RateModel,
@@ -88,8 +88,8 @@ pub struct Fit {
     pub samples: usize,
 }
 
-/// Least squares over the relative error of the time: minimises the sum of (1 - model time / measured time)^2,
-/// which is linear in 1/R_inf and N_half/R_inf. With samples of one N only, `n_half` must be given.
+/// Least squares over the relative error of the time: minimises the sum of (1 - model time / measured time)^2, which is linear in
+/// 1/R_inf and N_half/R_inf. With samples of a single N, `n_half` must be given.
 pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     if samples.is_empty() {
         return Err(ModelError::Data(
@@ -121,7 +121,7 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
         if det.is_finite() && det > 0.0 && x > 0.0 && y >= 0.0 {
             RateModel::new(r0 / x, n0 * y / x)?
         } else if x.is_finite() && y < 0.0 {
-            // Smaller problems ran faster, which noise can do: the best model without N_half is constant.
+            // Smaller problems ran faster, which noise can cause: the best model without N_half is constant.
             RateModel::new(r0 * aa / a1, 0.0)?
         } else {
             return Err(ModelError::Data(
@@ -147,8 +147,8 @@ pub fn fit(samples: &[Sample], n_half: Option<f64>) -> Result<Fit> {
     Ok(Fit { model, worst: finite("the residual of the fit", worst)?, samples: samples.len() })
 }
 
-/// Results that one fit can be made of: those on the most ranks, with the threads of the fastest of these, and of each N the
-/// fastest. Whatever else a machine does can only slow a run down, and variants that are not as good say nothing of it.
+/// Selects results for a fit: those on the most ranks, with the threads of the fastest of these, and of each N the fastest. Other
+/// work of a machine can only slow a run down, and slower variants do not show the machine's rate.
 pub fn best_of_each(all: &[Sample]) -> Vec<Sample> {
     let most = all.iter().map(Sample::ranks).max();
     let on_most = || all.iter().filter(|s| Some(s.ranks()) == most);
@@ -164,12 +164,12 @@ pub fn best_of_each(all: &[Sample]) -> Vec<Sample> {
     best
 }
 
-/// Every result in `text` that is not told to be wrong: W lines of any HPL, or JSON (one document or one a line).
+/// Reads every result in `text` that is not marked as wrong: W lines of any HPL, or JSON (one document or one a line).
 pub fn read(text: &str) -> Vec<Sample> {
     results(text, false)
 }
 
-/// The last result in `text`, whether or not it was told to be wrong: how large the problem was, and how fast it was solved.
+/// Returns the last result in `text`, even if it is marked as wrong: for the size of the problem and the speed.
 pub fn last(text: &str) -> Option<Sample> {
     results(text, true).pop()
 }
@@ -180,7 +180,7 @@ fn results(text: &str, wrong_ones_too: bool) -> Vec<Sample> {
         collect(&value, Shape::default(), &mut found);
         return found;
     }
-    // Whether the last result that was read is still among them.
+    // Whether the last result that was read is still in the list.
     let mut last = false;
     for line in text.lines() {
         let line = line.trim();
@@ -196,7 +196,7 @@ fn results(text: &str, wrong_ones_too: bool) -> Vec<Sample> {
             && last
             && !wrong_ones_too
         {
-            // The line that says so follows the result, and may be one of several.
+            // The line of the verdict follows the result, and may be one of several.
             found.pop();
             last = false;
         }
@@ -235,7 +235,7 @@ fn sample(
 ) -> Option<Sample> {
     let rate = gflops * 1e9;
     let sound = n >= 1.0 && p >= 1 && q >= 1 && rate.is_finite() && rate > 0.0 && seconds >= 0.0;
-    // The time on a W line has two decimals; the rate has five digits and tells it better.
+    // The time on a W line has two decimals; the rate has five digits and is more precise.
     let threads = threads.filter(|threads| *threads > 0);
     sound.then(|| Sample { n, nb, p, q, threads, seconds: flops(n) / rate, rate })
 }
@@ -265,7 +265,7 @@ impl Shape {
     }
 }
 
-/// Seconds of a result that went into saves and failures, as its JSON tells them: a plan adds its own.
+/// Seconds of a result that went into saves and failures, according to its JSON: a plan adds its own.
 fn disturbed(outcome: &Value) -> f64 {
     let parts = [
         ("protection", &["save_s", "lost_s", "down_s", "restore_s"][..]),
@@ -277,8 +277,8 @@ fn disturbed(outcome: &Value) -> f64 {
     parts.into_iter().map(seconds).sum()
 }
 
-/// A result is an object with `gflops` and `seconds`; the problem's shape stands in the same object, in a
-/// neighbour of it (`params` beside `outcome`) or in one that encloses it.
+/// Collects results: objects with `gflops` and `seconds`. The problem's shape is in the same object, in a neighbour of it
+/// (`params` next to `outcome`) or in an object that encloses it.
 fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
     match value {
         Value::Object(map) => {
@@ -292,7 +292,7 @@ fn collect(value: &Value, mut shape: Shape, found: &mut Vec<Sample>) {
             if let (Some(gflops), Some(seconds), Some(n)) =
                 (number("gflops"), number("seconds"), shape.n)
             {
-                // Of a run that was protected the rate is over all of its time.
+                // The rate of a protected run is over all of its time.
                 let undisturbed = seconds - disturbed(value);
                 let (gflops, seconds) = if undisturbed < seconds {
                     (flops(n) / undisturbed / 1e9, undisturbed)
@@ -358,7 +358,7 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
         let only = failed.split_once("WC00").unwrap().0;
         assert!(read(only).is_empty());
         assert_eq!(last(only).map(|sample| sample.n), Some(12000.0), "but there was one");
-        // An older HPL checks thrice.
+        // An older HPL checks three times.
         let thrice =
             failed.replace("FAILED\n", "PASSED\n||Ax-b||_1 ... FAILED\n||Ax-b||_2 ... FAILED\n");
         assert_eq!(sizes(&(HPL.to_owned() + &thrice)), [12000.0, 2000.0, 2000.0]);
@@ -395,7 +395,7 @@ WC00L2L1        2000    64     2     1               0.06             8.9000e+01
         assert_eq!(read(beside)[1].n, 2000.0);
     }
 
-    /// A plan adds saves and failures by itself: counted in the rate, they would count twice.
+    /// A plan adds saves and failures by itself: if the rate included them, they would count twice.
     #[test]
     fn a_protected_run_counts_without_saves_and_failures() {
         let run = |protection: &str| {

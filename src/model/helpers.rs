@@ -1,8 +1,7 @@
-//! When it pays to set cores aside that encode while the others compute (*helpers*, section 5.1).
+//! Condition under which it pays to set cores aside that encode while the others compute (*helpers*, section 5.1).
 //!
-//! The printed inequality, 1/N_cpn + 100 t_cpy/T < 100 t_enc/T, adds a fraction to percentages; taken
-//! literally it would make a core out of 16 cost 0.06 %. The text beside it counts that core as 1/16,
-//! so all three terms are fractions here.
+//! The printed inequality, 1/N_cpn + 100 t_cpy/T < 100 t_enc/T, adds a fraction to percentages; taken literally it would make a
+//! core out of 16 cost 0.06 %. The text next to it counts that core as 1/16, so all three terms are fractions here.
 
 use super::error::{Result, at_least, finite, non_negative, positive};
 
@@ -12,8 +11,8 @@ pub fn overhead_with_helper(cores: u64, copy_s: f64, interval_s: f64) -> Result<
     finite("the overhead", 1.0 / cores as f64 + overhead(copy_s, interval_s)?)
 }
 
-/// Share of the time lost when the computing processes stop for so long at each save: to encode, or, where a core of each
-/// node is idle anyway and encodes (sections 5.2 and 5.3), for the copy to it.
+/// Share of the time lost if the computing processes stop for so long at each save: to encode, or to copy for a core of each node
+/// that is idle anyway and encodes (sections 5.2 and 5.3).
 pub fn overhead(stop_s: f64, interval_s: f64) -> Result<f64> {
     non_negative("the time that a save stops for", stop_s)?;
     positive("the interval between saves", interval_s)?;
@@ -25,8 +24,7 @@ pub fn helper_pays(cores: u64, copy_s: f64, encode_s: f64, interval_s: f64) -> R
     Ok(overhead_with_helper(cores, copy_s, interval_s)? < overhead(encode_s, interval_s)?)
 }
 
-/// Helpers pay when saves are closer together than this, seconds: cores (encode - copy); zero when
-/// they never do.
+/// Interval between saves below which helpers pay, seconds: cores (encode - copy); zero if they never pay.
 pub fn break_even_interval(cores: u64, copy_s: f64, encode_s: f64) -> Result<f64> {
     at_least("the number of cores per node", cores, 1, "at least 1")?;
     non_negative("the copying time", copy_s)?;
@@ -48,9 +46,9 @@ mod tests {
     }
 
     /// Fig. 5: encoding inline cost 9 to 11 per cent, a helper on an idle core under 2. Then the copy takes under 2/9 of an
-    /// encoding; with all cores computing a helper would cost 1/16 + 2 % = 8.25 %, less than those 9; and it pays up to
-    /// 16 (1 - 2/9) = 12.4 encodings between saves. Of Fig. 4's 7 % the core is 6.25, the copy 0.75: to pay there, encoding must
-    /// take more than 7 % of the interval, 9.3 copies.
+    /// encoding. With all cores computing a helper would cost 1/16 + 2 % = 8.25 %, less than those 9; and it pays up to 16 (1 -
+    /// 2/9) = 12.4 encodings between saves. Of Fig. 4's 7 % the core is 6.25, the copy 0.75: to pay there, encoding must take
+    /// more than 7 % of the interval, 9.3 copies.
     #[test]
     fn what_the_printed_percentages_say_of_each_other() {
         let (encode, copy) = (9.0, 2.0);

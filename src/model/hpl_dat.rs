@@ -1,4 +1,4 @@
-//! A test in the words that the solver reads: the lines of HPL.dat, or flags.
+//! A test as input of the solver: the lines of HPL.dat, or flags.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::base::params::TestParams;
 
-/// The 31 lines of HPL.dat for one test at each of the sizes `ns`.
+/// Returns the 31 lines of HPL.dat for one test at each of the sizes `ns`.
 pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {
     let sizes: Vec<String> = ns.iter().map(usize::to_string).collect();
     // A title with a line break would shift every line below it.
@@ -49,7 +49,7 @@ pub fn hpl_dat(test: &TestParams, ns: &[usize], title: &str) -> String {
     text
 }
 
-/// Flags that say all of what those lines say, and what of a test no line says.
+/// Returns flags for the content of those lines, and for the parameters of a test that no line covers.
 pub fn flags(test: &TestParams, ns: &[usize]) -> Vec<String> {
     let sizes: Vec<String> = ns.iter().map(usize::to_string).collect();
     let said = [
@@ -77,7 +77,7 @@ pub fn flags(test: &TestParams, ns: &[usize]) -> Vec<String> {
     said.into_iter().map(|(flag, value)| format!("--{flag}={value}")).collect()
 }
 
-/// The digit of a choice in HPL.dat, which is its alias on the command line.
+/// Returns the digit of a choice in HPL.dat, which is its alias on the command line.
 fn digit(value: &impl ValueEnum) -> String {
     let named = value.to_possible_value();
     let digit = named.and_then(|v| v.get_name_and_aliases().nth(1).map(str::to_owned));

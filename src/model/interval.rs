@@ -1,8 +1,8 @@
-//! How often to save, and what failures then cost (*self-checkpoint*, section 5.1).
+//! Interval between saves, and the cost of failures with it (*self-checkpoint*, section 5.1).
 //!
-//! Three intervals, from rough to exact, and two efficiencies: the paper's eq. 10, which leaves out
-//! the work that is repeated, and the exact expectation for exponential failures, which does not. The
-//! planner and the simulation's own tests use the exact one.
+//! Three intervals, from rough to exact, and two efficiencies: the paper's eq. 10, which leaves out the work that is repeated,
+//! and the exact expectation for exponential failures, which includes it. The planner and the simulation's own tests use the
+//! exact one.
 
 use super::error::{ModelError, Result, finite, non_negative, positive};
 
@@ -14,8 +14,8 @@ pub fn young(delta: f64, mtbf: f64) -> Result<f64> {
     finite("Young's interval", (2.0 * mtbf * delta).sqrt())
 }
 
-/// Daly's interval of work between saves, seconds, eq. 9; where a save takes longer than twice the MTBF
-/// the series no longer holds and Daly gives the MTBF itself.
+/// Daly's interval of work between saves, seconds, eq. 9. If a save takes longer than twice the MTBF, the series no longer
+/// applies, and Daly gives the MTBF itself.
 pub fn daly(delta: f64, mtbf: f64) -> Result<f64> {
     non_negative("the cost of a save", delta)?;
     positive("the MTBF of the system", mtbf)?;
@@ -51,9 +51,9 @@ pub fn optimal(delta: f64, mtbf: f64) -> Result<f64> {
     finite("the optimal interval", 0.5 * (low + high) * mtbf)
 }
 
-/// Efficiency under failures as printed, eq. 10: T_h M / ((T_h + T_c)(M + D + delta)), with `work` the
-/// time without any fault (T_h), `saving` that spent on all saves (T_c), `detect` D and `recover`
-/// (the paper takes delta, the time of a save). It leaves out the work that is done twice.
+/// Efficiency under failures as printed, eq. 10: T_h M / ((T_h + T_c)(M + D + delta)). `work` is the time without any fault
+/// (T_h), `saving` the time spent on all saves (T_c), and `detect` is D. `recover` is in the place of delta (the paper takes the
+/// time of a save). Eq. 10 leaves out the work that is done twice.
 pub fn efficiency_eq10(
     work: f64,
     saving: f64,
@@ -69,8 +69,8 @@ pub fn efficiency_eq10(
     finite("the efficiency", work / (work + saving) * (mtbf / (mtbf + detect + recover)))
 }
 
-/// One stretch of a protected run: work, then the part of the save before the new state is safe
-/// (`encode`), then the part after (`flush`). Seconds.
+/// A segment of a protected run: work, then the part of the save before the new state is safe (`encode`), then the part after
+/// (`flush`). Seconds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Segment {
     pub work: f64,
@@ -78,11 +78,11 @@ pub struct Segment {
     pub flush: f64,
 }
 
-/// Expected wall seconds to get through one segment under exponential failures, exact.
+/// Expected wall seconds to get through a segment under exponential failures, exact.
 ///
-/// A failure costs `down` seconds (detect, restart, restore), which a further failure starts again.
-/// Before the segment's state is safe it then begins anew; during the flush the new state is kept and
-/// the restoration completes it. With M the MTBF: M e^(down/M) [(e^((work+encode)/M) - 1) + (1 - e^(-flush/M))].
+/// A failure costs `down` seconds (detect, restart, restore), which a further failure starts again. Before the segment's state is
+/// safe the segment then begins again. During the flush the new state is kept, and the restoration completes it. With M the MTBF:
+/// M e^(down/M) [(e^((work+encode)/M) - 1) + (1 - e^(-flush/M))].
 pub fn segment_time(segment: Segment, down: f64, mtbf: f64) -> Result<f64> {
     non_negative("the work of a segment", segment.work)?;
     non_negative("the encoding time of a segment", segment.encode)?;
@@ -94,13 +94,13 @@ pub fn segment_time(segment: Segment, down: f64, mtbf: f64) -> Result<f64> {
     finite("the expected time of a segment", mtbf * (down / mtbf).exp() * (tries + flush))
 }
 
-/// The share of the rate that is left with a save of `save` seconds at the best interval, and with failures after each of
-/// which nothing is computed for `down` seconds and what came after the save is computed again.
+/// Share of the rate that is left with a save of `save` seconds at the best interval. After each failure nothing is computed for
+/// `down` seconds, and the work since the save is computed again.
 pub fn share_left(save: f64, down: f64, mtbf: f64) -> Result<f64> {
     positive("the cost of a save", save)?;
     let work = optimal(save, mtbf)?;
     match segment_time(Segment { work, encode: save, flush: 0.0 }, down, mtbf) {
-        // Longer than a number can tell: nothing is left.
+        // The time exceeds the range of a number: nothing is left.
         Err(ModelError::Overflow { .. }) => Ok(0.0),
         time => Ok(work / time?),
     }
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What docs/MODELS.md says of the three, from the root of the equation found by another program.
+    /// Checks the figures of docs/MODELS.md for the three intervals, with the root of the equation found by another program.
     #[test]
     fn young_is_up_to_five_per_cent_longer() {
         for (ratio, young_over_exact) in [(100.0, 1.04885), (900.0, 1.01590), (10_000.0, 1.00473)] {
@@ -162,7 +162,7 @@ mod tests {
             prop_assert!(optimal(delta * 1.1, mtbf).unwrap() >= o);
         }
 
-        /// Daly's series holds while a save is cheap; Young's is longer, by sqrt(2 delta/M)/3 to first order.
+        /// Daly's series is close while a save is cheap; Young's is longer, by sqrt(2 delta/M)/3 to first order.
         #[test]
         fn how_far_young_and_daly_are_off(mtbf in 1.0..1e9f64, ratio in 100.0..1e5f64) {
             let delta = mtbf / ratio;

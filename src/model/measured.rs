@@ -1,7 +1,7 @@
-//! What the authors of *self-checkpoint* measured and print as numbers: Table 3, sections 7.3 and 7.4, Table 2's machines.
+//! Numbers that the authors of *self-checkpoint* measured and print: Table 3, sections 7.3 and 7.4, Table 2's machines.
 //!
-//! Figures start from these and tests hold formulas against them, so each number stands here once, as it is printed. What one
-//! printed number says of another is a function beside it; `docs/dev/models.md` tells which of them agree.
+//! Figures start from these and tests compare formulas with them, so each number stands here once, as it is printed. Relations
+//! between printed numbers are functions next to them; `docs/dev/models.md` lists which of them agree.
 
 use super::efficiency::{coefficient, with_fraction};
 use super::encoding::Link;
@@ -20,11 +20,11 @@ pub struct Row {
     pub save: Option<f64>,
     /// Saves made, one every ten minutes.
     pub saves: usize,
-    /// Gflop/s with these saves, the same as a share of the original's, and GB a process for the matrix.
+    /// Gflop/s with these saves, the rate as a share of the original's, and GB a process for the matrix.
     pub gflops: f64,
     pub normalised: f64,
     pub memory_gb: f64,
-    /// How it keeps its state, where eqs. 6 to 8 tell what memory that leaves.
+    /// Method by which it keeps its state, if eqs. 6 to 8 give the memory left by it.
     pub method: Option<Method>,
 }
 
@@ -122,7 +122,7 @@ impl Row {
         TABLE_3_MEMORY_GB * (self.n / TABLE_3[0].n).powi(2)
     }
 
-    /// GB a process that the method leaves to the matrix, eqs. 6 and 7; none is told of ABFT, whose grid is not printed.
+    /// GB a process that the method leaves to the matrix, eqs. 6 and 7. None for ABFT, whose grid is not printed.
     pub fn memory_of_method(&self) -> Result<Option<f64>> {
         let left = |m| Ok(TABLE_3_MEMORY_GB * available_fraction(m, TABLE_3_GROUP, 1)?);
         self.method.map(left).transpose()
@@ -145,7 +145,7 @@ pub struct Large {
     /// Flop/s of the original on all memory, of SKT-HPL on what is left, without saves.
     pub original: f64,
     pub protected: f64,
-    /// The same as printed in per cent: the original's of the peak, SKT-HPL's of the original's.
+    /// Efficiencies as printed in per cent: the original's of the peak, SKT-HPL's of the original's.
     pub efficiency: f64,
     pub normalised: f64,
 }
@@ -179,8 +179,8 @@ pub const TIANHE: [Large; 2] = [
     },
 ];
 
-/// Seconds of a save on Tianhe-2, and of noticing a loss, starting anew and recovering (Fig. 15); and what the copying is of a
-/// save at most (section 7.6).
+/// Seconds of a save on Tianhe-2, of noticing a loss, of the restart and of the recovery (Fig. 15); and the largest part of a
+/// save that copying takes (section 7.6).
 pub const TIANHE_2_SAVE_S: f64 = 16.0;
 pub const TIANHE_2_DETECT_S: f64 = 63.0;
 pub const TIANHE_2_RESTART_S: f64 = 19.0;
@@ -197,22 +197,22 @@ impl Large {
         available_fraction(Method::SelfCheckpoint, self.group, 1)
     }
 
-    /// The rate on the share `k` of the memory, as a share of that on all of it: eq. 5 with the `a` that the two printed runs
-    /// give.
+    /// Rate on the share `k` of the memory, as a share of the rate on all of it: eq. 5 with the `a` that follows from the two
+    /// printed runs.
     pub fn normalised_at(&self, k: f64) -> Result<f64> {
         let e1 = self.efficiency / 100.0;
         let a = coefficient(e1, self.share()?, e1 * self.normalised / 100.0)?;
         Ok(with_fraction(e1, k, a)? / e1)
     }
 
-    /// Bytes of the matrix a rank has in groups of `g`.
+    /// Bytes of the matrix that a rank has in groups of `g`.
     pub fn data_of_rank(&self, g: u64) -> Result<f64> {
         let memory = self.node_memory / self.ranks_per_node as f64;
         Ok(memory * available_fraction(Method::SelfCheckpoint, g, 1)?)
     }
 
-    /// What a rank sends over, when all of a node's share its port. Latency and the pace of arithmetic are not printed and left
-    /// out.
+    /// Link that a rank sends over, if all ranks of a node share its port. Latency and the pace of arithmetic are not printed and
+    /// left out.
     pub fn link_of_rank(&self) -> Link {
         Link { alpha: 0.0, beta: self.ranks_per_node as f64 / self.port, gamma: 0.0 }
     }
@@ -222,10 +222,10 @@ impl Large {
 mod tests {
     use super::*;
 
-    /// The rates follow from order, time and saves to a quarter of a per cent, and so does what is left of the original's rate
-    /// to 0.16 of it. Not closer, since two rates are not those of the times beside them: 8.56833e15 flops in 2338.64 s are
-    /// 3663.8, not 3669.8, and 2.47685e15 in 709.84 s + 6.21 s are 3459.1, not 3467.6. BLCR's two rows follow from the printed
-    /// 3669.81 exactly: times 2338.64/(2338.64 + 3 * 295.20) = 0.725331, and 0.874454 with 3 * 111.92.
+    /// The rates follow from order, time and saves to a quarter of a per cent. The share left of the original's rate follows to
+    /// 0.16 of a per cent. They are no closer, since two rates are not those of the times next to them: 8.56833e15 flops in
+    /// 2338.64 s are 3663.8, not 3669.8, and 2.47685e15 in 709.84 s + 6.21 s are 3459.1, not 3467.6. BLCR's two rows follow from
+    /// the printed 3669.81 exactly: times 2338.64/(2338.64 + 3 * 295.20) = 0.725331, and 0.874454 with 3 * 111.92.
     #[test]
     fn table_3_rates() {
         for (row, by_hand) in TABLE_3.iter().zip([3663.8, 2885.3, 2657.5, 3203.8, 3380.0, 3459.1]) {
@@ -256,7 +256,7 @@ mod tests {
         assert!((4.0 * 7.0 / 8.0 * 15.0 / 16.0 - TABLE_3[1].memory_gb).abs() < 0.005);
     }
 
-    /// Where the matrix has all memory and saves go to an SSD, fewer saves suffice to overtake self-checkpoint: by hand, with
+    /// If the matrix has all memory and saves go to an SSD, fewer saves suffice to overtake self-checkpoint: by hand, with
     /// 3489.32/3663.81 = 0.95237 of the rate between saves, T + 6.21 = 0.95237 (T + 111.92), T = 2107 s.
     #[test]
     fn an_ssd_overtakes_with_few_saves() {

@@ -1,8 +1,8 @@
-//! What protection costs in memory (*self-checkpoint*, section 4.2, eqs. 6 to 8), how much a
-//! checkpoint moves (section 6.3, eqs. 17 to 20), and what one rank of our solver holds.
+//! Memory that protection costs (*self-checkpoint*, section 4.2, eqs. 6 to 8), data that a checkpoint moves (section 6.3, eqs. 17
+//! to 20), and the memory of a rank of our solver.
 //!
-//! The planner searches the largest N with [`rank_memory`]; were this model to say less than the
-//! solver takes, the planned run would swap, so `plan` is tested against the solver's own count.
+//! The planner searches the largest N with [`rank_memory`]. If this model gave less than the solver takes, the planned run would
+//! swap, so `plan` is tested against the solver's own count.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,8 @@ pub use crate::checkpoint::plan::Scope;
 use crate::lu::need::{Means, Problem};
 use crate::parity::Spread;
 
-/// How the state is kept so that it outlives a loss: the solver's three methods with saves, its columns of checksums, and
-/// two to compare them with.
+/// Ways to keep the state so that it outlives a loss: the solver's three methods with saves, its columns of checksums, and two
+/// for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -23,9 +23,9 @@ pub enum Method {
     SelfCheckpoint,
     /// Two copies, each with its checksum.
     Double,
-    /// One copy with its checksum: a loss while it is updated is fatal.
+    /// A single copy with its checksum: a loss while the copy is updated is fatal.
     Single,
-    /// No saves: process columns more keep checksums, which take the places of those that lose a process.
+    /// No saves: additional process columns keep checksums, and take the places of columns that lose a process.
     Abft,
     /// Written to a parallel file system; no memory beyond the matrix.
     Disk,
@@ -59,7 +59,7 @@ impl Method {
         matches!(self, Method::SelfCheckpoint | Method::Double | Method::Single)
     }
 
-    /// Whether anything is written down during the run, to go back to.
+    /// Whether the run saves a state to resume from.
     pub fn saves(self) -> bool {
         self.in_memory() || self == Method::Disk
     }
@@ -80,7 +80,7 @@ impl std::str::FromStr for Method {
     }
 }
 
-/// The solver's scopes (*self-checkpoint*, Fig. 14), and what the models know of them.
+/// The solver's default scope (*self-checkpoint*, Fig. 14).
 impl Default for Scope {
     fn default() -> Self {
         Scope::Corner
@@ -116,7 +116,7 @@ impl std::str::FromStr for Scope {
     }
 }
 
-/// What a checksum takes of what it protects, in groups of `g` that survive `m` losses.
+/// Memory of a checksum as a share of the data it protects, in groups of `g` that survive `m` losses.
 fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
     at_least("the number of losses m", m, 1, "at least 1")?;
     match spread {
@@ -133,14 +133,15 @@ fn checksum_share(spread: Spread, g: u64, m: u64) -> Result<f64> {
     }
 }
 
-/// Memory taken for each unit of application data, in groups of `g` that survive `m` losses. The
-/// inverses of eqs. 6, 7 and 8, generalised from one loss: a checksum takes m/(G-m) of what it protects. Columns of
-/// checksums have no groups, so they are refused here: see [`Columns::factor`].
+/// Memory taken for each unit of application data, in groups of `g` that survive `m` losses. The inverses of eqs. 6, 7 and 8,
+/// generalised from one loss: a checksum takes m/(G-m) of the data it protects. Columns of checksums have no groups, so they are
+/// refused here: see [`Columns::factor`].
 pub fn memory_factor(method: Method, g: u64, m: u64) -> Result<f64> {
     memory_factor_of(method, Spread::Rotated, g, m)
 }
 
-/// The same where checksums may lie otherwise: localised ones take as much as what they protect.
+/// Memory taken for each unit of application data, for any place of the checksums: localised ones take as much as the data they
+/// protect.
 pub fn memory_factor_of(method: Method, spread: Spread, g: u64, m: u64) -> Result<f64> {
     if method == Method::Abft {
         return Err(no_groups());
@@ -180,8 +181,8 @@ pub fn scope_volume(scope: Scope, n: f64) -> Result<f64> {
     )
 }
 
-/// Memory of one rank by part, in bytes: the rank that holds most. With columns of checksums a rank has either matrix or
-/// checksums, as much of the one as of the other; matrix and checksums are then their shares over all ranks.
+/// Memory of one rank by part, in bytes: the rank with the most. With columns of checksums a rank has either matrix or checksums,
+/// as much of the one as of the other; matrix and checksums are then their shares over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RankMemory {
     /// The local part of [A|b].
@@ -202,12 +203,12 @@ impl RankMemory {
     }
 }
 
-/// What a rank takes before it holds any matrix: program, MPI and small buffers. 22 to 26 MB were measured with
-/// Open MPI and BLIS on one node.
+/// Memory of a rank apart from the matrix: program, MPI and small buffers. 22 to 26 MB were measured with Open MPI and BLIS on
+/// one node.
 pub const RANK_BASE_BYTES: f64 = 23.0 * 1_048_576.0;
 
-/// What a plan leaves free for it: MPI takes more where there are many peers and a network between them. The solver's own check
-/// of what fits counts less, so that what is planned fits.
+/// Memory that a plan leaves free for a rank apart from the matrix: MPI takes more with many peers and a network between them.
+/// The solver's own check counts less, so that a planned run fits.
 pub const RANK_BASE_MOST: f64 = 64.0 * 1_048_576.0;
 
 /// The alignment of work arrays that planned runs ask for, in doubles.
@@ -224,9 +225,9 @@ pub struct Shape {
     pub depth: u64,
 }
 
-/// Memory of the fullest rank of our solver: matrix and work arrays by the very lengths it makes them with
-/// ([`Problem`]), protection by [`memory_factor_of`] or [`Columns::factor`]. `m`: losses that groups of `g` survive,
-/// or columns of checksums.
+/// Memory of the fullest rank of our solver. Matrix and work arrays have the very lengths that the solver makes them with
+/// ([`Problem`]); protection is [`memory_factor_of`] or [`Columns::factor`]. `m`: losses that groups of `g` survive, or columns
+/// of checksums.
 pub fn rank_memory(
     shape: Shape,
     threads: u64,
@@ -259,7 +260,7 @@ pub fn rank_memory(
     };
     let mut bytes = problem.largest_rank();
     if method == Method::Abft {
-        // Its local columns are as many as anybody's, and b's beside them.
+        // A checksum column has as many local columns as any other, plus that of b.
         let sums = problem.rank((0, problem.q));
         bytes.matrix = bytes.matrix.max(sums.matrix);
         bytes.beside = bytes.beside.max(sums.beside);
@@ -270,7 +271,8 @@ pub fn rank_memory(
         (0.0, m as f64 / q as f64)
     } else if method.in_memory() {
         let checksum = match (checksum_share(spread, g, m)?, spread) {
-            // Who computes has none, and who has them has as much of them as others of the matrix and its copies.
+            // A rank that computes has no checksums. A rank for checksums has as much of them as others have of the matrix and
+            // its copies.
             (_, Spread::Apart) => 0.0,
             (checksum, _) => checksum,
         };
@@ -316,7 +318,7 @@ mod tests {
         assert!((gain - 1.47).abs() < 0.005, "{gain}");
     }
 
-    /// Of P x (Q+R) ranks P x Q hold the matrix, and the fullest rank is no fuller than without checksums but for b.
+    /// Of P x (Q+R) ranks P x Q have the matrix, and the fullest rank is no fuller than without checksums but for b.
     #[test]
     fn columns_of_checksums() {
         for (q, sums) in [(1u64, 1u64), (3, 1), (7, 1), (32, 1), (1, 2), (7, 3), (32, 4)] {
@@ -327,7 +329,7 @@ mod tests {
             let share = abft.matrix / (abft.matrix + abft.checksums);
             assert!((share - q as f64 / (q + sums) as f64).abs() < 1e-12, "{q} {sums} {share}");
             assert_eq!(abft.checkpoint, 0.0);
-            // One column of [A|b] more at most: N rows over two process rows, and a huge page.
+            // At most one column of [A|b] more: N rows over two process rows, and a huge page.
             let more = abft.total() - none.total();
             assert!((0.0..=8.0 * shape.n as f64 + 4e6).contains(&more), "{q} {more}");
         }
@@ -373,7 +375,7 @@ mod tests {
         let side = scope_volume(Scope::Side, n).unwrap() / corner;
         let whole = scope_volume(Scope::Whole, n).unwrap() / corner;
         assert!((whole - 3.0).abs() < 1e-5 && (side - 1.5).abs() < 1e-5);
-        // And the closed forms are the sums they stand for.
+        // The closed forms are the sums they stand for.
         let direct: f64 = (1..=50).map(|i| f64::from(i * i)).sum();
         assert_eq!(scope_volume(Scope::Corner, 50.0).unwrap(), direct);
         let direct: f64 = (1..=50).map(|i| 50.0 * f64::from(i)).sum();
@@ -399,7 +401,7 @@ mod tests {
             let r = rank_memory(shape, 1, Method::SelfCheckpoint, Spread::Rotated, g, 1).unwrap();
             let factor = memory_factor(Method::SelfCheckpoint, g, 1).unwrap();
             prop_assert!((r.matrix + r.checkpoint + r.checksums - factor * r.matrix).abs() <= 1e-9 * r.total());
-            // All ranks together hold at least the whole matrix.
+            // All ranks together have at least the whole matrix.
             prop_assert!(r.matrix * (p * q) as f64 >= 8.0 * n as f64 * (n + 1) as f64);
         }
 

@@ -1,23 +1,20 @@
-//! The mathematics of running for hours on machines that fail: how fast, how much memory, how often
-//! to save, how likely to finish. The commands `plan`, `model` and `simulate` are thin layers on it.
+//! Mathematics of running for hours on machines that fail: speed, memory, interval between saves, chance to finish. The commands
+//! `plan`, `model` and `simulate` are thin layers on it.
 //!
-//! It is a pure library: numbers in, numbers or a diagnostic out. It opens no file, starts no process
-//! and knows nothing of MPI, so that every formula can be tested against the figures of the paper it comes from. Each function
-//! names its equation and its units; `docs/dev/models.md` tells which printed figures follow from
-//! which inputs and which do not.
+//! It is a pure library: numbers in, numbers or a diagnostic out. It opens no file, starts no process and calls no MPI. So every
+//! formula can be tested against the figures of the paper it comes from. Each function names its equation and its units;
+//! `docs/dev/models.md` lists which printed figures follow from which inputs and which do not.
 //!
 //! Papers are cited by short names:
-//! - *self-checkpoint*: Tang et al., IEEE TPDS 2018, "An Efficient In-Memory Checkpoint Method and
-//!   its Practice on Fault-Tolerant HPL";
-//! - *encoding*: Chen and Dongarra, HASE 2008, "A Scalable Checkpoint Encoding Algorithm for
-//!   Diskless Checkpointing";
-//! - *helpers*: Bautista Gomez et al., 2010, "Low-overhead checkpoint for large-scale
-//!   GPU-accelerated systems";
-//! - *unified*: Bosilca et al., INRIA RR-7950, 2012, "Unified Model for Assessing Checkpointing
-//!   Protocols at Extreme-Scale";
+//! - *self-checkpoint*: Tang et al., IEEE TPDS 2018, "An Efficient In-Memory Checkpoint Method and its Practice on
+//!   Fault-Tolerant HPL";
+//! - *encoding*: Chen and Dongarra, HASE 2008, "A Scalable Checkpoint Encoding Algorithm for Diskless Checkpointing";
+//! - *helpers*: Bautista Gomez et al., 2010, "Low-overhead checkpoint for large-scale GPU-accelerated systems";
+//! - *unified*: Bosilca et al., INRIA RR-7950, 2012, "Unified Model for Assessing Checkpointing Protocols at
+//!   Extreme-Scale";
 //! - *hot-replacement*: the paper on a nonstop scheme for HPL, "ABFT hot-replacement", implemented in MPICH2 1.3.2.
 //!
-//! Units are seconds, bytes, flops and their quotients throughout, unless a name says otherwise.
+//! Units are seconds, bytes, flops and their quotients throughout, unless a name states another.
 
 pub mod cores;
 pub mod efficiency;

@@ -1,10 +1,10 @@
-//! Going on without a restart: in place, where a spare rank takes the dead one's position and the last save is restored,
-//! and by hot replacement, where columns of checksums take the places of lost process columns (*hot-replacement*,
-//! sections III and V; there it is one column).
+//! Continuing without a restart. In place, a spare rank takes the dead rank's position and the last save is restored. By hot
+//! replacement, columns of checksums take the places of lost process columns (*hot-replacement*, sections III and V; there it is
+//! one column).
 //!
-//! Both are there for the loss of a process; a node that goes takes the whole job with it (docs/PROTECTION.md). So every
-//! answer here needs the share of failures that end a process and leave its node. The closed forms are exact for
-//! exponential failures; the simulation is held against them.
+//! Both are for the loss of a process; a lost node takes the whole job with it (docs/PROTECTION.md). So every answer here needs
+//! the share of failures that end a process and leave its node. The closed forms are exact for exponential failures; tests
+//! compare the simulation with them.
 
 use super::ModelError;
 use super::encoding::{Code, Link, chain};
@@ -13,11 +13,12 @@ use super::interval;
 use crate::lu::{LONGEST_SUMS, SUMS_EVER, SUMS_MAX};
 use serde::Serialize;
 
-/// From the death of a process until all go on without a restart, where nobody says otherwise. A few ranks on one machine need
-/// 0.01 to 0.2 s from the notice on; that a process is gone its node's daemon tells at once.
+/// Default time from the death of a process until all continue without a restart. A few ranks on one machine need 0.01 to 0.2 s
+/// after the notice, and the node's daemon reports a dead process at once.
 pub const IN_PLACE_S: f64 = 1.0;
 
-/// Process columns that compute, and those beside them that keep checksums. So many of all of them may be lost as keep checksums.
+/// Process columns that compute, and additional ones that keep checksums. As many columns may be lost as keep checksums, of
+/// either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Columns {
     pub q: u64,
@@ -25,7 +26,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// As many as the program can keep.
+    /// Largest number of checksum columns that the program can keep.
     pub const SUMS_MAX: u64 = SUMS_MAX as u64;
 
     fn check(self) -> Result<()> {
@@ -41,7 +42,7 @@ impl Columns {
         Ok(())
     }
 
-    /// All of them, in whole numbers where there are so many.
+    /// Number of all columns, saturating.
     pub fn all(self) -> u64 {
         self.q.saturating_add(self.sums)
     }
@@ -52,12 +53,12 @@ impl Columns {
         Ok((self.q as f64 + self.sums as f64) / self.q as f64)
     }
 
-    /// So many of them, in words.
+    /// Describes a number of columns in words.
     pub fn told(sums: u64) -> String {
         if sums == 1 { "a column".to_owned() } else { format!("{sums} columns") }
     }
 
-    /// How many process columns may be lost, in words.
+    /// Describes in words how many process columns may be lost.
     pub fn borne(sums: u64) -> String {
         match sums {
             1 => "one process column".to_owned(),
@@ -66,7 +67,7 @@ impl Columns {
     }
 }
 
-/// Failures of the whole system, and how many of them are a process's alone.
+/// Failures of the whole system, and the share of them that end only a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failing {
     pub mtbf: f64,
@@ -81,25 +82,25 @@ impl Failing {
         Ok(())
     }
 
-    /// Mean seconds until the run is up again after a failure that costs `down`, where a further failure meanwhile
-    /// begins that anew.
+    /// Mean seconds until the run is up again after a failure that costs `down`, if a further failure meanwhile starts that
+    /// again.
     fn until_up(&self, down: f64) -> Result<f64> {
         finite("the time until the run is up", self.mtbf * (down / self.mtbf).exp_m1())
     }
 
-    /// What each failure costs, as one number for the formulas that know only one: `in_place` seconds if it was a
-    /// process, `restart` if it was a node. While the run goes on in place a process that fails begins that
-    /// anew, a node that fails is a restart; during a restart every failure begins the restart anew.
+    /// Cost of each failure as a single number, for the formulas with one: `in_place` seconds after the loss of a process,
+    /// `restart` after the loss of a node. While the run recovers in place, another failed process starts the recovery again, and
+    /// a failed node is a restart. During a restart every failure starts the restart again.
     ///
-    /// With F = 1 - e^(-in_place/M), s the share and B_r = M (e^(restart/M) - 1) the mean time down is
-    /// B = s B_p + (1-s) B_r with B_p = F (M + (1-s) B_r)/(1 - s F), and the number is M ln(1 + B/M).
+    /// With F = 1 - e^(-in_place/M), s the share and B_r = M (e^(restart/M) - 1) the mean time down is B = s B_p + (1-s) B_r with
+    /// B_p = F (M + (1-s) B_r)/(1 - s F), and the number is M ln(1 + B/M).
     pub fn mean_down(&self, in_place: f64, restart: f64) -> Result<f64> {
         self.check()?;
         non_negative("the time to go on in place", in_place)?;
         non_negative("the time of a restart", restart)?;
         let Failing { mtbf, processes } = *self;
         if processes == 0.0 {
-            // Not through the exponential and back: what is asked for must come out to the last bit.
+            // The exponential and its inverse are left out here, so that the result equals the input to the last bit.
             return Ok(restart);
         }
         let by_restart = self.until_up(restart)?;
@@ -111,20 +112,20 @@ impl Failing {
     }
 }
 
-/// New columns of checksums: after a loss, where there are fewer than the run began with, each P ranks that are free make one.
-/// Free are what is left of lost columns, and those that wait.
+/// Rebuilding checksums: after a loss, if there are fewer columns than the run began with, each P free ranks make a column. Free
+/// are the ranks that are left of lost columns, and those that wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Renewing {
     /// Ranks of a process column, P.
     pub rows: u64,
-    /// Ranks beside the P x (Q+R) that wait.
+    /// Number of ranks in addition to the P x (Q+R) that wait.
     pub waiting: u64,
     /// Seconds in which all wait for one new column.
     pub each: f64,
 }
 
 impl Renewing {
-    /// None is ever made: nothing is left of a column that is lost, and nobody waits.
+    /// No column is ever made: a lost column leaves no free rank, and no rank waits.
     pub const NEVER: Self = Self { rows: 1, waiting: 0, each: 0.0 };
 
     fn check(&self) -> Result<()> {
@@ -140,16 +141,16 @@ pub struct Replacement {
     pub columns: Columns,
     /// The whole work, on these ranks, undisturbed.
     pub work: f64,
-    /// What each loss that is borne costs.
+    /// Cost of each loss that is survived.
     pub replace: f64,
-    /// From a loss that is not borne until the run has begun anew.
+    /// Seconds from a loss that is not survived until the run has begun from scratch.
     pub anew: f64,
     pub renewing: Renewing,
 }
 
-/// One number for each count of losses in a try.
+/// A number for each count of losses in a try.
 type Row = Vec<f64>;
-/// For each two of such counts; none before the diagonal, since losses only become more.
+/// A number for each pair of such counts; none before the diagonal, since losses only increase.
 type Square = Vec<Row>;
 
 fn square(size: usize) -> Square {
@@ -166,15 +167,15 @@ fn product(a: &Square, b: &Square) -> Square {
     c
 }
 
-/// Every element of these, changed.
+/// Returns a matrix with every element changed.
 fn changed(all: &Square, change: impl Fn(f64) -> f64) -> Square {
     all.iter().map(|row| row.iter().map(|&x| change(x)).collect()).collect()
 }
 
 /// e^(rates x time), and its integral from 0 to `time`. `fastest`: the largest of the rates.
 ///
-/// By its series for a part of the time in which little happens, doubled until it is the whole: of chances nothing is ever
-/// subtracted from anything like it.
+/// Uses the series for a part of the time in which little happens, doubled until it covers the whole time. No chance is ever
+/// subtracted from a chance of similar size.
 fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
     const TERMS: u32 = 16;
     let doublings = (2.0 * fastest * time).log2().ceil().max(0.0) as i32;
@@ -202,18 +203,18 @@ fn over_time(rates: &Square, fastest: f64, time: f64) -> (Square, Square) {
 }
 
 impl Replacement {
-    /// The chance that one try comes to the end, and how long it lasts on average, whichever way it ends.
+    /// Chance that a try comes to the end, and its mean duration, whichever way it ends.
     ///
-    /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead T = K + PR - d are
-    /// beside the PQ that compute; they are l(T) = min(R, T/P) columns of checksums, rounded down, and the rest is free, since
-    /// after each loss as many new columns are made as there are ranks for. A loss takes t seconds and those of the new columns,
-    /// in which no work is done and those do not count yet. The next one, at the rate a, strikes within them with the chance
-    /// 1 - e^(-a times so long), and what they were begins anew, with a column of checksums less if it was of one that matters. A
-    /// process column lost while there are none, or a node at any time, ends the try. By the time of the work alone d dead become
-    /// k > d at a rate that is the sum over all ways through such times.
+    /// Of the N = P (Q+R) + K ranks, K of which wait, each dies at the rate (s/M)/N. With d of them dead, T = K + PR - d are left
+    /// in addition to the PQ that compute. They are l(T) = min(R, T/P) columns of checksums, rounded down. The rest is free,
+    /// since after each loss as many new columns are made as there are ranks for. A loss takes t seconds plus those of the new
+    /// columns. Meanwhile no work is done, and the new columns do not count yet. The next loss, at the rate a, comes within that
+    /// time with the chance 1 - e^(-a times so long). The new columns then begin again, with a column of checksums less if the
+    /// loss was in a column that matters. A process column lost without any checksums left, or a node lost at any time, ends the
+    /// try. By the time of the work alone d dead become k > d at a rate that is the sum over all ways through such times.
     ///
-    /// Left out: ranks that are free where there are not enough for a column any more, whose loss costs t. A test has 16 columns
-    /// of checksums at most, new ones included; here a loss after the 16th ends the try.
+    /// Left out: free ranks that are too few for a column, whose loss costs t. A test has 16 columns of checksums at most, new
+    /// ones included; here a loss after the 16th ends the try.
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
         self.columns.check()?;
@@ -225,7 +226,8 @@ impl Replacement {
         let fastest = 1.0 / failing.mtbf;
         finite("how often a run fails", 2.0 * fastest * work)?;
         let rows = u128::from(renewing.rows);
-        // Ranks beside those that compute, and how many of them may be lost before no column of checksums is left of them.
+        // Number of ranks in addition to those that compute, and how many of them may be lost before no column of checksums is
+        // left.
         let beside = u128::from(renewing.waiting) + rows * u128::from(sums);
         let last = (beside - rows + 1).min(SUMS_EVER as u128) as usize;
         let left = |dead: usize| beside - dead as u128;
@@ -246,7 +248,7 @@ impl Replacement {
         for (d, (row, idle)) in rates.iter_mut().zip(&mut idle).enumerate() {
             let there = settled(d);
             row[d] = -strikes(d, there);
-            // How often so many columns of checksums are left by a loss, new ones not counted.
+            // Rate at which so many columns of checksums are left by a loss, new ones not counted.
             let mut comes = [0.0; SUMS_MAX + 1];
             comes[there] = of_free(d, there);
             if there > 0 {
@@ -275,12 +277,12 @@ impl Replacement {
         Ok((ends, lasts))
     }
 
-    /// Probability that a run ends without having begun anew.
+    /// Probability that a run ends without a new beginning.
     pub fn finishes(&self, failing: Failing) -> Result<f64> {
         Ok(self.one_try(failing)?.0.min(1.0))
     }
 
-    /// Expected wall seconds, each time begun anew when a loss is not borne.
+    /// Expected wall seconds, if the run begins from scratch after each loss that is not survived.
     pub fn expected(&self, failing: Failing) -> Result<f64> {
         let (ends, lasts) = self.one_try(failing)?;
         let anew = failing.until_up(self.anew)?;
@@ -288,8 +290,8 @@ impl Replacement {
     }
 }
 
-/// What the ways to go on are compared for: a run and what its machine takes for each. Seconds. The answers are shares of
-/// the fault-free rate, in time alone: that one way leaves room for a larger matrix than another is not in them.
+/// Input for comparing ways to continue: a run, and the seconds that its machine takes for each. The answers are shares of the
+/// fault-free rate, in time alone: they leave out that some ways have room for a larger matrix than others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ways {
     /// The work on all ranks, undisturbed and without checksums.
@@ -298,23 +300,23 @@ pub struct Ways {
     /// Detection and restart.
     pub again: f64,
     pub recover: f64,
-    /// Until all go on without a restart, the recovery not counted.
+    /// Seconds until all continue without a restart, without the recovery.
     pub in_place: f64,
 }
 
 impl Ways {
-    /// Saves at the optimal interval, each failure a restart.
+    /// Saves at the optimal interval, with a restart after each failure.
     pub fn by_restarts(&self, mtbf: f64) -> Result<f64> {
         interval::share_left(self.save, self.again + self.recover, mtbf)
     }
 
-    /// Saves at the optimal interval, the failures of processes gone on from in place.
+    /// Saves at the optimal interval, with recovery in place after failures of processes.
     pub fn in_place(&self, failing: Failing) -> Result<f64> {
         let (in_place, restart) = (self.in_place + self.recover, self.again + self.recover);
         interval::share_left(self.save, failing.mean_down(in_place, restart)?, failing.mtbf)
     }
 
-    /// Columns of checksums beside those that compute.
+    /// Columns of checksums, in addition to those that compute.
     pub fn by_checksums(
         &self,
         columns: Columns,
@@ -325,37 +327,36 @@ impl Ways {
         let (replace, anew) = (self.in_place, self.again);
         let run = Replacement { columns, work, replace, anew, renewing };
         match run.expected(failing) {
-            // Longer than a number can tell: nothing is left of the rate.
+            // The time exceeds the range of a number: nothing is left of the rate.
             Err(ModelError::Overflow { .. }) => Ok(0.0),
             time => Ok(self.work / time?),
         }
     }
 }
 
-/// Part of a lost process's matrix that ABFT recovery rebuilds while all wait, when the share `x` of the rows is
-/// factored: U's triangle, U's rectangle and what is still to be factored, x^2/2 + x(1-x) + (1-x)^2. L is in
-/// no checksum.
+/// Part of a lost process's matrix that ABFT recovery rebuilds while all wait, if the share `x` of the rows is factored: U's
+/// triangle, U's rectangle and the part not yet factored, x^2/2 + x(1-x) + (1-x)^2. L is in no checksum.
 pub fn rebuilt_by_recovery(x: f64) -> Result<f64> {
     fraction("the share of the rows", x)?;
     Ok(1.0 - x + 0.5 * x * x)
 }
 
-/// Part of it that hot replacement regains: U's triangle alone, x^2/2. The rest the sums stand for.
+/// Part of the matrix that hot replacement recomputes: U's triangle alone, x^2/2. The checksums stand for the rest.
 pub fn regained_by_replacement(x: f64) -> Result<f64> {
     fraction("the share of the rows", x)?;
     Ok(0.5 * x * x)
 }
 
-/// The same on average over losses at any moment of a run whose time goes as 1 - (1-x)^3: half of
-/// 1 - 2 (3/4) + 3/5, one twentieth.
+/// The recomputed part on average over losses at any moment of a run whose time goes as 1 - (1-x)^3: half of 1 - 2 (3/4) + 3/5, a
+/// twentieth.
 pub const REGAINED_ON_AVERAGE: f64 = 0.05;
 
-/// Part of a process's matrix that it gives its share of for new checksums: what is not factored, and U's rows from their
+/// Part of a process's matrix of which it adds its share to new checksums: the part not factored, and U's rows from their
 /// diagonals on, (1-x)^2 + x(1-x) + x^2/2, which is as much as [`rebuilt_by_recovery`]. On average over a loss at any moment, as
 /// above: 1 - 1/2 + 1/2 (3/5).
 pub const RENEWED_ON_AVERAGE: f64 = 0.8;
 
-/// A problem on its grid, and the way from rank to rank. P and Q without the columns of checksums.
+/// A problem on its grid, and the link from rank to rank. P and Q without the columns of checksums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repair {
     pub n: f64,
@@ -381,13 +382,14 @@ impl Repair {
         chain(along, bytes, (8 * LONGEST_SUMS) as f64, code, self.link)
     }
 
-    /// Seconds that all wait for ABFT recovery: the sums and what is left of the row make up what the replacement receives.
+    /// Seconds that all wait for ABFT recovery: the checksums and the rest of the row add up to the data that the replacement
+    /// receives.
     pub fn recovery(&self, x: f64) -> Result<f64> {
         let bytes = rebuilt_by_recovery(x)? * self.process_bytes()?;
         self.summed(bytes, self.q.saturating_add(1), Code::Plain)
     }
 
-    /// Seconds to regain that part of a process's matrix, where the sums lie; a column that is alone has nobody to ask.
+    /// Seconds to recompute that part of a process's matrix from the checksums. A single column takes as long as two.
     fn regain(&self, part: f64) -> Result<f64> {
         fraction("the part of a process's matrix", part)?;
         self.summed(part * self.process_bytes()?, self.q.max(2), Code::Plain)
@@ -399,8 +401,8 @@ impl Repair {
         Ok(self.n * (1.0 - 1.0 / self.q as f64))
     }
 
-    /// Seconds of hot replacement: U regained, and x = T y, for which the replaced column's part of y goes once along
-    /// each process row. The roles themselves cost what the notice does, which is none of the matrix's.
+    /// Seconds of hot replacement: U recomputed, and x = T y, for which the replaced column's part of y goes once along each
+    /// process row. The change of roles itself costs no more than the notice, and does not depend on the matrix.
     pub fn replacement(&self, x: f64) -> Result<f64> {
         let regained = self.regain(regained_by_replacement(x)?)?;
         let vector = 8.0 * self.n / self.q as f64;
@@ -410,20 +412,21 @@ impl Repair {
         )
     }
 
-    /// Seconds that all wait for a new column of checksums, on average over the moments it may be made: what each process has
-    /// goes along its row in pieces, to each of which every process column adds its weighted share, and ends at who keeps them.
+    /// Seconds that all wait for a new column of checksums, on average over the moments at which it may be made. The data of each
+    /// process go along its row in pieces, and every process column adds its weighted share. The sum ends at the ranks that keep
+    /// it.
     pub fn renewal_on_average(&self) -> Result<f64> {
         let bytes = RENEWED_ON_AVERAGE * self.process_bytes()?;
         self.summed(bytes, self.q.saturating_add(1), Code::Weighted { losses: 1 })
     }
 
-    /// Seconds of hot replacement on average over the moments a loss may strike.
+    /// Seconds of hot replacement on average over the moments of a loss.
     pub fn replacement_on_average(&self) -> Result<f64> {
         Ok(self.regain(REGAINED_ON_AVERAGE)? + self.replacement(0.0)?)
     }
 }
 
-/// Why a question about groups has no answer for columns of checksums.
+/// Error: a question about groups has no answer for columns of checksums.
 pub(crate) fn no_groups() -> ModelError {
     ModelError::Data(
         "method abft has no groups: its share of the memory is Q/(Q+R), whatever the groups; ask with the grid".into(),
@@ -446,7 +449,7 @@ mod tests {
         Columns { q, sums }
     }
 
-    /// No new ones are made, and nothing but the work takes time.
+    /// No new columns are made, and nothing but the work takes time.
     fn plain(columns: Columns, work: f64) -> Replacement {
         Replacement { columns, work, replace: 0.0, anew: 0.0, renewing: Renewing::NEVER }
     }
@@ -474,15 +477,15 @@ mod tests {
         // A replacement as long as the work: e^-1 + 2 e^-1 (1 - e^-1/2).
         let slow = Replacement { replace: 1.0, ..run };
         assert!(close(slow.finishes(failing).unwrap(), 0.657_377_4));
-        // Nothing is borne where nodes fail: 1/e, and e - 1 until one try has come through.
+        // No loss is survived if nodes fail: 1/e, and e - 1 until a try has come through.
         let nodes = Failing { processes: 0.0, ..failing };
         assert!(close(run.finishes(nodes).unwrap(), 0.367_879_4));
         assert!(close(run.expected(nodes).unwrap(), 1.718_281_8));
     }
 
-    /// By hand, as many failures: two columns of checksums, so one of three process columns is enough to come through. Each
-    /// is lost by itself, once in three: 1 - (1 - e^-1/3)^3 = 0.9772217, and a try lasts 9 (1 - e^-1/3) - 9/2 (1 - e^-2/3) +
-    /// 1 - e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
+    /// By hand, as many failures: two columns of checksums, so one of three process columns is enough to come through. Each is
+    /// lost by itself, once in three: 1 - (1 - e^-1/3)^3 = 0.9772217, and a try lasts 9 (1 - e^-1/3) - 9/2 (1 - e^-2/3) + 1 -
+    /// e^-1 = 0.9937158. With half of the failures of nodes e^-1/2 (1 - (1 - e^-1/6)^3) = 0.6043362 come through.
     #[test]
     fn two_columns_by_hand() {
         let run = plain(beside(1, 2), 1.0);
@@ -493,12 +496,12 @@ mod tests {
         assert!(close(run.finishes(half).unwrap(), 0.604_336_2));
     }
 
-    /// By hand: as with two columns, but the second is made when it is needed, by a rank that waits: in no time, any two of the
-    /// three ranks may be lost. If it takes as long as the work, both of the two that matter are lost at 2/3 together, and then
-    /// the one that computes, at 1/3, ends the try; the one that makes the new checksums, at 1/3, leaves the run without. So by
-    /// the time of the work 2 left beside become 1 at 1/3 + 2/3 e^-2/3 = 0.6756114 and none at (1 - e^-2/3)/3 = 0.1621943, and 1
-    /// becomes none at 2/3: 0.3678794, 0.2949807 and 0.2015221 at the end. They are there for 0.6321206, 0.1981307 and 0.0992742,
-    /// and the first entails 1 - e^-2/3 = 0.4865829 without work for each second: a try lasts 1.2371045.
+    /// By hand: as with two columns, but a rank that waits makes the second when it is needed. In no time, any two of the three
+    /// ranks may be lost. Suppose that it takes as long as the work. Both of the two that matter are lost at 2/3 together. Then
+    /// the loss of the rank that computes, at 1/3, ends the try; the loss of the rank that makes the new checksums, at 1/3,
+    /// leaves the run without. So by the time of the work 2 left become 1 at 1/3 + 2/3 e^-2/3 = 0.6756114 and none at (1 -
+    /// e^-2/3)/3 = 0.1621943, and 1 becomes none at 2/3: 0.3678794, 0.2949807 and 0.2015221 at the end. They last for 0.6321206,
+    /// 0.1981307 and 0.0992742, and the first entails 1 - e^-2/3 = 0.4865829 without work for each second: a try lasts 1.2371045.
     #[test]
     fn a_rank_that_waits_by_hand() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
@@ -511,23 +514,23 @@ mod tests {
         assert!(close(run.expected(failing).unwrap(), 1.237_104_5 / 0.864_382_3));
     }
 
-    /// By hand: 2 x (1+2) ranks, and nobody waits. What is left of two lost columns makes a new one, so any three of the six may
-    /// die one after the other, at 6/6, 5/6 and 4/6; then one of the two that compute ends the try, at 2/6. Up to two are dead
-    /// with 0.3678794 + 0.4003126 + 0.1815021, as dice say of six; three, with those two alive, with 10 e^-1/3 (3 (1 - e^-1/3) -
-    /// 4 (1 - e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
+    /// By hand: 2 x (1+2) ranks, and no rank waits. The ranks left of two lost columns make a new one, so any three of the six
+    /// may die one after the other, at 6/6, 5/6 and 4/6; then one of the two that compute ends the try, at 2/6. Up to two are
+    /// dead with 0.3678794 + 0.4003126 + 0.1815021, like dice with six sides; three, with those two alive, with 10 e^-1/3 (3 (1 -
+    /// e^-1/3) - 4 (1 - e^-1/2) + 3/2 (1 - e^-2/3)) = 0.0458797.
     #[test]
     fn what_is_left_of_two_columns_makes_a_third() {
         let failing = Failing { mtbf: 1.0, processes: 1.0 };
         let renewing = Renewing { rows: 2, waiting: 0, each: 0.0 };
         let run = Replacement { renewing, ..plain(beside(1, 2), 1.0) };
         assert!(close(run.finishes(failing).unwrap(), 0.995_573_9));
-        // Without new ones two process columns may be lost, whichever ranks of them.
+        // Without new columns two process columns may be lost, whichever ranks of them.
         assert!(
             run.finishes(failing).unwrap() > plain(beside(1, 2), 1.0).finishes(failing).unwrap()
         );
     }
 
-    /// Each process column is lost by itself: up to R of Q+R, as dice say, where a loss takes no time.
+    /// Each process column is lost by itself: up to R of Q+R, by the binomial law, if a loss takes no time.
     #[test]
     fn as_many_are_lost_as_by_dice() {
         for (q, sums) in [(1, 1), (2, 3), (8, 2), (31, 4), (127, 3), (5000, 4)] {
@@ -546,7 +549,7 @@ mod tests {
         }
     }
 
-    /// With process columns of one rank and new ones made in no time it is all the same who waits and who keeps checksums.
+    /// With process columns of one rank, and new ones made in no time, waiting ranks and checksum ranks count alike.
     #[test]
     fn as_many_are_lost_with_ranks_that_wait() {
         for (q, sums, waiting) in [(1, 1, 3), (8, 2, 2), (31, 1, 5), (127, 4, 12)] {
@@ -569,9 +572,9 @@ mod tests {
         }
     }
 
-    /// By hand: 8 x 600^2 / 8 bytes a process, four fifths of which go on: 0.288 MB in one piece along three, at 1 ns a byte and
-    /// twice 0.1 ns, weighted: (3 - 2 + 1) (1 us + 0.3456 ms). At N = 20,000 320 MB in 610.35 pieces of 512 KiB: 611.35 of (1 us
-    /// + 0.6291456 ms).
+    /// By hand: 8 x 600^2 / 8 bytes a process, four fifths of which are sent: 0.288 MB in one piece along three, at 1 ns a byte
+    /// and twice 0.1 ns, weighted: (3 - 2 + 1) (1 us + 0.3456 ms). At N = 20,000 320 MB in 610.35 pieces of 512 KiB: 611.35 of (1
+    /// us + 0.6291456 ms).
     #[test]
     fn new_checksums_take_about_a_pass_over_the_matrix() {
         let repair = |n: f64| Repair { n, p: 4, q: 2, link: LINK };
@@ -594,11 +597,11 @@ mod tests {
         assert_eq!(none.mean_down(10.0, 50.0).unwrap(), 50.0);
     }
 
-    /// The paper's third experiment: N = 200,000 on 30 x 30 processes, of which 30 have the sums. A process has 8 times
-    /// 200,000^2 / 870 bytes = 367.8 MB. ABFT recovery rebuilds all of it for a loss at the start and half of it at the end
-    /// (L is in no checksum); hot replacement nothing at the start, and in the worst case, at the end, as much:
-    /// "should approach that of HPL using ABFT recovery". x = T y is 193,103.4 additions, O(n), against
-    /// O(n^2): 200,000^2 / 870 elements rebuilt.
+    /// The paper's third experiment: N = 200,000 on 30 x 30 processes, of which 30 have the checksums. A process has 8 times
+    /// 200,000^2 / 870 bytes = 367.8 MB. ABFT recovery rebuilds all of it for a loss at the start and half of it at the end (L is
+    /// in no checksum). Hot replacement rebuilds nothing at the start, and in the worst case, at the end, as much: "should
+    /// approach that of HPL using ABFT recovery". x = T y is 193,103.4 additions, O(n), against O(n^2): 200,000^2 / 870 elements
+    /// rebuilt.
     #[test]
     fn the_third_experiment() {
         let repair = Repair { n: 200_000.0, p: 30, q: 29, link: LINK };
@@ -612,7 +615,7 @@ mod tests {
         assert!(close(repair.recovery(0.0).unwrap(), 0.421_475));
         // A vector of 8 * 200,000 / 29 bytes and a latency.
         assert!(close(repair.replacement(0.0).unwrap(), 61.689_655e-6));
-        // As much along a chain that is one shorter, and that vector.
+        // The same bytes along a chain that is one shorter, and that vector.
         let (worst, as_much) = (repair.replacement(1.0).unwrap(), repair.recovery(1.0).unwrap());
         assert!(close(as_much - worst + 61.689_655e-6, 577.717e-6), "{worst} {as_much}");
     }
@@ -631,7 +634,7 @@ mod tests {
     }
 
     proptest! {
-        /// Without processes that fail by themselves it is a run that saves nothing.
+        /// If no processes fail by themselves, the run is one that saves nothing.
         #[test]
         fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, anew in 0.0..1e3f64) {
             let run = Replacement { replace: 1.0, anew, ..plain(beside(q, sums), work) };
@@ -648,7 +651,7 @@ mod tests {
             prop_assert!(run.finishes(more).unwrap() <= 1.0);
             prop_assert!(run.expected(here).unwrap() >= run.expected(more).unwrap() * (1.0 - 1e-9));
             prop_assert!(run.expected(more).unwrap() >= work * (1.0 - 1e-9));
-            // And the more columns there are to lose: all but the last may go.
+            // More columns may be lost: all but the last.
             let wider = Replacement { columns: beside(q, sums + 1), ..run };
             prop_assert!(run.finishes(more).unwrap() <= wider.finishes(more).unwrap() * (1.0 + 1e-9));
             // Between the two that it is made of.

@@ -1,10 +1,9 @@
-//! The machines, applications and groupings the *unified* paper compares (section 4, Tables 1 to 3),
-//! and a fourth application and grouping of our own: HPL, and self-checkpoint in memory.
+//! Machines, applications and groupings that the *unified* paper compares (section 4, Tables 1 to 3), and a fourth application
+//! and grouping of our own: HPL, and self-checkpoint in memory.
 //!
-//! Not all printed inputs lead to the printed outputs. Each machine therefore comes in two
-//! editions: [`Edition::Printed`], Table 1 and "one core does 1 Gflop/s" to the letter, and
-//! [`Edition::Recovered`], the inputs that do give Tables 2 and 3. The tests below are the list of which
-//! number follows from which; `docs/dev/models.md` tells it in words.
+//! Not all printed inputs lead to the printed outputs. Each machine therefore comes in two editions: [`Edition::Printed`], Table
+//! 1 and "one core does 1 Gflop/s" to the letter, and [`Edition::Recovered`], the inputs that do give Tables 2 and 3. The tests
+//! below are the list of which number follows from which; `docs/dev/models.md` has it in words.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +22,12 @@ pub enum Machine {
     ExascaleFat,
 }
 
-/// Which inputs to take for it.
+/// Edition of the inputs for a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Edition {
     /// Table 1 as it stands, decimal units, 1 Gflop/s a core.
     Printed,
-    /// What Tables 2 and 3 were in fact computed from, found by solving them for their inputs.
+    /// Inputs from which Tables 2 and 3 were in fact computed, found by solving the tables for them.
     Recovered,
 }
 
@@ -46,7 +45,7 @@ impl Machine {
     }
 }
 
-/// What the formulas need to know of a machine.
+/// Properties of a machine that the formulas need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Platform {
     /// p_total: units that fail and are scheduled independently.
@@ -105,8 +104,8 @@ impl Platform {
         }
     }
 
-    /// The same machine with another time to write (and read) all memory, where one is given: the paper's C_Mem = 1000 s
-    /// and 100 s for the exascale machines.
+    /// The machine with another time to write (and read) all memory, if one is given: the paper's C_Mem = 1000 s and 100 s for
+    /// the exascale machines.
     pub fn with_checkpoint(self, seconds: Option<f64>) -> Self {
         let (write_all, read_all) = seconds.map_or((self.write_all, self.read_all), |s| (s, s));
         Self { write_all, read_all, ..self }
@@ -120,7 +119,7 @@ pub enum Application {
     Stencil2d,
     MatrixProduct,
     Stencil3d,
-    /// Our fourth: LU with partial pivoting.
+    /// Our fourth application: LU with partial pivoting.
     Hpl,
 }
 
@@ -142,11 +141,11 @@ impl Application {
     }
 }
 
-/// How processors are grouped and where they save (section 4.1).
+/// Grouping of processors, and the place where they save (section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grouping {
-    /// COORD-IO: everybody at once to stable storage.
+    /// COORD-IO: all at once to stable storage.
     CoordIo,
     /// HIERARCH-IO: a row of the grid a group (a plane of a 3D grid).
     HierarchIo,
@@ -154,7 +153,7 @@ pub enum Grouping {
     HierarchIoLine,
     /// HIERARCH-PORT: just as many processors a group as saturate the storage.
     HierarchPort,
-    /// Our fourth: coordinated, into the memory of the group, by self-checkpoint.
+    /// Our fourth grouping: coordinated, into the memory of the group, by self-checkpoint.
     SelfMemory,
 }
 
@@ -210,13 +209,13 @@ pub fn groups(app: Application, grouping: Grouping, platform: &Platform) -> Resu
 
 /// beta: growth of the checkpoint by logged messages, per second of work (section 4.2).
 ///
-/// With b the side of a processor's block: 2 s_p / (9 b^3), s_p / (6 b^3), and for the 3D stencil
-/// 2 s_p / (27 b^4): the printed b^3 is a misprint, only b^4 has the right unit and gives Table 3. Groups
-/// that log in both directions double it, lines double and single processors triple the 3D value.
+/// With b the side of a processor's block: 2 s_p / (9 b^3), s_p / (6 b^3), and for the 3D stencil 2 s_p / (27 b^4). The printed
+/// b^3 is a misprint: only b^4 has the right unit and gives Table 3. Groups that log in both directions double it, lines double
+/// and single processors triple the 3D value.
 ///
-/// HPL on a square grid: over the whole run a processor passes n b elements down its column (row swaps
-/// and U) and n b / 2 along its row (panels) while it computes 2/3 n b^2 flops on b^2 elements:
-/// 3 s_p / (2 b^3) where only columns are logged, 9 s_p / (4 b^3) where both are.
+/// HPL on a square grid: over the whole run a processor passes n b elements down its column (row swaps and U) and n b / 2 along
+/// its row (panels), while it computes 2/3 n b^2 flops on b^2 elements. That gives 3 s_p / (2 b^3) if only columns are logged, 9
+/// s_p / (4 b^3) if both are.
 pub fn growth(app: Application, grouping: Grouping, platform: &Platform) -> Result<f64> {
     positive("the memory of a processor", platform.memory)?;
     positive("the speed of a processor", platform.speed)?;
@@ -252,7 +251,7 @@ pub fn growth(app: Application, grouping: Grouping, platform: &Platform) -> Resu
     finite("the checkpoint growth", beta)
 }
 
-/// How self-checkpoint saves, for [`Grouping::SelfMemory`].
+/// Parameters of self-checkpoint, for [`Grouping::SelfMemory`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InMemory {
     pub group: u64,
@@ -304,8 +303,8 @@ pub fn protocol(
     })
 }
 
-/// The smallest x in [low, high] for which `f` holds, where it holds from some point on; None where it does
-/// not even hold at `high`. Bisection on a logarithmic scale.
+/// The smallest x in [low, high] for which `f` is true, if it is true from some point on; None if it is false even at `high`.
+/// Bisection on a logarithmic scale.
 pub fn threshold(low: f64, high: f64, f: impl Fn(f64) -> bool) -> Option<f64> {
     if !f(high) {
         return None;
@@ -357,14 +356,14 @@ mod tests {
             assert_eq!(groups(Stencil2d, HierarchPort, &p).unwrap(), g_port);
             assert!(close(p.write_all / g_port, c_port, 0.03));
         }
-        // As printed Titan has 16,688 processors and would need 1780 s, 13 % less than the 2048 of Table 2.
+        // Titan as printed has 16,688 processors and would need 1780 s, 13 % less than the 2048 of Table 2.
         let printed = Platform::of(Machine::Titan, Edition::Printed);
         assert!(close(printed.write_all, 2048.0 * 0.869, 1e-3));
         assert_eq!(groups(Stencil2d, HierarchIo, &printed).unwrap(), 129.0);
     }
 
-    /// Table 2, columns beta: every one follows from the recovered inputs to the digits printed (one, K's
-    /// matrix product, to 0.25 %: its own doubled neighbour 0.002227 says it is a misprint of 0.0011139).
+    /// Table 2, columns beta: every one follows from the recovered inputs to the digits printed. One, K's matrix product, follows
+    /// to 0.25 %: its own doubled neighbour 0.002227 shows it to be a misprint of 0.0011139.
     #[test]
     fn table_2_growth() {
         let rows = [
@@ -390,7 +389,7 @@ mod tests {
         }
     }
 
-    /// How far the printed inputs miss Table 2: the factor between printed and computed beta.
+    /// Factors between printed and computed beta, by which the printed inputs miss Table 2.
     #[test]
     fn table_2_does_not_follow_from_table_1() {
         let ratio = |machine, printed: f64| {
@@ -477,16 +476,16 @@ mod tests {
         assert_eq!(waste(Stencil2d, CoordIo, &slim, 100.0), 1.0);
     }
 
-    /// Where the coordinated protocol begins to make progress, years, by hand: eq. 5 at its best period is
-    /// sqrt(2 C (1 - alpha)/mu_p) + (D + R + alpha C)/mu_p, and 1 where y = mu_p^(-1/2) is the root of
-    /// (D + R + alpha C) y^2 + sqrt(2 C (1 - alpha)) y = 1.
+    /// Processor MTBF, in years, at which the coordinated protocol begins to make progress, by hand: eq. 5 at its best period is
+    /// sqrt(2 C (1 - alpha)/mu_p) + (D + R + alpha C)/mu_p, and 1 if y = mu_p^(-1/2) is the root of (D + R + alpha C) y^2 +
+    /// sqrt(2 C (1 - alpha)) y = 1.
     fn coordinated_by_hand(c: f64, processors: f64) -> f64 {
         let (square, linear) = (60.0 + c + 0.3 * c, (2.0 * c * 0.7).sqrt());
         let y = ((linear * linear + 4.0 * square).sqrt() - linear) / (2.0 * square);
         processors / (y * y) / YEAR_S
     }
 
-    /// And these do not; what does, is worked out here by other means than the program's.
+    /// Thresholds that do not follow; the values that do are worked out here by other means than the program's.
     #[test]
     fn thresholds_of_section_5_that_do_not_follow() {
         use Application::{MatrixProduct, Stencil2d, Stencil3d};
@@ -503,8 +502,8 @@ mod tests {
         let by_hand = coordinated_by_hand(2048.0, 18_688.0);
         assert!(close(by_hand, 4.32, 1e-3), "{by_hand}");
         assert!(close(overtaken(Stencil3d, HierarchIo, &titan).unwrap(), by_hand, 1e-6));
-        // 27.74 printed, between the two groupings. Another program found the least MTBF for which eq. 15, its sums
-        // taken term by term, with the printed G = 1000 and 200,000, beta = 0.001013 and 0.002026, falls below 1.
+        // 27.74 printed, between the two groupings. Another program found the least MTBF for which eq. 15, its sums taken term by
+        // term, falls below 1, with the printed G = 1000 and 200,000, beta = 0.001013 and 0.002026.
         assert!(close(starts(MatrixProduct, HierarchIo, &slim).unwrap(), 21.986, 1e-3));
         assert!(close(starts(MatrixProduct, HierarchPort, &slim).unwrap(), 33.146, 1e-3));
         // 43.82 printed: none of the 3D groupings ever starts. Eq. 18 wants C beta lambda alpha <= 1; with the
@@ -544,7 +543,7 @@ mod tests {
         }
     }
 
-    /// Saving into memory makes progress where saving to storage makes none.
+    /// Saving into memory makes progress although saving to storage makes none.
     #[test]
     fn self_memory_runs_where_nothing_else_does() {
         let slim = recovered(Machine::ExascaleSlim);

@@ -1,12 +1,11 @@
 //! Figures as data, and two ways to show them: a table of numbers and an SVG.
 //!
-//! The SVG writer is small and our own: lines and grouped bars in panels, linear and logarithmic axes, a legend,
-//! nothing else. Its text is plain enough to be compared with a stored copy, and figures are the same on every
-//! machine.
+//! The SVG writer is small and our own: lines and grouped bars in panels, linear and logarithmic axes, a legend, nothing else.
+//! Its text is plain enough to be compared with a stored copy, and figures are identical on every machine.
 
 use std::fmt::Write as _;
 
-/// One curve, or one set of bars.
+/// A curve, or a set of bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     pub name: String,
@@ -40,7 +39,7 @@ pub enum Style {
 pub struct Axis {
     pub label: String,
     pub log: bool,
-    /// Given, or taken from the data.
+    /// Range given; otherwise taken from the data.
     pub range: Option<(f64, f64)>,
 }
 
@@ -58,7 +57,7 @@ impl Axis {
     }
 }
 
-/// One pair of axes.
+/// A pair of axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
     pub title: String,
@@ -80,20 +79,20 @@ impl Panel {
 pub struct Figure {
     pub title: String,
     pub panels: Vec<Panel>,
-    /// What a reader must know, below the panels.
+    /// Explanation that a reader needs, below the panels.
     pub note: String,
 }
 
-/// Colours that the colour-blind can tell apart (Okabe and Ito), without its yellow.
+/// Colours that the colour-blind can distinguish (Okabe and Ito), without its yellow.
 const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 
-/// Where a drawing will be seen, which decides its colours.
+/// Place where a drawing will be seen, which decides its colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ink {
     /// By itself, on white.
     Paper,
-    /// In a page whose style sheet says what `--series-0` and the classes look like, by day and by night.
+    /// In a page whose style sheet defines `--series-0` and the classes, by day and by night.
     Page,
 }
 
@@ -115,7 +114,7 @@ const BOTTOM: f64 = 58.0;
 const RIGHT: f64 = 18.0;
 const LEGEND_LINE: f64 = 16.0;
 
-/// Text as it stands in SVG and HTML, between tags or in quotes.
+/// Escapes text for SVG and HTML, between tags or in quotes.
 pub fn escape(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -129,7 +128,7 @@ pub fn escape(text: &str) -> String {
         .collect()
 }
 
-/// A number as short as it can be told on an axis.
+/// Formats a number for an axis, as short as possible.
 fn tick_label(v: f64) -> String {
     let magnitude = v.abs();
     if magnitude != 0.0 && !(1e-3..1e5).contains(&magnitude) {
@@ -151,7 +150,7 @@ fn drawable(v: f64, log: bool) -> bool {
     v.abs() < 1e100 && (!log || v > 1e-100)
 }
 
-/// An axis made concrete: where numbers lie between 0 and 1, and where ticks go.
+/// An axis with its bounds: positions of numbers between 0 and 1, and of ticks.
 struct Scale {
     low: f64,
     high: f64,
@@ -242,7 +241,7 @@ fn put_text(out: &mut String, x: f64, y: f64, class: &str, text: &str) {
     let _ = writeln!(out, r#"<text x="{x:.1}" y="{y:.1}" class="{class}">{text}</text>"#);
 }
 
-/// Legend entries fit this many letters a line.
+/// Number of legend entries a line, by the longest name.
 fn legend_columns(panel: &Panel) -> usize {
     let longest = panel.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
     if longest <= 16 {
@@ -345,7 +344,7 @@ impl Panel {
         );
     }
 
-    /// Draws the bars of a series, each so far from the beginning of its category.
+    /// Draws the bars of a series, at their offset from the beginning of the category.
     fn draw_bars(
         &self,
         out: &mut String,
@@ -529,7 +528,7 @@ impl Figure {
                 .collect();
             keys.sort_by(f64::total_cmp);
             keys.dedup();
-            // Curves are drawn finely; a table of twenty rows tells them.
+            // Curves are drawn finely; the table shows them in twenty rows.
             let step = if panel.bars() { 1 } else { keys.len().div_ceil(20).max(1) };
             let last = keys.len().saturating_sub(1);
             let keys: Vec<f64> = keys

@@ -1,8 +1,8 @@
-//! A protected run laid out in time: when each boundary is reached, what a save costs there, and where
-//! saves go. Planner and simulation both work on this, so they cannot disagree about the run.
+//! A protected run over time: when each boundary is reached, the cost of a save there, and the moments of saves. Planner and
+//! simulation both work on this, so they cannot disagree about the run.
 //!
-//! The time left with r rows to go is alpha r^3 + beta r^2 (the efficiency model), the corner left to
-//! save has r^2 elements: half-way through a run 63 % of the corner is left, at nine tenths 22 %.
+//! The time left with r rows to go is alpha r^3 + beta r^2 (the efficiency model), the corner left to save has r^2 elements:
+//! half-way through a run 63 % of the corner is left, at nine tenths 22 %.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use super::interval::{self, Segment};
 use super::memory::Scope;
 use crate::base::bisection::last_that_holds;
 
-/// A factorisation in time.
+/// A factorisation over time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     pub n: u64,
@@ -58,7 +58,7 @@ impl Run {
     }
 }
 
-/// What a save and a restoration cost, seconds.
+/// Cost of a save and of a restoration, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SaveCost {
     /// Encoding the whole matrix (before the new state is safe).
@@ -88,7 +88,7 @@ impl SaveCost {
     }
 }
 
-/// When to save.
+/// Rule for the moments of saves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Every {
@@ -216,7 +216,7 @@ impl Schedule {
         finite("the expected time", sum)
     }
 
-    /// Like [`Schedule::expected`] for methods whose new state is safe only after the flush.
+    /// Expected wall seconds for methods whose new state is safe only after the flush; else as [`Schedule::expected`].
     pub fn expected_sealing_late(&self, down_fresh: f64, down: f64, mtbf: f64) -> Result<f64> {
         let late = Self {
             segments: self

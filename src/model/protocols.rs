@@ -1,9 +1,9 @@
-//! The share of a machine that checkpointing and failures waste, for coordinated and hierarchical
-//! protocols (*unified*, section 3, eqs. 1 to 18).
+//! Share of a machine that checkpointing and failures waste, for coordinated and hierarchical protocols (*unified*, section 3,
+//! eqs. 1 to 18).
 //!
-//! G groups checkpoint one after the other within a period T; a failure sends back only its group,
-//! which catches up from logged messages. G = 1 is coordinated checkpointing, our own solver's way.
-//! Waste is a fraction of the time; one work unit takes one second at full speed.
+//! G groups checkpoint one after the other within a period T; a failure sends back only its group, which catches up from logged
+//! messages. G = 1 is coordinated checkpointing, our own solver's way. Waste is a fraction of the time; one work unit takes one
+//! second at full speed.
 
 use super::error::{Result, finite, fraction, non_negative, positive};
 
@@ -28,20 +28,20 @@ pub struct Protocol {
     pub beta: f64,
 }
 
-/// How far the period may go.
+/// Bounds of the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// Eqs. 14 and 18: G C <= T <= mu_p / 10, where at most one failure a period is likely. Where no such
-    /// period exists the waste is 1.
+    /// Eqs. 14 and 18: G C <= T <= mu_p / 10, so that at most one failure a period is likely. If no such period exists, the waste
+    /// is 1.
     FirstOrder,
     /// G C <= T only: the formula taken beyond its proof. The paper's own text and figures do this.
     Unbounded,
 }
 
-/// The best period and what it wastes.
+/// Best period and its waste.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimum {
-    /// None where no admissible period exists.
+    /// None if no admissible period exists.
     pub period: Option<f64>,
     /// 0 to 1; 1 means no progress at all.
     pub waste: f64,
@@ -96,8 +96,7 @@ impl Protocol {
         (u, u * growth)
     }
 
-    /// The shortest period into which all checkpoints fit, eq. 18; None where logged messages outgrow the
-    /// time there is to write them.
+    /// The shortest period into which all checkpoints fit, eq. 18. None if logged messages outgrow the time to write them.
     pub fn shortest_period(&self) -> Result<Option<f64>> {
         self.check()?;
         let all = self.groups * self.checkpoint;
@@ -192,7 +191,7 @@ mod tests {
             + c / t / mu * (r + d + a * c + t - c + c / 2.0)
     }
 
-    /// Eqs. 8 to 12 as printed: sums over the group that is hit and the checkpoint under way.
+    /// Eqs. 8 to 12 as printed: sums over the group that fails and the checkpoint in progress.
     fn re_execution_sum(groups: u32, c: f64, t: f64, a: f64) -> f64 {
         let g_all = f64::from(groups);
         let quiet = t - g_all * c;
@@ -252,7 +251,7 @@ mod tests {
                     let high = if validity == Validity::FirstOrder { 0.1 * mu } else { f64::MAX };
                     let other = (t * factor).max(low).min(high);
                     prop_assert!(p.waste(other, mu).unwrap() >= best.waste - 1e-9);
-                    // Eq. 16 and eq. 17 say the same.
+                    // Eq. 16 and eq. 17 agree.
                     let cq = p.checkpoint_time(t).unwrap();
                     let work = t - (1.0 - a) * p.groups * cq;
                     prop_assert!((cq / (c * (1.0 + beta * 0.98 * work)) - 1.0).abs() < 1e-9);

@@ -1,7 +1,7 @@
-//! How likely a run is to end with a result (*self-checkpoint*, section 5.2, eqs. 11 to 16).
+//! Probability that a run ends with a result (*self-checkpoint*, section 5.2, eqs. 11 to 16).
 //!
-//! The exponents of eqs. 13 and 14 carry a stray minus sign in print; with it the probabilities
-//! would be negative. Here alpha and beta are the positive expected numbers of fatal events.
+//! The exponents of eqs. 13 and 14 carry a stray minus sign in print; with it the probabilities would be negative. Here alpha and
+//! beta are the positive expected numbers of fatal events.
 
 use super::error::{Result, at_least, finite, non_negative, positive};
 
@@ -21,8 +21,7 @@ pub fn group_mtbf(total: u64, group: u64, mtbf_system: f64) -> Result<f64> {
     finite("the MTBF of a group", total as f64 / group as f64 * mtbf_system)
 }
 
-/// Probability that a failure strikes while a checkpoint is updated, eq. 13:
-/// 1 - exp(-checkpoint_time * checkpoints / MTBF).
+/// Probability of a failure while a checkpoint is updated, eq. 13: 1 - exp(-checkpoint_time * checkpoints / MTBF).
 pub fn failure_while_saving(save_s: f64, saves: f64, mtbf_system: f64) -> Result<f64> {
     non_negative("the time of a save", save_s)?;
     non_negative("the number of saves", saves)?;
@@ -30,8 +29,7 @@ pub fn failure_while_saving(save_s: f64, saves: f64, mtbf_system: f64) -> Result
     finite("the probability", -(-save_s * saves / mtbf_system).exp_m1())
 }
 
-/// Probability that a second failure strikes the same group during a recovery, eq. 14:
-/// 1 - exp(-recovery_time * failures / MTBF_group).
+/// Probability of a second failure in the same group during a recovery, eq. 14: 1 - exp(-recovery_time * failures / MTBF_group).
 pub fn failure_while_recovering(recover_s: f64, failures: f64, mtbf_group: f64) -> Result<f64> {
     non_negative("the time of a recovery", recover_s)?;
     non_negative("the number of failures", failures)?;
@@ -106,7 +104,7 @@ pub fn group_overwhelmed(group: u64, losses: u64, window: f64, mtbf_node: f64) -
         return Ok(1.0);
     }
     let (n, odds) = (others as f64, p / (1.0 - p));
-    // Terms of the binomial from the first, in logarithms: they may be far below what a double holds.
+    // Terms of the binomial from the first, in logarithms: they may be far below the range of a double.
     let mut log_term = n * (-p).ln_1p();
     let mut below = 0.0;
     for j in 0..losses {
@@ -114,7 +112,7 @@ pub fn group_overwhelmed(group: u64, losses: u64, window: f64, mtbf_node: f64) -
         log_term += ((n - j as f64) / (j as f64 + 1.0)).ln() + odds.ln();
     }
     if n * p >= losses as f64 {
-        // The peak lies in the tail asked for: what lies before it is the smaller part.
+        // The peak lies in the tail asked for, so the terms before it are the smaller part.
         return finite("the probability", (1.0 - below).clamp(0.0, 1.0));
     }
     // Beyond the peak terms only fall: add them up, subtract nothing.
@@ -169,7 +167,7 @@ mod tests {
         // Two of three others with p = 1/2: 3/8 + 1/8.
         let p = group_overwhelmed(4, 2, 1.0, 1.0 / std::f64::consts::LN_2).unwrap();
         assert!((p - 0.5).abs() < 1e-12, "{p}");
-        // Almost all of a large group gone: the first terms are below 1e-300.
+        // Almost all of a large group lost: the first terms are below 1e-300.
         let p = group_overwhelmed(305, 3, 1e7, 4e6).unwrap();
         assert!(p > 0.999_999, "{p}");
     }

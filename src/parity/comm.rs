@@ -1,8 +1,8 @@
 //! Messages between the members of a group, as `exchange` needs them; and an implementation on threads for tests.
 //!
 //! The program uses an implementation over MPI. None of these calls returns an error. An implementation that cannot deliver a
-//! message ends the process (MPI_Abort) or unwinds: a rank whose peer is gone cannot finish a save anyway, and recovery knows the
-//! state that it leaves in memory.
+//! message ends the process (MPI_Abort) or unwinds: a rank whose peer has died cannot finish a save anyway, and recovery knows
+//! the state that it leaves in memory.
 
 /// Messages within one group. Members are numbered as in the group's member list.
 pub trait GroupComm {
@@ -29,8 +29,8 @@ pub trait GroupComm {
     /// Adds all members' buffers, read as doubles, into the root's buffer.
     fn reduce_sum(&self, buffer: &mut [f64], root: usize);
 
-    /// Returns a communicator of the same members for the helper thread of this rank, which may talk at the same time as the
-    /// rank. None if only the rank may talk.
+    /// Returns a communicator of the same members for the helper thread of this rank, which may communicate at the same time as
+    /// the rank. None if only the rank may communicate.
     fn for_helper(&self) -> Option<Box<dyn GroupComm + Send>>;
 }
 
@@ -58,7 +58,7 @@ pub mod threads {
     pub struct PeerDied;
 
     impl Post {
-        /// Makes every thread that waits or talks unwind with [`PeerDied`].
+        /// Makes every thread that waits or communicates unwind with [`PeerDied`].
         pub fn kill(&self) {
             self.mail.lock().unwrap_or_else(|e| e.into_inner()).dead = true;
             self.arrived.notify_all();

@@ -331,7 +331,7 @@ impl Coder {
         }
     }
 
-    /// Computes the same sums as the ring, with one reduction for each member.
+    /// Computes the sums of the ring with one reduction for each member.
     fn reduce<G: GroupComm + ?Sized>(
         &self,
         comm: &G,

@@ -1,8 +1,7 @@
 //! Numbers as C's `printf` writes them.
 //!
-//! [`super::text`] needs them because Rust writes `1.5e1` where every script that reads HPL's
-//! output expects `1.5e+01`, and `NaN` where they expect `nan`. The tests hold each function
-//! against the C library itself.
+//! [`super::text`] needs them because Rust writes `1.5e1` where every script that reads HPL's output expects `1.5e+01`, and `NaN`
+//! where they expect `nan`. The tests compare each function with the C library itself.
 
 /// `%.{precision}e`: at least two digits of exponent, always with its sign.
 pub fn exponent(value: f64, precision: usize) -> String {

@@ -1,8 +1,8 @@
-//! The `--json` document: everything a script could want of a run, to the schema of `docs/JSON.md`.
+//! The `--json` document: all data of a run for scripts, to the schema of `docs/JSON.md`.
 //!
-//! The driver on rank 0 makes one [`JsonLog`] a run. The file is written whole each time, to a new
-//! name that then replaces the old one: a reader never sees half a document, and a run that is
-//! killed leaves one with every test that was finished, `complete` false.
+//! The driver on rank 0 makes one [`JsonLog`] a run. The file is written whole each time, to a new name that then replaces the
+//! old one. So a reader never sees half a document, and a run that is killed leaves one with every test that was finished,
+//! `complete` false.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
 use crate::base::place::{self, Place};
 
-/// Raised whenever a key changes its meaning or goes away; new keys leave it as it is.
+/// Version of the schema, raised whenever a key changes its meaning or is removed; new keys leave it as it is.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The document.
@@ -26,16 +26,16 @@ pub struct Run {
     pub program: Program,
     pub command_line: Vec<String>,
     pub started_unix_s: u64,
-    /// When this state of the document was written.
+    /// Time at which this state of the document was written.
     pub written_unix_s: u64,
-    /// False until the last test has ended: the run goes on, or was killed.
+    /// False until the last test has ended: the run continues, or was killed.
     pub complete: bool,
     pub mpi: Mpi,
     pub blas: Blas,
-    /// Nothing in documents of programs that did not tell.
+    /// Empty in documents of programs that did not write it.
     #[serde(default)]
     pub threads: Threads,
-    /// What it runs on; without an entry in documents of programs that did not tell.
+    /// Nodes that the run uses; without an entry in documents of programs that did not write it.
     #[serde(default)]
     pub machine: Machine,
     /// Tests asked for, whether seen yet or not.
@@ -51,14 +51,14 @@ pub struct Program {
     /// The compiler it was built with.
     #[serde(default)]
     pub compiler: String,
-    /// What for, and how: the target and the profile.
+    /// Target and profile it was built for.
     #[serde(default)]
     pub target: String,
     #[serde(default)]
     pub profile: String,
 }
 
-/// What is known of a run before its first test.
+/// Facts about a run that are known before its first test.
 #[derive(Clone, Debug)]
 pub struct About {
     pub command_line: Vec<String>,
@@ -73,7 +73,7 @@ pub struct About {
 /// The message-passing side of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mpi {
-    /// What the library says of itself, first line.
+    /// Name and version of the library, the first line.
     pub library: String,
     pub ranks: usize,
     pub hosts: usize,
@@ -85,33 +85,32 @@ pub struct Blas {
     pub name: String,
     /// The kernel the library picked, in its own words.
     pub kernel: String,
-    /// What multiplies in the trailing update: the name of a kernel of ours, or `blas`. Where tests differ in it all of them,
-    /// in a row.
+    /// Engine of the trailing update: the name of a kernel of ours, or `blas`. If tests differ in it, all names in a row.
     pub engine: String,
 }
 
 /// The threads of all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Threads {
-    /// Of the rank that has the fewest, and the one that has the most.
+    /// Threads of the rank with the fewest, and of the rank with the most.
     pub fewest: usize,
     pub most: usize,
-    /// Of how many ranks they keep to processors of their own: `all`, `some`, `none`.
+    /// Ranks whose threads keep to processors of their own: `all`, `some`, `none`.
     pub pinned: String,
 }
 
-/// One test, run or skipped.
+/// A test, run or skipped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Test {
     /// Place in the order of tests, from 1.
     pub number: usize,
     pub params: TestParams,
-    /// What multiplies in it, as in [`Blas`]; documents written before may lack it.
+    /// Engine of the test, as in [`Blas`]; older documents may lack it.
     #[serde(default)]
     pub engine: String,
-    /// Absent where the test was skipped.
+    /// Absent if the test was skipped.
     pub outcome: Option<Outcome>,
-    /// Why it was skipped, if it was.
+    /// Reason why it was skipped, if it was.
     pub skipped: Option<String>,
 }
 
@@ -124,10 +123,10 @@ pub struct JsonLog {
 }
 
 impl JsonLog {
-    /// Whether a document can be put there, before anything is.
+    /// Checks whether a document can be written there, before anything is.
     ///
     /// # Errors
-    /// Where it cannot; the message names the file, as of all the others here.
+    /// The path cannot be written; the message names the file, as in all functions here.
     pub fn can_be_at(path: &Path) -> io::Result<()> {
         place::is_open_to_us(path).map_err(|error| cannot(path, &error))
     }
@@ -135,7 +134,7 @@ impl JsonLog {
     /// Writes the first document, without tests: a path that cannot be written fails here.
     ///
     /// # Errors
-    /// Where the file cannot be written; the message names it.
+    /// The file cannot be written; the message names it.
     pub fn create(path: impl AsRef<Path>, about: About) -> io::Result<Self> {
         let now = unix_s();
         let About { command_line, mpi, blas, threads, machine, planned } = about;
@@ -173,7 +172,7 @@ impl JsonLog {
     /// Adds a finished test.
     ///
     /// # Errors
-    /// Where the file cannot be written. The test is kept and written with the next.
+    /// The file cannot be written. The test is kept and written with the next.
     pub fn finished(
         &mut self,
         params: &TestParams,
@@ -224,8 +223,7 @@ impl JsonLog {
         self.run.written_unix_s = unix_s();
         let mut text = serde_json::to_vec_pretty(&self.run)?;
         text.push(b'\n');
-        // Only the last state is worth waiting for the disk: a killed process leaves what it has
-        // handed to the system anyway.
+        // Only the last state is worth waiting for the disk: the system keeps everything that a killed process has written.
         self.place.put(&text, self.run.complete).map_err(|error| cannot(&self.path, &error))
     }
 }
@@ -345,7 +343,7 @@ mod tests {
         assert!(error.to_string().contains("/no/such/folder/run.json"));
     }
 
-    /// `a.b[].c` for every value that is neither an object nor a list.
+    /// Collects `a.b[].c` for every value that is neither an object nor a list.
     fn leaves(at: &str, value: &Value, into: &mut BTreeSet<String>) {
         match value {
             Value::Object(map) => {

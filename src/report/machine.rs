@@ -1,15 +1,15 @@
-//! What a run ran on: kinds of nodes, each with the hosts that are of it.
+//! Nodes of a run: kinds of nodes, each with its hosts.
 //!
-//! Every node describes itself; descriptions are joined two by two on their way to rank 0, which writes them
-//! into the JSON document. Nodes that differ in nothing but what always differs a little (free memory, the clock of this
-//! moment) are one kind, so ten thousand equal nodes are one entry and a list of names. Pure.
+//! Every node describes itself; descriptions are joined two by two on their way to rank 0, which writes them into the JSON
+//! document. Some values always differ a little (free memory, the clock of this moment). Nodes that differ only in these are one
+//! kind, so ten thousand equal nodes are one entry and a list of names. Pure.
 
 use serde::{Deserialize, Serialize};
 
-/// What makes two nodes of a kind.
+/// Properties by which two nodes are of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Make {
-    /// The processor's name, empty where the system does not say.
+    /// Name of the processor; empty if the system does not give it.
     pub processor: String,
     pub architecture: String,
     pub sockets: u64,
@@ -17,11 +17,11 @@ pub struct Make {
     pub cores: u64,
     pub hardware_threads: u64,
     pub numa_nodes: u64,
-    /// Operations of a core in a cycle, as its vectors and their units allow; null where not known.
+    /// Operations of a core in a cycle, as its vectors and their units allow; null if unknown.
     pub flops_per_cycle: Option<u64>,
     pub clock_base_mhz: Option<u64>,
     pub clock_max_mhz: Option<u64>,
-    /// How the clock is ruled: `performance`, `powersave`, ...
+    /// Governor of the clock: `performance`, `powersave`, ...
     pub governor: Option<String>,
     /// Adapters that are up, each with its rate.
     pub network: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Kind {
     pub make: Make,
     pub memory_bytes_min: u64,
     pub memory_bytes_max: u64,
-    /// Clocks of the cores as the system told them when the run began, over all nodes; null where it did not.
+    /// Clocks of the cores as the system gave them when the run began, over all nodes; null if it gave none.
     pub clock_seen_mhz_min: Option<u64>,
     pub clock_seen_mhz_max: Option<u64>,
     /// Ranks of the job on a node.
@@ -55,7 +55,7 @@ pub struct Machine {
     pub kinds: Vec<Kind>,
 }
 
-/// Memory of equal nodes differs by what firmware and kernel keep for themselves: by less than one part in this.
+/// Memory of equal nodes differs by the part that firmware and kernel keep for themselves: less than one part in this number.
 const ALIKE: u64 = 32;
 
 impl Kind {
@@ -81,7 +81,7 @@ impl Kind {
         self.hosts.extend(other.hosts);
     }
 
-    /// The clock the peak is told for, in MHz: the base clock, else the highest, else the one seen.
+    /// Clock to compute the peak with, in MHz: the base clock, else the highest, else the one seen.
     pub fn clock_mhz(&self) -> Option<(u64, &'static str)> {
         let make = &self.make;
         let base = make.clock_base_mhz.map(|clock| (clock, "base clock"));
@@ -98,7 +98,7 @@ impl Kind {
 }
 
 impl Machine {
-    /// One node's description.
+    /// Machine with a single node's description.
     pub fn node(kind: Kind) -> Self {
         Self { kinds: vec![kind] }
     }
@@ -113,7 +113,7 @@ impl Machine {
         }
     }
 
-    /// Hosts in the order people count in, the most numerous kind first.
+    /// Sorts hosts by their numbers, and the most numerous kind first.
     pub fn sort(&mut self) {
         for kind in &mut self.kinds {
             kind.hosts.sort_by_cached_key(|name| natural(name));
@@ -130,7 +130,7 @@ impl Machine {
     }
 }
 
-/// A key by which `n2` comes before `n10`.
+/// Key by which `n2` comes before `n10`.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the nodes of a job are joined on their way, every host is told once, and rank 0 tells the same.
+        /// In whatever order the nodes of a job are joined, every host is listed once, and rank 0 writes the same document.
         #[test]
         fn joining_in_any_order_comes_to_the_same(kinds in proptest::collection::vec(0u8..4, 1..30), cut in 0usize..30) {
             let nodes: Vec<Machine> = kinds.iter().enumerate().map(|(i, kind)| {

@@ -1,8 +1,8 @@
-//! What a run tells the world: HPL's text for people and scripts, JSON for programs.
+//! Output of a run: HPL's text for people and scripts, JSON for programs.
 //!
-//! The driver on rank 0 calls it as tests begin, finish or are skipped. Nothing here talks to MPI
-//! or measures anything: values go in, bytes come out. Scripts of two decades read these bytes, so
-//! a changed space in [`text`] is a broken benchmark harness somewhere.
+//! The driver on rank 0 calls it as tests begin, finish or are skipped. Nothing here calls MPI or measures anything: values go
+//! in, bytes come out. Scripts of two decades read these bytes, so a changed space in [`text`] breaks a benchmark harness
+//! somewhere.
 
 pub mod cformat;
 pub mod json;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::outcome::Verdict;
 
-/// How the tests of a run ended so far.
+/// Counts of the tests so far, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub passed: usize,

@@ -1,10 +1,9 @@
-//! The text HPL prints, to the byte where scripts look at it.
+//! The text HPL prints, equal to the byte in all parts that scripts read.
 //!
-//! The driver makes one [`TextReport`] a run and tells it of each test. The table, the W line, the
-//! residual line, the time lines and the footer have the reference's exact shape: `grep -A 2`,
-//! column numbers and a dozen harnesses' patterns depend on them (`tests/harness_patterns.rs`).
-//! So nothing else may be printed between a header and its W line, or stand behind the rate.
-//! The prose around them is our own.
+//! The driver makes one [`TextReport`] a run and passes each test to it. The table, the W line, the residual line, the time lines
+//! and the footer have the reference's exact shape: `grep -A 2`, column numbers and a dozen harnesses' patterns depend on them
+//! (`tests/harness_patterns.rs`). So nothing else may be printed between a header and its W line, or after the rate. The prose
+//! around them is our own.
 
 use std::io::{self, Write};
 
@@ -47,12 +46,12 @@ pub struct Echo<'a> {
     pub align: usize,
     pub rng: Rng,
     pub seed: u64,
-    /// The name of each engine that multiplies.
+    /// Name of each engine that multiplies.
     pub engine: &'a str,
     pub threshold: f64,
 }
 
-/// The text of one run, test by test.
+/// Text of a run, test by test.
 ///
 /// Each method writes whole lines and flushes, so that a killed run leaves every finished test.
 #[derive(Debug)]
@@ -70,7 +69,7 @@ impl TextReport {
         Self { detailed, checked: threshold > 0.0, header_due: true, counts: Counts::default() }
     }
 
-    /// Who we are and what is going to be run.
+    /// Prints program, settings and notes before the tests.
     pub fn begin(&self, out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()> {
         banner(out)?;
         parameters(out, echo)?;
@@ -80,7 +79,7 @@ impl TextReport {
         out.flush()
     }
 
-    /// One finished test: its W line and all that belongs to it.
+    /// Prints a finished test: its W line and all that belongs to it.
     pub fn finished(
         &mut self,
         out: &mut (impl Write + ?Sized),
@@ -107,14 +106,14 @@ impl TextReport {
         out.flush()
     }
 
-    /// One test that could not be run, and why.
+    /// Prints a test that could not be run, and the reason.
     pub fn skipped(
         &mut self,
         out: &mut (impl Write + ?Sized),
         params: &TestParams,
         why: &str,
     ) -> io::Result<()> {
-        // One line whatever the reason looks like: the table must stay readable by line.
+        // The reason is joined into a single line: the table must stay readable by line.
         let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
         writeln!(
             out,
@@ -125,7 +124,7 @@ impl TextReport {
         out.flush()
     }
 
-    /// How it all ended. Called once, after the last test.
+    /// Prints the totals. Called once, after the last test.
     pub fn end(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         // Unchecked tests with detailed times have just drawn this rule themselves.
         if self.checked || !self.detailed || self.header_due {
@@ -135,15 +134,15 @@ impl TextReport {
         out.flush()
     }
 
-    /// How the tests seen so far ended; the exit code follows from it.
+    /// Counts of the tests so far, which decide the exit code.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 }
 
-/// One line of progress: factored up to `column` of `n` in `seconds`.
+/// Prints a line of progress: factored up to `column` of `n` in `seconds`.
 ///
-/// Counts what the factorisation alone has done, so the figure settles before the end.
+/// Only the operations of the factorisation count, so the figure settles before the end.
 pub fn progress(
     out: &mut (impl Write + ?Sized),
     n: usize,
@@ -348,14 +347,14 @@ fn w_line(
     )
 }
 
-/// Scripts look for the reference's routine name, so it stands here although ours is another.
+/// Prints start and end. Scripts look for the reference's routine name, so it stands here although ours is another.
 fn time_lines(out: &mut (impl Write + ?Sized), outcome: &Outcome) -> io::Result<()> {
     let (started, ended) = (ctime(outcome.started_unix_s), ctime(outcome.ended_unix_s));
     writeln!(out, "HPL_pdgesv() start time {started}")?;
     writeln!(out, "HPL_pdgesv() end time   {ended}")
 }
 
-/// Parts that took no time are left out, as the reference does; a leading `+` marks what is
+/// Prints the times of parts. Parts that took no time are left out, as the reference does; a leading `+` marks a time that is
 /// contained in the line above without one.
 fn times(out: &mut (impl Write + ?Sized), times: &Times) -> io::Result<()> {
     let lines = [
@@ -470,7 +469,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// The moments of the shared test value, in whatever zone the tests run.
+    /// Time lines of the shared test value, in the time zone of the tests.
     fn time_lines_of(outcome: &Outcome) -> String {
         format!(
             "HPL_pdgesv() start time {}\nHPL_pdgesv() end time   {}\n",

@@ -1,6 +1,6 @@
 //! Drawings of time for the page: a bar of parts, and a timeline. Curves are `model::plot`'s.
 //!
-//! Colours come from the page's style sheet, by class. Every drawing stands beside a table of its numbers.
+//! Colours come from the page's style sheet, by class. Every drawing has a table of its numbers.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use crate::model::plot::escape;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 34.0;
-/// What took any time at all can be seen.
+/// Least width of a part that took any time, so that it can be seen.
 const LEAST: f64 = 1.5;
 
-/// A stretch of time: seconds from and to, the class that colours it, and what a reader sees who points at it.
+/// A stretch of time: start and end in seconds, the class that colours it, and the text shown when a reader points at it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
     pub from: f64,
@@ -25,7 +25,7 @@ fn usable(value: f64) -> f64 {
     if value.is_finite() { value.clamp(0.0, 1e15) } else { 0.0 }
 }
 
-/// Parts of a whole, side by side: class, name, size.
+/// Draws parts of a whole, side by side: class, name, size.
 pub fn bar(label: &str, parts: &[(String, &str, f64)]) -> String {
     let mut at = 0.0;
     let stretches: Vec<Stretch> = parts
@@ -39,7 +39,7 @@ pub fn bar(label: &str, parts: &[(String, &str, f64)]) -> String {
     drawn(label, &stretches, at, false)
 }
 
-/// What happened when, from 0 to `total` seconds, with a scale below.
+/// Draws stretches of time, from 0 to `total` seconds, with a scale below.
 pub fn timeline(label: &str, stretches: &[Stretch], total: f64) -> String {
     drawn(label, stretches, usable(total), true)
 }
@@ -70,7 +70,7 @@ fn drawn(label: &str, stretches: &[Stretch], total: f64, scale: bool) -> String 
     }
     out.push_str("</svg>\n");
     if scale {
-        // Letters beside the drawing, not in it: they keep their size when the drawing is made narrow.
+        // The letters are below the drawing, not in it: they keep their size when the drawing is made narrow.
         out.push_str("<div class=\"scale\">");
         for i in 0..=4 {
             let _ = write!(out, "<span>{}</span>", show_seconds(total * f64::from(i) / 4.0));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the numbers are, the drawing is sound and stays within its frame.
+        /// For any numbers, the drawing is sound and stays within its frame.
         #[test]
         fn always_within_its_frame(
             all in proptest::collection::vec((any::<f64>(), any::<f64>()), 0..20), total in any::<f64>()

@@ -1,4 +1,4 @@
-//! What follows from the material: the best result, where its time went, what was planned beside it.
+//! Conclusions from the material: the best result, its parts of the time, and the plan for comparison.
 
 use super::sources::{Material, Prediction};
 use crate::base::course::{Course, flops_until};
@@ -10,7 +10,7 @@ use crate::model::fit::{Fit, Sample, best_of_each, fit, flops};
 use crate::report::json::{Run, Test};
 use crate::report::machine::Kind;
 
-/// A test that was solved, and where it was found.
+/// A solved test, and the file it was found in.
 #[derive(Clone, Copy, Debug)]
 pub struct Solved<'a> {
     pub file: &'a str,
@@ -24,7 +24,7 @@ impl Solved<'_> {
         &self.test.params
     }
 
-    /// What multiplied. Documents did not always tell it of each test.
+    /// Engine of the test. Older documents name it only once for the run.
     pub fn engine(&self) -> &str {
         match self.test.engine.as_str() {
             "" => &self.run.blas.engine,
@@ -37,25 +37,25 @@ impl Solved<'_> {
         self.outcome.gflops * 1e9
     }
 
-    /// What tells this test from the others in a few words.
+    /// A short label that distinguishes this test from the others.
     pub fn label(&self) -> String {
         let p = self.params();
         format!("{} #{}: N={} NB={} {}x{}", self.file, self.test.number, p.n, p.nb, p.p, p.q)
     }
 
-    /// Whether it was solved in one go, without a start or a loss in between.
+    /// Whether it was solved in one go, without a restart or a loss.
     pub fn once(&self) -> bool {
         self.outcome.protection.is_none_or(|p| p.attempts == 1)
             && self.outcome.checksums.as_ref().is_none_or(|c| c.losses == 0)
     }
 
     /// Flop/s while multiplying, from the mean over the ranks of the time spent so: no more than the processors have reached.
-    /// Not known of a test that was started again, whose times are those of its last start.
+    /// None for a test that was started again, whose times are those of its last start.
     pub fn multiplying(&self) -> Option<f64> {
         let times = &self.outcome.times_mean;
         let seconds = match self.outcome.threads {
             0 | 1 => times.gemm,
-            // Some threads multiply while the one whose time this is exchanges rows, or factors the next panel.
+            // Some threads multiply while the thread with these times exchanges rows, or factors the next panel.
             _ => times.update + times.rfact,
         };
         let operations = multiplied(self.params().n as f64, self.params().nb as f64);
@@ -94,13 +94,13 @@ pub fn solved(material: &Material) -> Vec<Solved<'_>> {
     all
 }
 
-/// The fastest test that passed its check: what a form calls Rmax.
+/// The fastest test that passed its check: Rmax of a form.
 pub fn best<'a>(all: &[Solved<'a>]) -> Option<Solved<'a>> {
     let passed = all.iter().filter(|s| s.outcome.verdict == Verdict::Passed);
     passed.max_by(|a, b| a.outcome.gflops.total_cmp(&b.outcome.gflops)).copied()
 }
 
-/// Parts of the time that add up to all of it, in words.
+/// Parts of the time, which add up to all of it, with their names.
 pub fn parts(times: &Times) -> [(&'static str, f64); 8] {
     [
         ("multiplication", times.gemm),
@@ -114,7 +114,7 @@ pub fn parts(times: &Times) -> [(&'static str, f64); 8] {
     ]
 }
 
-/// The machines of all runs, each with the files that tell of it. Clocks differ from run to run and make no difference.
+/// Machines of all runs, each with the files that describe it. Clocks differ from run to run and make no difference.
 pub fn machines(material: &Material) -> Vec<(&[Kind], Vec<&str>)> {
     let alike = |a: &[Kind], b: &[Kind]| {
         a.len() == b.len()
@@ -132,18 +132,18 @@ pub fn machines(material: &Material) -> Vec<(&[Kind], Vec<&str>)> {
     told
 }
 
-/// A step of a test on its way.
+/// A step of a running test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     pub iteration: u64,
-    /// Since the timer started.
+    /// Seconds since the timer started.
     pub seconds: f64,
-    /// Since the step before.
+    /// Gflop/s since the step before.
     pub gflops: f64,
     pub gflops_so_far: f64,
 }
 
-/// The rate in steps long enough to be seen.
+/// Rates in steps long enough to be seen.
 pub fn rates(course: &Course, params: &TestParams) -> Vec<Step> {
     let total = course.seconds.last().copied().unwrap_or(0.0);
     let (mut from, mut since) = (course.iteration.first().copied().unwrap_or(0), 0.0);
@@ -165,8 +165,8 @@ pub fn rates(course: &Course, params: &TestParams) -> Vec<Step> {
     steps
 }
 
-/// The rate as a function of N from all passed tests on as many processes and hosts as the best one had; with the order at
-/// which half of the best rate is reached. Needs two sizes.
+/// The rate as a function of N from all passed tests on as many processes and hosts as the best one had; with the order at which
+/// half of the best rate is reached. Needs two sizes.
 pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
     let alike = all.iter().filter(|s| {
         let (a, b) = (s.params(), best.params());
@@ -197,7 +197,7 @@ pub fn half(all: &[Solved], best: &Solved) -> Result<(Fit, f64), String> {
     }
 }
 
-/// Expected beside measured, in words.
+/// Rows of expected and measured values.
 pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let outcome = solved.outcome;
     let protection = outcome.protection.unwrap_or_default();
@@ -233,7 +233,7 @@ pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     rows
 }
 
-/// A number of seconds or a like quantity, with four digits that count.
+/// Formats a number of seconds or a like quantity, with four significant digits.
 pub fn short(value: f64) -> String {
     let digits =
         if value == 0.0 { 0 } else { (3 - value.abs().log10().floor() as i32).clamp(0, 6) };
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(rates(&Course::default(), all[0].params()), []);
     }
 
-    /// Variants that are not as good, and runs with fewer threads, say nothing of what the machine can do.
+    /// Slower variants, and runs with fewer threads, do not show the machine's rate.
     #[test]
     fn half_of_the_rate_follows_from_the_best_runs() {
         let mut run: serde_json::Value = serde_json::from_str(&run_text()).unwrap();
@@ -301,14 +301,14 @@ mod tests {
         let material = material();
         let all = solved(&material);
         let plan = material.planned(12000, 192, 2, 3).unwrap();
-        // The sample has both.
+        // The sample has both kinds of protection.
         let mut outcome = all[0].outcome.clone();
         let checksums = outcome.checksums.take().unwrap();
         let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0], ["time without failures", "5.0 s", "4.5 s"].map(String::from));
         assert_eq!(rows[2], ["saves", "8", "9"].map(String::from));
         assert_eq!(rows.len(), 4, "no failures were expected");
-        // Checksums make losses good within the time that counts.
+        // With checksums, losses are recovered within the time that counts.
         outcome.protection = None;
         outcome.checksums =
             Some(Checksums { going_on_s: 0.25, regain_s: 0.5, renew_s: 0.75, ..checksums });
@@ -332,7 +332,7 @@ mod tests {
         };
         let of = |gemm, rfact, update| Times { gemm, rfact, update, ..Times::default() };
         assert_eq!(rate(1, of(operations, 7.0, operations + 9.0)), 1.0);
-        // Two threads multiply for `gemm`, one beside the panels: at one operation a second each.
+        // Two threads multiply for `gemm`, a single one during the panels: at one operation a second each.
         let (gemm, rfact) = (0.4 * operations, 0.2 * operations);
         assert!(rate(2, of(gemm, rfact, gemm)) <= 2.0);
     }

@@ -1,4 +1,4 @@
-//! What a TOP500 form asks for: the answers that follow from finished runs, and where each comes from.
+//! Lines of a TOP500 form: the answers that follow from finished runs, and their origin.
 
 use super::findings::{Solved, best, half, short};
 use crate::base::outcome::Outcome;
@@ -6,18 +6,18 @@ use crate::base::units::{show_bytes, show_flops};
 use crate::report::json::Run;
 use crate::report::machine::Kind;
 
-/// What the user says beside the files.
+/// The user's own figures, in addition to the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stated {
     /// Theoretical peak in flop/s.
     pub rpeak: Option<f64>,
 }
 
-/// A line of a form: what is asked, the answer if it is known, and where it comes from.
+/// A line of a form: the question, the answer if known, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub asked: &'static str,
-    /// None: not known.
+    /// None: unknown.
     pub answer: Option<String>,
     pub source: String,
 }
@@ -26,7 +26,7 @@ fn line(asked: &'static str, answer: Option<String>, source: impl Into<String>) 
     Line { asked, answer, source: source.into() }
 }
 
-/// The lines of a TOP500 form, as far as they are known.
+/// Lines of a TOP500 form, as far as they are known.
 pub fn form(all: &[Solved], stated: &Stated) -> Vec<Line> {
     match best(all) {
         None => vec![line("Rmax", None, "no test passed its check")],
@@ -149,7 +149,7 @@ fn machine(run: &Run) -> Vec<Line> {
     let known = !kinds.is_empty();
     let from = if known { "as the nodes told when the run began" } else { "not in this document" };
     let answer = |text: String| Some(text).filter(|t| known && !t.is_empty());
-    // The rest of the name says how the library was packaged.
+    // The rest of the name describes how the library was packaged.
     let mpi = run.mpi.library.split(',').next().unwrap_or_default();
     vec![
         line("Nodes", answer(sum(|_| 1).to_string()), from),
@@ -178,7 +178,7 @@ fn machine(run: &Run) -> Vec<Line> {
     ]
 }
 
-/// The mean power of all nodes, if all were measured, and how.
+/// Mean power of all nodes, if all were measured, and its origin.
 fn power(outcome: &Outcome) -> (Option<f64>, String) {
     let Some(p) = &outcome.power else {
         return (None, "no node has a meter this program can read; see --power-command".into());
@@ -211,7 +211,7 @@ fn power(outcome: &Outcome) -> (Option<f64>, String) {
     (Some(p.watts), how)
 }
 
-/// What distinct kinds of nodes say, each with their number where they differ.
+/// Values of distinct kinds of nodes, each with its number of hosts if they differ.
 fn each(kinds: &[Kind], of: impl Fn(&Kind) -> String) -> String {
     let mut told: Vec<(String, usize)> = Vec::new();
     for kind in kinds {

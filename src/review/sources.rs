@@ -1,4 +1,4 @@
-//! What a report is made from: files that earlier commands left, told apart by what is in them.
+//! Sources of a report: files that earlier commands left, distinguished by their content.
 
 use std::path::Path;
 
@@ -8,25 +8,25 @@ use crate::report::json::{Run, SCHEMA_VERSION};
 use crate::supervise::remember::events::Record;
 use crate::supervise::remember::journal;
 
-/// What `skt-hpl plan --json` expected of a run.
+/// Expected values of a run from `skt-hpl plan --json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     pub n: usize,
     pub nb: usize,
     pub p: usize,
     pub q: usize,
-    /// With saves and without failures.
+    /// Seconds with saves and without failures.
     pub seconds: f64,
     /// Flop/s over that time.
     pub rate: f64,
     pub saves: u64,
     /// Seconds of saving.
     pub saving: f64,
-    /// Seconds with failures as they are to be expected.
+    /// Expected seconds with failures.
     pub seconds_expected: Option<f64>,
 }
 
-/// Everything that was read, each with the name of its file.
+/// All files read, each with its name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Material {
     pub runs: Vec<(String, Run)>,
@@ -35,10 +35,10 @@ pub struct Material {
 }
 
 impl Material {
-    /// Adds what the text of a file holds.
+    /// Adds the content of a file, given as text.
     ///
     /// # Errors
-    /// It is none of the kinds known; the message says what was expected.
+    /// The content is of no known kind; the message lists the kinds.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), String> {
         let first = text.lines().next().unwrap_or_default();
         if journal::from_line(first).is_ok() {
@@ -47,7 +47,7 @@ impl Material {
             self.logs.push((name.to_owned(), records));
             return Ok(());
         }
-        // A document written into a pipe is there in all its states, the last one the newest.
+        // A document written into a pipe appears in all its states, the last one the newest.
         let mut newest = None;
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
@@ -77,7 +77,7 @@ impl Material {
         }
     }
 
-    /// What was planned for a test of this size on this grid.
+    /// Finds the plan for a test of this size on this grid.
     pub fn planned(&self, n: usize, nb: usize, p: usize, q: usize) -> Option<&Prediction> {
         let fits = |plan: &Prediction| (plan.n, plan.nb, plan.p, plan.q) == (n, nb, p, q);
         self.plans.iter().map(|(_, plan)| plan).find(|plan| fits(plan))
@@ -118,7 +118,7 @@ mod tests {
     use crate::report::test_values;
     use crate::supervise::remember::events::samples;
 
-    /// A finished run of two sizes, as a file's text.
+    /// Returns a finished run of two sizes, as a file's text.
     pub(in crate::review) fn run_text() -> String {
         let mut run: Run = serde_json::from_value(serde_json::json!({
             "schema_version": 1,
@@ -187,7 +187,7 @@ mod tests {
             assert!(why.starts_with("x: ") && why.contains("--json"), "{why}");
         }
         assert!(refusal("{\"schema_version\": 99}").contains("schema_version is 99"));
-        // A log cut in its last line is read up to there; damage before it is told.
+        // A log cut in its last line is read up to there; damage before it is reported.
         let mut log = Material::default();
         log.add("l", &log_text()[..log_text().len() - 9]).unwrap();
         assert_eq!(log.logs[0].1.len(), samples().len() - 1);

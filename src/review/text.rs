@@ -9,7 +9,7 @@ use crate::base::units::{show_bytes, show_flops, show_seconds};
 use crate::report::machine::Kind;
 use crate::supervise::tell::timeline;
 
-/// Tests told one by one; of longer sweeps only the fastest.
+/// Largest number of tests listed one by one; of longer sweeps only the fastest are listed.
 const TESTS_MAX: usize = 40;
 
 pub fn text(material: &Material, stated: &Stated) -> String {
@@ -112,7 +112,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
         );
     }
     let steps = findings::rates(&outcome.course, params);
-    // As many as can be read at a glance.
+    // At most some ten steps are printed.
     let every = steps.len().div_ceil(10).max(1);
     for (i, step) in steps.iter().enumerate() {
         if (i + 1) % every == 0 || i + 1 == steps.len() {

@@ -1,29 +1,28 @@
 //! From a few stretches of iterations to the time of the whole factorisation.
 //!
-//! Iteration k multiplies into r x r elements, factors a panel of r rows and sends one, r = N - (k + 1) NB being what
-//! is left of the matrix. So its time is a r^2 + b r + c, and the whole is the sum of that over all
-//! iterations. Two stretches give a and b, three give c as well. They lie where Gauss would put the points of a
-//! quadrature, which is where an error of the model weighs least.
+//! Iteration k multiplies into r x r elements, factors a panel of r rows and sends it, r = N - (k + 1) NB being the order of the
+//! rest of the matrix. So its time is a r^2 + b r + c, and the whole is the sum of that over all iterations. Two stretches give a
+//! and b, three give c as well. They lie at the points of a Gauss quadrature, where an error of the model weighs least.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// How much of a run is run.
+/// Part of a run that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Care {
     /// Two stretches: about a tenth of a run of fifty iterations.
     Rough,
-    /// Three, and longer ones: about a quarter.
+    /// Three stretches, and longer ones: about a quarter.
     Fine,
 }
 
-/// Where the stretches are centred, as parts of the whole, and their iterations. Later ones are short work.
+/// Centres of the stretches, as parts of the whole, and their iterations. Later stretches are short work.
 const ROUGH: [(f64, usize); 2] = [(0.211_324_865, 1), (0.788_675_135, 5)];
 const FINE: [(f64, usize); 3] = [(0.112_701_665, 2), (0.5, 4), (0.887_298_335, 6)];
 
-/// The stretches of a factorisation of so many iterations. One of them all where they would be most of it.
+/// Stretches of a factorisation of so many iterations. A single stretch of all, if they would be most of it.
 pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
     let points: &[(f64, usize)] = match care {
         Care::Rough => &ROUGH,
@@ -44,7 +43,7 @@ pub fn stretches(blocks: usize, care: Care) -> Vec<Range<usize>> {
     }
 }
 
-/// What is left after iteration k, as a part of N.
+/// Order of the rest of the matrix after iteration k, as a part of N.
 fn left(n: usize, nb: usize, k: usize) -> f64 {
     n.saturating_sub((k + 1) * nb) as f64 / n as f64
 }
@@ -57,7 +56,7 @@ fn sums(n: usize, nb: usize, range: Range<usize>) -> [f64; 3] {
     })
 }
 
-/// How much of a whole factorisation's multiplying a trial does: its stretches, and the iteration before each that is not timed.
+/// Part of a whole factorisation's multiplying that a trial does: its stretches, and the iteration before each that is not timed.
 pub fn part(n: usize, nb: usize, care: Care) -> f64 {
     let blocks = n.div_ceil(nb);
     let placed = stretches(blocks, care);
@@ -65,8 +64,8 @@ pub fn part(n: usize, nb: usize, care: Care) -> f64 {
     placed.iter().map(squares).sum::<f64>() / all_squares(n, nb)
 }
 
-/// The first of [`sums`] over all iterations, without counting them one by one: a matrix that is only wished for has as many as
-/// it likes. What is left is the last block's rows, then NB more each time.
+/// The first of [`sums`] over all iterations, without counting them one by one: a matrix that is only planned may have any number
+/// of them. The rest of the matrix has the last block's rows, then NB more each time.
 fn all_squares(n: usize, nb: usize) -> f64 {
     let (n, nb, blocks) = (n as f64, nb as f64, n.div_ceil(nb) as f64);
     let (times, last) = (blocks - 1.0, n - (blocks - 1.0) * nb);
@@ -74,7 +73,7 @@ fn all_squares(n: usize, nb: usize) -> f64 {
     times * (last * last + grown) / (n * n)
 }
 
-/// Seconds of the whole factorisation, from those of the stretches. None where they cannot be of one run.
+/// Seconds of the whole factorisation, from the seconds of the stretches. None if they cannot be of one run.
 pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let blocks = n.div_ceil(nb);
     if seconds.len() != stretches.len() || seconds.iter().any(|s| !s.is_finite() || *s <= 0.0) {
@@ -113,8 +112,8 @@ pub fn whole(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -
     (fitted.is_finite() && fitted > 0.0).then_some(fitted)
 }
 
-/// How far the time of a careful measurement's middle stretch is from what the outer two say of it by the simpler model,
-/// as a part of it: how well the model holds on this machine.
+/// Error of the model on this machine. For the middle stretch of a careful measurement, the simpler model predicts a time from
+/// the outer two. The result is the difference from the measured time, as a part of it.
 pub fn off(n: usize, nb: usize, stretches: &[Range<usize>], seconds: &[f64]) -> Option<f64> {
     let ([first, middle, last], [s, measured, u]) = (stretches, seconds) else { return None };
     let (x, m, z) =
@@ -179,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// What follows the model is extended exactly; what has a constant part too, nearly so from two stretches.
+        /// A run that follows the model is extended exactly; with a constant part too, nearly so from two stretches.
         #[test]
         fn a_run_by_the_model_is_extended_to_its_whole(
             n in 3000usize..200_000, nb in 32usize..512, b in 0.0f64..0.5, c in 0.0f64..0.02,

@@ -1,5 +1,5 @@
-//! Finds good parameters from partial runs: which are worth trying, what a few stretches of a run say about all of it,
-//! which of many candidates is the fastest. Pure: whoever searches says how a candidate is measured.
+//! Search for good parameters from partial runs: candidates worth trying, the time of a whole run from a few stretches, the
+//! fastest of many candidates. Pure: the caller measures candidates.
 
 pub mod estimate;
 pub mod picture;

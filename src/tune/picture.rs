@@ -1,9 +1,9 @@
-//! What mattered, as a picture: how much longer the other shapes and the other choices take.
+//! A picture of the choices that mattered: the additional time of other shapes and other choices.
 
 use super::search::{Choice, Placed, Tuned};
 use crate::model::plot::{Axis, Figure, Panel, Series};
 
-/// Bars whose names do not run into each other.
+/// Largest numbers of bars whose names do not run into each other.
 const SHAPES: usize = 8;
 const CHOICES: usize = 6;
 
@@ -39,7 +39,7 @@ pub fn choice_words(choice: &Choice) -> String {
     format!("{} {value}", choice.what)
 }
 
-/// Choices, what made most difference first.
+/// Choices, ordered by their effect, the largest first.
 pub fn by_weight(choices: &[Choice]) -> Vec<&Choice> {
     let mut all: Vec<&Choice> = choices.iter().collect();
     all.sort_by(|a, b| (b.ratio - 1.0).abs().total_cmp(&(a.ratio - 1.0).abs()));

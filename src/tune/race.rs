@@ -1,8 +1,8 @@
-//! A race of candidates in rounds: each round measures those that are left once, one after the other, and then the slower
-//! ones leave.
+//! A race of candidates in rounds: each round measures those that are left once, one after the other, and then the slower ones
+//! leave.
 //!
-//! A machine grows faster and slower over the minutes. So times are only compared within a round, as ratios to
-//! a candidate that took part in it.
+//! A machine grows faster and slower over the minutes. So times are only compared within a round, as ratios to a candidate that
+//! took part in it.
 
 use crate::base::statistics::{OF_NORMAL, median};
 
@@ -11,13 +11,13 @@ use crate::base::statistics::{OF_NORMAL, median};
 pub struct Race {
     rounds: Vec<Vec<(usize, f64)>>,
     active: Vec<usize>,
-    /// Who stays, however slow.
+    /// A candidate that stays, however slow.
     pinned: Option<usize>,
 }
 
-/// What one measurement scatters by before anything is known of it.
+/// Scatter of a measurement before anything is known of it.
 const NOISE: f64 = 0.015;
-/// Those that stay in a round, at least, and as a part.
+/// Least number of candidates that stay in a round, and their least share.
 const FEWEST: usize = 3;
 const PART: f64 = 1.0 / 3.0;
 
@@ -26,18 +26,18 @@ fn middle(values: &[f64]) -> Option<f64> {
 }
 
 impl Race {
-    /// Among the candidates 0 to `count` - 1.
+    /// Race among the candidates 0 to `count` - 1.
     pub fn new(count: usize) -> Self {
         Self { rounds: Vec::new(), active: (0..count).collect(), pinned: None }
     }
 
-    /// Who stays to the end, to be compared with.
+    /// Keeps the baseline to the end, for comparison.
     pub fn pin(mut self, who: usize) -> Self {
         self.pinned = Some(who);
         self
     }
 
-    /// Who takes part in the next round.
+    /// Candidates of the next round.
     pub fn active(&self) -> &[usize] {
         &self.active
     }
@@ -46,8 +46,9 @@ impl Race {
         self.rounds.len()
     }
 
-    /// A round's seconds, in the order of [`Race::active`]; none of those that could not be measured, which are out. A round
-    /// without any after one with some says nothing of candidates, and is left out. Whether it counts.
+    /// Takes in a round's seconds, in the order of [`Race::active`]; None for a candidate that could not be measured, which is
+    /// out. A round without any, after one with some, shows nothing about candidates, and is left out. Returns whether the round
+    /// counts.
     pub fn take_in(&mut self, seconds: &[Option<f64>]) -> bool {
         let round: Vec<(usize, f64)> =
             self.active.iter().zip(seconds).filter_map(|(&who, s)| Some((who, (*s)?))).collect();
@@ -59,7 +60,7 @@ impl Race {
         true
     }
 
-    /// In how many rounds `who` was measured.
+    /// Number of rounds in which `who` was measured.
     pub fn times(&self, who: usize) -> usize {
         self.rounds.iter().filter(|round| Self::in_round(round, who).is_some()).count()
     }
@@ -68,7 +69,7 @@ impl Race {
         round.iter().find(|(other, _)| *other == who).map(|(_, s)| *s)
     }
 
-    /// The times of `who` as parts of those of `other`, in the rounds of both.
+    /// Times of `who` as parts of those of `other`, in the rounds of both.
     fn beside(&self, who: usize, other: usize) -> Vec<f64> {
         self.rounds
             .iter()
@@ -76,19 +77,19 @@ impl Race {
             .collect()
     }
 
-    /// The time of `who` as a part of `other`'s.
+    /// Time of `who` as a part of `other`'s.
     pub fn ratio(&self, who: usize, other: usize) -> Option<f64> {
         middle(&self.beside(who, other))
     }
 
-    /// The fastest of those left: whose times are the smallest parts of those of the first that is left.
+    /// The fastest of those left: the candidate whose times are the smallest parts of those of the first that is left.
     pub fn best(&self) -> Option<usize> {
         let yardstick = *self.active.first()?;
         let part = |who: usize| self.ratio(who, yardstick).unwrap_or(f64::INFINITY);
         self.active.iter().copied().min_by(|a, b| part(*a).total_cmp(&part(*b)))
     }
 
-    /// Everybody who was measured, the best first, with the time as a part of the best one's.
+    /// All measured candidates, the best first, with the time as a part of the best one's.
     pub fn standing(&self) -> Vec<(usize, f64)> {
         let Some(best) = self.best() else { return Vec::new() };
         let mut all: Vec<usize> = self.rounds.iter().flatten().map(|(who, _)| *who).collect();
@@ -100,7 +101,7 @@ impl Race {
         standing
     }
 
-    /// What one measurement scatters by, as a part of it: from how the ratios of candidates differ from round to round.
+    /// Scatter of a measurement, as a part of it: from the differences of the candidates' ratios from round to round.
     pub fn noise(&self) -> f64 {
         let Some(best) = self.best() else { return NOISE };
         let deviations: Vec<f64> = self
@@ -119,7 +120,8 @@ impl Race {
         known.map_or(NOISE, |noise| noise.clamp(0.002, 0.1))
     }
 
-    /// Lets the slower ones leave: a third stays, three at least, and who cannot be told from the best, up to two thirds.
+    /// Lets the slower candidates leave. A third stays, three at least, and those that are no slower than the best within the
+    /// noise, up to two thirds.
     pub fn thin(&mut self) {
         let Some(best) = self.best() else { return };
         let noise = 2.0 * self.noise() / (self.rounds.len() as f64).sqrt();
@@ -145,7 +147,7 @@ mod tests {
     use rand_xoshiro::Xoshiro256PlusPlus;
     use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-    /// Seconds with a machine that drifts and a measurement that scatters.
+    /// Runs a race on a machine that drifts, with measurements that scatter.
     fn run(truth: &[f64], scatter: f64, seed: u64) -> Race {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut uniform = move || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;

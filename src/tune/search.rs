@@ -1,5 +1,6 @@
-//! The search: first the shape of the run (ranks, grid, block size), then single choices around the best shape, then the
-//! best of both against each other with more care. Each stage is a race; the budget says how many take part.
+//! The search, in three stages. First comes the shape of the run (ranks, grid, block size), then single choices around the best
+//! shape. Last, the best of both race against each other with more care. Each stage is a race; the budget determines the number
+//! of candidates.
 
 use std::fmt;
 
@@ -9,11 +10,11 @@ use super::estimate::Care;
 use super::race::Race;
 use super::space::{Candidate, Domain};
 
-/// What a measurement says of a candidate's whole factorisation.
+/// Estimate of a candidate's whole factorisation from a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     pub seconds: f64,
-    /// How far the model was off, where it was checked.
+    /// Error of the model, if it was checked.
     pub off: Option<f64>,
 }
 
@@ -35,12 +36,12 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Who measures.
+/// Laboratory that measures candidates.
 pub trait Lab {
-    /// Measures each of `round` once. None for those that cannot be run.
+    /// Measures each of `round` once. None for candidates that cannot be run.
     ///
     /// # Errors
-    /// Why nothing more can be measured.
+    /// No more can be measured; with the reason.
     fn measure(
         &mut self,
         stage: Stage,
@@ -59,7 +60,7 @@ pub struct Placed {
     pub ratio: f64,
 }
 
-/// One choice made otherwise than the best shape has it, and the time as a part of that one's.
+/// A choice that differs from the best shape's, and the time as a part of the best shape's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     pub what: String,
@@ -68,39 +69,39 @@ pub struct Choice {
     pub rounds: usize,
 }
 
-/// What the search came to.
+/// Result of the search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
     pub best: Candidate,
-    /// Of the factorisation, by the careful measurements.
+    /// Seconds of the factorisation, by the careful measurements.
     pub seconds: f64,
-    /// How far the true time may be from that on this machine now, as a part of it: two standard deviations of the mean.
+    /// Uncertainty of `seconds` on this machine now, as a part of it: two standard deviations of the mean.
     pub uncertainty: f64,
-    /// How far the model was off in these, at most.
+    /// Largest error of the model in these measurements.
     pub off: Option<f64>,
-    /// Shapes, the best first; how many there would have been.
+    /// Shapes, the best first; and how many there would have been.
     pub shapes: Vec<Placed>,
     pub shapes_possible: usize,
-    /// Beside which the single choices were tried.
+    /// Shape around which the single choices were tried.
     pub shape: Candidate,
     pub choices: Vec<Choice>,
     pub choices_possible: usize,
-    /// Those that were measured with care, the best first.
+    /// Candidates that were measured with care, the best first.
     pub finalists: Vec<Placed>,
     pub rounds: usize,
-    /// What one measurement scatters by.
+    /// Scatter of a measurement.
     pub noise: f64,
     pub measured: usize,
     pub spent: f64,
 }
 
-/// What a candidate changes of a shape, and the candidate.
+/// Name of the choice that a candidate changes of a shape, and the candidate.
 type Variation = (&'static str, Candidate);
 
 /// Parts of the budget that end the stages.
 const SHAPE_ENDS: f64 = 0.5;
 const CHOICES_END: f64 = 0.78;
-/// A race measures each of those it begins with so often, on average.
+/// Number of times that a race measures each candidate it begins with, on average.
 const TIMES: f64 = 1.9;
 const ROUNDS: usize = 4;
 
@@ -122,7 +123,7 @@ impl<L: Lab> Search<'_, L> {
         Ok(found)
     }
 
-    /// How many can be raced until that part of the budget is spent.
+    /// Number of candidates that can be raced until that part of the budget is spent.
     fn fit(&self, part: f64) -> usize {
         let each = self.lab.spent() / self.measured.max(1) as f64;
         let left = part * self.budget - self.lab.spent();
@@ -151,17 +152,17 @@ impl<L: Lab> Search<'_, L> {
 }
 
 impl<L: Lab> Search<'_, L> {
-    /// Races shapes, as many as fit, for the best one.
+    /// Races as many shapes as fit, and returns the best.
     fn shapes(&mut self, shapes: &[Candidate]) -> Result<Shapes, String> {
         let likely =
             shapes.first().ok_or("there is nothing to choose from: no grid has so many ranks")?;
-        // The cost of a measurement is known from the first; costs that only a first one has are paid then, too.
+        // The first measurement shows the cost of each; costs that only a first one has are paid then, too.
         self.measure(Stage::Shape, &[likely], Care::Rough)?;
         let entered = self.fit(SHAPE_ENDS).clamp(shapes.len().min(4), shapes.len());
         let all: Vec<&Candidate> = shapes.iter().take(entered).collect();
         let race = self.race(Stage::Shape, Race::new(entered), &all, SHAPE_ENDS)?;
         let best = race.best().ok_or("none of the candidates could be run")?;
-        // A candidate that cannot be told from the best has another chance among the last.
+        // A candidate that is no slower than the best within the noise has another chance among the last.
         let doubt = 1.0 + 2.0 * race.noise() / (race.rounds() as f64).sqrt();
         let near = |one: &usize| {
             *one != best && race.ratio(*one, best).is_some_and(|ratio| ratio <= doubt)
@@ -170,8 +171,8 @@ impl<L: Lab> Search<'_, L> {
         Ok(Shapes { entered, best, second, placed: placed(&race, &all) })
     }
 
-    /// Races single choices, as many as fit, against the best shape. Returns the choices, and those that are clearly better with
-    /// what they change, the best first.
+    /// Races as many single choices as fit, against the best shape. Returns the choices, and those that are clearly better with
+    /// their changes, the best first.
     fn choices(
         &mut self,
         shape: &Candidate,
@@ -236,11 +237,11 @@ impl<L: Lab> Search<'_, L> {
     }
 }
 
-/// The outcome of the race of shapes; numbers count the shapes that entered it.
+/// Outcome of the race of shapes; numbers count the shapes that entered it.
 struct Shapes {
     entered: usize,
     best: usize,
-    /// A shape that cannot be told from the best.
+    /// A shape that is no slower than the best within the noise.
     second: Option<usize>,
     placed: Vec<Placed>,
 }
@@ -254,7 +255,7 @@ fn placed(race: &Race, all: &[&Candidate]) -> Vec<Placed> {
 /// Searches `domain` for about `budget` seconds.
 ///
 /// # Errors
-/// Nothing could be measured, or the lab says why no more can.
+/// Nothing could be measured, or the lab reports that no more can be.
 pub fn search(domain: &Domain, budget: f64, lab: &mut impl Lab) -> Result<Tuned, String> {
     let mut search = Search { lab, budget, measured: 0 };
     let shapes = domain.first();
@@ -327,10 +328,10 @@ mod tests {
         spent: f64,
         scatter: f64,
         asked: usize,
-        /// Fails from then on.
+        /// Number of the measurement from which all fail.
         fails_at: usize,
         broken: fn(&Candidate) -> bool,
-        /// So many careful rounds can be measured.
+        /// Number of careful rounds that can be measured.
         careful: usize,
     }
 
@@ -376,7 +377,7 @@ mod tests {
         }
     }
 
-    /// The best there is: a shape, with the better broadcast and panel.
+    /// Time of the best candidate: a shape, with the better broadcast and panel.
     const BEST: f64 = 10.0 * 0.98 * 0.985;
 
     #[test]
@@ -390,7 +391,7 @@ mod tests {
             assert_eq!(tuned.measured, lab.asked);
             good += usize::from(truth(&tuned.best) < 1.02 * BEST);
             assert!(tuned.uncertainty > 0.0);
-            // The drift is the machine's, not the search's, to explain.
+            // The drift belongs to the machine, not to the search.
             assert!((tuned.seconds / truth(&tuned.best) - 1.0).abs() < 0.13);
             assert_eq!(tuned.off, Some(0.01));
         }

@@ -1,46 +1,46 @@
-//! What may be tried on a machine, and in which order.
+//! Candidates that may be tried on a machine, and their order.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::params::{Bcast, Fact, Mapping, Swap, TestParams};
 use crate::model::planner::usual;
 
-/// How ranks and threads lie on the nodes, and what multiplies: what a job is started with.
+/// Layout of ranks and threads on the nodes, and the BLAS: all that a job is started with.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Layout {
     pub ranks_per_node: usize,
     pub threads: usize,
-    /// A BLAS beside the linked one.
+    /// BLAS in place of the linked one.
     pub blas: Option<String>,
 }
 
-/// One way to run the problem.
+/// A way to run the problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     pub layout: Layout,
     pub test: TestParams,
 }
 
-/// What there is to choose from.
+/// Choices of the search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Domain {
     pub n: usize,
     pub nodes: usize,
     pub cores: usize,
-    /// The likely ones first, as in all lists here.
+    /// Ranks a node, the likely ones first, as in all lists here.
     pub ranks_per_node: Vec<usize>,
     pub nbs: Vec<usize>,
-    /// Whether other block sizes than those may be tried.
+    /// Whether other block sizes than these may be tried.
     pub nb_is_free: bool,
-    /// Those asked for; empty for all.
+    /// Grids asked for; empty for all.
     pub grids: Vec<(usize, usize)>,
     pub blas: Vec<Option<String>>,
 }
 
-/// Block sizes people get good rates with, the likely ones first.
+/// Block sizes that usually give good rates, the likely ones first.
 pub const USUAL_NBS: [usize; 6] = [256, 192, 384, 128, 320, 512];
 
-/// P x Q of so many ranks that are worth a try: P at most Q and the nearest ones first; of those with more rows than
+/// Grids P x Q of so many ranks that are worth a try: P at most Q and the nearest ones first; of those with more rows than
 /// columns only the nearest.
 pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     const MOST: usize = 4;
@@ -56,7 +56,7 @@ pub fn grids(ranks: usize) -> Vec<(usize, usize)> {
     flat
 }
 
-/// Of these numbers of ranks a node those that are worth a try, in their order: ranks have as many cores each.
+/// Numbers of ranks a node that are worth a try, in their order: ranks have as many cores each.
 pub fn layouts(cores: usize, numbers: &[usize]) -> Vec<usize> {
     let mut all = Vec::new();
     for &ranks in numbers {
@@ -90,7 +90,7 @@ impl Domain {
         ranked.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    /// `best` with one choice made otherwise, and which. What makes most difference on most machines first.
+    /// Variations of `best` with one choice changed, and its name. The largest difference on most machines comes first.
     pub fn variations(&self, best: &Candidate) -> Vec<(&'static str, Candidate)> {
         let mut all = Vec::new();
         let mut with = |what: &'static str, change: &dyn Fn(&mut TestParams)| {
@@ -146,7 +146,7 @@ impl Domain {
         all
     }
 
-    /// `base` with each of these choices as the candidate beside it has it.
+    /// `base` with each of these choices taken from its candidate.
     pub fn combined(base: &Candidate, choices: &[(&'static str, Candidate)]) -> Candidate {
         let mut test = base.test.clone();
         for (what, Candidate { test: other, .. }) in choices {
@@ -168,7 +168,7 @@ impl Domain {
     }
 }
 
-/// A candidate in a few words, as HPL writes it: its variant, block size, grid, and what the job is started with.
+/// Describes a candidate in a few words, as HPL writes it: its variant, block size, grid, and what the job is started with.
 pub fn words(candidate: &Candidate) -> String {
     let Candidate { layout, test } = candidate;
     let blas = layout.blas.as_ref().map(|blas| format!(", {blas}")).unwrap_or_default();
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     impl Domain {
-        /// One node of so many cores, N = 12000, nothing ruled out.
+        /// A node of so many cores, N = 12000, with all choices.
         pub fn of_cores(cores: usize) -> Self {
             Self {
                 n: 12_000,

@@ -1,5 +1,5 @@
-//! The second level where each node has a DIR of its own, which dies with it: all memory lost and a node's DIR as well, every
-//! step struck, files damaged, nodes in another order. Each rank is a node here.
+//! The second level with a DIR of each node's own, which dies with the node: all memory lost and a node's DIR as well, a fault at
+//! every step, files damaged, nodes in another order. Each rank is a node here.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::symlink;
@@ -34,7 +34,7 @@ impl Apart {
         Self::with_idle(p, q, 0, args)
     }
 
-    /// With so many nodes more than there are positions.
+    /// Makes a run with so many nodes more than there are positions.
     fn with_idle(p: usize, q: usize, idle: usize, args: &[&str]) -> Self {
         let scene =
             Scene::of(p, q, LONGER).idle(idle).protect(&["--checkpoint", "1"]).protect(args);
@@ -63,18 +63,18 @@ impl Apart {
         self.storage.dir(node)
     }
 
-    /// What an epoch's folders on a node hold, whole there or not.
+    /// Returns the checkpoint folders on a node, complete there or not.
     fn epochs(&self, node: usize) -> Vec<PathBuf> {
         epochs_in(&self.dir(node), self)
     }
 
-    /// The file of a node's own position in the epoch that was concluded there last.
+    /// Returns the file of a node's own position in the last complete checkpoint there.
     fn file(&self, node: usize) -> PathBuf {
         let whole = whole_in(&self.dir(node), self);
         whole.last().expect("an epoch was concluded").join(format!("p{node}"))
     }
 
-    /// All memory is gone, and the storage of these nodes: others stand in their places.
+    /// Removes all memory, and the storage of these nodes: others take their places.
     fn lose_all_and(&self, nodes: &[usize]) {
         lose_all(self);
         nodes.iter().for_each(|&node| self.storage.renew(node));
@@ -90,7 +90,7 @@ impl Apart {
         ran
     }
 
-    /// The same, from storage, having rebuilt these positions there.
+    /// Ends after a recovery from storage that rebuilt these positions.
     fn comes_back(&self, lost: &[usize]) -> Ran {
         let ran = self.finish();
         assert!(from_storage(&ran), "{}", ran.told());
@@ -99,12 +99,12 @@ impl Apart {
     }
 }
 
-/// All cases with `SKT_TEST_WHOLE=1`, else the first `by_default`.
+/// Returns all cases with `SKT_TEST_WHOLE=1`, else the first `by_default`.
 fn some<T>(all: &[T], by_default: usize) -> &[T] {
     &all[..if whole() { all.len() } else { by_default }]
 }
 
-/// As many nodes of each group as it survives are gone with what they had on storage.
+/// Each group loses as many nodes as it survives, with their storage.
 #[test]
 fn memory_is_gone_and_nodes_with_their_storage() {
     type Case<'a> = ((usize, usize), &'a [&'a str], &'a [usize]);
@@ -128,7 +128,8 @@ fn memory_is_gone_and_nodes_with_their_storage() {
     }
 }
 
-/// Of four that compute and those that keep their checksums alone: whichever are gone with their storage, as many as are borne.
+/// Of four nodes that compute and those that keep their checksums alone, any may be lost with their storage, as many as are
+/// survived.
 #[test]
 fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
     type Case<'a> = (&'a [&'a str], &'a str, &'a [usize]);
@@ -153,13 +154,13 @@ fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
     }
 }
 
-/// One more than is borne; damage in a checksum's file where it is needed; a run that has no such rank.
+/// Refusal of one loss more than is survived; damage in a checksum's file when it is needed; a run without such a rank.
 #[test]
 fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     let scene = Apart::with_idle(2, 2, 1, &["--layout", "dedicated"]);
     scene.strike("pruned:0:2:kill");
     scene.lose_all_and(&[]);
-    // No older epoch stands in.
+    // No older checkpoint is used in its place.
     let all: Vec<PathBuf> = (0..5).flat_map(|node| scene.epochs(node)).collect();
     let newest = all.iter().filter_map(|path| path.file_name()).max().unwrap().to_owned();
     all.iter().filter(|path| path.file_name() != Some(&newest)).for_each(|epoch| {
@@ -193,7 +194,7 @@ fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     scene.comes_back(&[]);
 }
 
-/// Refused, named, kept; and gone on with when the node is back.
+/// Refused, named, kept; and resumed when the node is back.
 #[test]
 fn one_node_more_than_a_group_survives() {
     let scene = Apart::new(2, 2, &[]);
@@ -216,7 +217,7 @@ fn one_node_more_than_a_group_survives() {
     scene.comes_back(&[1]);
 }
 
-/// Struck at each step to storage, on one node or another; then all memory is gone, and one more node's storage.
+/// A fault at each step to storage, on one node or another; then all memory is lost, and one more node's storage.
 #[test]
 fn a_run_survives_a_strike_at_every_step_to_storage() {
     let mut to = to_storage();
@@ -226,7 +227,7 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
     for (i, &point) in some(&to, 3).iter().enumerate() {
         let scene = Apart::new(2, 2, &[]);
         scene.strike(&format!("{}:{}:2:kill", point.name(), i % 4));
-        // Whoever was struck has its part or has it not; the storage that goes is another's or its own.
+        // The failed node has its part or has not; the lost storage is another's or its own.
         let gone = [(i + 1) % 4, i % 4][i % 2];
         scene.lose_all_and(&[gone]);
         let ran = scene.comes_back(&[gone]);
@@ -234,7 +235,7 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
     }
 }
 
-/// Struck while coming back, and a node's storage is gone only then.
+/// A fault while coming back, after which a node's storage is lost.
 #[test]
 fn coming_back_survives_a_strike_at_every_step() {
     let steps =
@@ -251,7 +252,7 @@ fn coming_back_survives_a_strike_at_every_step() {
     }
 }
 
-/// Damage anywhere in a file makes it count as lost, and is told; in one more it is refused.
+/// A file with damage anywhere counts as lost, and is reported; damage in one more is refused.
 #[test]
 fn a_damaged_file_counts_as_lost() {
     // In the front, the digests, the matrix, the parity; cut short; missing.
@@ -262,7 +263,7 @@ fn a_damaged_file_counts_as_lost() {
         let node = (i + 1) % 4;
         let older: Vec<Vec<PathBuf>> = (0..4).map(|node| scene.epochs(node)).collect();
         scene.lose_all_and(&[]);
-        // No older epoch stands in.
+        // No older checkpoint is used in its place.
         let newest = older.iter().flatten().filter_map(|path| path.file_name()).max().unwrap();
         let newest = newest.to_owned();
         for epoch in older.iter().flatten().filter(|path| path.file_name() != Some(&newest)) {
@@ -286,7 +287,7 @@ fn a_damaged_file_counts_as_lost() {
             assert!(ran.err.contains("digests are not what"), "{}", ran.told());
             flip(&other, 0.0005);
         }
-        // With parity in doubt only where it is needed, nothing is said of it.
+        // Damaged parity is only reported if it is needed.
         let lost = if at == Some(0.9) { vec![] } else { vec![node] };
         let ran = scene.comes_back(&lost);
         let told = format!("position {node} could not be used");
@@ -294,7 +295,7 @@ fn a_damaged_file_counts_as_lost() {
     }
 }
 
-/// The nodes come in another order: positions go where their files are.
+/// The nodes come in another order: positions go to the nodes with their files.
 #[test]
 fn nodes_in_another_order() {
     let scene = Apart::new(2, 2, &[]);
@@ -304,7 +305,7 @@ fn nodes_in_another_order() {
     scene.comes_back(&[2]);
 }
 
-/// A node has two positions' files and one rank: one of the files goes to where its position is now.
+/// A node has two positions' files and one rank: one of the files goes to the present node of its position.
 #[test]
 fn a_node_with_more_files_than_ranks_sends_them() {
     let scene = Apart::new(2, 2, &[]);
@@ -321,7 +322,7 @@ fn a_node_with_more_files_than_ranks_sends_them() {
     };
     moved(false);
     scene.comes_back(&[]);
-    // Damaged: its reader, which is elsewhere, finds that out.
+    // The damage is found by the file's reader, which is elsewhere.
     moved(true);
     scene.comes_back(&[1]);
 }
@@ -340,7 +341,7 @@ fn nodes_with_files_are_not_left_idle() {
     scene.comes_back(&[1]);
 }
 
-/// A node has on its own storage what another run's had there.
+/// Leaves on a node's own storage the files of another run there.
 fn leave(from: PathBuf, scene: &Apart, node: usize) {
     let to = folder_in(&scene.dir(node), scene);
     let copied = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
@@ -348,7 +349,7 @@ fn leave(from: PathBuf, scene: &Apart, node: usize) {
 }
 
 /// A node was away while an earlier run of the same problem ended, and comes back with a checkpoint that had got further. This
-/// run goes on from its own memory: its time is not the other's.
+/// run resumes from its own memory: its time is not the other's.
 #[test]
 fn an_earlier_run_of_the_same_problem_had_got_further() {
     let earlier = Apart::new(1, 2, &[]);
@@ -364,7 +365,8 @@ fn an_earlier_run_of_the_same_problem_had_got_further() {
     assert_eq!(rebuilt(&ran).as_deref(), Some(&[1][..]), "{}", ran.told());
 }
 
-/// The same with the earlier run's result: it does not become this run's with the first checkpoint that the node takes part in.
+/// A node comes back with the earlier run's result: it does not become this run's with the first checkpoint that the node takes
+/// part in.
 #[test]
 fn an_earlier_run_of_the_same_problem_has_left_its_result() {
     let earlier = Apart::new(2, 2, &[]);
@@ -379,7 +381,8 @@ fn an_earlier_run_of_the_same_problem_has_left_its_result() {
     assert!(resumed_at(&ran).is_some_and(|from| from > 0), "{}", ran.told());
 }
 
-/// The same of a later test, in which the node has a part for the first time: the result there is no more this run's for that.
+/// A node comes back with the result of a later test, in which it has a part for the first time: the result does not become this
+/// run's.
 #[test]
 fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
     let of_two = || Apart::new(2, 2, &[]).grids(&[(1, 2), (2, 2)]);
@@ -397,8 +400,8 @@ fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
     assert!(later.attempts > 1, "{}", ran.told());
 }
 
-/// A node that was stopped before its manifest has two epochs, one of them whole by the others' manifests alone. It lists that
-/// one too, so that the older one goes: there is to be room for two.
+/// A node that was stopped before its manifest has two checkpoints, one of them complete by the others' manifests alone. It lists
+/// that one too, so that the older one is removed: there must be room for two.
 #[test]
 fn a_node_without_its_manifest_keeps_no_third_epoch() {
     let scene = Apart::new(2, 2, &["--helpers", "off"]);
@@ -412,8 +415,8 @@ fn a_node_without_its_manifest_keeps_no_third_epoch() {
     scene.finish();
 }
 
-/// Two of four nodes could not keep the result. Nobody's checkpoint goes for it: by those of the two that have it, it is this
-/// run's; with them gone, the others' would be too few to go on from.
+/// Two of four nodes could not keep the result. No checkpoint is removed for it: by the checkpoints of the two that have it, it
+/// is this run's. Without them, the others' would be too few to resume from.
 #[test]
 fn a_result_that_not_all_nodes_could_keep() {
     let scene = Apart::new(2, 2, &[]);
@@ -427,10 +430,9 @@ fn a_result_that_not_all_nodes_could_keep() {
     assert!(!from_storage(&ran) && rebuilt(&ran).is_none(), "{}", ran.told());
 }
 
-/// A node that takes a lost one's place still has checkpoints of another problem under this job's name, written to storage of its
-/// own or to what was shared there. They are none of this run's affair: it goes on from memory, and from storage where all memory
-/// is gone and a supervisor has brought the node in. Where it is the user's, or all nodes have such checkpoints, nothing is taken
-/// from anybody.
+/// A node that takes a lost one's place still has checkpoints of another problem under this job's name, on storage of its own or
+/// on shared storage. They do not concern this run: it resumes from memory, or from storage if all memory is lost and a
+/// supervisor has brought the node in. If the user has brought it, or all nodes have such checkpoints, nothing is removed.
 #[test]
 fn a_node_that_enters_has_what_another_run_left() {
     let other = Apart::new(2, 2, &[]).solver(&["--seed", "77"]);
@@ -459,7 +461,7 @@ fn a_node_that_enters_has_what_another_run_left() {
         };
         assert_eq!(ran.err.matches("not used: on d2: a checkpoint of another run").count(), 1);
     }
-    // The other one's, by all that can be seen.
+    // The checkpoints are the other one's, by all that can be seen.
     let scene = Apart::new(2, 2, &[]);
     (0..4).for_each(|node| leave(of_node(node), &scene, node));
     let ran = scene.job().run().expect_code(1);
@@ -467,7 +469,7 @@ fn a_node_that_enters_has_what_another_run_left() {
     assert!((0..4).all(|node| whole_in(&scene.dir(node), &scene).len() == 1));
 }
 
-/// A stop ends on the storage of all nodes; `status` and `clean` know a node's part; what DIR is said to be must be so.
+/// A stop ends on the storage of all nodes; `status` and `clean` know a node's part; the scope of DIR must be the true one.
 #[test]
 fn a_stop_and_what_is_told_of_dir() {
     let scene = Apart::new(2, 2, &["--level2-every", "1h"]);
@@ -493,7 +495,7 @@ fn a_stop_and_what_is_told_of_dir() {
     let page: serde_json::Value = serde_json::from_str(&say(&["status", "--json"])).unwrap();
     assert_eq!(page["storage"][0]["epochs"][0]["positions"], serde_json::json!([1]));
 
-    // Written apart, it is not taken for what all nodes share.
+    // Files written apart are not taken for files that all nodes share.
     let ran = scene.job().args(&["--level2", &dir, "--level2-scope", "shared"]).run();
     let ran = ran.expect_code(1);
     assert!(ran.err.contains("written with --level2-scope node"), "{}", ran.told());

@@ -1,5 +1,5 @@
-//! Saves whose checksums helpers make: each step struck, in ranks and in their helpers, memory kept and lost; helpers that get
-//! nowhere; storage beside them; stops.
+//! Saves whose checksums helpers make: a fault at each step, in ranks and in their helpers, memory kept and lost; helpers without
+//! progress; storage as well; stops.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn helped(p: usize, q: usize, more: &[&str]) -> Scene {
     Scene::of(p, q, &problem).protect(&double).protect(more)
 }
 
-/// The steps of such a save, in order, those of the helper among them; and the computing beside it.
+/// The steps of such a save, in order, those of the helper among them; and the computing meanwhile.
 const STEPS: [Point; 13] = [
     Point::SaveBegin,
     Point::SaveState,
@@ -47,7 +47,7 @@ fn chain(scene: &Scene, strikes: &[(Point, usize, u64, bool)]) {
 
 #[test]
 fn every_step_of_a_save_by_helpers_is_survived() {
-    // Position 0 decides when the others look for seals; 3 is told.
+    // Position 0 decides when the others look for seals; 3 receives the decision.
     let positions: &[usize] = if whole() { &[0, 1, 2, 3] } else { &[0, 3] };
     for &position in positions {
         if whole() {
@@ -62,7 +62,7 @@ fn every_step_of_a_save_by_helpers_is_survived() {
             (*point, position, 1 + (i as u64 + position as u64) % 2, (i + position) % 2 == 1)
         };
         let strikes: Vec<_> = STEPS.iter().enumerate().map(strike).collect();
-        // Each start goes on from where the last one was: there must be boundaries left.
+        // Each start resumes where the last one was: there must be boundaries left.
         for strikes in strikes.chunks(4) {
             let scene = helped(2, 2, &[]);
             chain(&scene, strikes);
@@ -71,7 +71,7 @@ fn every_step_of_a_save_by_helpers_is_survived() {
     }
 }
 
-/// Seals that not all have, and such as all have: each finished or withdrawn, struck again meanwhile.
+/// Seals that not all have, and seals that all have: each finished or withdrawn, with another fault meanwhile.
 #[test]
 fn recoveries_amid_a_save_by_helpers_are_survived() {
     for first in [Point::EncodeEnd, Point::EncodeFound, Point::Sealed, Point::BarrierPassed] {
@@ -113,7 +113,7 @@ fn a_helper_that_gets_nowhere_costs_no_checkpoint() {
     assert_eq!((resumed_at(&ran), rebuilt(&ran)), (Some(5), Some(vec![2])), "{}", ran.told());
 }
 
-/// What a start saved with helpers, one without goes on from, and the other way round.
+/// A start without helpers resumes from a save made with them, and the other way round.
 #[test]
 fn helpers_may_come_and_go_between_starts() {
     let scene = helped(2, 2, &[]);
@@ -126,7 +126,7 @@ fn helpers_may_come_and_go_between_starts() {
     assert_eq!(rebuilt(&scene.finish()), Some(vec![0]));
 }
 
-/// Epochs go on to storage when they are committed, and come back from there.
+/// Checkpoints go to storage when they are committed, and come back from there.
 #[test]
 fn storage_beside_helpers() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -141,7 +141,7 @@ fn storage_beside_helpers() {
     }
 }
 
-/// A stop waits for the helpers: what it saves is committed, and on storage.
+/// A stop waits for the helpers: its save is committed, and on storage.
 #[test]
 fn a_stop_ends_in_a_save_that_is_whole() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -159,7 +159,7 @@ fn a_stop_ends_in_a_save_that_is_whole() {
     assert!(resumed_at(&ran).is_some_and(|k| k >= 4), "{}", ran.told());
 }
 
-/// Said before anything begins, and nothing is made.
+/// The refusal comes before anything begins, and nothing is made.
 #[test]
 fn what_helpers_cannot_do_is_refused() {
     for (more, says) in [

@@ -1,4 +1,4 @@
-//! Every method, scope, code, encoding, store, mapping and depth: struck, a member lost, started again.
+//! Every method, scope, code, encoding, store, mapping and depth: a fault, a member lost, a new start.
 
 use skt_hpl::base::cores;
 use skt_hpl::shm::Store;
@@ -34,8 +34,8 @@ fn methods_scopes_codes_and_encodings() {
     }
 }
 
-/// Where threads run is none of a result: pinned to cores of their own before the strike and to none after it, or the other
-/// way round.
+/// Cores of threads do not change a result: threads are pinned to cores of their own before the fault and to none after it, or
+/// the other way round.
 #[test]
 fn threads_on_other_cores_go_on_with_the_same_bits() {
     let cores = cores::count();
@@ -55,8 +55,7 @@ fn threads_on_other_cores_go_on_with_the_same_bits() {
     }
 }
 
-/// Sums of doubles give back a lost member only nearly: it passes, with other bits. Memory that is not lost
-/// is not touched.
+/// Sums of doubles rebuild a lost member only nearly: the run passes, with other bits. Memory that is not lost is not touched.
 #[test]
 fn the_sum_restores_up_to_rounding() {
     let scene = protected(&["--code", "sum"]);
@@ -68,7 +67,7 @@ fn the_sum_restores_up_to_rounding() {
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1]));
 }
 
-/// Sums with weights survive more than one; a process lost with its memory kept costs no bit.
+/// Sums with weights survive more than one loss; a process lost with its memory kept costs no bit.
 #[test]
 fn weighted_sums_restore_two_up_to_rounding() {
     let weighted = || protected(&["--code", "weighted", "--losses", "2"]);
@@ -82,11 +81,11 @@ fn weighted_sums_restore_two_up_to_rounding() {
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 2]));
 }
 
-/// The method with one copy: safe while it computes, not while it overwrites, and it says so.
+/// The method with one copy: safe while it computes, not while it overwrites, which it reports.
 #[test]
 fn method_single_refuses_what_it_cannot_survive() {
     let single = || Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10", "--method", "single"]);
-    // Far from a save for everybody, however far others are ahead.
+    // Far from a save for every rank, however far others are ahead.
     let scene = single();
     scene.strike("iteration:2:15:kill");
     scene.lose(2);
@@ -130,14 +129,14 @@ fn odd_sizes_and_grids() {
         scene.strike("verify-begin:1:1:kill");
         scene.lose(1);
         let ran = scene.finish();
-        // One block has no boundary to save at: it begins anew.
+        // One block has no boundary to save at: the run begins from scratch.
         let saved = n != "1";
         assert_eq!(rebuilt(&ran), saved.then(|| vec![1]), "{p} x {q}, {n}: {}", ran.told());
         assert_eq!(resumed_at(&ran).is_some(), saved, "{p} x {q}, {n}: {}", ran.told());
     }
 }
 
-/// Saving by the clock and by its cost, under a strike.
+/// Saving by the clock and by its cost, with a fault.
 #[test]
 fn intervals_in_seconds_and_by_cost() {
     for interval in [&["--checkpoint", "1ms"][..], &["--checkpoint", "auto", "--mtbf", "1s"]] {

@@ -1,4 +1,4 @@
-//! Memory that is not what it was: never a wrong answer.
+//! Memory with damage: never a wrong answer.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use skt_hpl::shm::header::LAYOUT_VERSION;
 use crate::limits::Stash;
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at};
 
-/// All are halted there, and killed.
+/// Returns a run whose ranks are all stopped there, and killed.
 fn all_at(place: &str) -> Scene {
     let scene = Scene::new(2, 2);
     let faults: Vec<String> =
@@ -19,17 +19,17 @@ fn all_at(place: &str) -> Scene {
     scene
 }
 
-/// Nobody saves. The ninth epoch's checksum is in d, as that of every odd one: b, d and s are what counts.
+/// No rank saves. The ninth checkpoint's checksum is in d, as that of every odd one: b, d and s are in force.
 fn computing() -> Scene {
     all_at("committed:*:9")
 }
 
-/// As `computing`, an epoch earlier: b, c and s.
+/// A scene like `computing`, a checkpoint earlier: b, c and s.
 fn computing_after_an_even_save() -> Scene {
     all_at("committed:*:8")
 }
 
-/// All are sealed on the ninth epoch, nobody has flushed: a, d and s are what counts.
+/// All are sealed on the ninth checkpoint, and none has flushed: a, d and s are in force.
 fn sealed() -> Scene {
     all_at("barrier-passed:*:9")
 }
@@ -45,7 +45,7 @@ fn flip(scene: &Scene, position: usize, part: &str, at: f64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
-/// To begin anew would give up what all had committed, so somebody must say so.
+/// A beginning from scratch would give up committed checkpoints, so the user must ask for it.
 #[test]
 fn checkpoints_of_which_none_can_be_used_are_refused_and_kept() {
     let gone = |scene: &Scene, position| fs::remove_file(scene.file(position, "b")).unwrap();
@@ -59,17 +59,18 @@ fn checkpoints_of_which_none_can_be_used_are_refused_and_kept() {
         let ran = scene.job().args(&["--restart", "never"]).run();
         assert_eq!(resumed_at(&scene.expect_finished(ran)), None, "{what}");
     }
-    // A word that was mistyped costs nothing.
+    // A mistyped word costs nothing.
     let scene = computing();
     let ran = scene.job().args(&["--store", "sysv"]).run().expect_code(4);
     assert!(ran.err.contains("another --store"), "{}", ran.told());
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// The program is replaced by one that lays memory out otherwise: it cannot read what lies there, and leaves it to the old one.
+/// The program is replaced by one with another layout of memory: it cannot read the existing memory, and leaves it to the old
+/// one.
 #[test]
 fn checkpoints_of_another_version_are_refused_and_kept() {
-    // Where both headers of a head begin, behind their length and digest.
+    // Beginnings of both headers of a head, behind their length and digest.
     let lay_out = |scene: &Scene, position: usize, version: u32| {
         let head = OpenOptions::new().write(true).open(scene.file(position, "head")).unwrap();
         for slot in [4096, 8192] {
@@ -84,11 +85,11 @@ fn checkpoints_of_another_version_are_refused_and_kept() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// Results that cannot be read are made anew with their position, and stand in nobody's way.
+/// Results that cannot be read are made again with their position, and hinder no other.
 #[test]
 fn results_that_cannot_be_read_cost_their_position_alone() {
     let scene = computing();
-    // A hole, as memory has that was never allocated.
+    // A hole, like memory that was never allocated.
     let done = scene.file(1, "done");
     let length = fs::metadata(&done).unwrap().len();
     let file = OpenOptions::new().write(true).open(&done).unwrap();
@@ -99,7 +100,7 @@ fn results_that_cannot_be_read_cost_their_position_alone() {
     assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
 }
 
-/// Whatever lies there, the end is right; where the byte counts, its position was rebuilt.
+/// For any damaged byte the end is right; if the byte counts, its position was rebuilt.
 #[test]
 fn a_flipped_bit_in_every_part() {
     let cases = vec![
@@ -143,10 +144,10 @@ fn a_flipped_bit_in_the_head_and_in_the_small_state() {
 fn a_byte_flipped_while_the_program_runs() {
     let scene = Scene::new(2, 2);
     scene.strike("iteration:2:9:corrupt=b:5000,iteration:2:10:kill");
-    // The save at boundary 9 may have written the byte anew; the end is right either way.
+    // The save at boundary 9 may have written the byte again; the end is right either way.
     scene.finish();
     let scene = Scene::new(2, 2);
-    // One place strikes twice: another rank's death could come before this one's has got as far.
+    // One place has both faults: another rank's death could come before this one has got as far.
     let struck = scene.strike("committed:2:9:corrupt=b:5000,committed:2:9:kill");
     let ran = scene.finish();
     assert_eq!(rebuilt(&ran), Some(vec![2]), "{}{}", struck.told(), ran.told());
@@ -197,7 +198,7 @@ fn truncated_grown_and_swapped_segments() {
     assert_eq!(rebuilt(&ran), Some(vec![1, 2]), "{}", ran.told());
 }
 
-/// A node that was given up comes back with what it held then: its epoch is older than the others'.
+/// A node that was given up comes back with its memory of then: its checkpoint is older than the others'.
 #[test]
 fn memory_of_an_older_incarnation_is_never_used() {
     for later in ["iteration:0:9:kill", "flush-half:0:6:kill"] {
@@ -213,8 +214,8 @@ fn memory_of_an_older_incarnation_is_never_used() {
     }
 }
 
-/// It comes back in the middle of a recovery that was agreed without it. By its own header, not sealed, the
-/// recovery should go back to epoch 4; by then others have overwritten theirs.
+/// It comes back in the middle of a recovery that was agreed without it. Its own header, not sealed, calls for a recovery of
+/// checkpoint 4; by then others have overwritten theirs.
 #[test]
 fn old_memory_does_not_undo_an_agreed_recovery() {
     for middle in ["pinned:0:1:kill", "finish-end:1:1:kill", "rebuild-batch:3:1:kill"] {
@@ -232,8 +233,8 @@ fn old_memory_does_not_undo_an_agreed_recovery() {
     }
 }
 
-/// A part is cut short under a running rank: it says where it struck and ends in order, and the position is rebuilt.
-/// A page with an uncorrectable error comes the same way, as SIGBUS.
+/// A part is cut short under a running rank: the rank reports the place and ends in order, and the position is rebuilt. A page
+/// with an uncorrectable error has the same effect, as SIGBUS.
 #[test]
 fn memory_that_cannot_be_touched_any_more_ends_the_rank_in_order() {
     for part in ["a", "b"] {
@@ -253,7 +254,7 @@ fn memory_that_cannot_be_touched_any_more_ends_the_rank_in_order() {
             "{}",
             ran.told()
         );
-        // Whole again to look at, and with holes filled: its head knows better.
+        // The file looks whole again, with holes filled: only its head shows the damage.
         file.set_len(length).unwrap();
         fs::write(scene.file(1, part), vec![0; length as usize]).unwrap();
         let ran = scene.finish();
@@ -262,20 +263,20 @@ fn memory_that_cannot_be_touched_any_more_ends_the_rank_in_order() {
     }
 }
 
-/// Somebody tidies /dev/shm under a healthy run: it says so, and is as protected as before.
+/// Files in /dev/shm are removed under a healthy run: it reports that, and is as protected as before.
 #[test]
 fn removed_names_are_made_again() {
     tidied_twice(&|| Scene::new(2, 2), 4);
 }
 
-/// The same where a rank keeps checksums alone, whose own part of the matrix is empty.
+/// Files of a rank with checksums alone, whose own part of the matrix is empty, are removed.
 #[test]
 fn removed_names_of_a_rank_for_checksums_are_made_again() {
     let dedicated = ["--layout", "dedicated"];
     tidied_twice(&|| Scene::new(2, 2).idle(1).protect(&dedicated), 5);
 }
 
-/// All names of so many positions are removed, while all stand still.
+/// Removes all names of so many positions, while all ranks are stopped.
 fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
     let tidied = |scene: &Scene, later: &str| {
         let (first, log) = ("iteration:*:9:stop", scene.path("faults"));
@@ -300,7 +301,7 @@ fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
         assert!(ran.err.contains(&words) && ran.err.contains("made again"), "{}", ran.told());
     }
     scene.expect_nothing_left();
-    // What is under the names is what a restart needs.
+    // The files under the names are the ones a restart needs.
     let running = tidied(&scene, "iteration:*:13:stop");
     scene.await_halted(&running, 2 * positions);
     scene.kill_all(running);
@@ -309,13 +310,13 @@ fn tidied_twice(scene: &dyn Fn() -> Scene, positions: usize) {
     assert_eq!(rebuilt(&ran), None, "{}", ran.told());
 }
 
-/// The node's /dev/shm has no room: said with both numbers, before anything is computed, and nothing
-/// stays allocated. `scripts/test.sh` runs it where it can, and says so where it cannot.
+/// The node's /dev/shm has no room: reported with both numbers, before anything is computed, and nothing stays allocated.
+/// `scripts/test.sh` runs it if it can, and otherwise notes that it cannot.
 #[test]
 #[ignore = "needs root and a mount namespace"]
 fn no_room_for_the_memory() {
-    // The second time each rank finds room for its first parts, which are in huge pages, and together
-    // they run out of it while these are being made.
+    // The second time each rank finds room for its first parts, which are in huge pages. Together they run out of it while these
+    // are being made.
     let large: &[&str] = &["-n", "3000", "--nb", "64"];
     for (problem, size) in [(SMALL, "1m"), (large, "100m"), (large, "171m")] {
         no_room(problem, size);

@@ -1,6 +1,6 @@
-//! Method disk: nothing in memory but the matrix, and every save a save to DIR. Every step struck in chains (a start is
-//! struck at one point, the next at the following one), memory kept or lost in turn, on storage that all share and on
-//! nodes' own; storage damaged, emptied, full. Never a wrong answer, and never anything computed from what memory holds.
+//! Method disk: nothing in memory but the matrix, and every save a save to DIR. Faults at every step in chains: a start fails at
+//! one point, the next at the following one. Memory is kept or lost in turn, on shared storage and on nodes' own. Storage is
+//! damaged, emptied, full. Never a wrong answer, and no computation ever from the content of memory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::scene::{
 };
 use crate::storage::Storage;
 
-/// Boundaries for a chain of strikes with two saves to each start.
+/// Boundaries for a chain of faults with two saves to each start.
 const LONG: &[&str] = &["-n", "603", "--nb", "10"];
 
-/// What a strike takes along.
+/// Losses together with a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Gone {
     Nothing,
-    /// The memory of the position that was struck.
+    /// The memory of the failed position.
     Its,
     /// All memory.
     All,
@@ -33,7 +33,7 @@ enum Gone {
 
 struct Disk {
     scene: Scene,
-    /// That all share, or of each rank, which is a node then.
+    /// Storage that all share, or of each rank, which is a node then.
     storage: Storage,
 }
 
@@ -56,7 +56,7 @@ impl Disk {
         Self { scene, storage }
     }
 
-    /// Where the node of a position writes.
+    /// Folder that the node of a position writes to.
     fn dir(&self, node: usize) -> PathBuf {
         self.storage.dir(node)
     }
@@ -77,7 +77,7 @@ impl Disk {
         }
     }
 
-    /// Strikes one after the other, each of which leads back to storage once there is something there; then an end with the
+    /// Injects faults one after the other, each of which leads back to storage once there is a checkpoint; then an end with the
     /// right bits that leaves nothing.
     fn chain(&self, strikes: &[(&str, usize, u64, Gone)]) {
         let mut story = String::new();
@@ -99,9 +99,9 @@ impl Disk {
         self.expect_back(&ran, before, &lost);
     }
 
-    /// It goes on from storage, no earlier than from `before`, having rebuilt what was lost there.
+    /// Checks that the run resumed from storage, no earlier than at `before`, having rebuilt the positions lost there.
     fn expect_back(&self, ran: &Ran, before: Option<usize>, lost: &[usize]) {
-        // A start that is struck while it comes back has not said yet where it goes on.
+        // A start that fails while it comes back has not reported yet where it resumes.
         if ran.err.contains("goes on from") {
             assert!(from_storage(ran), "{}", ran.told());
             assert!(resumed_at(ran) >= before, "{before:?}: {}", ran.told());
@@ -122,7 +122,7 @@ impl Disk {
     }
 }
 
-/// An epoch that only one node could list is none to give an older one up for: that node may be the next to go.
+/// A checkpoint that only one node could list must not replace an older one: that node may be the next to be lost.
 #[test]
 fn an_epoch_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "10"]), true);
@@ -180,7 +180,7 @@ fn every_step_is_survived_on_storage_that_all_share() {
     ]);
 }
 
-/// The same where each node's storage is lost with it, one node of the four at a time.
+/// Every step with storage of each node's own, one node of the four lost at a time.
 #[test]
 fn every_step_is_survived_on_storage_of_nodes_own() {
     let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "1"]), true);
@@ -192,7 +192,7 @@ fn every_step_is_survived_on_storage_of_nodes_own() {
         ("stream-half", 3, 2, Gone::Nothing),
         ("stream-synced", 0, 2, Gone::Node(2)),
         ("stream-whole", 1, 2, Gone::Node(1)),
-        // The others may have listed theirs or not; whoever goes may be one that has.
+        // The others may have listed theirs or not; the lost node may be one that has.
         ("manifest-synced", 2, 2, Gone::Node(3)),
         ("manifest-synced", 0, 2, Gone::Node(0)),
         ("manifest-whole", 3, 2, Gone::Node(3)),
@@ -200,7 +200,7 @@ fn every_step_is_survived_on_storage_of_nodes_own() {
         ("pruned", 2, 2, Gone::Node(2)),
         ("committed", 3, 2, Gone::Node(0)),
     ]);
-    // What is lost is lost again while it is made good.
+    // A loss comes again while it is recovered.
     disk.strike("iteration:0:5:kill");
     disk.lose_what(0, Gone::Node(2));
     for (step, position) in [("fetch-half", 0), ("rebuild-batch", 1), ("fetch-end", 3)] {
@@ -211,7 +211,7 @@ fn every_step_is_survived_on_storage_of_nodes_own() {
     assert!(from_storage(&ran) && rebuilt(&ran) == Some(vec![2]), "{}", ran.told());
 }
 
-/// The same files with other layouts of the parity in them.
+/// The files with other layouts of the parity in them.
 #[test]
 fn a_node_and_its_storage_with_each_layout_of_checksums() {
     for (layout, node) in [("localised", 2), ("grid", 1)] {
@@ -224,8 +224,8 @@ fn a_node_and_its_storage_with_each_layout_of_checksums() {
     }
 }
 
-/// One file damaged: the epoch before stands in where it is there still; otherwise all is named and kept. Storage that is
-/// emptied under what memory says was there is no reason to begin anew.
+/// A file is damaged: the checkpoint before is used if it still exists; otherwise all files are named and kept. Storage that is
+/// emptied, although memory refers to its content, is no reason to begin from scratch.
 #[test]
 fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
     let disk = Disk::new(Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]), false);
@@ -248,7 +248,7 @@ fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
     flip(&newest.join("p3"), 0.6);
     flip(&there[0].join("p0"), 0.7);
 
-    // Also where memory was just made anew for what is read.
+    // Also if memory was just made for the data that are read.
     for fault in ["fetch-begin:1:1:kill", "fetch-half:1:1:kill", "resumed:1:1:kill"] {
         disk.strike(fault);
         let aside = disk.storage.path().join("aside");
@@ -261,7 +261,7 @@ fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
         fs::rename(&aside, newest.parent().unwrap()).unwrap();
     }
 
-    // A DIR that is gone is no reason to go on from memory.
+    // A missing DIR is no reason to resume from memory.
     let hidden = disk.path("hidden");
     let hide = Command::new("mv").arg(disk.storage.path()).arg(&hidden).status().unwrap();
     assert!(hide.success());
@@ -272,7 +272,7 @@ fn what_lies_there_is_believed_if_it_is_sound_and_memory_never() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// All nodes off at once, in the middle of a save; others with other names go on. A stop ends on storage, and says so.
+/// All nodes off at once, in the middle of a save; others with other names resume. A stop ends on storage, and reports that.
 #[test]
 fn all_nodes_off_and_a_stop() {
     let disk = Disk::new(Scene::of(2, 3, SMALL).protect(&["--checkpoint", "2"]), false);
@@ -307,13 +307,13 @@ fn all_nodes_off_and_a_stop() {
     assert!(protection.memory_bytes_max < largest * 11 / 10, "{protection:?}");
 }
 
-/// Storage is full: said, the run goes on, and what was whole stays.
+/// Storage is full: reported, the run continues, and the complete checkpoint stays.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn full_storage_is_told_and_the_epoch_before_stays() {
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
     let at = scene.path("small");
-    // Room for one epoch, not for two.
+    // Room for one checkpoint, not for two.
     let _small = crate::level2::Small::mount(&at, 1_300_000);
     let disk = Disk::within(at.to_str().unwrap(), scene, false);
     let ran = disk.strike("iteration:0:20:kill");

@@ -1,4 +1,4 @@
-//! Runs among other runs: sweeps, names, requests to stop, and what `status` and `clean` say.
+//! Runs among other runs: sweeps, names, requests to stop, and the output of `status` and `clean`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::storage::Storage;
 
 const SWEEP: &[&str] = &["-n", "120,151,181,210", "--nb", "10"];
 
-/// Each step of removing what others have left, on rank 0, which removes it for its node, and on others.
+/// Each step of removing the files of other runs, on rank 0, which removes them for its node, and on others.
 pub const GROUND: [&str; 5] = [
     "ground-seen:0:1:kill",
     "ground-half:2:2:kill",
@@ -32,7 +32,7 @@ pub fn results(ran: &Ran) -> Vec<String> {
     lines.collect()
 }
 
-/// A start that came to nothing in between has computed nothing: the time before it was not worked in vain.
+/// A start that failed early has computed nothing: the time before it was not lost.
 #[test]
 fn time_before_a_start_that_came_to_nothing_is_no_lost_work() {
     let scene = Scene::new(2, 2);
@@ -55,7 +55,7 @@ fn a_sweep_goes_on_in_its_third_test() {
         let ran = scene.finish();
         let lines = results(&ran);
         assert_eq!(lines.len(), 4, "{}", ran.told());
-        // What was finished is told again as it was, times and all.
+        // Finished results are printed again unchanged, times included.
         for line in results(&first) {
             assert!(lines.contains(&line), "{line}: {}", ran.told());
         }
@@ -88,7 +88,7 @@ fn a_sweep_of_two_hundred_tests_goes_on() {
     assert!(ran.err.contains("test 190 goes on"), "{}", ran.told());
 }
 
-/// One node after the other is lost, each with no more than is survived. Who comes in their places gets the results of finished
+/// Nodes are lost one after the other, each time no more than is survived. The nodes in their places get the results of finished
 /// tests from those that have them.
 #[test]
 fn results_outlive_all_nodes_that_had_them() {
@@ -105,8 +105,8 @@ fn results_outlive_all_nodes_that_had_them() {
     assert!(!ran.err.contains("has no result any more"), "{}", ran.told());
 }
 
-/// A sweep goes on from storage in a test of two positions, as another run. What the four that have no part in that test keep of
-/// the first one does not outweigh its memory: the next start goes on from there.
+/// A sweep resumes from storage in a test of two positions, as another run. The memory of the first one at the four without a
+/// part in that test does not outweigh the new run's: the next start resumes from that.
 #[test]
 fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     let storage = Storage::within("/dev/shm", false, 1);
@@ -117,7 +117,7 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     assert_eq!(results(&first).len(), 1, "{}", first.told());
     scene.lose(0);
     scene.lose(1);
-    // The first save is of the very boundary that it came back to.
+    // The first save is of the very boundary that it resumed at.
     let ran = scene.strike("committed:1:2:kill");
     assert!(from_storage(&ran) && ran.err.contains("test 2 goes on"), "{}", ran.told());
     let from = resumed_at(&ran);
@@ -127,8 +127,8 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     assert!(results(&ran).contains(&results(&first)[0]), "{}", ran.told());
 }
 
-/// The nodes that had the result of a finished test are gone, and the test under way has lost no more than it survives: it is
-/// gone on with, and what has no result any more is run again.
+/// The nodes with the result of a finished test are lost, and the running test has lost no more than it survives: it is resumed,
+/// and tests whose results are lost are run again.
 #[test]
 fn a_test_under_way_is_not_given_up_for_an_earlier_one_whose_result_is_lost() {
     let scene = Scene::of(2, 2, SMALL).grids(&[(1, 2), (2, 2)]).protect(&[
@@ -146,7 +146,7 @@ fn a_test_under_way_is_not_given_up_for_an_earlier_one_whose_result_is_lost() {
         assert!(ran.err.contains("test 1 has no result any more"), "{}", ran.told());
         assert_eq!(results(&ran).len(), 2, "{}", ran.told());
     }
-    // Struck again while the earlier one is run again: the later one has its result.
+    // A fault while the earlier one is run again: the later one has its result.
     scene.strike("iteration:3:9:kill");
     scene.lose(0);
     scene.lose(1);
@@ -176,8 +176,8 @@ fn under_a_blas_a_run_that_goes_on_comes_to_the_same_bits() {
     }
 }
 
-/// The document tells the whole way of a test that was started twice: what was passed before the save it went on from,
-/// what was lost, and the time in which nothing ran.
+/// The document has the whole course of a test that was started twice: the iterations before the save it resumed from, the lost
+/// ones, and the time in which nothing ran.
 #[test]
 fn the_way_of_a_run_that_was_struck() {
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5"]);
@@ -236,15 +236,15 @@ fn what_is_refused_under_restart_never_takes_nothing_away() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// A supervised run is one run, however often it is launched: `--restart never` removes what others have left, whichever launch
-/// comes to look first, and never what the run itself has.
+/// A supervised run is a single run, however often it is launched. `--restart never` removes the memory of other runs, whichever
+/// launch looks first, and never the run's own.
 #[test]
 fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     let scene = Scene::new(2, 2);
     scene.strike("iteration:1:9:kill");
     let mut scene = scene.protect(&["--restart", "never"]);
     scene.also("SKT_RUN_ID", "supervised");
-    // Its first launch came to nothing, so the second finds what another run has left.
+    // Its first launch failed early, so the second finds the memory of another run.
     scene.also("SKT_INCARNATION", "2");
     let ran = scene.strike("iteration:1:19:kill");
     assert_eq!(resumed_at(&ran), None, "{}", ran.told());
@@ -256,8 +256,8 @@ fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
-/// Where a run begins anew it removes what another has left. At whichever step of that it is struck, its next launch begins anew
-/// as well, supervised or not.
+/// A run that begins from scratch removes the memory of another. After a fault at any step of that, its next launch begins from
+/// scratch as well, supervised or not.
 #[test]
 fn a_run_struck_while_it_removes_what_another_has_left_begins_anew() {
     for (turn, strike) in GROUND.into_iter().enumerate() {
@@ -277,8 +277,8 @@ fn a_run_struck_while_it_removes_what_another_has_left_begins_anew() {
     }
 }
 
-/// Results of a run that is over, in memory that could not be removed, are nothing to go on from; nor are those that are left
-/// when the next run is struck while it removes them.
+/// Results of a run that is over, in memory that could not be removed, are nothing to resume from; nor are those that remain if
+/// the next run fails while it removes them.
 #[test]
 fn a_run_struck_while_it_removes_results_of_another_begins_anew() {
     for strike in GROUND {
@@ -288,7 +288,7 @@ fn a_run_struck_while_it_removes_results_of_another_begins_anew() {
         scene.also("SKT_RUN_ID", "other");
         scene.strike(strike);
         scene.also("SKT_INCARNATION", "2");
-        // All four are solved, none is told as the other run has solved it.
+        // All four are solved, and no result of the other run is printed.
         scene.strike("solve-begin:1:4:kill");
         scene.also("SKT_INCARNATION", "3");
         let ran = scene.finish();
@@ -369,7 +369,7 @@ fn the_same_name_twice_at_once_is_refused() {
     scene.expect_finished(running.end());
 }
 
-/// A test that fails while its job is under way leaves neither a process nor memory, though a rank of it is stopped.
+/// A test that fails while its job is running leaves neither a process nor memory, though a rank of it is stopped.
 #[test]
 fn a_test_that_fails_leaves_nothing_of_its_job() {
     let mut name = String::new();
@@ -392,7 +392,7 @@ fn a_test_that_fails_leaves_nothing_of_its_job() {
     assert!(!memory.contains(&name), "{memory}");
 }
 
-/// Nor does the second one touch what the first has on storage, which is all that method disk has.
+/// The second one leaves the first one's files on storage, which are all that method disk has.
 #[test]
 fn the_same_name_twice_at_once_leaves_storage_alone() {
     for method in ["self", "disk"] {
@@ -447,8 +447,8 @@ impl Twins {
         whole_in(self.storage.path(), &self.second)
     }
 
-    /// Starts the second one where the first one is stopped at `point`, and ends it when it has epochs; what the first one says
-    /// then, which leaves those, and the second one goes on from them.
+    /// Starts the second run while the first one is stopped at `point`, and ends it when it has checkpoints. Returns the output
+    /// of the first one, which leaves those; the second one resumes from them.
     fn meet(&self, point: &str) -> Ran {
         let running = self.first.freeze(point);
         let ran = self.second_job().env("SKT_FAULT", "manifest-whole:0:2:kill").run();
@@ -466,8 +466,8 @@ impl Twins {
     }
 }
 
-/// On nodes of its own the second one meets no memory of the first: what tells them apart is who came last to DIR, and the other
-/// one leaves alone what it finds there.
+/// On nodes of its own the second run meets no memory of the first. The last run that came to DIR owns it, and the other one
+/// leaves its files alone.
 #[test]
 #[ignore = "needs root"]
 fn the_same_name_on_other_nodes_does_not_take_the_others_epochs() {
@@ -475,15 +475,15 @@ fn the_same_name_on_other_nodes_does_not_take_the_others_epochs() {
     assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
 }
 
-/// The first one's epochs are gone, each with the next one and the last at the test's end, and so is its result. It is about to
-/// remove the token, and then its claim.
+/// The first one's checkpoints are removed, each with the next one and the last at the test's end, and so is its result. It is
+/// about to remove the token, and then its claim.
 #[test]
 #[ignore = "needs root"]
 fn a_run_at_its_end_leaves_the_epochs_of_the_same_name_on_other_nodes() {
     Twins::new().meet("prune-half:0:6:stop");
 }
 
-/// Asked to stop, it saves, says so, and the same command goes on.
+/// Asked to stop, it saves and reports that, and the same command resumes.
 #[test]
 fn stopped_on_request_and_resumed() {
     for signal in [Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGUSR2] {
@@ -539,8 +539,7 @@ fn status_and_clean() {
     other.finish();
 }
 
-/// Where there are many process columns ranks ask seldom whether to save; they save as often, and agree after a loss and at a
-/// stop.
+/// With many process columns ranks ask seldom whether to save; they save as often, and agree after a loss and at a stop.
 #[test]
 fn many_columns_save_where_few_do() {
     let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
@@ -549,7 +548,7 @@ fn many_columns_save_where_few_do() {
     assert_eq!(resumed_at(&ran), Some(60), "{}", ran.told());
     let ran = scene.finish();
     assert_eq!(resumed_at(&ran), Some(80), "{}", ran.told());
-    // A request to stop is heard when they ask the next time: before all columns have had their turn once more.
+    // A request to stop is received when they ask the next time: before all columns have had their turn once more.
     let running = scene.freeze("iteration:0:44:stop");
     ask(&running, Signal::SIGUSR1);
     running.end().expect_code(75);

@@ -1,5 +1,5 @@
-//! Layouts of checksums other than the striped one: as many losses as each tolerates, and one more; the next start with
-//! another layout than memory has; too few ranks where some keep checksums alone.
+//! Layouts of checksums other than the striped one: as many losses as each tolerates, and one more; the next start with another
+//! layout than memory has; too few ranks if some keep checksums alone.
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::shm::Store;
@@ -16,7 +16,7 @@ fn six(args: &[&str]) -> Scene {
     Scene::new(2, 3).protect(args)
 }
 
-/// Of six positions with a copy of each checksum on three, any two; whatever is made of them and how.
+/// Any two of six positions with a copy of each checksum on three, with any code and encoding.
 #[test]
 fn any_two_of_six_with_localised_checksums() {
     let ways: &[&[&str]] =
@@ -37,7 +37,7 @@ fn any_two_of_six_with_localised_checksums() {
     }
 }
 
-/// Weighted sums come back up to rounding.
+/// Weighted sums are rebuilt up to rounding.
 #[test]
 fn localised_checksums_of_real_numbers() {
     let scene = six(LOCALISED).protect(&["--code", "weighted"]);
@@ -46,7 +46,7 @@ fn localised_checksums_of_real_numbers() {
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 3]));
 }
 
-/// One for one loss: pairs, each of which has the checksum of both.
+/// Pairs for one loss, each member with the checksum of both.
 #[test]
 fn one_of_each_pair() {
     let scene = Scene::new(2, 3).protect(&["--layout", "localised"]);
@@ -108,7 +108,7 @@ fn a_loss_in_each_line_of_the_grid() {
     scene.expect_refused(4, &["[3, 5]", "position 3 on", "kept"]);
 }
 
-/// Of four that compute and one that keeps their checksum any one, struck there or elsewhere, whatever is made and how.
+/// Any one of four that compute and one that keeps their checksum, with the fault there or elsewhere, with any code and encoding.
 #[test]
 fn any_one_of_four_and_of_the_rank_that_keeps_their_checksum() {
     let cases: [(usize, &str, &[&str]); 8] = [
@@ -153,7 +153,8 @@ fn any_two_of_four_and_of_the_ranks_that_keep_their_checksums() {
     }
 }
 
-/// In each of two groups, there one that computes and here one that keeps checksums; then again. With a rank more than needed.
+/// Two groups: a loss among those that compute in one, and among those that keep checksums in the other; then again. With a rank
+/// more than needed.
 #[test]
 fn a_loss_in_each_of_two_groups_with_ranks_of_their_own() {
     let scene = Scene::new(2, 3).idle(3).protect(DEDICATED).protect(&["--group", "3"]);
@@ -193,7 +194,7 @@ fn a_second_loss_during_the_recovery_with_ranks_of_their_own_and_a_third() {
     assert_eq!(rebuilt(&scene.finish()), Some(vec![1, 5]));
 }
 
-/// A flipped bit in a checksum is found where it is, and it is made anew.
+/// A flipped bit in a checksum is found there, and the checksum is made again.
 #[test]
 fn a_damaged_checksum_on_a_rank_of_its_own() {
     let scene = Scene::new(2, 2).idle(1).protect(DEDICATED);
@@ -207,7 +208,7 @@ fn a_damaged_checksum_on_a_rank_of_its_own() {
     assert_eq!(rebuilt(&ran), Some(vec![4]), "{}", ran.told());
 }
 
-/// Asked to stop in the second of two tests, all end, and the same command goes on there.
+/// Asked to stop in the second of two tests, all end, and the same command resumes there.
 #[test]
 fn a_stop_between_tests_with_ranks_of_their_own() {
     let tests = &["-n", "150,301", "--nb", "10"];
@@ -258,7 +259,7 @@ fn ranks_of_their_own_that_cannot_be_had_are_told() {
     scene.finish();
 }
 
-/// What cannot be had is told before the run; memory of another layout is left alone.
+/// Impossible layouts are refused before the run; memory of another layout is left alone.
 #[test]
 fn layouts_that_cannot_be_had_and_memory_of_another_one() {
     let refused = |scene: &Scene, words: &[&str]| {

@@ -1,6 +1,5 @@
-//! The second level: every step of writing to storage and of coming back struck, all memory lost; files that are
-//! not what was written; storage that is full or gone. Never a wrong answer, never a hang, and what is whole there is
-//! never lost.
+//! The second level: a fault at every step of writing to storage and of coming back, all memory lost; files with damage; storage
+//! that is full or missing. Never a wrong answer, never a hang, and complete checkpoints there are never lost.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -31,10 +30,10 @@ use crate::scene::{
     LIMIT, LONGER, SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, resumed_at, whole_in,
 };
 
-/// Long enough that helpers bring several epochs to storage on a busy machine.
+/// Long enough that helpers bring several checkpoints to storage on a busy machine.
 pub const LONG: &[&str] = &["-n", "1803", "--nb", "20"];
 
-/// A run with a second level, on a file system that syncs at once: so that there is much to strike at in a short run.
+/// A run with a second level, on a file system that syncs at once, so that a short run has many steps to fail at.
 pub struct Stored {
     scene: Scene,
     storage: TempDir,
@@ -69,7 +68,7 @@ impl Stored {
         self
     }
 
-    /// The job's, in DIR.
+    /// Returns the job's folder in DIR.
     pub fn folder(&self) -> PathBuf {
         folder_in(self.storage.path(), self)
     }
@@ -81,7 +80,7 @@ impl Stored {
     }
 }
 
-/// Every save goes to storage, as soon as the one before is there.
+/// Makes a run whose every save goes to storage, as soon as the one before is there.
 pub fn stored(p: usize, q: usize) -> Stored {
     Stored::of(Scene::of(p, q, LONGER).protect(&["--checkpoint", "1"]), "1")
 }
@@ -90,7 +89,7 @@ fn stored_at_every_second() -> Stored {
     Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "2"]), "1")
 }
 
-/// Waits until that is so.
+/// Waits until `so` returns true.
 pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
@@ -107,7 +106,7 @@ pub fn whole(scene: &Stored) -> Vec<PathBuf> {
     whole_in(scene.storage.path(), scene)
 }
 
-/// What the account in the run's JSON says of the second level.
+/// Returns the account of the second level in the run's JSON.
 pub fn account(ran: &Ran) -> Level2 {
     let tests = ran.json().tests;
     let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
@@ -119,7 +118,7 @@ pub fn finish(scene: &Stored) -> Ran {
     scene.expect_finished(scene.job().run())
 }
 
-/// The run goes on, from storage if all memory is lost and else from memory, and ends well.
+/// Resumes the run, from storage if all memory is lost and else from memory; it must end well.
 pub fn goes_on(scene: &Stored, lost: bool, what: &str) -> Ran {
     if lost {
         lose_all(scene);
@@ -142,7 +141,7 @@ fn a_run_nobody_disturbs_writes_epochs_and_leaves_nothing() {
     assert!(ran.err.contains("on storage: "), "{}", ran.told());
 }
 
-/// All memory is gone: other names of nodes, other domains, ranks in another order; the same bits.
+/// All memory is lost: other names of nodes, other domains, ranks in another order; the bits are equal.
 #[test]
 fn all_memory_gone_the_run_goes_on_from_storage() {
     for (grid, method) in [((2, 2), "self"), ((2, 3), "double"), ((1, 2), "single")] {
@@ -162,7 +161,7 @@ fn all_memory_gone_the_run_goes_on_from_storage() {
     }
 }
 
-/// The scheme may be another one: what lies on storage knows nothing of groups and codes.
+/// The scheme may be another one: files on storage do not depend on groups and codes.
 #[test]
 fn another_method_code_and_group_go_on_from_the_same_files() {
     let scene = stored(2, 2);
@@ -173,7 +172,7 @@ fn another_method_code_and_group_go_on_from_the_same_files() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// The steps to storage, and which of them only position 0 takes.
+/// Returns the steps to storage; [`of_first`] are those that only position 0 takes.
 pub fn to_storage() -> Vec<Point> {
     let back = Point::between(Point::FetchBegin, Point::Tidied);
     of_level2().into_iter().filter(|p| !back.contains(p)).collect()
@@ -183,7 +182,7 @@ pub fn of_first(point: Point) -> bool {
     point.name().starts_with("manifest") || point.name().starts_with("prune")
 }
 
-/// Struck at each step, with all memory lost and with it kept.
+/// A fault at each step, with all memory lost and with it kept.
 #[test]
 fn a_run_survives_a_strike_at_every_step_to_storage() {
     for (i, point) in to_storage().into_iter().enumerate() {
@@ -191,7 +190,7 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
         for lost in [true, false] {
             let scene = stored(2, 2);
             scene.strike(&format!("{}:{position}:2:kill", point.name()));
-            // An epoch was concluded before this one, and one of the two is whole whatever happens.
+            // A checkpoint was concluded before this one, and one of the two is complete in any case.
             let there = whole(&scene);
             assert!(!there.is_empty(), "{} at {position}: {:?}", point.name(), epochs(&scene));
             goes_on(&scene, lost, &format!("{} at {position}", point.name()));
@@ -199,7 +198,7 @@ fn a_run_survives_a_strike_at_every_step_to_storage() {
     }
 }
 
-/// What was cut off on its way takes no room beside the whole epoch and the next one: DIR need not have room for three.
+/// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for three.
 #[test]
 fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
     for lost in [false, true] {
@@ -220,7 +219,7 @@ fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
     }
 }
 
-/// The same of an epoch that is whole, whose time was over when the run was cut off.
+/// A complete checkpoint that was outdated when the run was cut off takes no room either.
 #[test]
 fn what_a_later_epoch_outdates_goes_before_the_next_is_begun() {
     for lost in [false, true] {
@@ -240,8 +239,8 @@ fn what_a_later_epoch_outdates_goes_before_the_next_is_begun() {
     }
 }
 
-/// A run that memory has taken further than storage, a later one that went on from storage, and the first one again: nodes came
-/// back with its memory. What it brings to storage then is further than the later run's, and is what stays.
+/// A run in memory that is further than storage, a later one that resumed from storage, and the first one again: nodes came back
+/// with its memory. The checkpoint that it then brings to storage is further than the later run's, and stays.
 #[test]
 fn a_later_run_that_got_less_far_outdates_nothing() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "4");
@@ -263,8 +262,8 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
     goes_on(&scene, true, "the furthest is there");
 }
 
-/// A start that came back from the older of two epochs, since the later one is damaged, and ended after its first save: the next
-/// goes on from memory and does not know that, so what it leaves on storage must be of use by then.
+/// A start came back from the older of two checkpoints, since the later one is damaged, and ended after its first save. The next
+/// start resumes from memory and does not know that, so the remaining checkpoint must be of use by then.
 #[test]
 fn the_epoch_that_was_of_use_is_the_one_that_stays() {
     let scene = with_the_later_epoch_damaged();
@@ -273,7 +272,7 @@ fn the_epoch_that_was_of_use_is_the_one_that_stays() {
     goes_on(&scene, true, "the older one was of use");
 }
 
-/// The same of one that is cut off while it removes the later epoch, or when it has, and has saved nothing.
+/// A start is cut off while it removes the later checkpoint, or after that, and has saved nothing.
 #[test]
 fn a_start_that_is_cut_off_while_it_removes_what_nobody_needs_leaves_what_is_of_use() {
     for (step, lost) in
@@ -282,7 +281,7 @@ fn a_start_that_is_cut_off_while_it_removes_what_nobody_needs_leaves_what_is_of_
         let scene = with_the_later_epoch_damaged();
         let there = whole(&scene);
         scene.strike(&format!("{step}:1:kill"));
-        // Others do not wait for who removes it.
+        // Other ranks do not wait for the one that removes it.
         assert!(step == "tidied:3" || whole(&scene) == there[..1], "{step}");
         if lost {
             lose_all(&scene);
@@ -292,7 +291,7 @@ fn a_start_that_is_cut_off_while_it_removes_what_nobody_needs_leaves_what_is_of_
     }
 }
 
-/// The same where the run resumes from memory.
+/// A run that resumes from memory removes it before the next checkpoint.
 #[test]
 fn what_was_not_removed_at_a_start_goes_before_the_next_epoch_is_begun() {
     let scene = stored(2, 2);
@@ -301,8 +300,8 @@ fn what_was_not_removed_at_a_start_goes_before_the_next_epoch_is_begun() {
     goes_on(&scene, false, "cut off while it tidies");
 }
 
-/// All memory is gone each time, or what the last start has left of it is still there: starts that come back from storage and die
-/// before they save anything were starts all the same.
+/// All memory is lost each time, or the memory of the last start still exists. Starts that come back from storage and die before
+/// they save anything count as starts.
 #[test]
 fn starts_that_come_back_and_die_before_they_save_are_counted() {
     let scene = stored(2, 2);
@@ -322,7 +321,7 @@ fn starts_that_come_back_and_die_before_they_save_are_counted() {
     assert_eq!((protection.attempts, protection.in_place), (5, 0), "{}", ran.told());
 }
 
-/// What the front of each position's file says of the matrix, and the matrix.
+/// Returns the fields of each position's file about the matrix, and the matrix.
 pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     let read = |position| {
         let bytes = fs::read(epoch.join(format!("p{position}"))).unwrap();
@@ -334,7 +333,7 @@ pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     (0..4).map(read).collect()
 }
 
-/// Without helpers the ranks stop until each epoch is there: the same files, and the same way back.
+/// Without helpers the ranks stop until each checkpoint is there: the files and the way back are equal.
 #[test]
 fn without_helpers_the_same_epochs_are_written_and_come_back() {
     let written = ["threads", "off"].map(|helpers| {
@@ -350,7 +349,7 @@ fn without_helpers_the_same_epochs_are_written_and_come_back() {
         let account = account(&ran);
         assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
         if helpers == "off" {
-            // Each of boundaries 40, 60 and 80, none of which had to be put off.
+            // A checkpoint at each of boundaries 40, 60 and 80, none of which had to be put off.
             assert!(account.epochs >= 3 && account.put_off == 0, "{account:?}");
             assert!(account.wait_s > 0.0 && account.wait_s < 60.0, "{account:?}");
             assert!(ran.err.contains("for which the ranks waited"), "{}", ran.told());
@@ -362,7 +361,7 @@ fn without_helpers_the_same_epochs_are_written_and_come_back() {
     assert!(written[0] == written[1], "other files");
 }
 
-/// The same steps where ranks wait, memory lost and kept in turn.
+/// A fault at each step while ranks wait, memory lost and kept in turn.
 #[test]
 fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
     for (i, point) in to_storage().into_iter().enumerate() {
@@ -374,14 +373,14 @@ fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
     }
 }
 
-/// A run with a rank more, which keeps the checksum of the others and writes nothing to what all see.
+/// Makes a run with a rank more, which keeps the checksum of the others and writes nothing to shared storage.
 fn with_dedicated(args: &[&str]) -> Stored {
     let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
     Stored::of(scene.protect(&["--layout", "dedicated"]).protect(args), "1")
 }
 
-/// Struck at a step to storage or beside it, memory lost and kept in turn; what was written serves a run without such a rank,
-/// and the other way round.
+/// A fault at a step to storage or elsewhere, memory lost and kept in turn. A run without such a rank can read the files, and the
+/// other way round.
 #[test]
 fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
     let steps: [(&str, &[&str]); 5] = [
@@ -414,7 +413,7 @@ fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
     }
 }
 
-/// Struck while coming back, and asked to stop.
+/// A fault while coming back, and a request to stop.
 #[test]
 fn with_a_rank_for_checksums_coming_back_is_struck_and_a_stop_ends_on_storage() {
     let scene = with_dedicated(&[]);
@@ -432,7 +431,7 @@ fn with_a_rank_for_checksums_coming_back_is_struck_and_a_stop_ends_on_storage() 
     assert!(from_storage(&finish(&scene)));
 }
 
-/// Ranks that stop for storage go on without it if it hangs.
+/// Ranks that stop for storage continue without it if it hangs.
 #[test]
 fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
     let problem = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5", "--helpers", "off"]);
@@ -449,8 +448,8 @@ fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
     assert!((59.0..took).contains(&account.wait_s), "{account:?} of {took} s");
 }
 
-/// A stop waits for the epoch it ends in, but a minute at most for a helper that does not move. The last word says that storage
-/// has nothing, and the other ranks remove what they had written: DIR has room for two epochs, not for three.
+/// A stop waits for its checkpoint, but a minute at most for a helper without progress. The last message is that storage has
+/// nothing, and the other ranks remove their files: DIR has room for two checkpoints, not for three.
 #[test]
 fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]);
@@ -471,8 +470,8 @@ fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
     assert!(!from_storage(&finish(&scene)));
 }
 
-/// A stop amid an epoch that not all ranks have written: the others remove their files first, however long that takes, and then
-/// write what the stop has saved.
+/// A stop during a checkpoint that not all ranks have written: the others remove their files first, however long that takes, and
+/// then write the save of the stop.
 #[test]
 fn a_stop_waits_for_what_helpers_still_remove() {
     let scene = stored_at_every_second();
@@ -495,7 +494,7 @@ fn a_stop_waits_for_what_helpers_still_remove() {
     goes_on(&scene, true, "a stop amid removing");
 }
 
-/// Names are removed while a helper reads the files: what it reads stays where it is until it has it.
+/// Names are removed while a helper reads the files: the data stay where they are until it has them.
 #[test]
 fn names_removed_under_a_helper_cost_nothing() {
     let scene = stored_at_every_second();
@@ -523,7 +522,7 @@ fn names_removed_under_a_helper_cost_nothing() {
     assert_eq!(resumed_at(&ran), Some(2), "{}", ran.told());
 }
 
-/// Each thread of a process: its name, and where it may run.
+/// Returns each thread of a process: its name, and the processors it may use.
 fn threads_of(process: Pid) -> Vec<(String, BTreeSet<usize>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let read = |task: fs::DirEntry| {
@@ -535,7 +534,7 @@ fn threads_of(process: Pid) -> Vec<(String, BTreeSet<usize>)> {
     tasks.filter_map(read).collect()
 }
 
-/// Cores that are named for helpers have these, and nothing else of the run, the library's own threads included.
+/// Cores that are named for helpers have these, and nothing else of the run, not even the library's own threads.
 #[test]
 fn helpers_have_the_cores_that_are_named_for_them() {
     let topology = Topology::here();
@@ -574,7 +573,7 @@ fn helpers_have_the_cores_that_are_named_for_them() {
     scene.expect_refused(1, &["this node has no processor", &beyond]);
 }
 
-/// Struck while coming back, memory lost once more or kept; and again in the save that follows.
+/// A fault while coming back, memory lost once more or kept; and again in the save that follows.
 #[test]
 fn coming_back_survives_a_strike_at_every_step() {
     let steps = [
@@ -596,7 +595,7 @@ fn coming_back_survives_a_strike_at_every_step() {
                 lose_all(&scene);
             }
             let ran = finish(&scene);
-            // Once all have sealed, memory has it; that one has does not mean that all have.
+            // Once all have sealed, memory has it; if only one has, not all need have.
             match (step, lost) {
                 ("flush-half", false) => assert!(!from_storage(&ran), "{}", ran.told()),
                 ("sealed", false) => {}
@@ -607,7 +606,7 @@ fn coming_back_survives_a_strike_at_every_step() {
     }
 }
 
-/// Losses the groups survive are made good from memory; one more is made good from storage.
+/// Losses the groups survive are recovered from memory; one more is recovered from storage.
 #[test]
 fn one_loss_more_than_memory_survives() {
     let scene = stored(2, 2);
@@ -621,7 +620,7 @@ fn one_loss_more_than_memory_survives() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// Nodes that come back with old memory do not turn the run back: storage is further.
+/// Nodes that come back with old memory do not set the run back: storage is further.
 #[test]
 fn old_memory_does_not_outrank_storage() {
     let problem = Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]);
@@ -645,14 +644,15 @@ pub fn flip(path: &Path, at: f64) {
     file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
 }
 
-/// Starts that follow each other sooner than epochs are wanted on storage: it has one all the same when their saves are enough.
+/// Starts follow each other sooner than the interval of storage: a checkpoint goes there all the same when their saves are
+/// enough.
 #[test]
 fn saves_of_several_starts_count_together() {
     let scene = Stored::of(Scene::of(2, 2, LONGER).protect(&["--checkpoint", "1"]), "5");
     for _ in 0..2 {
         scene.strike("committed:0:2:kill");
     }
-    // The first epoch there is whole. Four saves at least had been made before this start.
+    // The first checkpoint there is complete. Four saves at least had been made before this start.
     scene.strike("pruned:0:1:kill");
     lose_all(&scene);
     let ran = scene.expect_finished(scene.job().run());
@@ -660,7 +660,7 @@ fn saves_of_several_starts_count_together() {
     assert!((4..8).contains(&resumed_at(&ran).unwrap()), "{}", ran.told());
 }
 
-/// Named and not believed; a run that could only begin anew says so and leaves that to a person.
+/// Damaged files are named and not used; a run that could only begin from scratch leaves that to the user, with a message.
 #[test]
 fn files_that_are_not_what_was_written_are_named() {
     type Change = fn(&Path);
@@ -702,14 +702,14 @@ fn files_that_are_not_what_was_written_are_named() {
         );
         assert!(!ran.out.contains("PASSED"), "{what}");
         scene.expect_nothing_left();
-        // Nothing there is removed by that; who wants to begin anew says so.
+        // Nothing there is removed by that; a user who wants to begin from scratch must ask for it.
         assert_eq!(epochs(&scene).len(), 1, "{what}");
         let ran = scene.job().args(&["--restart", "never"]).run();
         assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
     }
 }
 
-/// All memory is gone, two epochs are whole by their manifests, and of the later one a file is not what was written.
+/// Makes a run without memory and with two complete checkpoints, of which the later one has a damaged file.
 fn with_the_later_epoch_damaged() -> Stored {
     let scene = stored(2, 2);
     scene.strike("manifest-whole:0:2:kill");
@@ -720,7 +720,7 @@ fn with_the_later_epoch_damaged() -> Stored {
     scene
 }
 
-/// Where an older epoch is whole as well, it is taken in place of the damaged one.
+/// If an older checkpoint is complete as well, it is used in place of the damaged one.
 #[test]
 fn an_older_epoch_stands_in_for_a_damaged_one() {
     let scene = with_the_later_epoch_damaged();
@@ -728,8 +728,8 @@ fn an_older_epoch_stands_in_for_a_damaged_one() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// Fewer nodes are left than a group has members, and no memory: two share each. The run goes on from storage, and comes to the
-/// end of its sweep. Where groups cannot survive the loss of a node any more, it says so of each test.
+/// Fewer nodes are left than a group has members, and no memory: two share each. The run resumes from storage, and comes to the
+/// end of its sweep. If groups cannot survive the loss of a node any more, it reports that for each test.
 #[test]
 fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
     let cases = [
@@ -750,7 +750,7 @@ fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
     }
 }
 
-/// Whoever begins with too few nodes is refused, whatever it would go on with.
+/// A run that begins with too few nodes is refused, whatever it could resume from.
 #[test]
 fn with_too_few_nodes_for_groups_no_run_begins() {
     let scene = stored(2, 2).protect(&["--group", "4"]);
@@ -767,7 +767,7 @@ fn with_too_few_nodes_for_groups_no_run_begins() {
     goes_on(&scene, true, "it took nothing away");
 }
 
-/// What was never completed is not used, and is said to be there.
+/// A checkpoint that was never completed is not used, and is reported.
 #[test]
 fn an_epoch_without_a_manifest_was_never_whole() {
     let scene = stored(2, 2);
@@ -808,13 +808,13 @@ fn restart_require_and_never() {
     assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
 }
 
-/// What cannot be removed would be there again at the run's first restart: nothing is begun beside it.
+/// A run does not begin next to files that it cannot remove: they would be there again at its first restart.
 #[test]
 fn restart_never_does_not_begin_beside_what_cannot_be_removed() {
     let scene = stored(2, 2);
     scene.strike("pruned:0:1:kill");
     lose_all(&scene);
-    // Who else may write there may have put there what lies there: it is left alone.
+    // Other writers of that folder may have put the files there: they are left alone.
     let open = |mode| {
         fs::set_permissions(scene.folder(), fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -832,7 +832,7 @@ fn a_stop_ends_on_storage() {
         (Signal::SIGUSR1, "1h", "threads"),
         (Signal::SIGTERM, "1", "threads"),
         (Signal::SIGUSR2, "2h", "threads"),
-        // The save has waited for it already, or not.
+        // The save has waited for storage already, or not.
         (Signal::SIGTERM, "1", "off"),
         (Signal::SIGUSR1, "1h", "off"),
     ] {
@@ -853,8 +853,8 @@ fn a_stop_ends_on_storage() {
     }
 }
 
-/// Where there are many process columns ranks ask seldom whether to save: what is on its way to storage is attended to all the
-/// same, after a loss as well, and a stop ends there.
+/// With many process columns ranks ask seldom whether to save. Checkpoints on their way to storage are still attended to, after a
+/// loss as well, and a stop ends there.
 #[test]
 fn many_columns_that_ask_seldom_bring_epochs_to_storage() {
     for helpers in ["threads", "off"] {
@@ -888,7 +888,7 @@ pub fn ask(running: &Running, signal: Signal) {
 fn a_sweep_goes_on_in_its_third_test_without_memory() {
     let sweep = ["-n", "120,151,181,210", "--nb", "10"];
     let scene = Stored::of(Scene::of(2, 2, &sweep).protect(&["--checkpoint", "1"]), "1");
-    // What was finished is told again as it was, times and all, and not run again.
+    // Finished results are printed again unchanged, times included, and not computed again.
     let told_again = |first: &[String], ran: &Ran| {
         assert_eq!((first.len(), results(ran).len()), (2, 4), "{}", ran.told());
         for line in first {
@@ -904,15 +904,14 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
     told_again(&first, &ran);
     assert_eq!(ran.err.contains("test 3 goes on"), third, "{}", ran.told());
     assert!(!ran.err.contains("test 1 goes on") && !ran.err.contains("test 2 goes on"));
-    // Struck once more, after a sweep's test has gone on from storage: its results are in memory again.
+    // Another fault, after a sweep's test has resumed from storage: its results are in memory again.
     let first = results(&scene.strike("solve-begin:1:3:kill"));
     lose_all(&scene);
     scene.strike("iteration:0:3:kill");
     told_again(&first, &finish(&scene));
 }
 
-/// Something kept DIR from becoming this start's at first: what it has left there of finished tests until it does stays all the
-/// same.
+/// DIR could not be this start's at first: the results of finished tests that it left there stay until it can.
 #[test]
 fn results_stay_where_dir_becomes_its_own_late() {
     let sweep = ["-n", "301,120", "--nb", "10"];
@@ -926,7 +925,7 @@ fn results_stay_where_dir_becomes_its_own_late() {
             std::thread::sleep(Duration::from_millis(5));
         }
     };
-    // It has seen what lies there, and comes to claim it.
+    // The start has seen the files there, and is about to claim the folder.
     stops_at(&mut running, "agree-begin:0:1");
     let in_the_way = scene.folder().join(owner(u128::MAX));
     fs::write(&in_the_way, "").unwrap();
@@ -945,13 +944,13 @@ fn results_stay_where_dir_becomes_its_own_late() {
     assert!(!ran.err.contains("any more"), "{}", ran.told());
 }
 
-/// The starts that have claimed DIR.
+/// Returns the starts that have claimed DIR.
 fn owners(scene: &Stored) -> Vec<u128> {
     let entries = fs::read_dir(scene.folder()).unwrap().flatten();
     entries.filter_map(|entry| parse_owner(entry.file_name().to_str()?)).collect()
 }
 
-/// All memory is gone between two launches of a supervised run: what it has on storage is its own, too.
+/// All memory is lost between two launches of a supervised run: its checkpoints on storage are its own, too.
 #[test]
 fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
     let mut scene = stored(2, 2).protect(&["--restart", "never"]);
@@ -963,7 +962,7 @@ fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// Where a run begins anew it removes what another has left on storage, too, memory first.
+/// A run that begins from scratch removes another's files on storage, too, memory first.
 #[test]
 fn a_run_struck_while_it_removes_storage_of_another_begins_anew() {
     for strike in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
@@ -979,7 +978,7 @@ fn a_run_struck_while_it_removes_storage_of_another_begins_anew() {
     }
 }
 
-/// Ranks that have no part in the first test of a start know no less of what lay on storage then than the others.
+/// Ranks without a part in the first test of a start know the content of storage then as well as the others.
 #[test]
 fn ranks_that_were_idle_in_the_first_test_go_along_in_the_next() {
     let sweep = Scene::of(2, 2, LONGER).grids(&[(1, 2), (2, 2)]).protect(&["--checkpoint", "2"]);
@@ -988,7 +987,7 @@ fn ranks_that_were_idle_in_the_first_test_go_along_in_the_next() {
     fs::write(scene.folder().join("result-9"), "garbage").unwrap();
     let ran = finish(&scene);
     assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
-    // The same where the first test is fetched: what memory has from then on is one run's, on all ranks.
+    // The first test is fetched: the memory of all ranks belongs to a single run from then on.
     scene.strike("manifest-whole:0:2:kill");
     for position in 0..2 {
         scene.lose(position);
@@ -1010,8 +1009,8 @@ fn a_dir_that_cannot_be_used_is_told_before_anything_begins() {
     }
 }
 
-/// Storage that is gone when the run comes back keeps nothing from going on that memory has; and what memory does not
-/// have is never begun anew.
+/// If memory has a checkpoint, missing storage does not keep the run from resuming. If memory has none, the run never begins from
+/// scratch.
 #[test]
 fn storage_that_is_gone_at_a_restart() {
     let scene = stored(2, 2);
@@ -1020,7 +1019,7 @@ fn storage_that_is_gone_at_a_restart() {
     let hide = || Command::new("mv").arg(scene.storage.path()).arg(&aside).status().unwrap();
     let show = || Command::new("mv").arg(&aside).arg(scene.storage.path()).status().unwrap();
     assert!(hide().success());
-    // On two of four memory is gone, which is more than a group survives.
+    // On two of four memory is lost, which is more than a group survives.
     scene.lose(0);
     scene.lose(1);
     let dir = scene.storage.path().to_str().unwrap();
@@ -1035,8 +1034,8 @@ fn storage_that_is_gone_at_a_restart() {
     assert!(show().success());
     let clean = ["clean", "--job", &scene.name, "--level2", dir];
     assert!(Command::new(PROGRAM).args(clean).status().unwrap().success());
-    // Nothing to be read, and in memory nothing at all, or nothing that was saved: nobody knows whether there is something
-    // to go on with.
+    // Storage cannot be read, and memory has nothing at all, or nothing that was saved: whether there is something to resume from
+    // is unknown.
     assert!(hide().success());
     scene.expect_refused(6, &["No such file", dir]);
     assert!(show().success());
@@ -1063,7 +1062,7 @@ fn status_and_clean_know_dir() {
     let epoch = &page["storage"][0]["epochs"][0];
     assert_eq!((epoch["n"].as_u64(), epoch["p"].as_u64()), (Some(903), Some(2)));
     assert!(epoch["bytes"].as_u64().unwrap() >= 903 * 904 * 8, "{epoch}");
-    // Of another job nothing is touched.
+    // Files of another job are not touched.
     let said = say(&["clean", "--job", "somebody-else"]);
     assert!(said.contains("nothing of yours in") && !whole(&scene).is_empty(), "{said}");
     let said = say(&["clean", "--job", &scene.name]);
@@ -1081,7 +1080,7 @@ impl Small {
         mounted.expect("this test mounts a tmpfs: root only")
     }
 
-    /// One of those that disks have, in a file of that length. None where the system has no loop devices or cannot make one.
+    /// Makes a file system as on disks, in a file of that length. None if the system has no loop devices or cannot make one.
     fn on_a_loop_device(at: &Path, bytes: u64) -> Option<Self> {
         let image = at.with_extension("img");
         fs::File::create(&image).and_then(|file| file.set_len(bytes)).unwrap();
@@ -1090,7 +1089,7 @@ impl Small {
         Self::mounted(at, &["-o", "loop", image.to_str().unwrap()])
     }
 
-    /// From now on nobody can write there, or can again.
+    /// Makes it read-only, or writable again.
     fn only_read(&self, only: bool) {
         let how = if only { "remount,ro" } else { "remount,rw" };
         assert!(Command::new("mount").args(["-o", how]).arg(&self.0).status().unwrap().success());
@@ -1109,12 +1108,12 @@ impl Drop for Small {
     }
 }
 
-/// Storage is full: said once, the run goes on, and what was whole stays.
+/// Storage is full: reported once, the run continues, and the complete checkpoint stays.
 #[test]
 #[ignore = "mounts a tmpfs and an ext4: root only"]
 fn full_storage_is_told_once_and_the_epoch_before_stays() {
     type Kind = fn(&Path) -> Option<Small>;
-    // Room for one epoch, not for two.
+    // Room for one checkpoint, not for two.
     let tmpfs: Kind = |at| Some(Small::mount(at, 40 << 20));
     let ext4: Kind = |at| Small::on_a_loop_device(at, 52 << 20);
     for (kind, helpers) in
@@ -1139,7 +1138,7 @@ fn full_storage_is_told_once_and_the_epoch_before_stays() {
 /// A file system that writes in short moments only, far apart.
 struct Slow {
     over: Arc<AtomicBool>,
-    /// Milliseconds that it stops for next.
+    /// Milliseconds of its next stop.
     stops: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -1165,7 +1164,7 @@ impl Slow {
         Self { over, stops, thread: Some(thread) }
     }
 
-    /// It writes nothing for so long. Returns when that has begun.
+    /// Stops all writing for so long. Returns when that has begun.
     fn stop(&self, stop: Duration) {
         let ms = stop.as_millis() as u64;
         self.stops.store(ms, Ordering::Relaxed);
@@ -1183,7 +1182,7 @@ impl Drop for Slow {
     }
 }
 
-/// Storage that is slow delays epochs and nothing else: they get there, what waits for them waits, and they bring the run back.
+/// Slow storage delays checkpoints and nothing else: they get there, ranks that need them wait, and they bring the run back.
 #[test]
 #[ignore = "mounts an ext4 and freezes it: root only"]
 fn slow_storage_is_waited_for_where_it_must_be() {
@@ -1195,8 +1194,8 @@ fn slow_storage_is_waited_for_where_it_must_be() {
         };
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
         let slow = Slow::begin(&at);
-        // Asked to stop between two saves: the last word is that it is on storage.
-        // The helpers that were called off for that have to come back first, from writing that takes its time.
+        // Asked to stop between two saves: the last message is that it is on storage. Helpers that were called off for that have
+        // to come back first, from writing that takes its time.
         let running = scene.freeze("iteration:0:50:stop");
         slow.stop(Duration::from_secs(2));
         ask(&running, Signal::SIGUSR1);
@@ -1209,13 +1208,13 @@ fn slow_storage_is_waited_for_where_it_must_be() {
         assert!(from_storage(&ran) && resumed_at(&ran) >= Some(50), "{helpers}: {}", ran.told());
         let account = account(&ran);
         assert_eq!(account.fetched, 1, "{helpers}: {account:?}");
-        // Beside ranks that compute no epoch may get there before the end.
+        // While ranks compute, no checkpoint may get there before the end.
         let waited = account.epochs > 0 && account.wait_s > 0.25;
         assert!(waited || helpers != "off", "{account:?}");
     }
 }
 
-/// A stop that storage has no room for says so, and memory has it all the same.
+/// A stop for which storage has no room reports that, and memory has the checkpoint.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn a_stop_that_does_not_get_to_storage_says_so() {
@@ -1236,8 +1235,8 @@ fn a_stop_that_does_not_get_to_storage_says_so() {
     assert!(!from_storage(&ran) && resumed_at(&ran).is_some(), "{}", ran.told());
 }
 
-/// All memory is gone, and storage can be read but not written to, a disk after an error, say: the run goes on from what lies
-/// there, and says that it puts nothing there. Where it would begin there is nothing to be read, and it is refused.
+/// All memory is lost, and storage can be read but not written to, such as a disk after an error. The run resumes from the
+/// checkpoint there, and reports that it writes none. A new run, which has nothing to read there, is refused.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn storage_that_can_only_be_read_brings_the_run_back() {
@@ -1268,10 +1267,10 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         assert!(ran.err.contains("could not be removed"), "{}", ran.told());
         assert!(!ran.err.contains("could not be written to"), "{}", ran.told());
         assert_eq!(there(), before);
-        // To begin anew it would have to remove what lies there.
+        // To begin from scratch it would have to remove the files there.
         let ran = scene.job().args(&["--restart", "never"]).run().expect_code(6);
         assert!(ran.err.contains("cannot be written in"), "{}", ran.told());
-        // Stopped, it says that nothing but memory has it.
+        // Stopped, it reports that only memory has the checkpoint.
         let running = scene.freeze("iteration:0:6:stop");
         ask(&running, Signal::SIGUSR1);
         let ran = running.end().expect_code(75);
@@ -1282,7 +1281,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
     }
 }
 
-/// The disk goes away under the run: said, and the run ends as if there had been none.
+/// The disk disappears under the run: reported, and the run ends as if there had been none.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
 fn storage_that_vanishes_costs_nothing_but_itself() {

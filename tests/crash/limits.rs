@@ -3,7 +3,7 @@
 use crate::extent::whole;
 use crate::scene::{SMALL, Scene, rebuilt, resumed_at};
 
-/// Dies in the middle of the factorisation, with the groups as they are.
+/// Ends the job in the middle of the factorisation, and returns its groups.
 fn struck(scene: &Scene, point: &str) -> Vec<Vec<usize>> {
     scene.strike(&format!("{point}:0:4:kill"));
     scene.groups()
@@ -23,8 +23,8 @@ fn a_loss_in_each_of_several_groups_at_once() {
     }
 }
 
-/// Refused with the positions named; nothing is computed and nothing removed. When the node comes
-/// back with its memory, the run goes on.
+/// Refused with the positions named; nothing is computed and nothing removed. When the node comes back with its memory, the run
+/// resumes.
 #[test]
 fn one_more_than_tolerated_is_refused_and_memory_kept() {
     for point in ["iteration", "flush-half"] {
@@ -62,7 +62,7 @@ fn any_two_of_six_with_reed_solomon() {
     }
 }
 
-/// Half of a group, whichever half.
+/// Either half of a group is lost.
 #[test]
 fn any_four_of_eight() {
     for (lost, point) in
@@ -75,7 +75,7 @@ fn any_four_of_eight() {
     }
 }
 
-/// The second loss while the first is being made good.
+/// The second loss comes while the first is being recovered.
 #[test]
 fn the_second_of_two_during_the_recovery_of_the_first() {
     for point in ["rebuild-batch", "restore-half"] {
@@ -85,7 +85,7 @@ fn the_second_of_two_during_the_recovery_of_the_first() {
         scene.strike(&format!("{point}:4:1:kill"));
         scene.lose(4);
         let ran = scene.finish();
-        // Who restores may do so before the first one's memory is vouched for, or after.
+        // A rank may restore before the first one's memory is confirmed, or after.
         let both = rebuilt(&ran) == Some(vec![2, 4]);
         let second = rebuilt(&ran) == Some(vec![4]) && point == "restore-half";
         assert!(both || second, "{point}: {}", ran.told());
@@ -105,8 +105,8 @@ fn three_of_six_are_refused_with_reed_solomon_for_two() {
     assert_eq!(rebuilt(&scene.finish()), Some(vec![0, 3]));
 }
 
-/// As many members of a group as it survives losses, and more, share a node when the run goes on from memory: that is warned of,
-/// and the sweep goes on past the test that was under way, in groups that can be had.
+/// As many members of a group as it survives losses, and more, share a node when the run resumes from memory. A warning reports
+/// that, and the sweep continues past the resumed test, in groups that are possible.
 #[test]
 fn a_sweep_that_went_on_with_too_few_nodes_for_groups_comes_to_its_end() {
     for (asked, warned) in [(["--group", "4"], 1), (["--losses", "2"], 0)] {
@@ -117,14 +117,14 @@ fn a_sweep_that_went_on_with_too_few_nodes_for_groups_comes_to_its_end() {
         scene.has_domains("abba");
         let ran = scene.finish();
         assert_eq!(rebuilt(&ran), Some(vec![1]), "{}", ran.told());
-        // In pairs, the next test is as safe as it was to be.
+        // In pairs, the next test is as safe as planned.
         let words = "a now holds 2 members of one group";
         assert_eq!(ran.err.matches(words).count(), warned, "{}", ran.told());
     }
 }
 
-/// Where ranks of a lost node share another's, groups anew would be smaller, and take more memory, than those the run was saved
-/// in. These stay: where they have room, it goes on.
+/// Ranks of a lost node share another's. New groups would be smaller, and take more memory, than those the run was saved in. The
+/// old groups stay: if they have room, the run resumes.
 #[test]
 #[ignore = "needs root and a mount namespace"]
 fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
@@ -139,7 +139,7 @@ fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
         );
         scene.job().under(&["unshare", "-m", "sh", "-c", &mount, "sh"]).run()
     };
-    // What it takes in one group of four, with all that is beside it.
+    // Memory of a group of four, with everything that goes with it.
     let ran = with_kib(&scene(), 1).expect_code(1);
     let needs = regex::Regex::new(r"needs ([0-9.]+) MiB on this node").unwrap();
     let needs = needs.captures(&ran.err).unwrap_or_else(|| panic!("{}", ran.told()));
@@ -148,7 +148,7 @@ fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
     assert_eq!(struck(&scene, "iteration"), [[0, 1, 2, 3]]);
     let files = (0..4).flat_map(|position| scene.files(position));
     let held: u64 = files.map(|file| std::fs::metadata(file).unwrap().len()).sum();
-    // Halfway between that and what pairs would take, which is 4/3 of the matrix more.
+    // Halfway between that and the need of pairs, which is 4/3 of the matrix more.
     let matrix_kib = N * N * 8.0 / 1024.0;
     let free_kib = needs_kib + matrix_kib * 2.0 / 3.0 - held as f64 / 1024.0;
     scene.has_domains("aabc");
@@ -156,7 +156,7 @@ fn a_restart_is_judged_by_the_groups_it_was_saved_in() {
     assert!(resumed_at(&ran).is_some(), "{}", ran.told());
 }
 
-/// What a run cannot be protected against is said before it begins.
+/// A run that cannot be protected as asked is refused before it begins.
 #[test]
 fn a_group_that_cannot_be_had_is_refused_before_the_run() {
     let scene = Scene::new(2, 2).protect(&["--losses", "4"]);
@@ -167,7 +167,7 @@ fn a_group_that_cannot_be_had_is_refused_before_the_run() {
     scene.expect_nothing_left();
 }
 
-/// A position's memory, put aside.
+/// Memory of a position, put aside.
 pub struct Stash(Vec<(std::path::PathBuf, Vec<u8>)>);
 
 impl Stash {
@@ -187,7 +187,7 @@ impl Stash {
         }
     }
 
-    /// Under another run's name.
+    /// Puts it under another run's name.
     pub fn put_into(&self, from: &Scene, to: &Scene) {
         let name =
             |path: &std::path::PathBuf| path.to_str().unwrap().replace(&from.name, &to.name).into();

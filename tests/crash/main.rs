@@ -1,8 +1,8 @@
-//! Real processes, killed on purpose: each test starts the program under `mpirun` with checkpoints,
-//! strikes, takes memory away as the loss of a node would, starts the same command again, and wants the
-//! very bits of x that an undisturbed run has, and nothing left behind.
+//! Real processes, killed on purpose. Each test starts the program under `mpirun` with checkpoints, injects a fault, and takes
+//! memory away as the loss of a node would. It starts the same command again, and requires the very bits of x of an undisturbed
+//! run, and nothing left behind.
 //!
-//! | file | what is struck |
+//! | file | faults and losses |
 //! |---|---|
 //! | `points` | every crash point at every position, memory kept or lost; recoveries too |
 //! | `limits` | as many losses as are tolerated, and one more |
@@ -11,16 +11,16 @@
 //! | `layouts` | layouts of checksums: as many losses as each tolerates, one more; memory of another layout |
 //! | `damage` | flipped, truncated, swapped, old and foreign memory; no room |
 //! | `jobs` | sweeps, names, requests to stop, `status` and `clean` |
-//! | `apart` | the second level where each node's DIR dies with it: all memory and storage of nodes lost, every step struck, damage, nodes in another order |
-//! | `aside` | saves whose checksums helpers make: each step of ranks and helpers, recoveries, storage beside them, stops |
+//! | `apart` | the second level where each node's DIR dies with it: all memory and storage of nodes lost, a fault at every step, damage, nodes in another order |
+//! | `aside` | saves whose checksums helpers make: each step of ranks and helpers, recoveries, storage as well, stops |
 //! | `disk` | method disk: each step of its saves and of coming back, storage damaged, emptied, full; all nodes off at once |
-//! | `level2` | each step to storage and back, all memory lost; damaged, foreign and unfinished files; storage full or gone |
+//! | `level2` | each step to storage and back, all memory lost; damaged, foreign and unfinished files; storage full or missing |
 //! | `negative` | the program with a safeguard left out (builds with debug assertions): the tests must notice |
 //! | `many` | more ranks than this machine has cores, in several groups |
 //! | `soak` | random kills and losses from a printed seed; with a second level, everything off at once |
 //!
-//! Environment: see `extent`. `SKT_TEST_WHOLE=1` strikes at every point, position and memory separately
-//! instead of in chains, and on 2 x 3 as well.
+//! Environment: see `extent`. `SKT_TEST_WHOLE=1` injects a fault at every point, position and memory separately instead of in
+//! chains, and on 2 x 3 as well.
 
 #[allow(dead_code)] // shared with the tests of the solver
 #[path = "../mpi/dat.rs"]

@@ -1,7 +1,7 @@
-//! A program with a safeguard left out must not pass: what these tests strike at is what holds.
+//! A program with a safeguard left out must not pass: this proves that the faults of these tests matter.
 //!
-//! Each case is run with the program as it is, which must survive, and with the safeguard left out, which must not.
-//! A program without debug assertions cannot leave it out, so in a release build of the tests these are not there.
+//! Each case is run with the program as it is, which must survive, and with the safeguard left out, which must not. A program
+//! without debug assertions cannot leave it out, so a release build of the tests has none of these.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn ends_well(scene: &Scene) -> bool {
     ran.code == Some(0) && digests(&ran) == scene.undisturbed()
 }
 
-/// One is kept from sealing; another must not have overwritten its checkpoint by then.
+/// A rank is kept from sealing; another must not have overwritten its checkpoint by then.
 fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
     let [slow, early] = ["encode-end:1:5:stop", "flush-half:0:5:stop"];
@@ -37,8 +37,8 @@ fn survives_a_slow_peer(sabotage: Option<&str>) -> bool {
     ends_well(&scene)
 }
 
-/// A byte of the checkpoint is not what was saved. Of the rank that has come to the next boundary, so that it has flushed all of
-/// it: a peer that has not does so after a restart, over whatever lies there.
+/// A byte of the checkpoint differs from the saved one. It belongs to the rank that has come to the next boundary, so that it has
+/// flushed all of it: a rank that has not flushes after a restart, over any content.
 fn survives_a_flipped_byte(sabotage: Option<&str>) -> bool {
     let scene = scene(sabotage);
     scene.strike("iteration:1:9:kill");

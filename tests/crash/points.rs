@@ -1,22 +1,22 @@
 //! Every crash point at every position, with the position's memory kept and lost.
 //!
-//! The default run strikes each point once, in chains, one for each position: a start is struck at one point,
-//! the next at a later one, memory kept and lost in turn, until the last is left alone. `SKT_TEST_WHOLE=1` gives
-//! every case a run of its own. A position is only ever lost together with itself, so every chain is within the limit.
+//! The default run injects each point once, in chains, one for each position: a start fails at one point, the next at a later
+//! one, memory kept and lost in turn, until the last is left alone. `SKT_TEST_WHOLE=1` gives every case a run of its own. A
+//! position is only ever lost together with itself, so every chain is within the limit.
 
 use skt_hpl::base::faults::Point;
 
 use crate::extent::{self, whole};
 use crate::scene::Scene;
 
-/// Points of the second level, which these runs do not have; `level2` strikes there.
+/// Returns points of the second level, which these runs do not have; `level2` tests them.
 pub fn of_level2() -> Vec<Point> {
     let to = Point::between(Point::StreamBegin, Point::Pruned);
     let back = Point::between(Point::FetchBegin, Point::Tidied);
     [to, back].concat()
 }
 
-/// Points a run comes to that nothing has disturbed, in order. The head of the chain.
+/// Returns the points that an undisturbed run reaches, in order: the head of the chain.
 fn forward() -> Vec<Point> {
     Point::ALL
         .iter()
@@ -28,23 +28,23 @@ fn forward() -> Vec<Point> {
         .collect()
 }
 
-/// Points of a recovery that has nothing to finish.
+/// Returns the points of a recovery that has nothing to finish.
 fn backward() -> Vec<Point> {
     let all = Point::between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !finishing().contains(p) && !of_level2().contains(p)).collect()
 }
 
-/// Points of a recovery that finishes a flush.
+/// Returns the points of a recovery that finishes a flush.
 fn finishing() -> [Point; 2] {
     [Point::FinishHalf, Point::FinishEnd]
 }
 
-/// Only somebody who lost its memory comes there.
+/// Whether only a rank that lost its memory reaches the point.
 fn of_the_lost(point: Point) -> bool {
     matches!(point, Point::RebuildEnd | Point::Rebuilt)
 }
 
-/// Only somebody whose group lost a member comes there.
+/// Whether only a rank whose group lost a member reaches the point.
 fn of_a_rebuild(point: Point) -> bool {
     of_the_lost(point) || matches!(point, Point::RebuildBegin | Point::RebuildBatch)
 }
@@ -55,7 +55,7 @@ fn every_point_is_on_one_list() {
     all.extend(backward());
     all.extend(finishing());
     all.extend(of_level2());
-    // A save knows nothing of them.
+    // A save does not reach them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_solvers()));
     // `jobs` and `level2` have them.
     all.extend(Point::ALL.iter().copied().filter(|p| p.is_of_ground()));
@@ -67,8 +67,8 @@ fn every_point_is_on_one_list() {
     assert_eq!(all.len(), Point::ALL.len());
 }
 
-/// Strikes one after the other, each followed by the loss of its position's memory where that is
-/// said, and a last start that must end well.
+/// Injects faults one after the other, each followed by the loss of its position's memory if `lost` is set. A last start must end
+/// well.
 fn chain(p: usize, q: usize, strikes: &[(Point, usize, u64, bool)]) {
     let scene = Scene::new(p, q);
     let mut story = String::new();
@@ -80,13 +80,13 @@ fn chain(p: usize, q: usize, strikes: &[(Point, usize, u64, bool)]) {
             scene.lose(position);
         }
     }
-    // The test's output is shown where it fails: the whole way there.
+    // The test's output is shown if it fails: the whole chain.
     println!("{p} x {q}: {story}");
     scene.finish();
 }
 
-/// The points of a list that a position is struck at, each with its place in the list. The positions share the list out, from
-/// another one on with each seed.
+/// Selects the points of a list for a position, each with its place in the list. The positions share the list, and each seed
+/// begins at another one.
 fn dealt(
     points: Vec<Point>,
     position: usize,
@@ -107,7 +107,7 @@ fn forward_points(p: usize, q: usize) {
             // The first save of a start, or a later one.
             _ => 1 + position as u64 % 2,
         };
-        // After either of these a result stands, and no start comes to the other.
+        // After either of these a result is recorded, and no start reaches the other.
         let last = [Point::CleanHalf, Point::Verdict];
         if whole() {
             for point in forward().into_iter().chain(last) {
@@ -152,15 +152,15 @@ fn recovery_points(p: usize, q: usize) {
             }
             continue;
         }
-        // The struck rank keeps its memory.
+        // The failed rank keeps its memory.
         let kept = backward().into_iter().filter(|point| !of_a_rebuild(*point));
         let mut strikes = vec![half];
         let points = finishing().into_iter().chain(kept).collect();
         strikes
             .extend(dealt(points, position, ranks).map(|(_, point)| (point, position, 1, false)));
         chain(p, q, &strikes);
-        // The memory is lost to begin with, and again at every second strike. Once a recovery is complete,
-        // the next needs a loss of its own to have something to rebuild.
+        // The memory is lost to begin with, and again at every second fault. Once a recovery is complete, the next needs a loss
+        // of its own to have something to rebuild.
         let mut strikes = vec![half, (Point::FinishHalf, position, 1, true)];
         for (i, point) in dealt(backward(), position, ranks) {
             let lost = (i / ranks) % 2 == 1 || point == Point::Rebuilt;
@@ -180,8 +180,7 @@ fn a_recovery_survives_a_strike_at_every_point() {
     recovery_points(2, 2);
 }
 
-/// Who rebuilds for another survives its own death in the middle: the memory is kept, so one loss
-/// stays one loss.
+/// A rank that rebuilds for another survives its own death meanwhile: the memory is kept, so one loss stays one loss.
 #[test]
 fn who_helps_in_a_rebuild_may_die_in_it() {
     for (point, helper) in [(Point::RebuildBegin, 3), (Point::RebuildBatch, 0)] {
@@ -204,12 +203,12 @@ fn on_six_positions_too() {
         (Point::RebuildEnd, 3, 1, true),
         (Point::AgreedAgain, 3, 1, false),
     ];
-    // What a seal before the barrier leads to depends on who else had sealed: no finish there.
+    // The effect of a seal before the barrier depends on the other ranks that had sealed: no finish there.
     let strikes: Vec<_> = strikes.into_iter().filter(|s| s.0 != Point::FinishEnd).collect();
     chain(2, 3, &strikes);
 }
 
-/// The second start goes on from what the first has saved, and dies before it saves anything itself: it was a start all the same.
+/// The second start resumes from the first one's save, and dies before it saves anything itself: it counts as a start.
 #[test]
 fn starts_that_die_before_they_save_are_counted() {
     let scene = Scene::new(2, 2);

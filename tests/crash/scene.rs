@@ -1,4 +1,4 @@
-//! One protected run that is started, struck and started again, and the memory it leaves between.
+//! A protected run that is started, made to fail and started again, and the memory it leaves between.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,16 +19,16 @@ use crate::job::{Job, PROGRAM, Ran, Running};
 use crate::left_out::retried;
 use skt_hpl::supervise::start::launcher::WITH_ULFM;
 
-/// Longer than any of these runs takes on a busy machine; a run that is still there then hangs.
+/// Timeout: longer than any of these runs takes on a busy machine. A run that has not ended by then hangs.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small problem with many boundaries, N no multiple of NB.
 pub const SMALL: &[&str] = &["-n", "301", "--nb", "10"];
 
-/// Long enough that several epochs get to storage.
+/// Long enough that several checkpoints reach storage.
 pub const LONGER: &[&str] = &["-n", "903", "--nb", "10"];
 
-/// A run and its memory. Dropped, the memory is removed.
+/// A run and its memory, which is removed when the value is dropped.
 pub struct Scene {
     pub name: String,
     pub ranks: usize,
@@ -52,12 +52,12 @@ impl Drop for Scene {
 static UNDISTURBED: Mutex<Option<HashMap<Vec<String>, Vec<String>>>> = Mutex::new(None);
 
 impl Scene {
-    /// `SMALL` on a P x Q grid, every rank a failure domain of its own, saving at every boundary.
+    /// Makes `SMALL` on a P x Q grid, every rank a failure domain of its own, saving at every boundary.
     pub fn new(p: usize, q: usize) -> Self {
         Self::of(p, q, SMALL).protect(&["--checkpoint", "1"])
     }
 
-    /// With a problem and a saving interval of the test's own.
+    /// Makes a scene with a problem and a saving interval of the test's own.
     pub fn of(p: usize, q: usize, solver: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Scene {
         self
     }
 
-    /// A sweep over these grids, none larger than the one it began with.
+    /// Makes a sweep over these grids, none larger than the one it began with.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn grids(mut self, grids: &[(usize, usize)]) -> Self {
         let list = |size: fn(&(usize, usize)) -> usize| {
@@ -104,7 +104,7 @@ impl Scene {
         self
     }
 
-    /// For runs that take longer than most.
+    /// Sets another timeout, for runs that take longer than most.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -115,7 +115,7 @@ impl Scene {
         self
     }
 
-    /// Going on without ranks that are lost, so many of which others can replace.
+    /// Makes the run continue without lost ranks; `count` spares can replace some.
     #[allow(dead_code)] // in tests/nonstop
     pub fn nonstop(mut self, spares: usize) -> Self {
         self.ranks += spares;
@@ -124,7 +124,7 @@ impl Scene {
         self.protect(&["--nonstop", "--spare-ranks", &spares])
     }
 
-    /// With so many ranks more than there are positions, each a failure domain of its own.
+    /// Adds so many ranks to those with positions, each a failure domain of its own.
     pub fn idle(mut self, count: usize) -> Self {
         let more = (self.ranks..self.ranks + count).map(|rank| format!("rank:{rank} d{rank}\n"));
         let domains = fs::read_to_string(self.path("domains")).unwrap() + &more.collect::<String>();
@@ -133,7 +133,7 @@ impl Scene {
         self
     }
 
-    /// With a process column more, of so many ranks, that keeps checksums.
+    /// Adds a process column, of so many ranks, that keeps checksums.
     #[allow(dead_code)] // in tests/nonstop
     pub fn checksums(mut self, rows: usize) -> Self {
         self.ranks += rows;
@@ -141,27 +141,27 @@ impl Scene {
         self.protect(&["--method", "abft"])
     }
 
-    /// From now on with threads that keep to cores of their own (`auto`), or to none (`off`).
+    /// Sets threads that keep to cores of their own (`auto`), or to none (`off`), for later runs.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn pin(&mut self, when: &str) {
         self.also("SKT_PIN", when);
     }
 
-    /// From now on with this variable.
+    /// Sets this variable for later runs.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn also(&mut self, name: &str, value: &str) {
         self.env.retain(|(known, _)| known != name);
         self.env.push((name.into(), value.into()));
     }
 
-    /// With this safeguard left out.
+    /// Leaves out this safeguard.
     #[cfg(debug_assertions)]
     pub fn sabotage(mut self, what: &str) -> Self {
         self.env.push(("SKT_SABOTAGE".into(), what.into()));
         self
     }
 
-    /// The same command under another job's name is another run.
+    /// Job of the scene. The same command under another job's name is another run.
     pub fn job(&self) -> Job {
         let texts = |args: &[String]| args.to_vec();
         let args: Vec<String> =
@@ -169,7 +169,7 @@ impl Scene {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let domains = self.path("domains");
         let mut job = self.bare(&args).args(&["--job", &self.name]);
-        // Checksums alone need none, and the run would say so.
+        // Checksums alone need no domains, and the run would warn.
         if !args.contains(&"abft") {
             job = job.args(&["--domains", domains.to_str().unwrap()]);
         }
@@ -185,9 +185,9 @@ impl Scene {
             .limit(self.limit)
             .args(&["--threads", "1", "--no-preflight", "--json", "run.json"])
             .args(args)
-            // Open MPI forgets its own segments when ranks are killed; here they go with the folder.
+            // Open MPI forgets its own segments when ranks are killed; here they are removed with the folder.
             .env("OMPI_MCA_btl_vader_backing_directory", self.dir.path().to_str().unwrap())
-            // Survivors of a fault have nothing to say.
+            // Survivors of a fault need no time to end.
             .env("OMPI_MCA_odls_base_sigkill_timeout", "0")
     }
 
@@ -201,7 +201,7 @@ impl Scene {
         self.job().env("SKT_FAULT", faults).env("SKT_FAULT_LOG", log.to_str().unwrap())
     }
 
-    /// What has struck since the last start with faults: `position point hit`.
+    /// Faults injected since the last start with faults: `position point hit`.
     pub fn struck(&self) -> Vec<String> {
         let log = fs::read_to_string(self.path("faults")).unwrap_or_default();
         let parse = |line: &str| {
@@ -213,7 +213,7 @@ impl Scene {
         log.lines().filter_map(parse).collect()
     }
 
-    /// A fault that holds the thread that comes to this place until [`Self::let_go`].
+    /// Fault that holds the thread that reaches this place until [`Self::let_go`].
     #[allow(dead_code)] // not in tests/nonstop
     pub fn hang_at(&self, place: &str) -> String {
         format!("{place}:hang={}", self.let_go_file(place).display())
@@ -228,7 +228,7 @@ impl Scene {
         self.path(&format!("let-go-{place}"))
     }
 
-    /// Runs with faults that end the job; all of them must have struck.
+    /// Runs with faults that end the job; all of them must have been injected.
     pub fn strike(&self, faults: &str) -> Ran {
         let ran = self.run_until_struck(faults);
         assert_ne!(ran.code, Some(0), "{faults}: {}", ran.told());
@@ -242,7 +242,7 @@ impl Scene {
         self.expect_finished(ran)
     }
 
-    /// The same where x may differ in its last bits.
+    /// Runs with faults that do not end the job, after which x may differ in its last bits.
     #[allow(dead_code)] // in tests/nonstop
     pub fn endure(&self, faults: &str) -> Ran {
         let ran = self.run_until_struck(faults);
@@ -250,8 +250,8 @@ impl Scene {
         ran.expect_code(0)
     }
 
-    /// All of them must strike. On a busy machine a run may be over before its helpers have come so far: one that began anew has
-    /// left nothing, so it is begun again.
+    /// Runs until all faults are injected. On a busy machine a run may be over before its helpers have come so far. A run that
+    /// began from scratch has left nothing, so it is started again.
     fn run_until_struck(&self, faults: &str) -> Ran {
         let mut runs = 0;
         loop {
@@ -267,17 +267,17 @@ impl Scene {
         }
     }
 
-    /// Runs with faults that may or may not strike.
+    /// Runs with faults that may not be injected.
     pub fn may_strike(&self, faults: &str) -> Ran {
         self.armed(faults).run()
     }
 
-    /// Starts with faults, and waits for nothing.
+    /// Starts with faults, without waiting for anything.
     pub fn start_with(&self, faults: &str) -> Running {
         self.holding(faults).start()
     }
 
-    /// With faults that stop ranks, which MPI is not to take for dead while the test looks round.
+    /// Job with faults that stop ranks, which MPI must not take for dead while the test looks at them.
     fn holding(&self, faults: &str) -> Job {
         self.armed(faults).env("OMPI_MCA_mpi_ft_detector_timeout", "60")
     }
@@ -286,7 +286,7 @@ impl Scene {
     pub fn freeze(&self, faults: &str) -> Running {
         let (running, came) = self.may_freeze(faults, LIMIT);
         assert!(came, "{faults}: {:?}", self.struck());
-        // A strike is logged before it strikes: a signal in between would come too early.
+        // A fault is logged before it is injected: a signal in between would come too early.
         let began = Instant::now();
         let halted = || running.ranks().iter().filter(|rank| rank.halted()).count();
         while halted() < faults.split(',').count() {
@@ -296,7 +296,7 @@ impl Scene {
         running
     }
 
-    /// Waits until these ranks are stopped by the faults, kills others, and lets them go on.
+    /// Waits until these ranks are stopped by the faults, kills others, and lets the stopped ones continue.
     #[allow(dead_code)] // in tests/nonstop
     pub fn amid(&self, faults: &str, halted: &[usize], victims: &[usize]) -> Ran {
         let running = self.start_with(faults);
@@ -317,7 +317,7 @@ impl Scene {
         running.end()
     }
 
-    /// Waits until so many strikes are in the log, each of which stops its rank, and all ranks are stopped.
+    /// Waits until so many faults are in the log, each of which stops its rank, and all ranks are stopped.
     pub fn await_halted(&self, running: &Running, strikes: usize) {
         let began = Instant::now();
         let all = || {
@@ -332,14 +332,14 @@ impl Scene {
         }
     }
 
-    /// The same, where it may not come to it.
+    /// Starts with ranks that stop, if it comes to that, and returns whether it has.
     pub fn may_freeze(&self, faults: &str, limit: Duration) -> (Running, bool) {
         let mut running = self.holding(faults).start();
         let came = self.await_strikes(&mut running, faults, limit);
         (running, came)
     }
 
-    /// Waits until all of them have struck. Whether they have.
+    /// Waits until all faults are injected, and returns whether they are.
     pub fn await_strikes(&self, running: &mut Running, faults: &str, limit: Duration) -> bool {
         let began = Instant::now();
         while began.elapsed() < limit && !running.over() {
@@ -352,7 +352,7 @@ impl Scene {
         false
     }
 
-    /// Power off: all ranks at once, wherever they are.
+    /// Ends all ranks at once, wherever they are, like a power failure.
     pub fn kill_all(&self, running: Running) {
         running.kill_ranks();
         let ran = running.end();
@@ -363,7 +363,7 @@ impl Scene {
         Depot::new(self.store, &self.name).unwrap()
     }
 
-    /// The node of a position is gone.
+    /// Removes the memory of a position, as the loss of its node would.
     pub fn lose(&self, position: usize) {
         match self.store {
             Store::Posix => {
@@ -375,14 +375,14 @@ impl Scene {
         }
     }
 
-    /// Ranks are in these failure domains from now on, a letter each.
+    /// Puts ranks into these failure domains for later runs, a letter each.
     #[allow(dead_code)] // not in tests/nonstop
     pub fn has_domains(&self, domains: &str) {
         let lines = domains.chars().enumerate().map(|(rank, at)| format!("rank:{rank} {at}\n"));
         fs::write(self.path("domains"), lines.collect::<String>()).unwrap();
     }
 
-    /// A position's files in /dev/shm.
+    /// Returns a position's files in /dev/shm.
     pub fn files(&self, position: usize) -> Vec<PathBuf> {
         shm(&format!("{}.p{position}.", self.name))
     }
@@ -392,14 +392,14 @@ impl Scene {
         format!("/dev/shm/skt-hpl.{uid}.{}.p{position}.{part}", self.name).into()
     }
 
-    /// Positions of this run that have memory, whatever the store.
+    /// Returns the positions of this run that have memory, in any store.
     pub fn held(&self) -> Vec<u32> {
         let mut held = self.depot().positions();
         held.sort_unstable();
         held
     }
 
-    /// The groups, as the headers in memory tell them.
+    /// Returns the groups in the headers of the memory.
     pub fn groups(&self) -> Vec<Vec<usize>> {
         let out = Command::new(PROGRAM).args(["status", "--json"]).output().unwrap();
         let jobs: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
@@ -416,9 +416,9 @@ impl Scene {
         groups
     }
 
-    /// The digests of x that a run nobody disturbs and nothing protects has.
+    /// Returns the digests of x of a run without disturbance and protection.
     pub fn undisturbed(&self) -> Vec<String> {
-        // Held while it runs: tests that want the same one wait for it.
+        // The lock is kept while the run lasts: tests that want the same digests wait for it.
         let mut known = UNDISTURBED.lock().unwrap_or_else(|broken| broken.into_inner());
         let known = known.get_or_insert_default();
         if let Some(found) = known.get(&self.solver) {
@@ -431,8 +431,7 @@ impl Scene {
         digests
     }
 
-    /// Starts the same command again: it must pass, with the bits of an undisturbed run, and leave
-    /// nothing.
+    /// Starts the same command again: it must pass, with the bits of an undisturbed run, and leave nothing.
     pub fn finish(&self) -> Ran {
         let ran = self.job().run();
         self.expect_finished(ran)
@@ -445,7 +444,7 @@ impl Scene {
         ran
     }
 
-    /// The same where memory is only good up to rounding.
+    /// Starts the same command again: it must pass and leave nothing. The memory is only exact up to rounding.
     pub fn finish_up_to_rounding(&self) -> Ran {
         let ran = self.job().run().expect_code(0);
         assert_eq!(digests(&ran).len(), 1);
@@ -459,7 +458,7 @@ impl Scene {
         assert!(self.held().is_empty(), "{:?}", self.held());
     }
 
-    /// The next start must refuse, say these words once, and keep all memory.
+    /// Starts again: the run must refuse, print these words once, and keep all memory.
     pub fn expect_refused(&self, code: i32, words: &[&str]) -> Ran {
         let before = (self.held(), contents(&self.name));
         let ran = self.job().run().expect_code(code);
@@ -472,13 +471,13 @@ impl Scene {
     }
 }
 
-/// All nodes are gone, or the job has ended and its memory with it.
+/// Removes all memory, as the loss of all nodes or the end of the job would.
 pub fn lose_all(scene: &Scene) {
     (0..scene.ranks).for_each(|position| scene.lose(position));
     assert!(scene.held().is_empty());
 }
 
-/// Where these faults strike, as [`Scene::struck`] has it, whatever the incarnation and the action.
+/// Places of these faults in the form of [`Scene::struck`], without attempt and action.
 fn places(faults: &str) -> impl Iterator<Item = String> {
     faults.split(',').map(|fault| {
         let fault = fault.split_once('@').map_or(fault, |(_, fault)| fault);
@@ -486,12 +485,12 @@ fn places(faults: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// A job's folder in DIR.
+/// Returns a job's folder in DIR.
 pub fn folder_in(dir: &Path, scene: &Scene) -> PathBuf {
     dir.join(format!("skt-hpl.{}.{}", nix::unistd::getuid(), scene.name))
 }
 
-/// Folders of epochs there, whole or not, in the order in which they were begun.
+/// Returns the folders of checkpoints there, complete or not, in the order in which they were begun.
 pub fn epochs_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder_in(dir, scene)).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
@@ -499,31 +498,31 @@ pub fn epochs_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
     found
 }
 
-/// Those that were concluded.
+/// Returns the folders of complete checkpoints.
 pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
     let mut found = epochs_in(dir, scene);
     found.retain(|epoch| epoch.join("manifest").exists());
     found
 }
 
-/// Whether it went on from storage.
+/// Whether the run resumed from storage.
 pub fn from_storage(ran: &Ran) -> bool {
     ran.err.contains("it was read from")
 }
 
-/// The boundary a run went on from.
+/// Returns the boundary at which a run resumed.
 pub fn resumed_at(ran: &Ran) -> Option<usize> {
     let (_, rest) = ran.err.split_once("goes on from boundary ")?;
     rest.split(' ').next()?.parse().ok()
 }
 
-/// Positions a run said it rebuilt.
+/// Returns the positions that a run reported as rebuilt.
 pub fn rebuilt(ran: &Ran) -> Option<Vec<usize>> {
     let (_, rest) = ran.err.split_once("rebuilt positions ")?;
     serde_json::from_str(&rest[..=rest.find(']')?]).ok()
 }
 
-/// The digest of x of every test, all of which passed.
+/// Returns the digest of x of every test, all of which passed.
 pub fn digests(ran: &Ran) -> Vec<String> {
     let digest = |test: &Test| {
         let outcome = test.outcome.as_ref().expect("not skipped");
@@ -544,7 +543,7 @@ fn shm(prefix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// All memory that a refusal must leave as it is. Heads show signs of life; those may change.
+/// Returns all memory that a refusal must leave as it is. Heads contain heartbeats; those may change.
 fn contents(job: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let data = |path: &PathBuf| path.extension().is_none_or(|part| part != "head");
     let files = shm(&format!("{job}.")).into_iter().filter(data);

@@ -1,6 +1,6 @@
 //! Random kills and losses within the limit: every run ends, and ends right.
 //!
-//! The seed is printed; `SKT_TEST_SEED` repeats it, `SKT_TEST_SOAK` says how many runs.
+//! The seed is printed; `SKT_TEST_SEED` repeats it, `SKT_TEST_SOAK` sets the number of runs.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Dice {
     }
 }
 
-/// Points that a start may come to.
+/// Returns points that a start may reach.
 fn points(again: bool, lost: bool, stored: bool) -> Vec<Point> {
     let of_storage = crate::points::of_level2();
     let of = |point: &Point| match point.name() {
@@ -46,7 +46,7 @@ fn expect_nothing_left(storage: Option<&Storage>, scene: &Scene) {
     }
 }
 
-/// One run: struck up to four times, then left alone. `stored`: with a second level, and everything is off at once now and then.
+/// Runs a job with up to four faults, then left alone. `stored`: with a second level, and everything is off at once now and then.
 fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3)]);
     let mut protect = vec!["--checkpoint", dice.one_of(&["1", "2", "5"])];
@@ -89,7 +89,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     let mut story = format!("N {} {p} x {q} depth {depth} {}: ", problem[1], protect.join(" "));
     let mut starts = 1;
     let mut lost = false;
-    // Who may be lost: the same few all through the run, so that no group ever lacks more.
+    // Positions that may be lost: the same few all through the run, so that no group ever lacks more.
     let mut victims: Vec<usize> = Vec::new();
     for _ in 0..1 + dice.below(4) {
         starts += 1;
@@ -101,7 +101,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             let who = dice.below(2 * ranks.len().max(1));
             let whom = if who < ranks.len() { format!("rank {who}") } else { "all".into() };
             story += &format!("{whom} killed after {wait} ms");
-            // One rank, or all of them.
+            // A single rank, or all of them.
             for (i, rank) in ranks.iter().enumerate() {
                 if (who == i || who >= ranks.len()) && !running.over() {
                     let _ = kill(rank.pid, Signal::SIGKILL);
@@ -127,7 +127,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             expect_nothing_left(storage.as_ref(), &scene);
             return (story, starts - 1);
         }
-        // It was struck; it did not refuse, nor fail.
+        // The fault ended it; it did not refuse, nor fail.
         assert!(!matches!(ended.code, Some(2..=6)), "{story}: {}", ended.told());
         let worries = ["panicked", "is kept", "cannot be allocated"];
         assert!(!worries.iter().any(|word| ended.err.contains(word)), "{story}: {}", ended.told());
@@ -171,7 +171,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
     (story, starts)
 }
 
-/// As many runs as asked for, or so many.
+/// Runs as many times as asked for, or `by_default`.
 fn soak(by_default: u64, stored: bool) {
     let seed = extent::seed();
     let runs = extent::soak().unwrap_or(by_default);

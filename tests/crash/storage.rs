@@ -1,4 +1,4 @@
-//! Storage of a run in these tests: a folder that all nodes share, or one for each, which dies with its node.
+//! Storage of a run in these tests: a folder that all nodes share, or a folder for each, which dies with its node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// A new one in that place; `own`: each of so many nodes has a folder of its own.
+    /// Makes a new one in that place; `own`: each of so many nodes has a folder of its own.
     pub fn within(place: &str, own: bool, nodes: usize) -> Self {
         let folder = tempfile::Builder::new().prefix("t-storage-").tempdir_in(place).unwrap();
         let this = Self { folder, own };
@@ -21,23 +21,23 @@ impl Storage {
         this
     }
 
-    /// What `--level2` calls it.
+    /// Name for `--level2`.
     pub fn named(&self) -> String {
         let path = if self.own { self.path().join("{domain}") } else { self.path().to_owned() };
         path.to_str().unwrap().to_owned()
     }
 
-    /// Its `--level2-scope`.
+    /// Value of its `--level2-scope`.
     pub fn scope(&self) -> &'static str {
         if self.own { "node" } else { "shared" }
     }
 
-    /// Where all of it lies.
+    /// Folder of all of it.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What a node writes to.
+    /// Folder that a node writes to.
     pub fn dir(&self, node: usize) -> PathBuf {
         match self.own {
             true => self.path().join(format!("d{node}")),
@@ -45,7 +45,7 @@ impl Storage {
         }
     }
 
-    /// Another node stands in its place, with nothing on storage of its own; what all share stays.
+    /// Replaces a node by another one, with nothing on storage of its own; shared files stay.
     pub fn renew(&self, node: usize) {
         if self.own {
             fs::remove_dir_all(self.dir(node)).unwrap();

@@ -25,7 +25,7 @@ pub fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// What whoever runs the tests says about cores is not what is tested.
+/// Removes the user's wishes about cores, which are not tested.
 pub fn without_wishes(command: &mut Command) -> &mut Command {
     for wish in [
         "OMPI_MCA_hwloc_base_binding_policy",
@@ -39,7 +39,7 @@ pub fn without_wishes(command: &mut Command) -> &mut Command {
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
 }
 
-/// The processors of each rank, where `ranks` are started by the launcher alone, or under supervision.
+/// Returns the processors of each rank, with `ranks` started by the launcher alone, or under supervision.
 fn processors(ranks: usize, supervised: bool) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let rank = script(dir.path(), "rank", RANK);
@@ -68,7 +68,7 @@ fn processors(ranks: usize, supervised: bool) -> Vec<String> {
     (0..ranks).map(|rank| read(rank).trim().to_owned()).collect()
 }
 
-/// The launcher's whole path: `skt-hpl run` does not look for what it is told.
+/// Returns the launcher's whole path: `skt-hpl run` does not search for a program it is given.
 pub fn program() -> String {
     let name = mpirun();
     let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -77,7 +77,7 @@ pub fn program() -> String {
     found.map_or(name, |path| path.to_string_lossy().into_owned())
 }
 
-/// Whole cores that are ours: the launcher gives no two ranks one, however many hardware threads it has.
+/// Number of whole cores that are ours: the launcher gives no two ranks one, however many hardware threads it has.
 pub fn own_cores() -> usize {
     Topology::here().among(cores::bound_to()).cores().max(1)
 }

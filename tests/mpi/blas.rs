@@ -1,4 +1,4 @@
-//! `--blas`: libraries with all the names and integers there are, and those that are none.
+//! `--blas`: libraries with every kind of names and integers, and files that are no such library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
 use crate::left_out::left_out;
 
-/// `plain_blas.c`, built so.
+/// Builds `plain_blas.c` with these options.
 fn built(name: &str, how: &[&str]) -> PathBuf {
     built_at(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lib{name}.so")), how)
 }
@@ -25,7 +25,7 @@ fn built_at(built: PathBuf, how: &[&str]) -> PathBuf {
     built
 }
 
-/// A run whose every multiplication is the library's. Both forms of L1 and U: all triangles there are.
+/// Runs a job whose every multiplication is the library's. Both forms of L1 and U: all triangles there are.
 fn run(library: &str, form: &str) -> Ran {
     let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
     let forms = ["--l1", form, "--u", form];
@@ -57,7 +57,7 @@ fn libraries_of_every_kind_are_called_rightly() {
     }
 }
 
-/// `BLIS_IC_NT` and the like split loops whatever number of threads BLIS is told.
+/// `BLIS_IC_NT` and the like split loops for any number of threads that BLIS is set to.
 #[test]
 fn variables_that_split_loops_start_no_threads() {
     const CHILD: &str = "SKT_TEST_SPLITS_LOOPS";
@@ -87,8 +87,8 @@ fn variables_that_split_loops_start_no_threads() {
     assert_eq!(threads(), before);
 }
 
-/// BLIS since 1.0 and OpenMP keep a number of threads for each thread that calls: a rank's workers must have said that they want
-/// one, as its first thread has.
+/// BLIS since 1.0 and OpenMP keep a number of threads for each thread that calls. A rank's workers must have set one, like its
+/// first thread.
 #[test]
 fn every_thread_of_a_rank_calls_with_one_thread() {
     for (name, setter) in [
@@ -107,13 +107,13 @@ fn every_thread_of_a_rank_calls_with_one_thread() {
     }
 }
 
-/// An OpenBLAS for POSIX threads starts one for each core when it is loaded, whatever it is told afterwards: ranks of a node
-/// together can come to more than it allows. Counted beside a library that starts none.
+/// An OpenBLAS for POSIX threads starts one for each core when it is loaded, whatever is set afterwards: ranks of a node together
+/// can reach the limit of processes. Compared with a library that starts none.
 #[test]
 fn openblas_starts_no_threads_when_it_is_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let with = |library: &str| {
-        // What tells the power is started by the rank.
+        // The rank starts the command for the power.
         let seen = dir.path().join(library.replace('/', "-"));
         let count = format!("ls /proc/$PPID/task | wc -l | tee -a {}", seen.display());
         let dat = Dat { ns: vec![300], nbs: vec![16], grids: vec![(1, 1)], ..Dat::default() };
@@ -150,7 +150,7 @@ fn openblas_is_known_by_names_with_a_suffix() {
     }
 }
 
-/// What a library that says nothing of itself is shows its file: of one name it may be two builds, which round in two ways.
+/// A library without a version is identified by its file: one name may stand for two builds, which round in two ways.
 #[test]
 fn two_builds_of_one_name_do_not_count_as_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ fn two_builds_of_one_name_do_not_count_as_one() {
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
 }
 
-/// Variables that give a library other kernels than it tells of: whoever has them computes with another arithmetic.
+/// Variables that give a library other kernels than it reports: with them it computes with another arithmetic.
 #[test]
 fn variables_that_show_in_nothing_count() {
     for (name, how, variable) in [
@@ -201,7 +201,7 @@ fn variables_that_show_in_nothing_count() {
     }
 }
 
-/// BLIS ends whoever asks for kernels that it was built without: it keeps those it has, slow as they are.
+/// BLIS ends a process that asks for kernels it was built without: it keeps those it has, slow as they are.
 #[test]
 fn a_library_for_one_processor_keeps_its_kernels() {
     let library = built("one-processor", &["-DBLIS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
@@ -214,7 +214,7 @@ fn a_library_for_one_processor_keeps_its_kernels() {
     if Level::detect() > Level::Baseline {
         assert_eq!(ran.err.matches("this build of it has none").count(), 1, "{}", ran.told());
     }
-    // So says an agent of its node, too.
+    // An agent of its node reports that, too.
     let asked = ["agent", "--look-at-blas", library.to_str().unwrap()];
     let told = Command::new(PROGRAM).args(asked).env_remove("BLIS_ARCH_TYPE").output().unwrap();
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
@@ -240,8 +240,8 @@ fn a_library_that_passes_over_its_variable_keeps_its_kernels() {
     }
 }
 
-/// A library that never comes back when it is asked for other kernels: who asks is another process, which is not waited for
-/// without end. No rank of a run without a supervisor would ever come out of MPI's start otherwise, whichever of them it was.
+/// A library hangs when it is asked for other kernels: another process asks, with a timeout. Otherwise no rank of a run without a
+/// supervisor would ever come out of MPI's start, whichever of them it was.
 #[test]
 fn a_library_that_hangs_when_it_is_asked_for_other_kernels_keeps_its_own() {
     if Level::detect() == Level::Baseline {
@@ -251,7 +251,7 @@ fn a_library_that_hangs_when_it_is_asked_for_other_kernels_keeps_its_own() {
     let library = built("hangs", &how);
     let dat = Dat { ns: vec![150], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() };
     let unset: &[&str] = &["env", "-u", "OPENBLAS_CORETYPE", "-u", "SKT_PREFLIGHT"];
-    // Told to some ranks only: the others do not wait for them before MPI starts, and no message depends on it.
+    // Set for some ranks only: the others do not wait for them before MPI starts, and no message depends on it.
     let off: &[&str] = &["env", "-u", "OPENBLAS_CORETYPE", "SKT_PREFLIGHT=false"];
     let blas = ["--blas", library.to_str().unwrap(), "--engine", "blas"];
     let job = Job::new(2).dat(&dat).args(&blas);
@@ -260,7 +260,7 @@ fn a_library_that_hangs_when_it_is_asked_for_other_kernels_keeps_its_own() {
     assert!(ran.out.contains("PASSED"), "{}", ran.told());
 }
 
-/// A launcher hands variables to the ranks of its own node alone, perhaps: then some ranks know of the library, and some do not.
+/// A launcher may pass variables to the ranks of its own node alone: then some ranks know of the library, and some do not.
 #[test]
 fn a_library_that_only_some_ranks_were_told_of_is_refused() {
     let library = built("for-some", &["-DINTEGER=int", "-DNAME(x)=x##_"]);
@@ -282,7 +282,7 @@ fn a_library_that_only_some_ranks_were_told_of_is_refused() {
     }
 }
 
-/// MKL prints each call where `MKL_VERBOSE` is set, other libraries what they please.
+/// MKL prints each call if `MKL_VERBOSE` is set, other libraries print other lines.
 #[test]
 fn a_library_that_prints_can_be_looked_at() {
     let library = built("prints", &["-DPRINTS", "-DINTEGER=int", "-DNAME(x)=x##_"]);
@@ -295,7 +295,7 @@ fn a_library_that_prints_can_be_looked_at() {
     assert!(!told.contains("cannot be looked at"), "{told}");
 }
 
-/// A library as a site has it, with kernels of its own for this processor: OpenBLAS, which `scripts/setup.sh` installs.
+/// A library as installed at sites, with kernels of its own for this processor: OpenBLAS, which `scripts/setup.sh` installs.
 #[test]
 fn a_real_library_computes() {
     let library = "libopenblas.so.0";

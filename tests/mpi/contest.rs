@@ -1,4 +1,4 @@
-//! Which engine each test gets: measured for its NB, remembered, and the same on all ranks.
+//! Choice of the engine for each test: measured for its NB, remembered, and the same on all ranks.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn engines_are_measured_for_each_nb_and_remembered_and_all_ranks_agree() {
     ranks(2, "contest").expect_code(0);
 }
 
-/// What the ranks of that test do, each as if it was a node of its own with a cache folder of its own.
+/// Part of the ranks of that test, each as if it was a node of its own with a cache folder of its own.
 pub fn on_ranks(world: &World) {
     let comm = world.comm();
     let folder = std::env::current_dir().unwrap().join(format!("cache-{}", comm.rank()));
@@ -52,13 +52,13 @@ pub fn on_ranks(world: &World) {
     let (_, told) = contest(&[problem(100, 32, (1, 2))]);
     assert!(told.len() == 1 && told[0].contains("(not measured"), "{told:?}");
 
-    // Ranks remember otherwise: the engine is taken whose slowest rank is the fastest.
+    // Ranks remember other rates: the engine is taken whose slowest rank is the fastest.
     let rates: [&[u64]; 2] = [&[10, 20], &[1000, 30]];
     know(96, &competing, rates[comm.rank()]);
     let (engines, told) = contest(&[large(96)]);
     assert_eq!(engines.of(&large(96)), competing[1], "{told:?}");
     assert!(told[0].contains("as remembered"), "{told:?}");
-    // One of them does not remember: all measure.
+    // One of them does not remember, so all measure.
     if comm.rank() == 0 {
         fs::remove_dir_all(&folder).unwrap();
     }
@@ -67,7 +67,7 @@ pub fn on_ranks(world: &World) {
     assert!(file().unwrap().is_file());
 }
 
-/// Two that differ, so that a contest takes no longer than it must.
+/// Two engines that differ, so that a contest takes no longer than it must.
 fn some_engines() -> Vec<Engine> {
     vec![Engine::possible(params::Engine::Packed)[0], Engine::Blas]
 }
@@ -86,7 +86,7 @@ fn same(comm: &Comm, engine: Engine) -> bool {
     least == most
 }
 
-/// A run computes each test with the engine of its NB, and tells which that was.
+/// A run computes each test with the engine of its NB, and reports which that was.
 #[test]
 fn each_test_is_computed_with_the_engine_of_its_nb() {
     let cache = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn each_test_is_computed_with_the_engine_of_its_nb() {
         let dat = Dat { ns: vec![200], nbs: nbs.to_vec(), ..Dat::default() };
         let ran = Job::of(PROGRAM.into(), 1)
             .dat(&dat)
-            // With other kernels the BLAS would be another one.
+            // With other kernels the BLAS would differ.
             .args(&["--threads", "1", "--no-preflight", "--json", "run.json"])
             .env("XDG_CACHE_HOME", cache.path().to_str().unwrap())
             .run()

@@ -1,4 +1,4 @@
-//! Figures that are fixed: the reference's norms, what a test may take, what the times add up to.
+//! Figures that are fixed: the reference's norms, the memory of a test, the sums of times.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn outcomes(run: &Run) -> impl Iterator<Item = &Outcome> {
     run.tests.iter().map(|test| test.outcome.as_ref().expect("nothing is skipped"))
 }
 
-/// What the reference prints for N = 1000.
+/// The norms that the reference prints for N = 1000.
 #[test]
 fn the_norms_are_the_references() {
     let dat = Dat {
@@ -101,18 +101,17 @@ fn times_add_up() {
             let rate = n * n / outcome.seconds * (2.0 * n / 3.0 + 1.5) / 1e9;
             assert!((outcome.gflops - rate).abs() <= 1e-12 * rate);
         }
-        // What has no name must not hide where the time went. A busy machine may take a few milliseconds anywhere, so not in
-        // every test.
+        // Unnamed parts must not hide time. A busy machine may take a few milliseconds anywhere, so not in every test.
         assert!(unnamed.values().all(|least| *least < 0.2), "{unnamed:?}");
     }
 }
 
-/// Beside its part of the matrix and the work arrays it names, a process takes a constant; and the check before
-/// the start counts all of it, and little more.
+/// In addition to its part of the matrix and the work arrays it names, a process takes a constant. The check before the start
+/// counts all of it, and little more.
 #[test]
 fn memory_is_what_is_told() {
     const PROCESS_BYTES: u64 = 120 << 20;
-    // Before the large ones a small one: the largest resident set is the process's so far.
+    // A small job before the large ones: the largest resident set is the process's so far.
     let job = |n: usize, nb: usize, grid, depth| {
         let dat = Dat {
             ns: vec![n],
@@ -139,7 +138,7 @@ fn memory_is_what_is_told() {
         let (p, q) = grid;
         let part = ((n / nb / p + 1) * nb) * ((n / nb / q + 1) * nb + 16) * 8;
         assert!(matrix <= part as u64, "{matrix} > {part}");
-        // Panels are counted, and are what work arrays mainly are.
+        // Panels are counted, and make up most of the work arrays.
         let panel = (nb * (n / p) * 8) as u64;
         assert!(work > panel && work < (depth as u64 + 6) * (panel * p as u64) + (64 << 20));
     };

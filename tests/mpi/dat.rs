@@ -1,6 +1,6 @@
 //! HPL.dat as the tests write it: the codes a user would, one line after the other.
 
-/// The 31 lines. Lists have the reference's numbers: 0 left, 1 Crout, 2 right, and so on.
+/// The 31 lines of HPL.dat. Lists have the reference's numbers: 0 left, 1 Crout, 2 right, and so on.
 #[derive(Clone, Debug)]
 pub struct Dat {
     pub file: String,
@@ -51,12 +51,12 @@ impl Default for Dat {
 }
 
 impl Dat {
-    /// Ranks the largest grid takes.
+    /// Number of ranks that the largest grid takes.
     pub fn ranks(&self) -> usize {
         self.grids.iter().map(|(p, q)| p * q).max().expect("there is a grid")
     }
 
-    /// Tests the file asks for.
+    /// Number of tests the file asks for.
     pub fn tests(&self) -> usize {
         self.grids.len()
             * [&self.ns, &self.nbs, &self.pfacts, &self.nbmins, &self.ndivs, &self.rfacts]

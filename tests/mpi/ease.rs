@@ -1,27 +1,27 @@
-//! What makes a job of the tests cost less than it would elsewhere, and the libraries that are preloaded for that and more.
+//! Settings that make a job of the tests cheaper, and libraries that are preloaded for that and more.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// For a launcher and its ranks: hwloc, which MPI libraries ask for cores, is not to look at PCI devices as well. No test
-/// has any use for them, and a quarter of the processor time of starting and ending a small job went there (Open MPI 4.1, two
-/// cores of an AMD EPYC of the Zen 4 generation).
+/// Variables for a launcher and its ranks: hwloc, which MPI libraries ask for cores, must not look at PCI devices as well. No
+/// test uses them, and a quarter of the processor time of starting and ending a small job went there. (Open MPI 4.1, two cores of
+/// an AMD EPYC of the Zen 4 generation.)
 pub const NO_DEVICES: [(&str, &str); 2] =
     [("HWLOC_COMPONENTS", "-pci,-linuxio"), ("HWLOC_PLUGINS_PATH", "/nonexistent")];
 
-/// What keeps ranks that wait from burning the cores others need; see its source.
+/// Library that keeps waiting ranks from using the cores others need; see its source.
 pub fn relax() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| preload("tests/mpi/relax.c"))
 }
 
-/// Builds what is loaded into processes before all else.
+/// Builds a library that is loaded into processes before all others.
 pub fn preload(source: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let built = folder.join(source.file_stem().unwrap()).with_extension("so");
-    // Another program of tests may have it in use: it is never changed in place.
+    // Another program of tests may use it: it is never changed in place.
     let aside = built.with_extension(format!("so.{}", std::process::id()));
     let done = Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])

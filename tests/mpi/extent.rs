@@ -1,4 +1,4 @@
-//! The variables by which a developer or `scripts/test.sh` sets how much the tests strike, and in which order.
+//! Variables by which a developer or `scripts/test.sh` sets the number of faults in tests, and their order.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -6,7 +6,7 @@
 //! | `SKT_TEST_SEED=N` | the seed of random faults; `scripts/test.sh` takes it from the commit |
 //! | `SKT_TEST_SOAK=N` | the number of runs with random faults |
 
-/// Whether every case is struck by itself instead of a part of the cases, or several in one chain.
+/// Whether every case has a run of its own instead of a part of the cases, or several in one chain.
 #[allow(dead_code)] // some test programs have no such cases
 pub fn whole() -> bool {
     number("SKT_TEST_WHOLE") == Some(1)

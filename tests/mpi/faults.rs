@@ -1,4 +1,4 @@
-//! Whatever happens to one rank ends the job, soon, and not with success.
+//! A failure of a single rank ends the job, soon, and not with success.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -12,7 +12,7 @@ use crate::binding::{SHELL, program, script, without_wishes};
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, mpich};
 
-/// A problem that would take minutes: all the time is latency and memory traffic.
+/// Returns a problem that would take minutes: all the time is latency and memory traffic.
 fn endless() -> Dat {
     Dat { ns: vec![4000], nbs: vec![1], grids: vec![(2, 2)], nbmins: vec![1], ..Dat::default() }
 }
@@ -32,14 +32,14 @@ fn a_killed_rank_ends_the_job() {
         assert!(soon, "{:?}", killed.elapsed());
         assert!(ran.code.is_none_or(|code| code != 0), "{}", ran.told());
         let told = if mpich() { "KILLED BY SIGNAL: 9" } else { "on signal 9 (Killed)" };
-        // Open MPI 5 breaks the line in between.
+        // Open MPI 5 breaks the line within it.
         let said = ran.told().split_whitespace().collect::<Vec<_>>().join(" ");
-        // UCX under MPICH aborts a peer that was reading the dead one's memory; the launcher may see that one's end first.
+        // UCX under MPICH aborts a peer that was reading the dead one's memory; the launcher may see the peer's end first.
         let peer = mpich() && said.contains("No such process") && said.contains("EXIT CODE: 6");
         let told = said.contains(told) || said.contains("EXIT CODE: 9") || peer;
         assert!(told || ran.launcher_hangs, "{said}");
         assert!(!ran.out.contains("End of Tests."));
-        // Nobody is left behind computing.
+        // No rank is left behind computing.
         while ranks.iter().any(|rank| rank.alive()) {
             assert!(killed.elapsed() < Duration::from_secs(20), "{ranks:?}");
             std::thread::sleep(Duration::from_millis(50));
@@ -57,7 +57,7 @@ fn results_that_cannot_be_written_end_the_job() {
     assert!(!ran.file("run.json").contains("\"complete\": true"));
 }
 
-/// What is to go to a standard output that is closed is not begun; what goes to files is not disturbed.
+/// Output to a closed standard output is not begun; output to files is not disturbed.
 #[test]
 fn a_closed_standard_output_is_noticed_where_it_is_needed() {
     let closed: (usize, &[&str]) = (1, &["sh", "-c", "exec \"$@\" >&-", "sh"]);
@@ -72,7 +72,7 @@ fn a_closed_standard_output_is_noticed_where_it_is_needed() {
     assert!(ran.file("HPL.out").contains("End of Tests."), "{}", ran.told());
 }
 
-/// The run is over and well, but its results are where nobody looks for them.
+/// The run is over and well, but its results are not where the user looks for them.
 #[test]
 fn a_supervisor_says_that_it_could_not_pass_results_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn a_supervisor_says_that_it_could_not_pass_results_on() {
 }
 
 /// Limits of a user's or a container's: on memory to address, of which each thread takes some, and on a file's length, which
-/// holds for named memory too.
+/// applies to persistent shared memory too.
 #[test]
 fn limits_of_threads_and_files_are_told_as_what_they_are() {
     let limited = |limit: &str, dat: &Dat, args: &[&str]| {
@@ -115,7 +115,7 @@ fn limits_of_threads_and_files_are_told_as_what_they_are() {
     let one = Dat { grids: vec![(1, 1)], ..Dat::default() };
     let ran = limited("-v 2000000", &one, &["--threads", "2000"]).expect_code(6);
     assert!(ran.err.contains("of 2000 threads") && ran.err.contains("rank 0 on"), "{}", ran.told());
-    // 16 MiB of a file.
+    // A limit of 16 MiB for a file.
     let job = format!("t-limited-{}", std::process::id());
     let dat = Dat { ns: vec![2400], grids: vec![(1, 2)], ..Dat::default() };
     let domains = tempfile::NamedTempFile::new().unwrap();
@@ -147,7 +147,7 @@ fn a_node_that_a_domain_file_leaves_out_is_named() {
     }
 }
 
-/// A pipe for the results in a folder of its own, and what reads from it: `then` when the head has come, and is given the rest.
+/// Makes a pipe for the results in a folder of its own, and its reader: `then` runs when the head has come, and gets the rest.
 fn piped<T: Send + 'static>(
     then: impl FnOnce(BufReader<File>) -> T + Send + 'static,
 ) -> (tempfile::TempDir, String, JoinHandle<T>) {
@@ -167,13 +167,13 @@ fn piped<T: Send + 'static>(
     (dir, name, reader)
 }
 
-/// The tests of a sweep; the first takes long enough for whoever has read the head to do something.
+/// Returns the tests of a sweep; the first takes long enough for the reader of the head to act.
 fn sweep() -> Dat {
     Dat { ns: vec![1200, 90, 60], nbs: vec![16], grids: vec![(1, 2)], ..Dat::default() }
 }
 
-/// Results that cannot be written any more are told on standard error, the tests still to come are run, the JSON document gets
-/// all of them, and the status says that something is missing.
+/// Results that cannot be written any more are printed on standard error, and the other tests are run. The JSON document gets all
+/// of them, and the status shows that something is missing.
 #[test]
 fn results_that_cannot_be_written_are_told_and_end_nothing() {
     let (_dir, pipe, reader) = piped(drop);
@@ -191,7 +191,8 @@ fn results_that_cannot_be_written_are_told_and_end_nothing() {
     assert!(run.complete && run.tests.len() == 3, "{}", ran.told());
 }
 
-/// A document that cannot be written is said once, the text is told to its end, and the status says that something is missing.
+/// A document that cannot be written is reported once, the text is printed to its end, and the status shows that something is
+/// missing.
 #[test]
 fn a_document_that_cannot_be_written_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -212,13 +213,13 @@ fn a_document_that_cannot_be_written_ends_nothing() {
     assert!(!ran.err.contains("PASSED"), "{}", ran.told());
 }
 
-/// What is no file has nothing to be waited for.
+/// A device needs no waiting.
 #[test]
 fn results_may_go_to_a_device() {
     Job::new(2).dat(&sweep()).args(&["--output", "/dev/null"]).run().expect_code(0);
 }
 
-/// What is found out before anything runs is said once, by rank 0, and all ranks agree on the code.
+/// A fault found before the start is reported once, by rank 0, and all ranks agree on the code.
 #[test]
 fn what_cannot_be_run_is_refused_once() {
     let dat = Dat { grids: vec![(2, 2)], ..Dat::default() };
@@ -238,7 +239,7 @@ fn what_cannot_be_run_is_refused_once() {
         let ran = Job::new(4).dat(&dat).args(&["--engine", engine]).run().expect_code(2);
         assert_eq!(ran.err.matches("--engine").count(), 1, "{}", ran.told());
     }
-    // A fault of the file is one diagnostic that points at it.
+    // A fault of the file is a single diagnostic that points at it.
     let ran = Job::new(4).dat(&Dat { nbs: vec![0], ..dat }).run().expect_code(1);
     assert_eq!(ran.err.matches("NB must be at least 1").count(), 1, "{}", ran.told());
     assert!(ran.err.contains("HPL.dat:8:1"), "{}", ran.told());

@@ -65,9 +65,9 @@ fn who_is_there_first_multiplies_until_the_others_come() {
         ..Dat::default()
     };
     let job = || Job::tests(&dat).args(&["--engine", "packed", "--halves", "always"]);
-    // In turn: the columns of the next panel, those of the left half, and, early, those of the next right half; of the first
-    // panel the right half's are not early. So one is late for the columns of panels 4 to 13. The other one waits for those of
-    // the right half instead where they have not come in time, but not for all of them.
+    // Exchanges in turn: the columns of the next panel, those of the left half, and, early, those of the next right half; of the
+    // first panel the right half's are not early. So one is late for the columns of panels 4 to 13. The other one waits for those
+    // of the right half instead if they have not come in time, but not for all of them.
     let late = (3..13).map(|k| format!("swap-half:1:{}:stop", 3 * k + 2)).collect::<Vec<_>>();
     let mut running = job().env("SKT_FAULT", &late.join(",")).start();
     let began = Instant::now();

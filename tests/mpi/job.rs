@@ -1,7 +1,7 @@
-//! Starts a job under `mpirun` and collects what it left.
+//! Starts a job under `mpirun` and collects its output.
 //!
-//! A job has a folder of its own. A job that does not end is ended, and fails its test. As many jobs run side by side as
-//! the runner has threads (`--test-threads`): a launcher that starts or ends leaves the processors idle much of the time.
+//! A job has a folder of its own. A job that does not end is ended, and fails its test. As many jobs run side by side as the
+//! runner has threads (`--test-threads`): a launcher that starts or ends leaves the processors idle much of the time.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ pub fn mpirun() -> String {
     std::env::var("SKT_TEST_MPIRUN").unwrap_or_else(|_| "mpirun".into())
 }
 
-/// Whether the launcher is MPICH's Hydra; else it is taken for Open MPI's.
+/// Whether the launcher is MPICH's Hydra; otherwise it is taken for Open MPI's.
 pub fn mpich() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -36,9 +36,9 @@ pub fn mpich() -> bool {
     })
 }
 
-/// What a launcher needs of its environment here.
+/// Sets the environment that a launcher needs here.
 pub fn for_a_launcher(command: &mut Command) {
-    // Settings of whoever runs the tests are not the tests' settings.
+    // The user's settings are not the tests' settings.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("SKT_") {
             command.env_remove(name);
@@ -49,7 +49,7 @@ pub fn for_a_launcher(command: &mut Command) {
     command.env("LD_PRELOAD", relax());
     command.envs(NO_DEVICES);
     if mpich() {
-        // All ranks are on this machine. UCX looks at every network device as well, and MPI does not start where one goes away
+        // All ranks are on this machine. UCX looks at every network device as well, and MPI does not start if one disappears
         // meanwhile, as those of virtual nodes do: 20 of 612 starts while some were made and removed, none of 357 like this.
         command.env("UCX_TLS", "self,sm");
     } else {
@@ -59,7 +59,7 @@ pub fn for_a_launcher(command: &mut Command) {
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
             ("OMPI_MCA_hwloc_base_binding_policy", "none"),
             ("OMPI_MCA_mpi_yield_when_idle", "1"),
-            // The same in the words of version 5.
+            // The same settings for version 5.
             ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
             ("PRTE_MCA_hwloc_default_binding_policy", "none"),
         ]);
@@ -74,16 +74,16 @@ pub struct Job {
     env: Vec<(String, String)>,
     dir: TempDir,
     limit: Duration,
-    /// What starts the launcher, if not the test itself.
+    /// Command that starts the launcher, if not the test itself.
     under: Vec<String>,
-    /// Words of the launcher's own.
+    /// Arguments of the launcher's own.
     launcher: Vec<String>,
-    /// Ranks that are started by words of their own, where not all are alike.
+    /// Ranks that are started by commands of their own, if not all are equal.
     parts: Vec<(usize, Vec<String>)>,
 }
 
 impl Job {
-    /// The program under test on `ranks` ranks, one thread each.
+    /// Makes a job of the program under test on `ranks` ranks, one thread each.
     pub fn new(ranks: usize) -> Self {
         Self::of(PROGRAM.into(), ranks).args(&["--threads", "1"])
     }
@@ -96,7 +96,7 @@ impl Job {
         Self { ranks, program, args, env, dir, limit, under, launcher, parts }
     }
 
-    /// The tests of `dat`, on as many ranks as it needs, also written as JSON.
+    /// Makes a job of the tests of `dat`, on as many ranks as it needs, with the results also as JSON.
     pub fn tests(dat: &Dat) -> Self {
         Self::new(dat.ranks()).dat(dat).args(&["--json", "run.json"])
     }
@@ -116,14 +116,13 @@ impl Job {
         self
     }
 
-    /// A job that has not ended by then hangs.
+    /// Sets the timeout after which a job counts as hanging.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Ranks that are not alike: so many are started by these words (`taskset -c 0`, `env NAME=VALUE`), then
-    /// so many by those.
+    /// Adds ranks that differ: so many are started by these words (`taskset -c 0`, `env NAME=VALUE`), then so many by the next.
     pub fn parts(mut self, parts: &[(usize, &[&str])]) -> Self {
         assert_eq!(parts.iter().map(|(ranks, _)| ranks).sum::<usize>(), self.ranks);
         let owned = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
@@ -131,13 +130,13 @@ impl Job {
         self
     }
 
-    /// The launcher is started by this command, which gets it as its last arguments.
+    /// Sets the command that starts the launcher, which it gets as its last arguments.
     pub fn under(mut self, command: &[&str]) -> Self {
         self.under = command.iter().map(|word| word.to_string()).collect();
         self
     }
 
-    /// Words for the launcher, before all others.
+    /// Adds words for the launcher, before all others.
     pub fn launcher(mut self, words: &[&str]) -> Self {
         self.launcher.extend(words.iter().map(|word| word.to_string()));
         self
@@ -159,8 +158,8 @@ impl Job {
         }
         command.current_dir(self.dir.path());
         for_a_launcher(&mut command);
-        // Open MPI 5 names its folder for what a job leaves after mpirun's process number, and does not start where one that was
-        // killed has left a folder of that name.
+        // Open MPI 5 names its folder for a job's files after mpirun's process number. It does not start if a killed one has left
+        // a folder of that name.
         let left = path("launcher");
         std::fs::create_dir_all(&left).unwrap();
         command.env("PRTE_MCA_prte_tmpdir_base", left);
@@ -182,7 +181,7 @@ impl Job {
     }
 }
 
-/// A job under way. Dropped, as by a test that fails meanwhile, it is ended.
+/// A running job. It is ended when dropped, as by a test that fails meanwhile.
 pub struct Running {
     processes: Processes,
     dir: TempDir,
@@ -198,7 +197,7 @@ pub struct RankProcess {
 }
 
 impl RankProcess {
-    /// Whether a signal has halted it, to be continued.
+    /// Whether it is stopped by a signal, to be continued.
     pub fn halted(&self) -> bool {
         state(self.pid) == Some('T')
     }
@@ -209,7 +208,7 @@ impl RankProcess {
     }
 }
 
-/// What the kernel says of a process.
+/// State of a process according to the kernel.
 pub fn stat(pid: Pid) -> Option<Stat> {
     Stat::of(pid.as_raw().try_into().ok()?)
 }
@@ -242,7 +241,7 @@ impl Drop for Processes {
 }
 
 impl Processes {
-    /// The launcher's status, once it has ended.
+    /// Returns the launcher's status, once it has ended.
     fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -254,7 +253,7 @@ impl Processes {
     /// Asks the launcher to end, which cleans up then, and kills it if it can't. Its ranks are killed: some may be stopped, and
     /// those that are asked to end may save first.
     fn kill(&mut self) -> ExitStatus {
-        // While there is a launcher to find them by, and again for those that only start.
+        // The ranks are killed while there is a launcher to find them by, and again for those that only start.
         self.kill_ranks();
         let _ = kill(self.launcher(), Signal::SIGTERM);
         let until = Instant::now() + Duration::from_secs(5);
@@ -334,14 +333,14 @@ impl Running {
         format!("{}\n{err}", self.out())
     }
 
-    /// The ranks' processes, found among the launcher's descendants. A child of a rank that has not become another program yet
-    /// looks like a rank; its parent tells it from one.
+    /// Returns the ranks' processes, found among the launcher's descendants. A child of a rank that has not become another
+    /// program yet looks like a rank; its parent distinguishes it.
     pub fn ranks(&self) -> Vec<RankProcess> {
         self.processes.ranks()
     }
 
-    /// Kills all ranks as a power-off does, at once. Who has started them is held meanwhile: seeing the first one dead, Open
-    /// MPI's launcher wakes those that are stopped, and they would go on for a moment before it is their turn.
+    /// Kills all ranks at once, like a power failure. Their parents are stopped meanwhile: after the first death, Open MPI's
+    /// launcher wakes stopped ranks, which would continue for a moment before they are killed.
     #[allow(dead_code)] // in some of the programs that have this file
     pub fn kill_ranks(&self) {
         let ranks = self.ranks();
@@ -364,9 +363,10 @@ impl Running {
                 break status;
             }
             if self.began.elapsed() > self.limit {
-                // With no rank left, Open MPI's mpirun was seen to block itself: 4.1 in PMIx_server_finalize when a rank
-                // had been killed, 5.0.11 on a lock of its own when ranks had ended with an error, once in some 700 times on a
-                // busy machine. That is its end, though it does not know, and nobody is told how the ranks ended.
+                // With no rank left, Open MPI's mpirun was seen to block itself. Version 4.1 did in PMIx_server_finalize when a
+                // rank had been killed. Version 5.0.11 did on a lock of its own when ranks had ended with an error, once in some
+                // 700 times on a busy machine. The job has ended then, although the launcher does not know, and no status shows
+                // how the ranks ended.
                 let ended = self.ranks().is_empty();
                 let status = self.processes.kill();
                 assert!(ended, "the job hangs. It wrote: {}", self.told());
@@ -389,9 +389,9 @@ impl Running {
 
 /// A job that has ended.
 pub struct Ran {
-    /// `None` where a signal ended the launcher.
+    /// `None` if a signal ended the launcher.
     pub code: Option<i32>,
-    /// It was there without its ranks, and was ended for that.
+    /// True if the launcher was left without its ranks, and was ended for that.
     pub launcher_hangs: bool,
     pub out: String,
     pub err: String,
@@ -399,7 +399,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Whether the launcher told this code, or hung and told none.
+    /// Whether the launcher returned this code, or hung and returned none.
     pub fn ended_with(&self, code: i32) -> bool {
         self.code == Some(code) || self.launcher_hangs
     }
@@ -409,7 +409,7 @@ impl Ran {
         self
     }
 
-    /// Everything it said, for a message.
+    /// All output, for a message.
     pub fn told(&self) -> String {
         format!("exit {:?}\n{}\n{}", self.code, self.out, self.err)
     }
@@ -419,7 +419,7 @@ impl Ran {
         read.unwrap_or_else(|e| panic!("{name}: {e}\n{}", self.told()))
     }
 
-    /// The JSON document of a run that went to its end.
+    /// JSON document of a run that went to its end.
     pub fn json(&self) -> Run {
         let run: Run = serde_json::from_str(&self.file("run.json")).unwrap();
         assert!(run.complete);

@@ -4,14 +4,14 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::Location;
 
-/// Notes that this test, or a part of it, cannot run here, and why.
+/// Notes that this test, or a part of it, cannot run here, and the reason.
 #[track_caller]
 pub fn left_out(why: &str) {
     let place = Location::caller();
     note(&format!("{}:{}: {why}", place.file(), place.line()));
 }
 
-/// Notes that a fault did not strike and its run is started again.
+/// Notes that a fault was not injected and its run is started again.
 #[allow(dead_code)] // only some programs inject faults
 pub fn retried(fault: &str) {
     note(&format!("RETRIED: {fault}"));
@@ -22,7 +22,7 @@ fn note(line: &str) {
     eprintln!("{line}");
     if let Some(file) = std::env::var_os("SKT_TEST_NOTES") {
         let file = OpenOptions::new().create(true).append(true).open(file);
-        // One write: other tests append as well.
+        // The line is written in one piece: other tests append as well.
         file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes())).unwrap();
     }
 }

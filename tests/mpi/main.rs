@@ -1,25 +1,24 @@
-//! The program under a real launcher: `mpirun` starts it with more ranks than this machine may have
-//! cores, and what it wrote is read back.
+//! The program under a real launcher: `mpirun` starts it with more ranks than this machine may have cores, and the tests read its
+//! output.
 //!
-//! | file | what is proved |
+//! | file | proof |
 //! |---|---|
 //! | `options` | every combination of algorithmic options solves; which of them may change a bit of x |
 //! | `halves` | the update in two halves is really taken, and changes no bit of x |
 //! | `sizes` | no N, NB and grid are too small or too odd |
 //! | `contract` | the reference's matrix, to the printed digit; the other generator; memory; times |
 //! | `oracle` | x element by element against LAPACK, and the faults only code can provoke |
-//! | `output` | what the reference prints where, in its order; exit codes; harness patterns |
+//! | `output` | the reference's output and its order; exit codes; harness patterns |
 //! | `report` | `skt-hpl report` on real documents, and its page in a browser where there is one |
-//! | `blas` | any BLAS named when the program starts; what is none is refused |
+//! | `blas` | any BLAS named when the program starts; other files are refused |
 //! | `contest` | each test has the engine that is the fastest at its NB, the same on all ranks |
 //! | `unequal` | ranks with other cores, engines and kernels; a rank that refuses |
 //! | `faults` | a rank that dies or fails ends the whole job at once |
-//! | `tune` | `skt-hpl tune` finds something that runs, goes on where it was interrupted, and says why it cannot |
+//! | `tune` | `skt-hpl tune` finds settings that run, resumes an interrupted search, and reports why it cannot |
 //! | `pins` | threads keep to cores of their own where each has one; helpers do not |
 //! | `binding` | `skt-hpl run` gives ranks the cores the launcher alone gives them |
 //!
-//! `SKT_TEST_MPIRUN` names the launcher where there are several; it must be that of the MPI the
-//! program was built with.
+//! `SKT_TEST_MPIRUN` names the launcher if there are several; it must be that of the MPI the program was built with.
 
 #[path = "../patterns/mod.rs"]
 mod patterns;

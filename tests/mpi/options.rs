@@ -1,4 +1,4 @@
-//! The solver's options with one another, and what each may change.
+//! The solver's options with one another, and the bits that each may change.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ const GRIDS: [((usize, usize), usize, usize); 6] = [
     ((3, 4), 71, 7),
 ];
 
-/// One file of the sweep: the options that a file has only one value of, and how it is run.
+/// A file of the sweep: the options that a file has only one value of, and the settings of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Part {
     swap: usize,
@@ -40,8 +40,8 @@ impl Part {
         [swap, l1, u, equil, depth, grid, pmap, usize::from(blas_engine)]
     }
 
-    /// What this part takes of the lists, so that all of it meets all else in some part: half of the broadcasts, which change no
-    /// bit, and one NDIV, the same one wherever bits are compared.
+    /// Selects this part's values of the lists, so that all of them meet all else in some part: half of the broadcasts, which
+    /// change no bit, and one NDIV, the same one wherever bits are compared.
     fn dealt(self) -> (Vec<usize>, Vec<usize>) {
         let Part { l1, equil, depth, grid, blas_engine, .. } = self;
         if whole() {
@@ -84,8 +84,8 @@ fn every_list() -> Dat {
     }
 }
 
-/// Every combination of SWAP, L1, U, equilibration and DEPTH once, on a grid, with a mapping and an
-/// engine that are dealt out so that every value of anything meets every value of anything else.
+/// Returns every combination of SWAP, L1, U, equilibration and DEPTH once, on a grid, with a mapping and an engine. These are
+/// selected so that every value of anything meets every value of anything else.
 fn plan() -> Vec<Part> {
     let mut parts = Vec::new();
     for swap in 0..3 {
@@ -105,7 +105,7 @@ fn plan() -> Vec<Part> {
     parts
 }
 
-/// The plan would be easy to spoil: a sweep that leaves something out passes all the same.
+/// The plan would be easy to spoil: a sweep that leaves out a combination passes all the same.
 #[test]
 fn the_plan_leaves_nothing_out() {
     let parts = plan();
@@ -132,8 +132,8 @@ fn the_plan_leaves_nothing_out() {
     assert_eq!(every_list().tests(), 216);
 }
 
-/// What is dealt of the lists meets every value of all that a file has only one of, each broadcast with each NDIV; and all
-/// broadcasts are among those whose bits are compared.
+/// The selected values of the lists meet every value of the options that a file has only one of, each broadcast with each NDIV;
+/// and all broadcasts are among those whose bits are compared.
 #[test]
 fn what_is_dealt_meets_all_else() {
     let parts = plan();
@@ -160,8 +160,8 @@ fn what_is_dealt_meets_all_else() {
     assert!(compared.values().all(|seen| seen.len() == 6), "{compared:?}");
 }
 
-/// The part of the plan to run: `SKT_TEST_SHARE=2/3` is the second third. So runs under several MPIs
-/// and BLAS libraries can share the sweep out.
+/// Returns the part of the plan to run: `SKT_TEST_SHARE=2/3` is the second third. So runs under several MPIs and BLAS libraries
+/// can divide the sweep.
 fn share() -> Vec<Part> {
     let parts = plan();
     let Ok(share) = std::env::var("SKT_TEST_SHARE") else { return parts };
@@ -171,12 +171,11 @@ fn share() -> Vec<Part> {
     parts.into_iter().skip(which - 1).step_by(of).collect()
 }
 
-/// What must be the same for x to have the same bits. The other options only change who does what
-/// when, and by which way it travels.
+/// Key of options that must be equal for x to have the same bits. The other options only change the order of work, its place, and
+/// the way of messages.
 ///
-/// The packed engine computes an element the same way wherever the columns are cut. A BLAS need not:
-/// it picks kernels by the shape of what it is given. So it is given block columns, whatever is looked
-/// ahead and however many threads there are.
+/// The packed engine computes an element the same way wherever the columns are cut. A BLAS need not: it picks kernels by the
+/// shape of its arguments. So it is given block columns, for any lookahead and any number of threads.
 fn key(test: &Test, engine: &str) -> String {
     let TestParams { n, nb, p, q, pfact, rfact, nbmin, ndiv, l1, rng, seed, .. } = &test.params;
     format!(
@@ -184,7 +183,7 @@ fn key(test: &Test, engine: &str) -> String {
     )
 }
 
-/// The digests of x seen so far, and whose they are.
+/// Digests of x seen so far, each with its test.
 #[derive(Default)]
 struct Digests(HashMap<String, Test>);
 
@@ -206,17 +205,17 @@ impl Digests {
     }
 }
 
-/// Halves are dealt out as well, and change no bit: as small as these tests are, `auto` would never cut one.
+/// Halves are selected as well, and change no bit: as small as these tests are, `auto` would never cut one.
 fn halves(part: Part) -> &'static str {
     if (part.u + part.equil + part.depth / 2) % 2 == 1 { "always" } else { "never" }
 }
 
-/// `auto` takes the packed engine where the processor has what it needs.
+/// `auto` takes the packed engine if the processor can run it.
 fn engine_name(blas: bool) -> &'static str {
     if blas { "blas" } else { "auto" }
 }
 
-/// All parts with this L1 and this engine. Bits are compared within these, so that the four can run side by side.
+/// Runs all parts with this L1 and this engine. Bits are compared within these, so that the four can run side by side.
 fn every_part(l1: usize, blas_engine: bool) {
     let mut digests = Digests::default();
     let mut tests = 0;
@@ -256,7 +255,7 @@ fn the_sweep_with_l1_not_transposed_under_a_blas() {
     every_part(1, true);
 }
 
-/// One rank has nobody to talk to, but all options all the same.
+/// A single rank has no other to exchange with, but all options.
 #[test]
 fn every_option_on_one_rank() {
     for (swap, l1, u, equil, nbmin, ndiv) in
@@ -284,7 +283,7 @@ fn every_option_on_one_rank() {
     }
 }
 
-/// Threads share the work of a rank out; they must not change what the packed engine makes of it.
+/// Threads divide the work of a rank; they must not change the packed engine's result.
 #[test]
 fn threads_do_not_change_a_bit() {
     let mut digests = Digests::default();

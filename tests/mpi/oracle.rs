@@ -1,7 +1,7 @@
 //! The solver as a library under `mpirun`: this test program starts itself as the ranks.
 //!
-//! So the ranks can look at x, which the program never prints, and do what the program never does:
-//! panic, or ask MPI for something impossible.
+//! So the ranks can look at x, which the program never prints, and do things that the program never does: panic, or ask MPI for
+//! something impossible.
 
 use std::sync::Mutex;
 
@@ -22,15 +22,15 @@ use crate::job::{Job, Ran, mpich};
 #[link(name = "lapack")]
 unsafe extern "C" {}
 
-/// Tells a process that it is a rank, and of what.
+/// Variable that makes a process a rank, with its work.
 const WORK: &str = "TEST_RANKS_WORK";
 
-/// Ranks of this very program that do `work`.
+/// Starts ranks of this very program that do `work`.
 pub fn ranks(count: usize, work: &str) -> Ran {
     Job::of(std::env::current_exe().unwrap(), count)
         .args(&["oracle::rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(WORK, work)
-        // LAPACK may come with OpenBLAS's threads, which have no use and little room here.
+        // LAPACK may come with OpenBLAS's threads, which are useless and have little room here.
         .env("OPENBLAS_NUM_THREADS", "1")
         .run()
 }
@@ -94,12 +94,12 @@ pub fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
     }
 }
 
-/// As ranks with so many threads order their messages, the update in halves wherever it can be.
+/// Order of messages of ranks with so many threads, the update in halves wherever possible.
 fn order(threads: usize) -> Order {
     Order { threads, halves: params::Halves::Always }
 }
 
-/// x of one system, complete at all ranks of its grid; nothing at the others.
+/// Returns x of a system, complete at all ranks of its grid; nothing at the others.
 fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) -> Option<Vec<f64>> {
     let comm = world.comm();
     let position = Context::position_of(params, comm.rank());
@@ -115,7 +115,7 @@ fn solve(world: &World, params: &TestParams, engine: Engine, pool: &mut Pool) ->
     Some((0..params.n).map(|g| all[map.owner(g) * room + map.local(g)]).collect())
 }
 
-/// The same by LAPACK, from the same elements.
+/// Returns x by LAPACK, from the same elements.
 fn by_lapack(params: &TestParams) -> Vec<f64> {
     let n = params.n;
     let generator = Generator::new(params.rng, params.seed, n);
@@ -123,7 +123,7 @@ fn by_lapack(params: &TestParams) -> Vec<f64> {
     let mut x: Vec<f64> = (0..n).map(|i| generator.at(i, n)).collect();
     let (mut pivots, mut info) = (vec![0; n], 0);
     let order = n as i32;
-    // SAFETY: the arrays have the sizes that N says.
+    // SAFETY: the arrays have the sizes that N gives.
     unsafe { lapack::dgesv(order, 1, &mut a, order, &mut pivots, &mut x, order, &mut info) };
     assert_eq!(info, 0);
     x
@@ -182,7 +182,8 @@ fn compare(world: &World) {
     }
 }
 
-/// A factorisation that is left while rows of the next iteration travel leaves nothing under way: another begins in its place.
+/// An abandoned factorisation, while rows of the next iteration travel, leaves no message in transit: another begins in its
+/// place.
 fn leave_early(world: &World, pools: &mut [Pool]) {
     for (depth, grid) in [(1, (4, 1)), (2, (2, 3)), (0, (3, 2))] {
         let params = TestParams { depth, ..problem(97, 8, grid) };
@@ -233,8 +234,8 @@ impl Observer for Panic {
     }
 }
 
-/// Solves systems beside columns of sums, and compares those with what the others have in the end: in the rows of U, which
-/// each step left as they are, hence after every step.
+/// Solves systems with checksum columns, and compares those with the final values of the others. The rows of U stay as each step
+/// left them, so this checks every step.
 fn sums(world: &World) {
     let comm = world.comm();
     let mut pool = Pool::new(1);
@@ -295,7 +296,7 @@ fn compare_sums(context: &Context, columns: usize, standing: &mut Standing) {
     }
     for i in 0..shape.rows {
         let row = shape.row_map.global(i, shape.row);
-        // What is left of these are only columns that were done when the row was.
+        // The rest of these are only columns that were done when the row was.
         for l in row / nb / q * nb..shape.cols {
             let (found, wanted) = (mine[i * shape.ld + l], wanted[i * shape.ld + l]);
             assert!((found - wanted).abs() < 1e-9, "{} {l}: {found} {wanted}", row);
@@ -326,7 +327,7 @@ fn panic_in_factorisation(world: &World, place: &str) {
     println!("survived with {:?}", outcome.map(|o| o.map(|o| o.verdict)));
 }
 
-/// The code that ends the job is the one the rank gave, where the launcher passes it on.
+/// The code that ends the job is the rank's, if the launcher passes it on.
 fn ended_by(ran: &Ran, code: i32, words: &[&str]) {
     assert!(ran.ended_with(code), "{}", ran.told());
     for words in words {

@@ -1,4 +1,4 @@
-//! What is printed where, in which order, and with which exit code.
+//! Output, its place and order, and exit codes.
 
 use skt_hpl::base::outcome::Verdict;
 use skt_hpl::report::json::Run;
@@ -21,7 +21,7 @@ fn expected(run: &Run) -> Expected {
     }
 }
 
-/// Large enough for a rate that harnesses read: they do not know those below 1 Gflop/s.
+/// Returns tests large enough for a rate that harnesses read: they do not know those below 1 Gflop/s.
 fn measured() -> Dat {
     Dat {
         ns: vec![1500, 2000],
@@ -32,15 +32,15 @@ fn measured() -> Dat {
     }
 }
 
-/// Settings that no flag gives come from somewhere: rank 0 says once from where, before anything is refused; under a supervisor,
-/// which has told it, nobody does.
+/// Settings that no flag gives have a source: rank 0 reports it once, before anything is refused. Under a supervisor, which has
+/// reported it, no rank does.
 #[test]
 fn settings_from_elsewhere_are_told_once() {
     let dat = Dat { grids: vec![(1, 2)], ..Dat::default() };
     let ran = Job::tests(&dat).env("SKT_N", "40").env("OMP_NUM_THREADS", "7").run().expect_code(0);
     let told = "skt-hpl: the environment sets SKT_PIN; in place of HPL.dat's: SKT_N\n";
     assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.told());
-    // Threads were asked for, so nobody wonders.
+    // The number of threads was given, so there is no warning.
     assert!(!ran.err.contains("OMP_NUM_THREADS"), "{}", ran.told());
     let usual = || Job::of(PROGRAM.into(), 2).dat(&dat);
     let ran = usual().env("OMP_NUM_THREADS", "7").run().expect_code(0);
@@ -53,7 +53,7 @@ fn settings_from_elsewhere_are_told_once() {
     assert!(!ran.err.contains("the environment sets"), "{}", ran.told());
 }
 
-/// Whether or not the new run has anything to say: results that are there are the last run's until then.
+/// Results stay the last run's until a new run writes its own, also if the new run is refused.
 #[test]
 fn a_run_that_is_refused_takes_no_results_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ fn harnesses_read_a_real_run() {
     }
 }
 
-/// Only HPL's generator with HPL's seed makes HPL's matrix; every other run says so in its text.
+/// Only HPL's generator with HPL's seed makes HPL's matrix; every other run states that in its text.
 #[test]
 fn the_head_names_generator_seed_and_engine() {
     let dat = Dat { ns: vec![40], grids: vec![(1, 2)], ..Dat::default() };
@@ -206,7 +206,7 @@ fn tests_run_in_the_references_order() {
     }
 }
 
-/// Lines 3 and 4 of HPL.dat: where the results go.
+/// Lines 3 and 4 of HPL.dat: the destination of the results.
 #[test]
 fn results_go_where_the_file_says() {
     let dat = |device| Dat { device, file: "results.txt".into(), ..Dat::default() };
@@ -224,7 +224,7 @@ fn results_go_where_the_file_says() {
     assert!(has(&flag.file("other.txt")));
 }
 
-/// Ranks without a place in the grid wait; the result does not know of them.
+/// Ranks without a place in the grid wait, and do not change the result.
 #[test]
 fn extra_ranks_stand_idle() {
     let dat = Dat { grids: vec![(1, 3), (2, 1)], pmap: 1, ..Dat::default() };
@@ -238,7 +238,7 @@ fn extra_ranks_stand_idle() {
     assert_eq!(digests(3), digests(7));
 }
 
-/// The document says what it ran on, once for all ranks of a node, and how the test went on in time.
+/// The document lists the nodes, once for all ranks of a node, and the course of the test in time.
 #[test]
 fn the_machine_and_the_way_are_in_the_document() {
     let dat = Dat { ns: vec![300], nbs: vec![10], grids: vec![(2, 3)], ..Dat::default() };
@@ -259,7 +259,7 @@ fn the_machine_and_the_way_are_in_the_document() {
     assert!(course.moments.is_empty());
 }
 
-/// A command tells the power; one that fails tells nothing, which is said, and ends nothing.
+/// A command prints the power; if one fails, the power is missing, which is reported, and the run continues.
 #[test]
 fn the_power_is_in_the_document_if_anything_tells_it() {
     let power = |command: &str| {
@@ -277,7 +277,7 @@ fn the_power_is_in_the_document_if_anything_tells_it() {
     assert_eq!(power("false"), None);
 }
 
-/// What a terminal shows of a run, and what is left in the file `err`, where `command` writes into one.
+/// Returns the output of a run on a terminal, and the content of the file `err`, if `command` writes into one.
 fn on_a_terminal(command: &str) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
     let mut terminal = std::process::Command::new("script");
@@ -293,10 +293,9 @@ fn on_a_terminal(command: &str) -> (String, String) {
     (String::from_utf8_lossy(&out.stdout).into_owned(), file)
 }
 
-/// Who watches a terminal sees a line of progress; a file gets none of it.
+/// A terminal shows a line of progress; a file gets none of it.
 ///
-/// A launcher passes standard output and standard error on by themselves, in whatever order: it is asked only for the line, and
-/// for the line's end.
+/// A launcher passes standard output and standard error on separately, in any order, so only the line and its end are checked.
 #[test]
 fn one_line_of_progress_for_who_watches() {
     let launcher = mpirun();
@@ -315,7 +314,7 @@ fn one_line_of_progress_for_who_watches() {
     }
 }
 
-/// Started without a launcher, a process writes on the terminal itself, and the order is its own.
+/// A process started without a launcher writes on the terminal itself, and the order is its own.
 #[test]
 fn the_line_of_progress_is_gone_before_results() {
     let (terminal, _) =
@@ -326,6 +325,6 @@ fn the_line_of_progress_is_gone_before_results() {
     assert!(terminal[at..result].contains(CLEAR), "{terminal}");
 }
 
-/// A part of the line, and what clears it.
+/// A part of the line, and the characters that clear it.
 const SHARE: &str = " % of N=";
 const CLEAR: &str = "\r\u{1b}[K";

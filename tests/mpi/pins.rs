@@ -1,4 +1,4 @@
-//! Threads keep to cores of their own where each has one, and only there; no bit of a result hangs on it.
+//! Threads keep to cores of their own if each has one, and only then; no bit of a result depends on it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ fn job(ranks: usize, n: usize, pin: &str) -> Job {
     Job::of(PROGRAM.into(), ranks).dat(&dat).args(&["--json", "run.json", "--pin", pin])
 }
 
-/// What a run tells of its threads, and its solution.
+/// Returns a run's report of its threads, and its solution.
 fn told(job: Job) -> (Threads, String, String) {
     let ran = job.run().expect_code(0);
     let run = ran.json();
@@ -28,7 +28,7 @@ fn told(job: Job) -> (Threads, String, String) {
     (run.threads, line, outcome.x_digest.clone())
 }
 
-/// Whole cores of this machine that are ours, if all their time is.
+/// Returns whole cores of this machine that are ours, if all their time is.
 #[track_caller]
 fn cores() -> Option<usize> {
     if !cores::are_whole() {
@@ -38,7 +38,7 @@ fn cores() -> Option<usize> {
     Some(own_cores())
 }
 
-/// An N that takes so many cores some seconds, so that there is time to look at them.
+/// Returns an N that takes so many cores some seconds, so that there is time to look at them.
 fn lasting(cores: usize) -> usize {
     // 50 Gflop/s are many for a core.
     (4800.0 * (cores as f64).cbrt()) as usize
@@ -61,7 +61,7 @@ fn threads_are_pinned_where_each_has_a_core_and_the_result_is_the_same() {
     assert_eq!(pinned, loose);
 }
 
-/// GNU's OpenMP, which comes with BLIS, binds whoever starts it to one processor where it is told so.
+/// GNU's OpenMP, which comes with BLIS, binds the process that starts it to one processor if a variable asks for it.
 #[test]
 fn what_openmp_is_told_confines_nobody() {
     let Some(cores) = cores() else { return };
@@ -72,13 +72,13 @@ fn what_openmp_is_told_confines_nobody() {
         let (threads, line, _) = told(job(1, 300, "auto").env(name, value));
         assert_eq!((threads.most, threads.pinned.as_str()), (cores, "all"), "{name}: {line}");
     }
-    // What the launcher or a batch system has bound stays so.
+    // A binding by the launcher or a batch system stays.
     let bound = ["taskset", "-c", &first];
     let (threads, line, _) = told(job(1, 300, "auto").under(&bound).env("OMP_PROC_BIND", "true"));
     assert_eq!(threads.most, 1, "{line}");
 }
 
-/// And puts each thread that comes to it where the first of its places is: those of our pool stay at cores of their own.
+/// It also moves each calling thread to its first place: threads of our pool stay at cores of their own.
 #[test]
 fn what_openmp_is_told_moves_no_thread_of_the_pool() {
     let Some(cores) = cores() else { return };
@@ -115,7 +115,7 @@ fn what_openmp_is_told_moves_no_thread_of_the_pool() {
     }
 }
 
-/// Where a process's threads may run, by name.
+/// Returns the processors that a process's threads may use, by name.
 fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", rank.pid)).into_iter().flatten().flatten();
     let read = |task: fs::DirEntry| {
@@ -129,12 +129,12 @@ fn threads(rank: &RankProcess) -> Vec<(String, BTreeSet<usize>)> {
     tasks.filter_map(read).collect()
 }
 
-/// A rank more than the grid has places: the cores are the other's, so it sleeps, and it starts no threads, whose turn would
-/// never come.
+/// A rank more than the grid has places: the cores are the other's, so it sleeps. It starts no threads, whose turn would never
+/// come.
 #[test]
 fn who_has_no_part_sleeps_and_has_no_threads() {
     let dat = Dat { ns: vec![4000], nbs: vec![64], grids: vec![(1, 1)], ..Dat::default() };
-    // As it is in earnest: in tests, waiting is made to cost little.
+    // The real waiting: in tests, waiting is made to cost little.
     let job = Job::of(PROGRAM.into(), 2).dat(&dat).args(&["--json", "run.json"]);
     let job = job.env("LD_PRELOAD", "").env("OMPI_MCA_mpi_yield_when_idle", "0");
     let mut running = job.start();
@@ -162,7 +162,7 @@ fn who_has_no_part_sleeps_and_has_no_threads() {
     assert_eq!(ran.json().threads.fewest, 1, "{}", ran.told());
 }
 
-/// The processor time that a process has used.
+/// Returns the processor time that a process has used.
 fn used(rank: &RankProcess) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", rank.pid)).ok()?;
     let after_name: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
@@ -172,8 +172,8 @@ fn used(rank: &RankProcess) -> Option<Duration> {
     Some(Duration::from_millis(ticks * 1000 / second as u64))
 }
 
-/// Ranks that are bound to nothing share the cores out; what they start beside their pool, and the library's own
-/// threads, go where there is room.
+/// Ranks that are not bound divide the cores. Threads outside of their pools, and the library's own threads, run on any core with
+/// room.
 #[test]
 fn ranks_on_one_node_have_cores_of_their_own_and_helpers_have_all() {
     let Some(cores) = cores() else { return };
@@ -204,7 +204,7 @@ fn ranks_on_one_node_have_cores_of_their_own_and_helpers_have_all() {
         if pinned && apart && others.iter().all(|(_, at)| at == cores::bound_to()) {
             break;
         }
-        // A thread that was just made bears the name and the cores of the one that made it for a moment.
+        // A thread that was just made has the name and the cores of its maker for a moment.
         seen = all;
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -14,7 +14,7 @@ fn close(a: f64, b: f64, relative: f64) -> bool {
     (a - b).abs() <= relative * a.abs().max(b.abs())
 }
 
-/// There is nothing to factor ahead beyond the last panel, whatever is asked for.
+/// Nothing can be factored ahead beyond the last panel, for any lookahead.
 #[test]
 fn no_lookahead_is_too_deep() {
     let dat = Dat { ns: vec![61], nbs: vec![7], grids: vec![(2, 2)], ..Dat::default() };
@@ -50,7 +50,7 @@ fn no_size_is_too_small() {
         let ran = Job::tests(&dat).args(&["--engine", engine]).run().expect_code(0);
         let run = ran.json();
         assert_eq!(run.tests.len(), 8 * 2 * 7 * 2);
-        // Tests of the same N solve the same system.
+        // Tests of equal N solve the same system.
         for n in dat.ns {
             let generator = Generator::new(Rng::Hpl, 100, n);
             let same: Vec<_> = run.tests.iter().filter(|t| t.params.n == n).collect();
@@ -81,7 +81,7 @@ fn no_size_is_too_small() {
     }
 }
 
-/// One column a block and blocks wider than a grid's share; more lookahead than there are panels.
+/// A column a block, and blocks wider than a grid's share; more lookahead than there are panels.
 #[test]
 fn blocks_of_one_and_lookahead_beyond_the_end() {
     let dat = Dat {
@@ -97,7 +97,7 @@ fn blocks_of_one_and_lookahead_beyond_the_end() {
     assert_eq!(run.counts.passed, dat.tests());
 }
 
-/// As many columns as are exchanged in three pieces, one after the other, whoever solves for U: no bit depends on it.
+/// As many columns as are exchanged in three pieces, one after the other, for both ways to solve for U: no bit depends on it.
 #[test]
 fn rows_are_exchanged_in_several_pieces() {
     let run = |swap: usize, equil: usize, halves: &str| {

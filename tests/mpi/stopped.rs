@@ -1,11 +1,11 @@
-//! Who a fault has stopped. What faults strike is logged before they do: a signal in between would come too early.
+//! Process that a fault has stopped. Faults are logged before they are injected: a signal in between would come too early.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
 
-/// The process of a job that a fault has stopped, if one is: known by the log that its faults are told in.
+/// Returns the process of a job that a fault has stopped, if any: recognised by the log of its faults.
 pub fn stopped(log: &Path) -> Option<Pid> {
     let wanted = format!("SKT_FAULT_LOG={}", log.display());
     let processes = fs::read_dir("/proc").unwrap().flatten();

@@ -1,4 +1,4 @@
-//! `skt-hpl tune` with real jobs: small ones, for whether it finds the best is for the benchmark and the simulated machines.
+//! `skt-hpl tune` with real jobs: small ones, since the benchmark and the simulated machines test whether it finds the best.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn tune(dir: &Path, flags: &[&str]) -> Command {
     command
 }
 
-/// Of a small problem.
+/// Makes a search for a small problem.
 fn tune_small(dir: &Path, flags: &[&str]) -> Command {
     tune(dir, &[&["-n", "700"], flags].concat())
 }
@@ -36,12 +36,12 @@ fn measured(dir: &Path) -> Vec<serde_json::Value> {
     kept(dir)["measured"].as_array().cloned().unwrap_or_default()
 }
 
-/// A search that is killed goes on with what it had measured; what it finds runs, and passes the check.
+/// A killed search resumes with its measurements; its result runs, and passes the check.
 #[test]
 fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    // So many measurements fit: a budget that this machine would have spent at once would leave nothing to go on with.
+    // Enough measurements for a resumed search: a budget that this machine would have spent at once would leave nothing.
     let flags = ["--budget", "8s", "--nb", "16,24,32"];
     let mut first = tune_small(dir, &flags).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
@@ -85,13 +85,12 @@ fn an_interrupted_search_goes_on_and_what_it_finds_runs() {
 fn for_launch(dir: &Path) -> Command {
     let mut command = Command::new(dir.join("launch.sh"));
     for_a_launcher(&mut command);
-    // What the tests tell Open MPI of root, a user's shell does not.
+    // The tests' variables for root in Open MPI are not set in a user's shell.
     command.env_remove("OMPI_ALLOW_RUN_AS_ROOT").env_remove("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
     command
 }
 
-/// Without -n, N follows the memory of the moment, which is another one at the next start: a search goes on with the N that it
-/// has.
+/// Without -n, N follows the memory of the moment, which differs at the next start: a resumed search keeps its N.
 #[test]
 fn a_search_without_n_goes_on_whatever_memory_is_free() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,7 +103,7 @@ fn a_search_without_n_goes_on_whatever_memory_is_free() {
     let said = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(again.status.success() && said.contains("going on with N = 700: "), "{said}");
     assert_eq!(measured(dir)[..before.len()], before);
-    // Not asked for, so of whole blocks.
+    // N was not asked for, so it has whole blocks.
     let dat = std::fs::read_to_string(dir.join("HPL.dat")).unwrap();
     assert!(dat.lines().nth(5).unwrap().starts_with("696"), "{dat}");
 }
@@ -140,7 +139,7 @@ fn own_launcher(dir: &Path, script: &str) -> String {
     format!("{} {{ranks}}", path.display())
 }
 
-/// `tune` of few candidates, and what it said.
+/// Runs `tune` with few candidates, and returns its output.
 fn tune_few(dir: &Path, launcher: &str) -> (Option<i32>, String) {
     // All of these have enough iterations for careful measurements of three parts.
     let flags =
@@ -158,7 +157,7 @@ fn failed(dir: &Path) -> Vec<serde_json::Value> {
     all.filter(|one| one["found"].is_null()).collect()
 }
 
-/// The last measurements, with care, find no launcher: what was never measured is not kept as what cannot be run.
+/// The last measurements, with care, find no launcher: a candidate that was never measured is not kept as one that cannot be run.
 #[test]
 fn a_search_that_lost_its_launcher_goes_on_when_that_is_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,7 +181,7 @@ fn a_search_that_lost_its_launcher_goes_on_when_that_is_back() {
     assert_eq!(status, Some(0), "{said}");
 }
 
-/// Each job dies after its first measurement: one candidate is under way then, all others are measured all the same.
+/// Each job dies after its first measurement, while one candidate is being measured; all others are measured all the same.
 #[test]
 fn a_job_that_dies_takes_nobody_along_but_who_was_under_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,9 +215,9 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A command with a job that never ends; the job's process, once it is there.
+/// Starts a command with a job that never ends; returns the job's process, once it exists.
 fn for_ever(dir: &Path, words: &[&str]) -> (Child, Pid) {
-    // A script within a script: what is to end is not only the launcher itself.
+    // A script within a script: more than the launcher itself must end.
     let launcher = own_launcher(dir, "sh -c 'echo $$ > pid.new; mv pid.new pid; sleep 300; :'; :");
     let mut command = Command::new(PROGRAM);
     command.args(words).args(["--cores", "2", "--launch-command", &launcher]);
@@ -251,14 +250,14 @@ fn who_is_interrupted_leaves_neither_a_job_nor_a_folder() {
             (&["tune", "-n", "700"][..], 6, 1),
             (&["tune", "-n", "700", "--write", "best"], 75, 0),
             (&["tune", "-n", "700", "--nodes", "2"], 6, 1),
-            // Its job is told all in flags.
+            // All settings of its job are flags.
             (&["plan", "--calibrate", "10s"], 6, 0),
             (&["plan", "--calibrate", "10s", "--memory", "4GB", "--nodes", "2"], 6, 0),
         ] {
             let folder = tempfile::tempdir().unwrap();
             let dir = folder.path();
             let (tune, job) = for_ever(dir, words);
-            // Where this launcher starts them, nobody knows: it is a folder that other nodes may see.
+            // The place in which this launcher starts them is unknown: it is a folder that other nodes may see.
             let parent = dir.to_owned();
             let own = own_folders(&parent);
             assert_eq!(own.len(), folders, "{words:?}: {own:?}");
@@ -281,13 +280,13 @@ fn who_is_interrupted_leaves_neither_a_job_nor_a_folder() {
     }
 }
 
-/// A folder that another search without --write has left is nobody's business.
+/// A folder that another search without --write has left is not used.
 #[test]
 fn without_write_a_search_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let launcher = format!("{} -np {{ranks}}", mpirun());
-    // The shell becomes the program: their number is one.
+    // The shell becomes the program, so both have the same number.
     let script = "mkdir $TMPDIR/skt-hpl-tune-$$ && echo nonsense > $TMPDIR/skt-hpl-tune-$$/tune.json && exec \"$@\"";
     let mut command = Command::new("sh");
     command
@@ -300,7 +299,7 @@ fn without_write_a_search_begins_anew() {
     assert_eq!(own_folders(dir).len(), 1, "its own is gone, the other one stays");
 }
 
-/// Stretches of any factorisation begin, end and leave nothing under way that the next would meet.
+/// Stretches of any factorisation begin, end and leave no message in transit that the next would meet.
 #[test]
 fn stretches_of_every_kind_follow_each_other() {
     let dat = Dat {

@@ -1,5 +1,5 @@
-//! Ranks that are not alike: cores, engines, kernels of the BLAS, and one that refuses. Whatever a rank
-//! finds out by itself, all must have agreed on before anything depends on it.
+//! Ranks that differ: cores, engines, kernels of the BLAS, and one that refuses. All must agree on a rank's own findings before
+//! anything depends on them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use skt_hpl::kernels::Library;
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
 
-/// Longer than any of these takes on a busy machine: a run that is still there then hangs.
+/// Timeout: longer than any of these takes on a busy machine. A run that has not ended by then hangs.
 const LIMIT: Duration = Duration::from_secs(90);
 
 fn job(ranks: usize, grid: (usize, usize), parts: &[(usize, &[&str])]) -> Job {
@@ -25,15 +25,15 @@ fn solution(ran: &Ran) -> String {
     outcome.x_digest.clone()
 }
 
-/// What all ranks alike, with one thread each, come to.
+/// Solution of equal ranks, with one thread each.
 fn alike(ranks: usize, grid: (usize, usize), more: &[&str]) -> String {
     let part: &[(usize, &[&str])] = &[(ranks, &[])];
     let ran = job(ranks, grid, part).args(&["--threads", "1"]).args(more).run().expect_code(0);
     solution(&ran)
 }
 
-/// A rank with one core beside ranks with more, whichever comes first: with as many threads as it has cores,
-/// each would order its messages in its own way.
+/// A rank with one core, and ranks with more, in both orders: with as many threads as it has cores, each would order its messages
+/// in its own way.
 #[test]
 fn ranks_with_other_cores_than_the_rest_compute_the_same() {
     let first = cores::bound_to().first().unwrap().to_string();
@@ -56,7 +56,8 @@ fn ranks_with_other_cores_than_the_rest_compute_the_same() {
     assert_eq!(solution(&ran), truth, "{}", ran.told());
 }
 
-/// The order of messages goes by the threads of those that compute: a third rank, which has no part and all cores, has no say.
+/// The order of messages depends on the threads of ranks that compute: a third rank, without a part and with all cores, does not
+/// count.
 #[test]
 fn a_rank_without_a_part_has_no_more_threads_than_the_others() {
     let first = cores::bound_to().first().unwrap().to_string();
@@ -73,7 +74,7 @@ fn a_rank_without_a_part_has_no_more_threads_than_the_others() {
     }
 }
 
-/// As if the processors of some ranks could not run the packed engine.
+/// Command under which processors of ranks seem unable to run the packed engine.
 const NO_PACKED: &[&str] = &["env", "SKT_FAULT_LACKS=packed"];
 
 #[test]
@@ -86,7 +87,7 @@ fn ranks_that_can_run_different_engines_take_one_that_all_can() {
     }
 }
 
-/// A rank that no test has a place for takes what the others compute with, whatever its processor can do.
+/// A rank without a place in any test takes the others' engine, whatever its processor can do.
 #[test]
 fn a_rank_without_a_part_has_no_say_in_the_engine() {
     let two: &[(usize, &[&str])] = &[(2, &[])];
@@ -98,14 +99,14 @@ fn a_rank_without_a_part_has_no_say_in_the_engine() {
         assert_eq!(ran.json().blas.engine, alone.json().blas.engine, "{}", ran.told());
         assert_eq!(solution(&ran), solution(&alone), "{}", ran.told());
     }
-    // Where its turn may come it has to be able to.
+    // A rank whose turn may come must be able to run it.
     let protect =
         ["--threads", "1", "--engine", "packed", "--checkpoint", "1", "--job", "t-unequal-turn"];
     let ran = job(3, (2, 1), &[(2, &[]), (1, NO_PACKED)]).args(&protect).run().expect_code(1);
     assert_eq!(ran.err.matches("does run on this processor").count(), 1, "{}", ran.told());
 }
 
-/// Our own kernels give the same bits, whatever the processor: a mix of them is no matter.
+/// Our own kernels give the same bits on every processor: a mix of them is harmless.
 #[test]
 fn kernels_for_unlike_processors_give_the_same_bits() {
     let truth = alike(2, (1, 2), &["--engine", "packed"]);
@@ -117,7 +118,7 @@ fn kernels_for_unlike_processors_give_the_same_bits() {
     assert!(!ran.json().blas.engine.starts_with("avx512"), "{}", ran.told());
 }
 
-/// One message, which says whose it is, and one status; nobody is left waiting.
+/// A single message, which names the rank, and a single status; no rank is left waiting.
 #[test]
 fn what_one_rank_refuses_all_refuse() {
     let parts: [&[(usize, &[&str])]; 3] = [
@@ -133,7 +134,7 @@ fn what_one_rank_refuses_all_refuse() {
         assert_eq!(ran.err.matches("does run on this processor").count(), 1, "{}", ran.told());
         assert!(!ran.out.contains("Gflops"), "{}", ran.told());
     }
-    // Any other refusal goes the same way, protected or not.
+    // Any other refusal has the same effect, protected or not.
     let bad: &[(usize, &[&str])] = &[(2, &[]), (1, &["env", "SKT_FAULT=nonsense"])];
     for more in [&[][..], &["--checkpoint", "1", "--job", "t-unequal-refused"]] {
         let ran = job(3, (3, 1), bad).args(more).run().expect_code(1);
@@ -159,8 +160,8 @@ fn slow_kernels() -> (&'static str, &'static str) {
     }
 }
 
-/// One old node among others, whose BLAS takes other kernels there: the portable kernel, which would round alike on all, is no
-/// way out, for nothing is as slow. What computes then is told, and not protected.
+/// An old node among others, whose BLAS takes other kernels there. The portable kernel would round alike on all, but is no
+/// solution, for nothing is as slow. The engine in use is reported, and the run is not protected.
 #[test]
 fn the_portable_kernel_is_not_taken_for_the_sake_of_one_old_node() {
     let (_, slow) = slow_kernels();
@@ -176,8 +177,8 @@ fn the_portable_kernel_is_not_taken_for_the_sake_of_one_old_node() {
     }
 }
 
-/// Kernels of the BLAS that round differently: a run may be had, but not a protected one, which promises
-/// the same bits after a restart.
+/// Kernels of the BLAS that round differently: a run is possible, but not a protected one, which promises the same bits after a
+/// restart.
 #[test]
 fn kernels_that_round_differently_are_told_and_never_protected() {
     let (name, slow) = slow_kernels();
@@ -190,7 +191,7 @@ fn kernels_that_round_differently_are_told_and_never_protected() {
     let ran = run().args(&protect).run().expect_code(6);
     assert_eq!(ran.err.matches("would not round alike").count(), 1, "{}", ran.told());
     assert!(!ran.out.contains("Gflops"), "{}", ran.told());
-    // Our own kernels are one in this, and nothing else that matters goes through the BLAS.
+    // Our own kernels are equal in this, and nothing else that matters uses the BLAS.
     let folder = tempfile::tempdir().unwrap();
     let domains = folder.path().join("domains");
     std::fs::write(&domains, "rank:0 a\nrank:1 b\n").unwrap();
@@ -199,7 +200,7 @@ fn kernels_that_round_differently_are_told_and_never_protected() {
     assert!(!ran.err.contains("would not round alike"), "{}", ran.told());
 }
 
-/// Of a sweep the tests that fit are run; what the nodes say of their memory may be overridden.
+/// The tests of a sweep that fit are run; the check of the nodes' memory may be overridden.
 #[test]
 fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
     let sweep = |ns: &[usize]| {
@@ -213,7 +214,7 @@ fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
     assert!(ran.out.contains("the largest N that fits is"), "{}", ran.told());
     assert!(ran.out.contains("1 tests completed and passed residual checks"), "{}", ran.told());
     assert_eq!(ran.err.matches("1 of 2 tests need more memory").count(), 1, "{}", ran.told());
-    // Where nothing is left to run, and where a restart must judge alike, it is refused.
+    // A run with no test left, or one that a restart must judge alike, is refused.
     let ran = sweep(&[huge]).run().expect_code(1);
     assert!(ran.err.contains("--memory-check off runs it all the same"), "{}", ran.told());
     let domains = tempfile::NamedTempFile::new().unwrap();
@@ -227,7 +228,7 @@ fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
     let matrix = (huge as f64).powi(2) * 8.0 / f64::from(1 << 30);
     let times = needs.parse::<f64>().unwrap() / matrix;
     assert!((4.0..4.2).contains(&times), "{times} times: {}", ran.told());
-    // No process can have so much: the test comes to it, and is skipped by what the system says.
+    // No process can have so much: the test is reached, and skipped because the system refuses the memory.
     for (how, told) in [("warn", 1), ("off", 0)] {
         let beyond: &[&str] = &["sh", "-c", "ulimit -v 8000000; exec \"$0\" \"$@\""];
         let ran = sweep(&[50, huge]).parts(&[(2, beyond)]).args(&["--memory-check", how]);
@@ -238,8 +239,8 @@ fn tests_that_do_not_fit_are_skipped_and_the_others_run() {
     }
 }
 
-/// A test whose memory cannot be had is skipped, the others run, and the end is no success: all tests were asked
-/// for. (The reference ends with 0; its harnesses count `0 tests skipped`.)
+/// A test whose memory cannot be had is skipped, the others run, and the end is no success: all tests were asked for. (The
+/// reference ends with 0; its harnesses count `0 tests skipped`.)
 #[test]
 fn a_skipped_test_is_no_success() {
     let little: &[&str] = &["sh", "-c", "ulimit -v 3000000; exec \"$0\" \"$@\""];

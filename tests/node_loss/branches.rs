@@ -8,7 +8,7 @@ fn deep(lab: &Lab, iterations: u32) -> Plan {
     lab.stand_in("run", iterations).flags(&["--fanout", "2"])
 }
 
-/// The one node is lost, and no other with it.
+/// Checks that only this node is lost, and no other with it.
 fn only(end: &Ended, node: &str) {
     let lost: Vec<&str> = end.of("node-lost").iter().map(|e| e["node"].as_str().unwrap()).collect();
     assert_eq!(lost, [node], "{}", end.told());
@@ -24,7 +24,7 @@ fn a_killed_agent_with_nodes_below_costs_nobody() {
     let end = run.end();
     end.passed();
     assert!(end.of("node-lost").is_empty(), "{}", end.told());
-    // On a busy machine a login may take longer than a connection may be gone: then the run begins again, there.
+    // On a busy machine a login may take longer than a connection may be missing: then the run begins again, there.
     match end.faults()[..] {
         [] => assert_eq!(end.of("agent-restarted")[0]["node"], "n4", "{}", end.told()),
         _ => assert_eq!(end.survived(&["node-gone"])["node"], "n4"),
@@ -58,7 +58,7 @@ fn a_visible_power_off_in_the_middle_of_the_tree_costs_one_node() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
 }
 
-/// A leaf three connections away is noticed as one that is called directly. Of eight nodes n4 is one.
+/// A leaf three connections away is noticed like a node that is called directly. Of eight nodes n4 is one.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_at_the_tip_of_the_tree_is_noticed() {
@@ -71,7 +71,7 @@ fn a_node_at_the_tip_of_the_tree_is_noticed() {
     only(&end, "n4");
 }
 
-/// An agent that calls others is started in another folder than the supervisor, and finds the shell's files all the same.
+/// An agent that calls others is started in another folder than the supervisor, and still finds the shell's files.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_remote_shell_of_relative_paths_reaches_the_whole_tree() {

@@ -1,4 +1,4 @@
-//! Stopped on purpose, and gone on with by the same command.
+//! Runs that are stopped on purpose, and resumed by the same command.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 use crate::lab::{Lab, Run, wait_until};
 use crate::outages::launcher_by;
 
-/// One run of the benchmark that is stopped in every way there is, one incarnation after the other. Each
-/// time a rank waits until the request is there.
+/// A run of the benchmark that is stopped in every possible way, one attempt after the other. Each time a rank waits until the
+/// request is there.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_benchmark_is_halted_in_every_way_and_goes_on() {
@@ -47,8 +47,8 @@ fn the_benchmark_is_halted_in_every_way_and_goes_on() {
     lab.same_x("run", &end);
 }
 
-/// Somebody changes a setting before the run goes on: the benchmark refuses, and keeps what it has. That is no bug, nor is any
-/// node to blame.
+/// A setting is changed before the run resumes: the benchmark refuses, and keeps its memory. That is no bug, nor is any node to
+/// blame.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn what_the_benchmark_refuses_after_a_halt_is_nobodys_fault() {
@@ -74,7 +74,7 @@ fn what_the_benchmark_refuses_after_a_halt_is_nobodys_fault() {
     lab.same_x("run", &end);
 }
 
-/// MPI libraries have been seen to hang where a job ends: nobody waits for that as long as for ranks that get nowhere.
+/// MPI libraries have been seen to hang at the end of a job: the timeout for that is shorter than for ranks without progress.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
@@ -86,7 +86,7 @@ fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
         let place = &format!("{}@iteration:1:6", number + 1);
         let mut run = lab.benchmark("run").flags(&flags).hold(place);
         run.halt(way);
-        // Otherwise the run might be over before its supervisor hears of the request.
+        // Otherwise the run might be over before its supervisor receives the request.
         run.wait_for_halt(number + 1);
         lab.vcluster(&["resume", "n2", "skt-hpl"]);
         let asked = Instant::now();
@@ -100,7 +100,7 @@ fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
     lab.same_x("run", &end);
 }
 
-/// What a launcher ends with once all ranks have halted says nothing about the run.
+/// The status of a launcher after all ranks have halted does not count.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_launcher_that_fails_after_the_halt_is_no_fault() {
@@ -120,12 +120,12 @@ fn a_launcher_that_fails_after_the_halt_is_no_fault() {
     lab.same_x("run", &end);
 }
 
-/// Before there is anything to save: it stops all the same, and can be begun again.
+/// Before there is anything to save, the run still stops, and can be begun again.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_halt_while_it_starts() {
     let lab = Lab::up(4, 0);
-    // Ranks are told again every second until they listen, and one of them waits for that: all of it may take less.
+    // Ranks receive the request every second until they listen, and one of them waits for that: all of it may take less.
     let place = "1@generate-begin:1:1";
     let mut run = lab.benchmark("run").faults(&format!("{place}:stop")).start();
     run.wait_for("launched", 1);
@@ -139,7 +139,7 @@ fn a_halt_while_it_starts() {
     lab.same_x("run", &end);
 }
 
-/// Until the next regular save it may be longer than saving and stopping may take.
+/// The next regular save may come later than saving and stopping may take.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_halt_after_the_next_save_waits_for_it() {
@@ -158,7 +158,7 @@ fn a_halt_after_the_next_save_waits_for_it() {
     assert_eq!(end.resumed_at(), [8], "{}", end.told());
 }
 
-/// Whoever does not want to wait for that save any more asks again, by whatever way.
+/// A user who does not want to wait for that save any more asks again, in any way.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_halt_that_waits_for_a_save_is_brought_forward() {
@@ -185,7 +185,7 @@ fn a_halt_that_waits_for_a_save_is_brought_forward() {
     }
 }
 
-/// A terminal that closes may say so twice in a row: by the kernel and by the shell.
+/// A terminal that closes may send two signals in a row: from the kernel and from the shell.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_terminal_that_closes_is_one_request() {
@@ -199,14 +199,14 @@ fn a_terminal_that_closes_is_one_request() {
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
     assert!(!end.errors.contains("at once"), "{}", end.told());
-    // The last save may be over before a heartbeat tells of it.
+    // The last save may be over before a heartbeat reports it.
     assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
     let end = lab.benchmark("run").start().end();
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
     lab.same_x("run", &end);
 }
 
-/// What batch systems warn with before a job's end. They may warn more than once; that does not mean at once.
+/// Signals by which batch systems warn before a job's end. They may warn more than once; that does not mean at once.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_batch_systems_warning_is_a_request() {
@@ -226,7 +226,7 @@ fn a_batch_systems_warning_is_a_request() {
     }
 }
 
-/// Ctrl-C goes to all that a terminal has in its foreground, and means the supervisor alone.
+/// Ctrl-C goes to all processes in a terminal's foreground, and is meant for the supervisor alone.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_ctrl_c_ends_no_connection() {
@@ -243,7 +243,7 @@ fn a_ctrl_c_ends_no_connection() {
     assert!(end.told().contains("stopped as asked, after a save"), "{}", end.told());
 }
 
-/// So it is while a successor calls the nodes of a job that runs well: it is taken over, and saves before it stops.
+/// Ctrl-C while a successor calls the nodes of a healthy job: the job is taken over, and saves before it stops.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_ctrl_c_during_a_takeover_costs_nothing() {
@@ -256,7 +256,7 @@ fn a_ctrl_c_during_a_takeover_costs_nothing() {
     std::thread::sleep(Duration::from_millis(500));
     run.signal_group(Signal::SIGINT);
     assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
-    // The nodes are told of the wish to stop after that.
+    // The nodes receive the request to stop after that.
     std::thread::sleep(Duration::from_secs(3));
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     let end = run.end();
@@ -282,7 +282,7 @@ fn under_nohup_a_terminal_that_closes_stops_nothing() {
     assert!(end.of("halt-requested").is_empty(), "{}", end.told());
 }
 
-/// It does not end while the memory of a lost node is only being made good again.
+/// It does not end while the memory of a lost node is still being rebuilt.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_halted_run_has_lost_a_node_meanwhile() {
@@ -299,7 +299,7 @@ fn a_halted_run_has_lost_a_node_meanwhile() {
     assert_eq!(end.rebuilt(), [[3]], "{}", end.told());
 }
 
-/// No later incarnation comes to anything, and the next attempt waits longer and longer.
+/// Every later attempt fails, and the next one waits longer and longer.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_halt_is_not_kept_waiting_by_the_next_attempt() {

@@ -1,9 +1,9 @@
-//! A rank dies, and one that waits inside the job takes its place: no launcher, no other process is started. And a whole node
-//! goes, which its launcher does not survive: then the run is started again on a spare. Needs Open MPI 5; with any other
-//! launcher such a run is refused (`without_ulfm`). The same where checksums take a process column's place (`--method abft`),
-//! but that a restart begins anew then.
+//! A rank dies, and one that waits inside the job takes its place: no launcher, no other process is started. If a whole node is
+//! lost, its launcher does not survive: then the run is started again on a spare. Needs Open MPI 5; with any other launcher such
+//! a run is refused (`without_ulfm`). Also with checksums in a process column's place (`--method abft`), but then a restart
+//! begins from scratch.
 //!
-//! A rank that stops is taken for dead within seconds here, so who is to be lost with its node is the one that stops.
+//! A rank that stops is taken for dead within seconds here, so the stopped rank is the one whose node is to be lost.
 
 use skt_hpl::cli::launchers::mpi_library;
 use skt_hpl::supervise::start::launcher::{Launcher, major_version};
@@ -19,7 +19,7 @@ fn lab(nodes: usize, spares: usize) -> Lab {
     Lab::up(nodes, spares)
 }
 
-/// Nothing of the run lies in these nodes' memory.
+/// Checks that no memory of the run is left on these nodes.
 fn nothing_left(lab: &Lab, end: &Ended, nodes: &[&str]) {
     for node in nodes {
         let memory = lab.memory_of(node);
@@ -43,7 +43,7 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let moments = moments.map(|moment| gone_on[moment].as_u64().unwrap());
     assert!(moments.is_sorted(), "{gone_on}");
     assert!(moments[4] - moments[0] < 10_000, "{gone_on}");
-    // What was done again may be less than heartbeats can see.
+    // The repeated work may be less than heartbeats can see.
     let [boundary, iteration] = ["boundary", "iteration"].map(|at| gone_on[at].as_u64().unwrap());
     assert!(0 < boundary && boundary <= iteration, "{gone_on}");
     assert_eq!(end.of("caught-up").len(), usize::from(boundary < iteration), "{}", end.told());
@@ -52,11 +52,12 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "gone on in place after"] {
         assert!(status.contains(words), "{words}: {status}");
     }
-    // Its memory was where no rank is any more.
+    // Its memory was on a node without ranks by now.
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
-/// The supervisor dies before, and when the same command is given again the run has come to its end, and one of its nodes is off.
+/// The supervisor dies before the loss. When the same command is given again, the run has come to its end, and one of its nodes
+/// is off.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_loss_that_nobody_watched_is_told_by_the_successor() {
@@ -81,8 +82,8 @@ fn a_loss_that_nobody_watched_is_told_by_the_successor() {
     lab.same_x("run", &end);
 }
 
-/// Who stops is taken for dead by the others. It is ended on its node, so that it neither holds memory nor comes back, and
-/// the supervisor does not take it for a rank that hangs: nobody is started again.
+/// A stopped rank is taken for dead by the others. It is ended on its node, so that it neither keeps memory nor comes back. The
+/// supervisor does not take it for a rank that hangs: nothing is started again.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
@@ -99,12 +100,13 @@ fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
-/// Its process is well, and gets nowhere: who does not say that it waits is ended by its agent, and replaced as one that died.
+/// The process is well, but makes no progress: a rank that does not report waiting is ended by its agent, and replaced like a
+/// dead one.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     let lab = lab(5, 0);
-    // It may hang before three iterations were seen to take their time; then patience is the measure.
+    // It may hang before the time of three iterations is known; then `--patience` is the limit.
     let when = ["--hang-min", "1s", "--patience", "20s"];
     let end = lab.hanging_in_place("run", &when).faults("1@iteration:2:20:hang").start().end();
     end.passed();
@@ -122,7 +124,7 @@ fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
 }
 
-/// The run went on to the same x by one restart, with these nodes.
+/// Checks that the run reached the same x by one restart, with these nodes.
 fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());
     assert_eq!(end.faults().len(), 1, "{}", end.told());
@@ -134,7 +136,7 @@ fn restarted(lab: &Lab, end: &Ended, hosts: &[&str]) {
     nothing_left(lab, end, hosts);
 }
 
-/// A whole node while the ranks compute: with it goes its daemon, and with that the job.
+/// Loses a whole node while the ranks compute: with it its daemon is lost, and with that the job.
 fn a_node_is_lost(way: &str) {
     let lab = lab(5, 1);
     let run = lab.in_place("run").hold("1@iteration:1:20");
@@ -156,7 +158,7 @@ fn a_node_is_lost_visibly() {
     a_node_is_lost("off");
 }
 
-/// A rank of n2 dies at the 20th boundary and one on n5 takes its place; in that, or later, `node` is lost at `place`.
+/// Loses a rank of n2 at the 20th boundary, whose place a rank on n5 takes; during that, or later, `node` is lost at `place`.
 fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Ended {
     println!("{place} {node}");
     let lab = lab(5, 1);
@@ -169,7 +171,7 @@ fn a_node_is_lost_later(place: &str, node: &str, hosts: &[&str]) -> Ended {
     end
 }
 
-/// Who took the place is lost. What the first one has left on n2 is of an earlier save, and not believed.
+/// The rank that took the place is lost. The first one's memory on n2 is of an earlier save, and is not used.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_node_of_who_took_the_place_is_lost() {
@@ -179,7 +181,7 @@ fn the_node_of_who_took_the_place_is_lost() {
     assert!(end.errors.contains("rank 1 on n2 (position 1) is lost"), "{}", end.told());
 }
 
-/// Amid going on in place: who takes the place, who helps it, somebody of another group.
+/// During the recovery: the rank that takes the place, one that helps it, or one of another group.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_is_lost_while_a_place_is_taken() {
@@ -205,7 +207,7 @@ fn the_copy_of_a_dead_rank_brings_the_run_back_if_its_position_was_not_rebuilt()
     assert_eq!(end.rebuilt().last().unwrap(), &[0, 1], "{}", end.told());
 }
 
-/// Nobody stands by any more, inside the job: it is started again where it was, and who died is there again.
+/// No rank stands by any more inside the job: it is started again on the same nodes, with the dead ranks.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn when_nobody_stands_by_the_run_is_started_again() {
@@ -216,7 +218,7 @@ fn when_nobody_stands_by_the_run_is_started_again() {
     assert!(end.errors.contains("cannot go on in place"), "{}", end.told());
 }
 
-/// No spare node either: the run stops with its memory kept, and goes on when the node is repaired.
+/// Without a spare node the run stops with its memory kept, and resumes when the node is repaired.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn when_no_node_is_left_the_run_can_be_gone_on_with() {
@@ -238,7 +240,7 @@ fn when_no_node_is_left_the_run_can_be_gone_on_with() {
 #[ignore = "needs root and network namespaces"]
 fn checksums_take_the_place_of_a_killed_ranks_column() {
     let lab = lab(6, 0);
-    // Who stands idle is known after a second of the others' work.
+    // A rank counts as idle after a second of the others' work.
     let end =
         lab.with_checksums("run").orders("4000").faults("1@iteration:1:20:kill").start().end();
     end.passed();
@@ -267,7 +269,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
 }
 
-/// Two ranks a node: positions 0 and 1 are on n1, 2 and 3 on n2, 4 and 5 on n3, and two ranks stand by on n4. What is left of a
+/// Two ranks a node: positions 0 and 1 are on n1, 2 and 3 on n2, 4 and 5 on n3, and two ranks stand by on n4. The rank left of a
 /// column on n3 makes new checksums with one of n4, and these take the place of the next column that is lost.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -291,7 +293,7 @@ fn ranks_of_several_nodes_make_the_checksums_that_bear_the_next_loss() {
     nothing_left(&lab, &end, &["n1", "n2", "n3", "n4"]);
 }
 
-/// It began anew, once, on these nodes.
+/// Checks that it began from scratch, once, on these nodes.
 fn began_anew(lab: &Lab, end: &Ended, hosts: &[&str]) {
     end.passed();
     assert_eq!((end.of("launched").len(), end.faults().len()), (2, 1), "{}", end.told());
@@ -300,8 +302,8 @@ fn began_anew(lab: &Lab, end: &Ended, hosts: &[&str]) {
     nothing_left(lab, end, hosts);
 }
 
-/// A second process column, which one column of checksums cannot bear: that is a fault like others, and nobody has to start
-/// the run again by hand.
+/// A second process column, which one column of checksums cannot survive: that is a fault like others, and the run is started
+/// again by itself.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn what_checksums_cannot_bear_begins_anew() {
@@ -314,7 +316,7 @@ fn what_checksums_cannot_bear_begins_anew() {
     assert!(end.errors.contains("It begins anew"), "{}", end.told());
 }
 
-/// A whole node, which the launcher does not survive. Should the ranks go on before that is noticed, they are not through first.
+/// A whole node, which the launcher does not survive. If the ranks continue before that is noticed, they are not through first.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_lost_under_checksums_begins_anew() {

@@ -1,8 +1,8 @@
-//! One thing is lost at a time: what it is taken for, and what becomes of its node.
+//! Single losses: the kind of each fault, and the fate of its node.
 
 use crate::lab::Lab;
 
-/// What all others are compared with.
+/// The baseline for all others.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn an_undisturbed_run_passes_and_leaves_nothing() {
@@ -23,7 +23,7 @@ fn a_silent_power_off_costs_the_node() {
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
-/// Who speaks first, the launcher, the agent or the ranks, is chance; the node is lost whoever it was.
+/// The launcher, the agent or the ranks may report first; the node is lost in any case.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_visible_power_off_costs_the_node() {
@@ -64,8 +64,8 @@ fn a_hung_rank_is_ended_and_its_node_kept() {
     assert!(end.rebuilt().is_empty(), "its memory was there: {}", end.told());
 }
 
-/// As when it is stopped while MPI starts: it has no memory yet that could show its progress. The benchmark has no
-/// point to stop it at before MPI has started; the stand-in has.
+/// A rank stopped while MPI starts has no memory yet that could show its progress. The benchmark has no point to stop at before
+/// MPI has started; the stand-in has.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_rank_that_hangs_before_it_shows_progress_is_noticed_too() {
@@ -76,7 +76,7 @@ fn a_rank_that_hangs_before_it_shows_progress_is_noticed_too() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3"]);
 }
 
-/// Nothing is saved, but its progress shows all the same; and the run begins anew.
+/// Nothing is saved, but progress shows all the same; and the run begins from scratch.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_hung_rank_without_protection_is_noticed() {
@@ -85,7 +85,7 @@ fn a_hung_rank_without_protection_is_noticed() {
     let end = run.end();
     let fault = end.survived(&["rank-hung"]);
     assert_eq!(fault["node"], "n3");
-    // On a busy machine the process may be seen to stand still before its progress is: then no position is known.
+    // On a busy machine the process may be seen stopped before its progress is seen: then no position is known.
     assert!(fault["position"].is_null() || fault["position"] == 2, "{fault}");
     lab.same_x("run", &end);
     for node in ["n1", "n2", "n3", "n4"] {
@@ -106,7 +106,7 @@ fn a_node_that_hangs_as_a_whole_is_lost() {
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
 }
 
-/// It answers again before its silence is noticed, with nothing in its memory.
+/// The node answers again before the node timeout is over, with nothing in its memory.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_comes_back_empty_is_not_trusted() {
@@ -120,9 +120,9 @@ fn a_node_that_comes_back_empty_is_not_trusted() {
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
-/// By its network. Computing slowly is the benchmark's own affair (`tests/fit_nodes.rs`); here a steady pace for as long
-/// as it takes is all that counts. However long the slow wire takes to start: it comes between without a gap. Slow is eight times
-/// what the others' replies take, and on a busy machine those take tens of milliseconds.
+/// Slow by its network. Slow computing is tested with the benchmark (`tests/fit_nodes.rs`); here only a steady pace for as long
+/// as needed counts. The slow wire may take any time to start: it comes without a gap. Slow is eight times the others' reply
+/// time, and on a busy machine that is tens of milliseconds.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_slow_node_is_named_and_kept() {

@@ -1,4 +1,4 @@
-//! A virtual cluster, supervised runs on it, and what they leave to be judged.
+//! A virtual cluster, supervised runs on it, and their results.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -23,15 +23,15 @@ use crate::stopped::stopped;
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_skt-hpl");
 
-/// Longer than anything here takes on a busy machine, and than the supervisor waits for ranks that are through and hang in
-/// MPI_Finalize; what is not there then does not come.
+/// Timeout: longer than anything here takes on a busy machine, and than the supervisor waits for ranks that are through and hang
+/// in MPI_Finalize. An event that has not come by then does not come.
 const PATIENCE: Duration = Duration::from_secs(200);
 
 /// The benchmark's problem: 2 x 2 ranks, one a node, protected in pairs: n1 with n2, n3 with n4.
 const PROBLEM: &str = "-n 1250 --nb 16 -p 2 -q 2 --threads 1 --no-preflight --json result.json";
 const PROTECTION: &str = "--checkpoint 4 --group 2";
 
-/// A rank that is stopped on purpose may be so for a while before it is to go on.
+/// Time that a rank stopped on purpose may stay stopped before it continues.
 const HELD_MIN: &str = "60s";
 const HELD: [&str; 2] = ["--hang-min", HELD_MIN];
 
@@ -39,7 +39,7 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The launcher of the MPI library that the program, and this test, is linked to.
+/// Launcher of the MPI library that the program, and this test, is linked to.
 pub fn launcher() -> Launcher {
     Launcher::of_library(&mpi_library())
         .expect("a launcher is known for every MPI this is built with")
@@ -57,24 +57,24 @@ fn relaxed() -> String {
     format!("LD_PRELOAD={}", relax().display())
 }
 
-/// The flags that have ranks started with these variables.
+/// Flags by which ranks are started with these variables.
 fn exports(settings: impl IntoIterator<Item = String>) -> impl Iterator<Item = String> {
     settings.into_iter().flat_map(|setting| ["--export".to_string(), setting])
 }
 
-/// A clock that can be set; see its source.
+/// Builds a clock that can be set; see its source.
 fn clock() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| preload("tests/node_loss/clock.c"))
 }
 
-/// A file system that hangs; see its source.
+/// Builds a file system that hangs; see its source.
 fn stall() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| preload("tests/node_loss/stall.c"))
 }
 
-/// Paths that hang, for processes that are told of it when they start.
+/// Paths that hang, for processes that are started with these settings.
 pub struct Stall(PathBuf);
 
 impl Stall {
@@ -86,13 +86,13 @@ impl Stall {
         [("LD_PRELOAD", stall()), ("STALL", &self.0)]
     }
 
-    /// As words before a command.
+    /// Settings as words before a command.
     pub fn words(&self) -> String {
         let words = self.settings().map(|(name, value)| format!("{name}={}", value.display()));
         words.join(" ")
     }
 
-    /// From now on whoever touches what begins like this waits.
+    /// Makes every access to a path with one of these prefixes wait from now on.
     pub fn begins(&self, paths: &[PathBuf]) {
         let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         let fresh = self.0.with_extension("new");
@@ -105,7 +105,7 @@ impl Stall {
         self.0.with_extension("seen")
     }
 
-    /// Waits until somebody waits.
+    /// Waits until a process waits.
     pub fn struck(&self) {
         wait_until("somebody touches what hangs", || self.seen().exists());
     }
@@ -119,7 +119,7 @@ fn benchmark_flags() -> Vec<String> {
     format!("{PROBLEM} {PROTECTION}").split(' ').map(String::from).collect()
 }
 
-/// Settings of whoever runs the tests are not the tests' settings.
+/// The user's settings are not the tests' settings.
 fn forget_settings(command: &mut Command) {
     for (variable, _) in std::env::vars_os() {
         if variable.to_string_lossy().starts_with("SKT_") {
@@ -140,13 +140,12 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Nodes n1 to n(working) to work and the next ones as spares.
+    /// Starts nodes n1 to n(working) to work and the next ones as spares.
     pub fn up(working: usize, spares: usize) -> Self {
         Self::up_after(working, spares, |_| ()).0
     }
 
-    /// The same, with something done to the lab's folder first: of what is mounted, nodes see what was there before they
-    /// were up.
+    /// Starts nodes after something was done to the lab's folder: mounted folders show nodes their content from before the start.
     pub fn up_after<T>(
         working: usize,
         spares: usize,
@@ -155,7 +154,7 @@ impl Lab {
         static LABS: AtomicUsize = AtomicUsize::new(0);
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("t{}-{number}", std::process::id());
-        // Nodes have a /tmp of their own; this folder they share.
+        // Nodes have a /tmp of their own; this folder is shared.
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let prepared = prepare(dir.path());
         let nodes = working + spares;
@@ -165,12 +164,12 @@ impl Lab {
         (lab, prepared)
     }
 
-    /// `scripts/vcluster` with these words; its standard output.
+    /// Runs `scripts/vcluster` with these words, and returns its standard output.
     pub fn vcluster(&self, words: &[&str]) -> String {
         succeeded(&mut self.vcluster_command(words))
     }
 
-    /// The same where Python takes five seconds to start: a machine may have as much to do.
+    /// Runs `scripts/vcluster` while Python takes five seconds to start: a machine may be as busy.
     pub fn vcluster_late(&self, words: &[&str]) -> String {
         let folder = self.path("late");
         std::fs::create_dir_all(&folder).unwrap();
@@ -185,12 +184,12 @@ impl Lab {
         command
     }
 
-    /// A command on a node; its standard output.
+    /// Runs a command on a node, and returns its standard output.
     pub fn on(&self, node: &str, command: &str) -> String {
         self.vcluster(&["ssh", node, command])
     }
 
-    /// How many processes of this name a node has, as this machine sees them: also where nobody can reach it.
+    /// Number of processes of this name on a node, as this machine sees them: also if the node cannot be reached.
     pub fn count_on(&self, node: &str, name: &str) -> usize {
         let init = self.ssh_config().with_file_name(node).join("init");
         let init = std::fs::read_to_string(init).unwrap();
@@ -200,7 +199,7 @@ impl Lab {
         String::from_utf8(found.stdout).unwrap().lines().count()
     }
 
-    /// How many processes of ranks a node has: of `name` those that are no agent.
+    /// Number of processes of ranks on a node: those of `name` that are no agent.
     pub fn ranks_on(&self, node: &str, name: &str) -> usize {
         let look = format!(
             "for p in $(pgrep -x {name}); do tr '\\0' ' ' </proc/$p/cmdline 2>/dev/null; echo; done"
@@ -208,14 +207,14 @@ impl Lab {
         self.on(node, &look).lines().filter(|l| !l.is_empty() && !l.contains(" agent")).count()
     }
 
-    /// What `skt-hpl status` says of a run.
+    /// Output of `skt-hpl status` for a run.
     pub fn status(&self, name: &str) -> String {
         let mut status = Command::new(PROGRAM);
         status.arg("status").arg("--state").arg(self.path(&format!("{name}.state")));
         String::from_utf8(status.output().unwrap().stdout).unwrap()
     }
 
-    /// What lies in a node's shared memory.
+    /// Content of a node's shared memory.
     pub fn memory_of(&self, node: &str) -> String {
         self.on(node, "ls /dev/shm")
     }
@@ -230,7 +229,7 @@ impl Lab {
         self.on(node, &format!("chmod 755 {other} && mount --bind {other} {PROGRAM}"));
     }
 
-    /// Has the program run with a variable set on a node, whoever starts it; its file is the same.
+    /// Makes the program run with a variable set on a node, however it is started; its file is the same.
     pub fn pretend(&self, node: &str, variable: &str) {
         let same = self.path("same-program");
         let wrapper = self.path(&format!("wrapper-{node}"));
@@ -256,7 +255,7 @@ impl Lab {
         self.dir.path().join(name)
     }
 
-    /// A script in the lab's folder.
+    /// Writes a script into the lab's folder.
     pub fn script(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
@@ -264,7 +263,7 @@ impl Lab {
         path
     }
 
-    /// A launcher that ends some seconds after its ranks where they have failed.
+    /// Makes a launcher that ends some seconds after its ranks if they have failed.
     pub fn slow_to_end(&self) -> PathBuf {
         let real = std::env::var("SKT_TEST_MPIRUN").unwrap_or("mpirun".to_string());
         let text = format!(
@@ -277,13 +276,13 @@ impl Lab {
         PathBuf::from(self.vcluster(&["ssh-config"]).trim())
     }
 
-    /// The cluster's network.
+    /// Returns the cluster's network.
     pub fn network(&self) -> String {
         let number = std::fs::read_to_string(self.ssh_config().with_file_name("net")).unwrap();
         format!("10.213.{}.0/24", number.trim())
     }
 
-    /// A host file of nodes `first` to `last`.
+    /// Writes a host file of nodes `first` to `last`.
     pub fn list(&self, name: &str, first: usize, last: usize, slots: usize) -> PathBuf {
         let path = self.path(name);
         let text: String = (first..=last).map(|n| format!("n{n} slots={slots}\n")).collect();
@@ -291,10 +290,10 @@ impl Lab {
         path
     }
 
-    /// What Open MPI must be told on nodes with one network that share cores.
+    /// Arguments of Open MPI on nodes with one network that share cores.
     fn openmpi_args(&self) -> Vec<String> {
         let network = self.network();
-        // Version 5 has another runtime, which has its own word for the network.
+        // Version 5 has another runtime, with its own option for the network.
         let runtime = match major_version(&mpi_library()) {
             Some(5..) => "--prtemca prte_if_include",
             _ => "-mca oob_tcp_if_include",
@@ -306,7 +305,7 @@ impl Lab {
         exports([relaxed()]).chain([words]).collect()
     }
 
-    /// The same, for ranks that Open MPI's mpirun does not start.
+    /// Variables for ranks on such nodes that Open MPI's mpirun does not start.
     fn openmpi_exports(&self) -> Vec<String> {
         let network = self.network();
         let settings = [
@@ -318,14 +317,14 @@ impl Lab {
         exports(settings).collect()
     }
 
-    /// What MPICH must be told on nodes with one network that share cores.
+    /// Variables of MPICH on nodes with one network that share cores.
     fn mpich_exports(&self) -> Vec<String> {
         let settings =
             [relaxed(), "UCX_TLS=tcp,self".to_string(), "UCX_NET_DEVICES=eth0".to_string()];
         exports(settings).collect()
     }
 
-    /// A supervised run, without what is run.
+    /// Makes a supervised run, without its program.
     fn supervised(&self, name: &str, slots: usize) -> Plan {
         let work = self.path(name);
         std::fs::create_dir_all(&work).unwrap();
@@ -349,7 +348,7 @@ impl Lab {
             .inheriting(Signal::SIGHUP, SigHandler::SigDfl)
     }
 
-    /// What the doctor says of all nodes for the benchmark's run, MPI left out.
+    /// Output of the doctor on all nodes for the benchmark's run, without MPI.
     pub fn doctor(&self) -> String {
         let mut doctor = Command::new(PROGRAM);
         forget_settings(&mut doctor);
@@ -360,7 +359,7 @@ impl Lab {
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
-    /// Two ranks a node that count to `iterations`, a tenth of a second each, in a run of this name.
+    /// Runs two ranks a node that count to `iterations`, a tenth of a second each, in a run of this name.
     pub fn stand_in(&self, name: &str, iterations: u32) -> Plan {
         let mut plan = self.supervised(name, 2);
         plan.command.args(["--ranks", &(2 * self.working).to_string()]);
@@ -370,12 +369,12 @@ impl Lab {
         plan
     }
 
-    /// The benchmark itself, a rank a node on four nodes.
+    /// Runs the benchmark itself, a rank a node on four nodes.
     pub fn benchmark(&self, name: &str) -> Plan {
         self.hanging(name, HELD_MIN)
     }
 
-    /// The same where a rank counts as hung after this time without progress.
+    /// Runs the benchmark on four nodes; a rank counts as hung after this time without progress.
     pub fn hanging(&self, name: &str, hang_min: &str) -> Plan {
         assert_eq!(self.working, 4, "a 2 x 2 grid");
         let mut plan = self.supervised(name, 1);
@@ -387,12 +386,12 @@ impl Lab {
         plan
     }
 
-    /// The benchmark on four nodes, and a rank on the fifth that waits inside the job.
+    /// Runs the benchmark on four nodes, with a rank on the fifth that waits inside the job.
     pub fn in_place(&self, name: &str) -> Plan {
         self.hanging_in_place(name, &HELD)
     }
 
-    /// The same with words of its own on when a rank counts as hung.
+    /// Runs the benchmark with a spare rank, and with flags for the time after which a rank counts as hung.
     pub fn hanging_in_place(&self, name: &str, when: &[&str]) -> Plan {
         assert_eq!(self.working, 5, "a 2 x 2 grid and a spare rank");
         let mut plan = self.supervised(name, 1);
@@ -401,7 +400,7 @@ impl Lab {
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "1"])
     }
 
-    /// The benchmark with two ranks a node, on the third of which both stand by.
+    /// Runs the benchmark with two ranks a node, on the third of which both stand by.
     pub fn in_place_by_twos(&self, name: &str) -> Plan {
         assert_eq!(self.working, 3, "a 2 x 2 grid and two spare ranks");
         let mut plan = self.supervised(name, 2);
@@ -410,7 +409,7 @@ impl Lab {
         plan.benchmark_flags(&["--nonstop", "--spare-ranks", "2"])
     }
 
-    /// The same problem on six nodes, of which the last two keep the checksums of the two pairs.
+    /// Runs the problem on six nodes, of which the last two keep the checksums of the two pairs.
     pub fn with_dedicated(&self, name: &str) -> Plan {
         assert_eq!(self.working, 6, "a 2 x 2 grid and two ranks for checksums");
         let mut plan = self.supervised(name, 1);
@@ -422,7 +421,7 @@ impl Lab {
         plan.benchmark_flags(&["--layout", "dedicated"])
     }
 
-    /// The same problem with checksums, a rank a node: on six nodes with one process column of them.
+    /// Runs the problem with checksums, a rank a node: on six nodes with one process column of them.
     pub fn with_checksums(&self, name: &str) -> Plan {
         assert_eq!(self.working, 6, "a 2 x 2 grid and a column of two ranks");
         let mut plan = self.supervised(name, 1);
@@ -431,7 +430,7 @@ impl Lab {
         plan.benchmark_flags(&["--method", "abft"])
     }
 
-    /// The same with two ranks a node, the last two of which stand by.
+    /// Runs the problem with checksums, with two ranks a node, the last two of which stand by.
     pub fn with_new_checksums(&self, name: &str) -> Plan {
         assert_eq!(self.working, 4, "a 2 x 2 grid, a column of two ranks and two that stand by");
         let mut plan = self.supervised(name, 2);
@@ -440,7 +439,7 @@ impl Lab {
         plan.benchmark_flags(&["--method", "abft", "--spare-ranks", "2"])
     }
 
-    /// The same problem, and nothing is saved.
+    /// Runs the problem without saves.
     pub fn unprotected(&self, name: &str) -> Plan {
         let mut plan = self.supervised(name, 1);
         if launcher() == Launcher::Mpich {
@@ -450,7 +449,7 @@ impl Lab {
         plan
     }
 
-    /// The same inside a Slurm allocation of all nodes, the last one a spare.
+    /// Runs the problem inside a Slurm allocation of all nodes, the last one a spare.
     pub fn allocated(&self, name: &str, by: Launcher) -> Plan {
         let work = self.path(name);
         std::fs::create_dir_all(&work).unwrap();
@@ -471,7 +470,7 @@ impl Lab {
         Plan { command, state, faults, tail: benchmark_flags() }
     }
 
-    /// The benchmark in a Slurm job of all nodes, by the job script that is shipped.
+    /// Runs the benchmark in a Slurm job of all nodes, by the job script that is shipped.
     pub fn job_script(&self, name: &str) -> Plan {
         let work = self.path(name);
         let state = self.path(&format!("{name}.state"));
@@ -484,7 +483,7 @@ impl Lab {
         command.current_dir(&work);
         command.env("SLURM_CONF", self.ssh_config().with_file_name("slurm.conf"));
         command.env("HPL_PROGRAM", PROGRAM).env("SPARE_NODES", "0");
-        // The job writes where `Run` reads.
+        // The job writes its output to the files that `Run` reads.
         for (stream, file) in [("output", "test.out"), ("error", "test.err")] {
             command.arg(format!("--{stream}={}", told.join(file).display()));
         }
@@ -501,7 +500,7 @@ impl Lab {
         Plan { command, state, faults, tail: benchmark_flags() }
     }
 
-    /// The digest of the solution that a run of the benchmark found.
+    /// Returns the digest of the solution that a run of the benchmark found.
     pub fn solution(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.path(name).join("result.json")).unwrap();
         let result: Value = serde_json::from_str(&text).unwrap();
@@ -509,11 +508,11 @@ impl Lab {
         outcome["x_digest"].as_str().unwrap_or_else(|| panic!("no digest in {text}")).to_string()
     }
 
-    /// The digest of x where nothing is lost: the same in every lab, so it is computed once, and in one of its
-    /// own: nodes of the others may be off by then.
+    /// Returns the digest of x without any loss. It is equal in every lab, so it is computed once, and in a lab of its own: nodes
+    /// of the others may be off by then.
     pub fn undisturbed() -> String {
         static KNOWN: Mutex<Option<String>> = Mutex::new(None);
-        // Held while it runs: tests that want it wait for it.
+        // The lock is kept while the run lasts: tests that want the digest wait for it.
         let mut known = KNOWN.lock().unwrap_or_else(|broken| broken.into_inner());
         known
             .get_or_insert_with(|| {
@@ -529,7 +528,7 @@ impl Lab {
             .clone()
     }
 
-    /// The run ended well and found the very x of an undisturbed one.
+    /// Checks that the run ended well and found the very x of an undisturbed one.
     pub fn same_x(&self, name: &str, end: &Ended) {
         end.passed();
         assert_eq!(self.solution(name), Self::undisturbed(), "another x. {}", end.told());
@@ -548,12 +547,12 @@ impl Drop for Lab {
                 }
             }
         }
-        // A failed test has more to say than this.
+        // A failed test has its own message, so this output is left out.
         let _ = self.vcluster_command(&["down"]).output();
     }
 }
 
-/// The standard output of a command that must succeed.
+/// Runs a command that must succeed, and returns its standard output.
 fn succeeded(command: &mut Command) -> String {
     let out = command.output().unwrap();
     let errors = String::from_utf8_lossy(&out.stderr);
@@ -570,7 +569,7 @@ pub fn wait_until(what: &str, mut come: impl FnMut() -> bool) {
     }
 }
 
-/// Where what a supervisor says goes: beside its folder, which may have no room.
+/// Folder for a supervisor's output: next to its own folder, which may have no room.
 fn told_in(state: &Path) -> PathBuf {
     state.with_extension("told")
 }
@@ -585,67 +584,67 @@ pub struct Plan {
     command: Command,
     state: PathBuf,
     faults: PathBuf,
-    /// What comes after the supervisor's flags.
+    /// Words after the supervisor's flags.
     tail: Vec<String>,
 }
 
 impl Plan {
-    /// Flags for the supervisor.
+    /// Adds flags for the supervisor.
     pub fn flags(mut self, flags: &[&str]) -> Self {
         self.command.args(flags);
         self
     }
 
-    /// Flags for what it runs.
+    /// Adds flags for the program that it runs.
     pub fn benchmark_flags(mut self, flags: &[impl AsRef<str>]) -> Self {
         self.tail.extend(flags.iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 
-    /// Faults on purpose; see `Run::struck`.
+    /// Injects faults; see `Run::struck`.
     pub fn faults(mut self, faults: &str) -> Self {
         self.command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", &self.faults);
         self
     }
 
-    /// The supervisor's clock is so many seconds ahead as this file says.
+    /// Sets the supervisor's clock so many seconds ahead as this file has.
     pub fn clock_ahead_by(mut self, file: &Path) -> Self {
         self.command.env("LD_PRELOAD", clock()).env("CLOCK_STEP", file);
         self
     }
 
-    /// The supervisor's file system, and the launcher's, may hang.
+    /// Lets the supervisor's file system, and the launcher's, hang.
     pub fn with(mut self, stall: &Stall) -> Self {
         self.command.envs(stall.settings());
         self
     }
 
-    /// The supervisor looks for programs in this folder first.
+    /// Makes the supervisor look for programs in this folder first.
     pub fn path_begins(mut self, folder: &Path) -> Self {
         let rest = std::env::var("PATH").unwrap();
         self.command.env("PATH", format!("{}:{rest}", folder.display()));
         self
     }
 
-    /// The supervisor is started with a signal ignored, as `nohup` does.
+    /// Starts the supervisor with a signal ignored, as `nohup` does.
     pub fn ignoring(self, which: Signal) -> Self {
         self.inheriting(which, SigHandler::SigIgn)
     }
 
-    /// The supervisor is started by somebody in whom a signal does this.
+    /// Starts the supervisor from a process with this action for a signal.
     fn inheriting(mut self, which: Signal, does: SigHandler) -> Self {
         inheriting(&mut self.command, which, does);
         self
     }
 
-    /// In a process group of its own, as a terminal has one in the foreground.
+    /// Starts it in a process group of its own, as a terminal has one in the foreground.
     pub fn in_its_own_group(mut self) -> Self {
         self.command.process_group(0);
         self
     }
 
-    /// The supervisor sees no processes but its own. Otherwise it sees those of all virtual nodes, which share a kernel with it,
-    /// and ends what is left of a run there as if they were on its own machine.
+    /// Starts the supervisor so that it sees no processes but its own. Otherwise it sees those of all virtual nodes, which share
+    /// a kernel with it. It then ends leftover processes of a run there as if they were on its own machine.
     pub fn apart_from_nodes(mut self) -> Self {
         let mut apart = Command::new("unshare");
         apart.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
@@ -661,7 +660,7 @@ impl Plan {
         self
     }
 
-    /// Nodes are reached after what this shell does first.
+    /// Makes the shell run these commands before it reaches a node.
     pub fn reached_after(mut self, lab: &Lab, first: &str) -> Self {
         let config = lab.ssh_config();
         let text = format!("#!/bin/sh\n{first}\nexec ssh -F {} \"$@\"\n", config.display());
@@ -669,17 +668,17 @@ impl Plan {
         self
     }
 
-    /// Other orders of the system than the usual one, a test each.
+    /// Replaces an order of the system by another one, a test each.
     pub fn orders(self, orders: &str) -> Self {
         self.with_other("-n", orders)
     }
 
-    /// It saves so seldom.
+    /// Sets the interval of saves.
     pub fn saves_every(self, iterations: &str) -> Self {
         self.with_other("--checkpoint", iterations)
     }
 
-    /// Another value of a flag that it has.
+    /// Replaces the value of a flag that it has.
     fn with_other(mut self, flag: &str, value: &str) -> Self {
         let at = self.tail.iter().position(|word| word == flag).unwrap();
         self.tail[at + 1] = value.to_string();
@@ -691,7 +690,7 @@ impl Plan {
         Run::start(&mut self.command, self.state, self.faults)
     }
 
-    /// Starts it although the run is under way; what the first one wrote is left alone.
+    /// Starts it while another supervisor runs the job; the output of the first one is left alone.
     pub fn beside(mut self, run: &Run) -> Run {
         self.command.args(&self.tail);
         let beside = run.state.join("beside");
@@ -700,25 +699,25 @@ impl Plan {
         second
     }
 
-    /// Starts, and waits until a rank has stopped at this place (`2@point:position:hit`): all others
-    /// wait for it there, or soon will.
+    /// Starts, and waits until a rank has stopped at this place (`2@point:position:hit`): all others wait for it there, or soon
+    /// will.
     pub fn hold(self, place: &str) -> Run {
         self.hold_each(&[place])
     }
 
-    /// The same, for places that are come to one after the other. Waits for the first.
+    /// Starts with several such places that are reached one after the other, and waits for the first.
     pub fn hold_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "stop")
     }
 
-    /// As [`Self::hold_each`], where the launcher is to be killed: its daemons would set ranks going that are stopped, and the
-    /// run would get on, or even come to its end.
+    /// Starts with such places at which ranks hang, for tests that kill the launcher. Its daemons would continue stopped ranks,
+    /// and the run would make progress, or even come to its end.
     pub fn hang_each(self, places: &[&str]) -> Run {
         self.keep_at(places, "hang")
     }
 
     fn keep_at(self, places: &[&str], action: &str) -> Run {
-        // What struck under an earlier supervisor is not meant.
+        // Faults injected under an earlier supervisor do not count.
         let _ = std::fs::remove_file(&self.faults);
         let faults: Vec<String> = places.iter().map(|place| format!("{place}:{action}")).collect();
         let mut run = self.faults(&faults.join(",")).start();
@@ -727,7 +726,7 @@ impl Plan {
     }
 }
 
-/// A supervised run under way. Dropped, its supervisor is ended.
+/// A running supervised run. Its supervisor is ended when the value is dropped.
 pub struct Run {
     child: Option<Child>,
     state: PathBuf,
@@ -745,7 +744,7 @@ impl Drop for Run {
 
 impl Run {
     pub fn start(command: &mut Command, state: PathBuf, faults: PathBuf) -> Self {
-        // To files, not to pipes nobody reads meanwhile.
+        // The output goes to files, not to pipes that are not read meanwhile.
         let told = told_in(&state);
         std::fs::create_dir_all(&told).unwrap();
         let create = |name: &str| std::fs::File::create(told.join(name)).unwrap();
@@ -762,7 +761,7 @@ impl Run {
         self.child.as_mut().expect("it has not ended yet")
     }
 
-    /// The supervisor's.
+    /// Process number of the supervisor.
     pub fn pid(&mut self) -> u32 {
         self.child().id()
     }
@@ -775,14 +774,14 @@ impl Run {
         events_in(&self.state)
     }
 
-    /// What it has said so far.
+    /// Output so far.
     pub fn told(&self) -> String {
         let told = told_in(&self.state);
         let read = |name: &str| std::fs::read_to_string(told.join(name)).unwrap_or_default();
         format!("{}\n{}", read("test.out"), read("test.err"))
     }
 
-    /// Waits for something, until the run ends or patience does.
+    /// Waits for something, until the run ends or the time is over.
     fn until<T>(&mut self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -802,8 +801,8 @@ impl Run {
         })
     }
 
-    /// Waits until a halt is asked for, and until rank 0 knows: without it no rank does anything, and it is told by way of its
-    /// node, where the request may be late. Nodes are told again each second.
+    /// Waits until a halt is asked for, and until rank 0 knows of it. Ranks act only on rank 0's word, and the request reaches it
+    /// by way of its node, where it may be late. Nodes receive it again each second.
     pub fn wait_for_halt(&mut self, nth: usize) -> Value {
         let asked = self.wait_for("halt-requested", nth);
         std::thread::sleep(Duration::from_secs(2));
@@ -815,12 +814,12 @@ impl Run {
         self.until(name, |run| run.state.join(name).exists().then_some(()));
     }
 
-    /// Waits until the supervisor has said this.
+    /// Waits until the supervisor has printed this.
     pub fn wait_for_words(&mut self, words: &str) {
         self.until(words, |run| run.told().contains(words).then_some(()));
     }
 
-    /// Waits until the fault of this place (`2@point:position:hit`) has struck.
+    /// Waits until the fault of this place (`2@point:position:hit`) is injected.
     pub fn struck(&mut self, place: &str) {
         let place = place.split_once('@').map_or(place, |(_, place)| place);
         let fields: Vec<&str> = place.split(':').collect();
@@ -829,8 +828,8 @@ impl Run {
             let log = std::fs::read_to_string(&run.faults).unwrap_or_default();
             log.contains(&line).then_some(())
         });
-        // It is told before it strikes. Of several there may be one that was stopped before, and who is stopped for long may be
-        // taken for dead, and ended.
+        // The fault is logged before it is injected. Another rank may have been stopped before, and a rank that is stopped for
+        // long may be taken for dead, and ended.
         let began = Instant::now();
         while stopped(&self.faults).is_none() && began.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(5));
@@ -838,7 +837,7 @@ impl Run {
         std::thread::sleep(Duration::from_millis(50));
     }
 
-    /// Lets it compute for a moment.
+    /// Lets the run compute for a moment.
     pub fn computing(&mut self) {
         self.wait_for("computing", 1);
         std::thread::sleep(Duration::from_millis(1500));
@@ -848,45 +847,45 @@ impl Run {
         kill(Pid::from_raw(self.child().id() as i32), signal).unwrap();
     }
 
-    /// What a terminal does to everything in its foreground.
+    /// Sends a signal as a terminal does to everything in its foreground.
     pub fn signal_group(&mut self, signal: Signal) {
         killpg(Pid::from_raw(self.child().id() as i32), signal).unwrap();
     }
 
-    /// Ends the supervisor, and nothing else, without a chance to do anything.
+    /// Kills the supervisor, and nothing else, without a chance to do anything.
     pub fn kill_supervisor(mut self) {
         self.signal(Signal::SIGKILL);
         assert_eq!(self.end().code, None);
     }
 
-    /// What the run's folder holds under this name; itself where there is none.
+    /// Path of a file in the run's folder; the folder itself for an empty name.
     pub fn file(&self, name: &str) -> PathBuf {
         self.state.join(name)
     }
 
-    /// Where an incarnation's launcher leaves its exit status.
+    /// Path at which an attempt's launcher leaves its exit status.
     pub fn exit_file(&self, incarnation: u32) -> PathBuf {
         self.state.join(format!("exit.{incarnation}"))
     }
 
-    /// The launcher of the first incarnation.
+    /// Launcher of the first attempt.
     pub fn launcher(&mut self) -> ProcessId {
         serde_json::from_value(self.wait_for("launched", 1)["launcher"].clone()).unwrap()
     }
 
-    /// Ends the first launcher, wrapper and all: nobody leaves a status.
+    /// Ends the first launcher with its wrapper: no status is left.
     pub fn kill_launcher(&mut self) {
         self.kill_launcher_of(1);
     }
 
-    /// The same of an incarnation.
+    /// Ends an attempt's launcher with its wrapper.
     pub fn kill_launcher_of(&mut self, incarnation: usize) {
         let launched = self.wait_for("launched", incarnation);
         let pid = launched["launcher"]["pid"].as_i64().unwrap();
         killpg(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     }
 
-    /// What `skt-hpl halt` does with these flags.
+    /// Runs `skt-hpl halt` with these flags.
     pub fn halt(&self, flags: &[&str]) {
         let mut halt = Command::new(PROGRAM);
         halt.arg("halt").arg("--state").arg(&self.state).args(flags).stdout(Stdio::null());
@@ -908,7 +907,7 @@ impl Run {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 pub struct Ended {
     pub code: Option<i32>,
     pub output: String,
@@ -917,7 +916,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Everything it said, for a message.
+    /// All output, for a message.
     pub fn told(&self) -> String {
         format!("status {:?}\n{}\n{}", self.code, self.output, self.errors)
     }
@@ -942,7 +941,7 @@ impl Ended {
         self.of("fault").iter().map(|fault| fault["kind"].as_str().unwrap()).collect()
     }
 
-    /// One fault, of one of these kinds, after which the run went on to its result.
+    /// Checks for a single fault, of one of these kinds, after which the run continued to its result.
     pub fn survived(&self, kinds: &[&str]) -> &Value {
         self.passed();
         let faults = self.faults();
@@ -950,20 +949,20 @@ impl Ended {
         self.of("fault")[0]
     }
 
-    /// Where the ranks were at last.
+    /// Hosts of the last attempt.
     pub fn hosts(&self) -> Vec<&str> {
         let launched = self.of("launched");
         let hosts = launched.last().unwrap()["hosts"].as_array().unwrap();
         hosts.iter().map(|h| h["name"].as_str().unwrap()).collect()
     }
 
-    /// The boundaries the ranks went on from, by what they said, in order.
+    /// Boundaries at which the ranks resumed, from their output, in order.
     pub fn resumed_at(&self) -> Vec<usize> {
         let told = self.errors.split("goes on from boundary ").skip(1);
         told.map(|rest| rest[..rest.find(' ').unwrap()].parse().unwrap()).collect()
     }
 
-    /// The positions that were rebuilt, by what the ranks said, in order.
+    /// Positions that were rebuilt, from the ranks' output, in order.
     pub fn rebuilt(&self) -> Vec<Vec<usize>> {
         let told = self.errors.split("rebuilt positions ").skip(1);
         told.map(|rest| serde_json::from_str(&rest[..=rest.find(']').unwrap()]).unwrap()).collect()

@@ -1,4 +1,4 @@
-//! A second level of checkpoints: on other nodes, in another job, and where a group has lost more than it survives.
+//! A second level of checkpoints: on other nodes, in another job, and if a group has lost more than it survives.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use skt_hpl::supervise::remember::folder::Folder;
 
 use crate::lab::{Ended, Lab};
 
-/// Every save goes to a folder that all nodes see.
+/// Flags for saves to a folder that all nodes share.
 fn storage(lab: &Lab) -> [String; 4] {
     let dir = lab.path("storage");
     std::fs::create_dir_all(&dir).unwrap();
     ["--level2", dir.to_str().unwrap(), "--level2-every", "1"].map(String::from)
 }
 
-/// A node's own storage.
+/// Returns a node's own storage.
 fn own(lab: &Lab, node: usize) -> PathBuf {
     lab.path("own").join(format!("n{node}"))
 }
 
-/// Every save goes to a folder of each node's own, which so many nodes have.
+/// Flags for saves to a folder of each node's own, which so many nodes have.
 fn own_storage(lab: &Lab, nodes: usize) -> [String; 6] {
     (1..=nodes).for_each(|node| std::fs::create_dir_all(own(lab, node)).unwrap());
     let dir = lab.path("own").join("{domain}");
@@ -26,12 +26,12 @@ fn own_storage(lab: &Lab, nodes: usize) -> [String; 6] {
     ["--level2", dir, "--level2-scope", "node", "--level2-every", "1"].map(String::from)
 }
 
-/// A job that was halted, with its checkpoint on storage, and of which no memory is left.
+/// Halts a job, with its checkpoint on storage, and removes all its memory.
 fn halted_without_memory(lab: &Lab, level2: &[String]) {
     halted("run", lab, level2);
 }
 
-/// The same by the name of its state folder.
+/// Halts a job with this state folder, and removes all its memory.
 fn halted(name: &str, lab: &Lab, level2: &[String]) {
     let mut run = lab.benchmark(name).benchmark_flags(level2).hold("1@iteration:1:20");
     run.halt(&[]);
@@ -64,8 +64,7 @@ fn the_next_job_goes_on_from_storage_on_other_nodes() {
     assert_eq!(left, 0, "the run's folder goes with it");
 }
 
-/// The next job knows nothing of the first but its name, and has most of its ranks on one node, which leaves no pairs of
-/// different nodes.
+/// The next job knows only the name of the first. It has most of its ranks on one node, which leaves no pairs of different nodes.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_next_job_goes_on_from_storage_where_its_groups_cannot_be_had() {
@@ -83,7 +82,8 @@ fn the_next_job_goes_on_from_storage_where_its_groups_cannot_be_had() {
     assert!(end.errors.contains("it was read from"), "{}", end.told());
 }
 
-/// Whoever gives a run up begins anew, although storage would have it; and so does the command that goes on with the new one.
+/// A run that is given up begins from scratch, although storage has its checkpoint; and so does the command that resumes the new
+/// one.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_is_given_up_is_not_gone_on_from() {
@@ -100,8 +100,7 @@ fn a_run_that_is_given_up_is_not_gone_on_from() {
     assert!(!end.errors.contains("it was read from"), "{}", end.told());
 }
 
-/// The same where the supervisor dies once it has noted that the run is given up and put its journal aside, and has not begun
-/// the new one's.
+/// The supervisor dies once it has recorded that the run is given up and put its journal aside, before it begins the new one's.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
@@ -122,7 +121,7 @@ fn a_run_that_is_given_up_stays_so_until_the_next_one_has_a_journal() {
     assert!(!folder.given_up().exists(), "it would give the next run up as well");
 }
 
-/// Both members of a pair at once: memory alone would end the run here.
+/// Both members of a pair are lost at once: with memory alone the run would end here.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_whole_group_is_lost_and_storage_makes_it_good() {
@@ -136,7 +135,7 @@ fn a_whole_group_is_lost_and_storage_makes_it_good() {
     assert!(end.errors.contains("it was read from"), "{}", end.told());
 }
 
-/// A job that knows nothing of the first but its name, and is given other nodes to work on: one that is new, and one that is off.
+/// Runs a job that knows only the name of the first, and is given other nodes to work on: one that is new, and one that is off.
 /// Of the spares the first is new, too; the next ones have the files of a pair, neither of which could be rebuilt.
 fn next_job(lab: &Lab, level2: &[String]) -> Ended {
     let next = lab.benchmark("next").benchmark_flags(level2);
@@ -148,7 +147,7 @@ fn next_job(lab: &Lab, level2: &[String]) -> Ended {
     end
 }
 
-/// As below, but the next job throws away what lies there: whose files that are makes no difference.
+/// As below, but the next job removes the files, so their place makes no difference.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn files_that_will_be_thrown_away_draw_nobody() {
@@ -159,7 +158,7 @@ fn files_that_will_be_thrown_away_draw_nobody() {
     assert_eq!(end.hosts(), ["n5", "n7", "n3", "n4"], "{}", end.told());
 }
 
-/// The spares that have files take the places.
+/// The spares with files take the places.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn nodes_that_hold_files_are_taken_before_others() {
@@ -177,8 +176,8 @@ fn nodes_that_hold_files_are_taken_before_others() {
     assert!((1..=4).all(|node| std::fs::read_dir(own(node)).unwrap().count() == 0));
 }
 
-/// A spare still has its part of another problem's checkpoint, of the same job's name. It takes the place of a node that is lost,
-/// and nothing of that is in the way; what the lost one has is named in the end.
+/// A spare still has its part of another problem's checkpoint, under the same job's name. It takes the place of a lost node, and
+/// that part does not hinder it; the lost node's files are named in the end.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_spare_enters_with_what_another_run_has_left() {
@@ -205,7 +204,7 @@ fn a_spare_enters_with_what_another_run_has_left() {
     assert!([1, 2, 4, 5].iter().all(empty), "{}", end.told());
 }
 
-/// Each node has a folder of its own. All memory is gone after the first job, and with one node its folder.
+/// Each node has a folder of its own. All memory is lost after the first job, and with one node its folder.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {

@@ -1,5 +1,5 @@
-//! Outages that are no node's fault: the supervisor cut off, stopped, or without room on its disk. The run goes on,
-//! nobody is given up, and it is supervised again afterwards. And nodes lost while MPI is only being started.
+//! Outages that are no node's fault: the supervisor cut off, stopped, or without room on its disk. The run continues, no node is
+//! given up, and the run is supervised again afterwards. And nodes lost while MPI is only being started.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,12 +14,12 @@ use skt_hpl::supervise::tell::status::Status;
 
 use crate::lab::{Lab, Run, Stall, launcher, wait_until};
 
-/// The launcher, but for what the shell does first; its path.
+/// Makes a launcher that runs these words of a shell first; returns its path.
 fn launcher_after(lab: &Lab, first: &str) -> PathBuf {
     launcher_by(lab, &format!("{first}\nexec LAUNCH \"$@\""))
 }
 
-/// What the shell does in the launcher's place, which is `LAUNCH` there; its path.
+/// Makes a shell script in the launcher's place, in which `LAUNCH` is the launcher; returns its path.
 pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
     let path = lab.path("launcher");
     let real = launcher()
@@ -38,7 +38,7 @@ pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
     path
 }
 
-/// A launcher that waits, in an incarnation from `from` on, until the file `go` is there; its path.
+/// Makes a launcher that waits, in attempts from `from` on, until the file `go` exists; returns its path.
 fn patient_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
     let wait = format!(
         "while [ \"$SKT_INCARNATION\" -ge {from} ] && [ ! -e {} ]; do sleep 0.05; done",
@@ -47,7 +47,7 @@ fn patient_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
     launcher_after(lab, &wait)
 }
 
-/// MPI fails to start now and then for no reason that stays. Nobody is to blame for a failure that is gone at once.
+/// MPI fails to start now and then for no lasting reason. A failure that does not repeat is no node's fault.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_trial_that_fails_once_is_no_nodes_fault() {
@@ -67,8 +67,8 @@ fn a_trial_that_fails_once_is_no_nodes_fault() {
     assert!(!end.errors.contains("cannot be used"), "{}", end.told());
 }
 
-/// A spare spoils the trial and names nobody. While that is looked into, a node that all trials have in common is lost: that says
-/// nothing against the other spare.
+/// A spare spoils the trial without a node being named. During the search, a node that all trials have in common is lost: that
+/// does not count against the other spare.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_lost_while_a_culprit_is_searched_is_replaced() {
@@ -98,7 +98,7 @@ fn a_node_lost_while_a_culprit_is_searched_is_replaced() {
     assert!(!end.errors.contains("n6 cannot be used"), "{}", end.told());
 }
 
-/// MPI is tried, or launched, and waits for a node that has gone without a word: nobody waits with it.
+/// MPI is tried, or launched, and waits for a node that has become unresponsive: the supervisor does not wait with it.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_lost_while_mpi_starts_is_replaced() {
@@ -122,15 +122,15 @@ fn a_node_lost_while_mpi_starts_is_replaced() {
     }
 }
 
-/// Cut off from all nodes, and then stopped, each time for longer than any limit there is; the run computes on. Every limit
-/// is made smaller for that, unless `SKT_TEST_OUTAGE` says how many seconds an outage takes.
+/// Cut off from all nodes, and then stopped, each time for longer than any limit; the run computes on. Every limit is made
+/// smaller for that, unless `SKT_TEST_OUTAGE` sets the seconds of an outage.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_supervisors_own_outages_cost_nothing() {
     let asked = std::env::var("SKT_TEST_OUTAGE").ok().map(|text| text.parse().unwrap());
     let outage = Duration::from_secs(asked.unwrap_or(16));
     let lab = Lab::up(3, 1);
-    // A tenth of a second each.
+    // An iteration takes a tenth of a second.
     let mut plan = lab.stand_in("run", (2 * outage.as_secs() + 6) as u32 * 10);
     if asked.is_none() {
         plan = plan.flags(&["--silence", "6s", "--lonely", "8s", "--hang-min", "14s"]);
@@ -143,7 +143,7 @@ fn the_supervisors_own_outages_cost_nothing() {
     lab.vcluster(&["join", "uplink"]);
     run.wait_for("together", 1);
     run.signal(Signal::SIGSTOP);
-    // What passes here is the very time without it.
+    // The test waits for a time in which the supervisor is stopped.
     std::thread::sleep(outage);
     run.signal(Signal::SIGCONT);
     let end = run.end();
@@ -153,8 +153,8 @@ fn the_supervisors_own_outages_cost_nothing() {
     assert_eq!(end.of("alone").len(), 1, "{}", end.told());
 }
 
-/// Where a lock stays on one node, others see by the status that a supervisor is at work; they watch it for five seconds. Logins
-/// take longer. The folder waits for no disk, which others here keep busy.
+/// If a lock works on one node only, others see from the status that a supervisor is at work; they watch it for five seconds.
+/// Logins take longer. The folder is in memory, because disks are busy with other tests.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_status_is_kept_whatever_the_run_is_busy_with() {
@@ -189,7 +189,8 @@ fn longest_without_status(run: &mut Run) -> Duration {
     longest
 }
 
-/// An old run is given up for a new one, and logins take longer than whoever sees no lock looks at the status. No disk either.
+/// An old run is given up for a new one, and logins take longer than another command without a lock watches the status. No disk
+/// either.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_status_is_kept_while_an_old_run_is_given_up() {
@@ -209,7 +210,7 @@ fn the_status_is_kept_while_an_old_run_is_given_up() {
     assert!(longest < Duration::from_secs(5), "{longest:?} without a word");
 }
 
-/// Nobody can be reached from here, and the user stops the run: that loses no node, and the same command goes on with all.
+/// No node can be reached from here, and the user stops the run: that loses no node, and the same command resumes with all.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_is_stopped_amid_an_outage_has_lost_nobody() {
@@ -229,7 +230,7 @@ fn a_run_that_is_stopped_amid_an_outage_has_lost_nobody() {
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"], "{}", end.told());
 }
 
-/// The launcher dies, and while what it has left is being ended nobody can be reached from here: nobody is lost for that.
+/// The launcher dies, and while its processes are being ended no node can be reached from here: no node is lost for that.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn an_outage_while_an_incarnation_is_being_stopped_loses_nobody() {
@@ -249,7 +250,7 @@ fn an_outage_while_an_incarnation_is_being_stopped_loses_nobody() {
     lab.same_x("run", &end);
 }
 
-/// One node cannot be reached from here: the others' iterations prove it alive. Then none can be reached while the run ends:
+/// A single node cannot be reached from here: the others' iterations prove it alive. Then none can be reached while the run ends:
 /// it has ended well, and is not begun again.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -277,14 +278,14 @@ fn iterations_prove_a_node_alive_and_an_end_that_nobody_saw_is_one() {
     lab.same_x("run", &end);
 }
 
-/// All is told, and then nobody can be reached any more, before most nodes have said that their ranks are done: a while later
-/// the run ends well, and says what it could not remove.
+/// All results are reported, and then no node can be reached any more, before most have reported that their ranks are done. A
+/// while later the run ends well, and names the memory that it could not remove.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_is_over_ends_although_nobody_can_be_reached() {
     let lab = Lab::up(4, 0);
     let places = ["1@iteration:0:60", "1@told:2:1"];
-    // On a busy machine what follows takes longer than nodes may be silent otherwise.
+    // On a busy machine the rest takes longer than the usual node timeout.
     let mut run = lab.benchmark("run").flags(&["--silence", "20s"]).hold_each(&places);
     for node in ["n2", "n3", "n4"] {
         lab.on(node, "pkill -STOP -f 'skt-hpl agent'");
@@ -345,7 +346,7 @@ impl Small {
         let done = Command::new(program).args(words).arg(&self.0).status();
         assert!(done.is_ok_and(|status| status.success()), "{program} {words:?}");
     }
-    /// Leaves no byte of room.
+    /// Fills it to the last byte.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.0.join("filler")).unwrap();
         for piece in [4096, 1] {
@@ -363,7 +364,7 @@ impl Drop for Small {
     }
 }
 
-/// A rank dies while there is no room for the files of the next incarnation: it waits, and nothing is missing.
+/// A rank dies while there is no room for the files of the next attempt: it waits, and nothing is missing.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_full_disk_is_told_and_outlived() {
@@ -380,8 +381,8 @@ fn a_full_disk_is_told_and_outlived() {
     lab.same_x("run", &end);
 }
 
-/// What this machine refuses when an incarnation is to be started it may grant a moment later. What the nodes hold is worth the
-/// wait, and is kept where it grants it no more.
+/// This machine may refuse to start an attempt and allow it a moment later. The memory of the nodes is worth the wait, and is
+/// kept if the start is still refused.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_launch_that_is_refused_is_tried_again() {
@@ -394,7 +395,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     std::thread::sleep(Duration::from_secs(3));
     std::fs::remove_dir(&in_the_way).unwrap();
     run.struck("2@iteration:1:10");
-    // It has begun with the usual patience, which is too long for a test.
+    // It has begun with the usual timeout, which is too long for a test.
     run.kill_supervisor();
     let mut run = lab.benchmark("run").flags(&["--start-patience", "3s"]).start();
     assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
@@ -411,7 +412,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     lab.same_x("run", &end);
 }
 
-/// While the next incarnation waits for room, one of its nodes is lost: another takes its place before it is launched.
+/// While the next attempt waits for room, one of its nodes is lost: another takes its place before the launch.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_lost_while_there_is_no_room_is_replaced() {
@@ -431,15 +432,15 @@ fn a_node_lost_while_there_is_no_room_is_replaced() {
     lab.same_x("run", &end);
 }
 
-/// The folder's file system hangs while an incarnation is launched, and while it computes: heartbeats are heard and nodes
-/// judged, and the journal is whole.
+/// The folder's file system hangs while an attempt is launched, and while it computes: heartbeats are received and nodes judged,
+/// and the journal is complete.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_disk_that_hangs_holds_up_only_the_next_step() {
     let lab = Lab::up(4, 1);
     let stall = Stall::new(&lab);
     let places = ["1@iteration:1:20", "2@iteration:1:30"];
-    // An agent that died may take half as long again for its login as is usual: on a busy machine, where that is a fraction of a
+    // An agent that died may take half as long again for its login as is usual: on a busy machine, if that is a fraction of a
     // second, the node is lost for it now and then.
     let plan = lab.benchmark("run").with(&stall).reached_after(&lab, "sleep 3");
     let mut run = plan.hang_each(&places);
@@ -453,7 +454,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     stall.begins(&[run.file("")]);
     stall.struck();
     lab.vcluster(&["cut-off", "n2"]);
-    // What is to be done about it is a step, which waits; that it is one is known.
+    // The reaction to it is a step, which waits; the fault itself is known.
     run.wait_for_words("the disk takes long");
     stall.ends();
     let journal = run.file("events.jsonl");
@@ -466,8 +467,7 @@ fn a_disk_that_hangs_holds_up_only_the_next_step() {
     assert!(end.moments().is_sorted(), "{:?}", end.moments());
 }
 
-/// The first folder of PATH hangs, so no remote shell can be started: a node whose agent died is lost for it, and nobody
-/// else.
+/// The first folder of PATH hangs, so no remote shell can be started: a node whose agent died is lost for it, and no other.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_remote_shell_that_is_not_found_holds_up_nobody() {
@@ -489,7 +489,7 @@ fn a_remote_shell_that_is_not_found_holds_up_nobody() {
     assert_eq!(run.end().survived(&["node-gone"])["node"], "n2");
 }
 
-/// A node's /tmp, its home and what it shares hang: its agent and its ranks have what they need.
+/// A node's /tmp, its home and its shared folders hang: its agent and its ranks have all they need.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_whose_disks_hang_computes_on() {
@@ -498,7 +498,7 @@ fn a_node_whose_disks_hang_computes_on() {
     lab.pretend("n2", &stall.words());
     let mut run = lab.benchmark("run").hold("1@iteration:1:20");
     stall.begins(&[PathBuf::from("/tmp"), PathBuf::from("/root"), lab.path("")]);
-    // Longer than a node may be silent.
+    // Longer than the node timeout.
     std::thread::sleep(Duration::from_secs(6));
     lab.vcluster(&["resume", "n2", "same-program"]);
     run.wait_for_words("PASSED");
@@ -508,18 +508,18 @@ fn a_node_whose_disks_hang_computes_on() {
     lab.same_x("run", &end);
 }
 
-/// Results that were printed to a full disk are lost: that is told, and not called passed.
+/// Results that were printed to a full disk are lost: that is reported, and the run does not count as passed.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn results_that_did_not_fit_are_not_called_passed() {
     let (lab, small) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
-    // Results of more tests than what is left of the page that holds the heading.
+    // Results of more tests than fit into the rest of the page with the heading.
     let tests = ["-n", "1250,60,60,60,60,60,60,60,60"];
     let mut run = lab.benchmark("run").benchmark_flags(&tests).hold("1@iteration:1:10");
     small.fill();
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     if launcher() == Launcher::Mpich {
-        // Hydra ends the job when it cannot write: the run waits for room and goes on.
+        // Hydra ends the job when it cannot write: the run waits for room and resumes.
         run.wait_for_words("waiting for room");
         small.make_room();
         let end = run.end();

@@ -21,12 +21,12 @@ fn a_partition_that_heals_finds_its_old_copy_ended() {
     assert_eq!(end.hosts(), ["n1", "n4", "n3"], "down stays down");
 }
 
-/// Where the system there ends a session whose other end is silent, the agent's lines close before it is alone for long enough.
+/// The system there may end a session whose other end is unresponsive: the agent's lines then close before it counts as orphaned.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
     let lab = Lab::up(3, 1);
-    // What carries the agent's lines on its node can be ended by itself.
+    // The process that carries the agent's lines on its node can be ended by itself.
     let line = "case \"$2\" in *agent*--node*) set -- \"$1\" \"cat | $2 | cat\" ;; esac";
     let plan = lab.stand_in("run", 600).flags(&["--lonely", "20s"]).reached_after(&lab, line);
     let mut run = plan.apart_from_nodes().start();
@@ -44,7 +44,7 @@ fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
     assert_eq!(run.end().code, Some(75));
 }
 
-/// It answers again while the run is being stopped for another fault.
+/// The node answers again while the run is being stopped for another fault.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_is_back_while_the_run_is_stopped_is_noticed() {
@@ -62,14 +62,14 @@ fn a_node_that_is_back_while_the_run_is_stopped_is_noticed() {
     lab.vcluster(&["cut", "n2"]);
     run.wait_for("computing", 2);
     wait_until("n2 is called", || waits.exists());
-    // It cannot do what it is asked to.
+    // The agent cannot carry out the request.
     lab.vcluster(&["hang", "n3", "skt-hpl"]);
     lab.vcluster(&["kill", "n4", "python3"]);
     run.wait_for("fault", 2);
     std::thread::sleep(Duration::from_millis(1500));
     lab.vcluster(&["join", "n2"]);
     std::fs::remove_file(&gate).unwrap();
-    // Long enough for its agent's first word.
+    // Long enough for its agent's first message.
     std::thread::sleep(Duration::from_secs(5));
     let stopped = run.events().iter().filter(|event| event["event"] == "stopped").count();
     assert_eq!(stopped, 1, "it was to come while the run is stopped: {}", run.told());
@@ -82,7 +82,7 @@ fn a_node_that_is_back_while_the_run_is_stopped_is_noticed() {
     assert_eq!(run.end().code, Some(75));
 }
 
-/// Nothing of a run outlives it, on a node either that was lost and is back.
+/// No process of a run outlives it, not even on a node that was lost and is back.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn memory_on_a_node_that_is_back_goes_with_the_run() {
@@ -102,7 +102,7 @@ fn memory_on_a_node_that_is_back_goes_with_the_run() {
     assert!(!end.errors.contains("skt-hpl clean"), "{}", end.told());
 }
 
-/// A whole group is cut off, and nobody has computed since: what its nodes hold is all there is of it.
+/// A whole group is cut off, and no rank has computed since: its nodes have the only memory of it.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn memory_that_is_still_needed_is_not_removed() {
@@ -134,7 +134,7 @@ fn an_old_copy_is_not_believed() {
     run.wait_for("node-returned", 1);
     assert_eq!(lab.ranks_on("n2", "skt-hpl"), 0, "the old copy still runs");
     assert!(lab.memory_of("n2").contains(".p1."), "its memory is gone");
-    // No other is left to stand in for the one that stood in.
+    // No other node is left to replace the replacement.
     lab.vcluster(&["cut-off", "n5"]);
     let end = run.end();
     assert_eq!(end.faults(), ["node-silent", "node-silent"], "{}", end.told());

@@ -1,7 +1,6 @@
 //! A node of an allocation is lost, and the allocation lives on: under srun, and under the MPI's own launcher.
 //!
-//! Needs Slurm: `scripts/setup.sh --with-slurm`. `scripts/test.sh` leaves these out, and says so, where there is
-//! none.
+//! Needs Slurm: `scripts/setup.sh --with-slurm`. Without it `scripts/test.sh` leaves these out, and notes that.
 
 use skt_hpl::supervise::start::launcher::Launcher;
 
@@ -21,8 +20,8 @@ fn lose_a_node(by: Launcher) {
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
-/// The job script that is shipped, in two jobs one after the other: the name of the memory is the first one's
-/// number, and the second one has another.
+/// The job script that is shipped, in two jobs one after the other: the memory's name is the first one's number, and the second
+/// one has another.
 #[test]
 #[ignore = "needs root, network namespaces and Slurm"]
 fn the_job_script_goes_on_in_the_next_job() {

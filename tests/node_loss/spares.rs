@@ -33,7 +33,7 @@ fn unfit_spares_are_passed_over_and_named() {
     lab.same_x("run", &end);
 }
 
-/// Four nodes compute, and two keep the checksums of them: a spare takes that one's place as another takes a computing one's.
+/// Four nodes compute, and two keep the checksums of them: a spare takes the place of one of these as that of a computing node.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_keeps_checksums_alone_is_replaced_as_the_others_are() {
@@ -48,7 +48,7 @@ fn a_node_that_keeps_checksums_alone_is_replaced_as_the_others_are() {
     lab.same_x("run", &end);
 }
 
-/// The same where the node was to work: a spare takes its place before anything starts.
+/// A node that was to work has another program: a spare takes its place before anything starts.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_with_another_program_does_not_even_begin() {
@@ -107,7 +107,7 @@ fn ranks_do_not_go_to_the_node_that_protects_them() {
     lab.same_x("run", &end);
 }
 
-/// Where they must not, the run stops with its memory kept, and goes on when the node is repaired.
+/// If survivors must not take more ranks, the run stops with its memory kept, and resumes when the node is repaired.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn none_left_and_none_may_take_more() {
@@ -125,7 +125,7 @@ fn none_left_and_none_may_take_more() {
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
 }
 
-/// The same where a login takes longer than it is until a lost node is called again.
+/// A login takes longer than the pause before a lost node is called again.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_repaired_node_is_waited_for_as_long_as_a_login_takes() {
@@ -141,7 +141,7 @@ fn a_repaired_node_is_waited_for_as_long_as_a_login_takes() {
     lab.same_x("run", &end);
 }
 
-/// What a node held when it was lost is in the way when it is back to take another's ranks.
+/// The memory that a node had when it was lost is in the way when it is back to take another's ranks.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_is_back_makes_room_for_what_it_takes() {
@@ -152,7 +152,7 @@ fn a_node_that_is_back_makes_room_for_what_it_takes() {
     run.struck("2@iteration:3:30");
     lab.vcluster(&["join", "n2"]);
     run.wait_for("node-returned", 1);
-    // A position takes some 12 MiB of the 192; less than that stays free beside the one that lies there.
+    // A position takes some 12 MiB of the 192; less than that stays free next to the old one.
     lab.leave_free("n2", 8);
     lab.vcluster(&["cut-off", "n3"]);
     let end = run.end();
@@ -180,8 +180,8 @@ fn a_run_waits_for_a_repaired_node() {
     lab.same_x("run", &end);
 }
 
-/// A node has lost its part of the run's memory, and somebody else has taken the room for it. The benchmark refuses to start
-/// there, and a spare takes the node's place.
+/// A node has lost its part of the run's memory, and another process has taken the room. The benchmark refuses to start there,
+/// and a spare takes the node's place.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_without_room_for_what_it_has_lost_is_replaced() {
@@ -189,7 +189,7 @@ fn a_node_without_room_for_what_it_has_lost_is_replaced() {
     replaced_for_want_of_room(&lab, lab.benchmark("run"));
 }
 
-/// Ranks that refuse to start are seen to be gone long before their launcher is.
+/// Ranks that refuse to start are seen to end long before their launcher does.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_without_room_is_replaced_although_the_launcher_ends_late() {
@@ -199,8 +199,8 @@ fn a_node_without_room_is_replaced_although_the_launcher_ends_late() {
     replaced_for_want_of_room(&lab, plan);
 }
 
-/// A rank dies while it starts, and then there is no room. That is no one fault that comes again and again: nodes are asked for
-/// room first.
+/// A rank dies while it starts, and then there is no room. That is not the same fault again and again: nodes are asked for room
+/// first.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_without_room_is_replaced_after_a_start_that_failed_otherwise() {
@@ -214,7 +214,7 @@ fn a_node_without_room_is_replaced_after_a_start_that_failed_otherwise() {
     with_a_spare_in_its_place(&lab, run);
 }
 
-/// What is removed stays as long as the rank lives: somebody else takes it as soon as it is free.
+/// Removed memory stays as long as the rank lives: another process takes it as soon as it is free.
 const GREEDY: &str = "rm /dev/shm/skt-hpl.*; timeout 60 sh -c \
                       'while :; do dd if=/dev/zero bs=1M >>/dev/shm/full 2>/dev/null; sleep 0.05; done' \
                       </dev/null >/dev/null 2>&1 &";

@@ -1,4 +1,4 @@
-//! The supervisor dies, or the launcher, and nodes while nobody watches.
+//! The supervisor dies, or the launcher, and nodes while no supervisor runs.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn a_successor_takes_the_running_job_over() {
     lab.same_x("run", &end);
 }
 
-/// One login of a run fails, and one of its successor's, where the node is well.
+/// A single login of a run fails, and one of its successor's, although the node is well.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_login_that_fails_once_loses_no_node() {
@@ -45,13 +45,13 @@ fn a_login_that_fails_once_loses_no_node() {
     lab.same_x("run", &end);
 }
 
-/// No name can be resolved where the successor starts: all its calls fail, for longer than nodes have for their first answer.
+/// Names cannot be resolved on the successor's node: all its calls fail, for longer than nodes have for their first answer.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_successor_that_reaches_nobody_leaves_the_job_alone() {
     let lab = Lab::up(4, 1);
     let down = lab.path("down");
-    // Ranks that are held stand still, which agents without a supervisor bear for a minute otherwise.
+    // Stopped ranks make no progress, which agents without a supervisor allow for a minute by default.
     let plan = || {
         let first = format!("[ ! -e {} ] || exit 255", down.display());
         lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &first)
@@ -71,7 +71,8 @@ fn a_successor_that_reaches_nobody_leaves_the_job_alone() {
     lab.same_x("run", &end);
 }
 
-/// One call succeeds, and then that node falls silent like all the others: it is still the successor that is cut off.
+/// A single call succeeds, and then that node becomes unresponsive like all the others: the successor is still the one that is
+/// cut off.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_successor_whose_only_node_falls_silent_leaves_the_job_alone() {
@@ -106,7 +107,7 @@ fn a_successor_whose_only_node_falls_silent_leaves_the_job_alone() {
     lab.same_x("run", &end);
 }
 
-/// The same, and somebody stops the run at once: that loses no node.
+/// The user stops such a run at once: that loses no node.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_successor_that_reaches_nobody_can_be_stopped() {
@@ -144,8 +145,8 @@ fn a_node_lost_while_nobody_watched_is_replaced_by_the_successor() {
     assert_eq!(end.rebuilt(), [[2]], "{}", end.told());
 }
 
-/// n5 was named when the run was gone on with, and took a lost node's place. The supervisor dies, and the first command is
-/// given again, which knows nothing of n5.
+/// n5 was named when the run was resumed, and took a lost node's place. The supervisor dies, and the first command is given
+/// again, which does not name n5.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_an_earlier_command_added_is_known_to_the_successor() {
@@ -172,7 +173,7 @@ fn a_node_that_an_earlier_command_added_is_known_to_the_successor() {
     lab.same_x("run", &end);
 }
 
-/// A run comes to its end while nobody watches, and then its nodes are lost in this `way`: it is not computed again.
+/// Runs to its end while no supervisor runs, and loses its nodes in this `way`: the run is not computed again.
 fn over_when_nobody_watched(way: &str, nodes: &[&str]) {
     let lab = Lab::up(4, 0);
     let run = lab.benchmark("run").hold("1@iteration:1:20");
@@ -189,21 +190,21 @@ fn over_when_nobody_watched(way: &str, nodes: &[&str]) {
     lab.same_x("run", &end);
 }
 
-/// Although a node is missing now that a new run would need.
+/// A node is missing now that a new run would need.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_ended_while_nobody_watched_is_over() {
     over_when_nobody_watched("cut-off", &["n3"]);
 }
 
-/// Nor is it waited for that nodes answer, of which none is there any more.
+/// The successor does not wait for answers of nodes, none of which exists any more.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_run_that_ended_while_nobody_watched_is_over_though_no_node_answers() {
     over_when_nobody_watched("off", &["n1", "n2", "n3", "n4"]);
 }
 
-/// All was told, and then the supervisor died before it had ended the rest.
+/// All results were reported, and then the supervisor died before it had ended the rest.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn an_end_that_was_told_is_not_forgotten_by_the_successor() {
@@ -219,7 +220,7 @@ fn an_end_that_was_told_is_not_forgotten_by_the_successor() {
     assert!(lab.memory_of("n1").is_empty(), "{}", lab.memory_of("n1"));
 }
 
-/// Killed at every step of a recovery in turn: what it has written must be enough for the next one.
+/// Killed at every step of a recovery in turn: its records must be enough for the next one.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn killed_again_and_again() {
@@ -245,8 +246,8 @@ fn killed_again_and_again() {
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());
 }
 
-/// Killed while its first calls fail and are made again: before anything is launched, and amid a takeover, twice. Nobody is lost
-/// for it, and the job goes on undisturbed.
+/// Killed while its first calls fail and are made again: before anything is launched, and during a takeover, twice. No node is
+/// lost for it, and the job continues undisturbed.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn killed_while_nodes_are_called_in_vain() {
@@ -258,7 +259,7 @@ fn killed_while_nodes_are_called_in_vain() {
             down.display(),
             calls.display()
         );
-        // Ranks that are held stand still, which agents without a supervisor bear for a minute otherwise.
+        // Stopped ranks make no progress, which agents without a supervisor allow for a minute by default.
         lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &fails)
     };
     let killed_when_all_are_called_again = || {
@@ -288,8 +289,8 @@ fn killed_while_nodes_are_called_in_vain() {
     lab.same_x("run", &end);
 }
 
-/// Killed while this machine refuses to start the next incarnation and it is tried again, twice: who comes after it tries it,
-/// too, and the run goes on from memory.
+/// Killed while this machine refuses to start the next attempt and it is tried again, twice: the successor tries it, too, and the
+/// run resumes from memory.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn killed_while_a_launch_is_refused() {
@@ -321,12 +322,12 @@ fn a_killed_launcher_is_started_again() {
     let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
     run.kill_launcher();
     let end = run.end();
-    // Ranks end a second later, and are seen first where the supervisor stood still meanwhile.
+    // Ranks end a second later, and are seen first if the supervisor was stopped meanwhile.
     end.survived(&["launcher-gone", "rank-died"]);
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4"]);
     assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
     lab.same_x("run", &end);
-    // What the killed one's daemons shared with the ranks there is gone, too.
+    // Files that the killed one's daemons shared with the ranks there are removed, too.
     wait_until("/tmp is tidy", || lab.on("n1", "ls /tmp/ompi.* 2>/dev/null || true").is_empty());
 }
 

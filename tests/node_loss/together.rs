@@ -2,7 +2,7 @@
 
 use crate::lab::Lab;
 
-/// Pairs protect each other, n1 with n2 and n3 with n4: one may be lost in each.
+/// Pairs protect each other, n1 with n2 and n3 with n4: one node may be lost in each.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn two_nodes_of_different_groups() {
@@ -18,7 +18,7 @@ fn two_nodes_of_different_groups() {
     assert_eq!(end.rebuilt(), [[0, 2]], "{}", end.told());
 }
 
-/// More than can be had back: it says who is missing, touches nothing, and does not try again.
+/// More is lost than can be rebuilt: the run names the missing positions, touches nothing, and does not try again.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn two_nodes_of_the_same_group_are_refused() {
@@ -39,8 +39,8 @@ fn two_nodes_of_the_same_group_are_refused() {
     }
 }
 
-/// Both of a pair were cut off, one of them a spare that had taken a lost node's place: once they answer again, the same command
-/// goes on with what they hold, and neither with the node that was replaced long before nor with those called in for them.
+/// Both of a pair were cut off, one of them a spare that had taken a lost node's place. Once they answer again, the same command
+/// resumes from their memory. It uses neither the node that was replaced long before nor those called in for them.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn more_was_lost_than_can_be_borne_until_it_is_back() {

@@ -1,4 +1,4 @@
-//! What is no node's fault: a program that fails by itself, bad input; and the doctor's word on nodes.
+//! Faults of no node: a program that fails by itself, bad input; and the doctor's findings on nodes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -8,7 +8,7 @@ use skt_hpl::supervise::start::launcher::Launcher;
 use crate::lab::{Lab, PROGRAM, launcher};
 use crate::outages::launcher_by;
 
-/// Three times the same, and it is no accident.
+/// Three equal faults are no accident.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_bug_is_told_from_bad_luck() {
@@ -19,7 +19,7 @@ fn a_bug_is_told_from_bad_luck() {
     assert!(end.errors.contains("bug"), "{}", end.told());
 }
 
-/// Not tried again: it would be as wrong the second time.
+/// Not tried again: the input would be as wrong the second time.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn bad_input_and_a_failed_residual_end_the_run() {
@@ -33,7 +33,7 @@ fn bad_input_and_a_failed_residual_end_the_run() {
     }
 }
 
-/// What the benchmark itself refuses it would refuse again; a launcher that failed once may not fail twice.
+/// The benchmark would refuse the same input again; a launcher that failed once may not fail twice.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_launchers_failure_is_no_bad_input() {
@@ -60,12 +60,12 @@ fn a_launchers_failure_is_no_bad_input() {
     let end = lab.benchmark("run").flags(&by).start().end();
     end.survived(&["launcher-gone"]);
     assert_eq!(end.of("launched").len(), 2, "{}", end.told());
-    // One that always fails cannot be used; that is not called a loss.
+    // A launcher that always fails cannot be used; that is not called a loss.
     fails("exit 1");
     let end = lab.benchmark("never").flags(&by).start().end();
     assert_eq!(end.code, Some(6), "{}", end.told());
     assert!(end.of("launched").len() > 1, "{}", end.told());
-    // Whatever its status, and also one that stays but starts nobody.
+    // At any status, and also for a launcher that stays but starts no rank.
     fails("exit 255");
     let end = lab.benchmark("odd").flags(&by).start().end();
     assert_eq!(end.code, Some(6), "{}", end.told());
@@ -77,8 +77,8 @@ fn a_launchers_failure_is_no_bad_input() {
     assert_eq!(end.faults(), ["launch-failed"; 3], "{}", end.told());
 }
 
-/// The launcher starts nobody for a while amid a recovery, as where names cannot be resolved: that is no bug at the iteration to
-/// which the ranks before had come.
+/// The launcher starts no rank for a while during a recovery, as if names cannot be resolved: that is no bug at the iteration
+/// that the ranks before had reached.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn a_launcher_that_fails_amid_a_recovery_is_no_bug() {
@@ -111,7 +111,7 @@ fn the_doctor_finds_what_is_wrong_where() {
     };
     let (code, text) = doctor(&[]);
     assert_eq!(code, Some(0), "{text}");
-    // The BLAS that the run's ranks are to load lies on two nodes of three: /dev/shm is each node's own.
+    // The BLAS that the run's ranks are to load is on two nodes of three: /dev/shm is each node's own.
     let blas = "/dev/shm/libsite-blas.so";
     for node in ["n1", "n3"] {
         lab.vcluster(&[

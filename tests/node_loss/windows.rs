@@ -1,7 +1,7 @@
 //! The benchmark loses a node in a certain window of its life, or at random, and finds the same x.
 //!
-//! A rank stops at a named point (docs/dev/protocol.md has them all), so that the loss strikes there and nowhere
-//! else: the others cannot have gone on without it.
+//! A rank stops at a named point (docs/dev/protocol.md has them all), so that the loss happens there and nowhere else: the others
+//! cannot have continued without it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use crate::extent;
 use crate::lab::{Ended, Lab};
 
-/// A rank stops in the first incarnation; a node is lost without a word meanwhile.
+/// Stops a rank in the first attempt, and makes a node unresponsive meanwhile.
 fn lose(place: &str, node: &str) -> Ended {
     let lab = Lab::up(4, 1);
     let run = lab.benchmark("run").hold(&format!("1@{place}"));
@@ -33,7 +33,7 @@ fn while_the_matrix_is_generated() {
     }
 }
 
-/// The first save is not complete anywhere, or already good: both are right, to begin anew or to go on.
+/// The first save is not complete anywhere, or already valid: both a beginning from scratch and resuming are right.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_the_first_save() {
@@ -41,8 +41,8 @@ fn during_the_first_save() {
     assert!(end.resumed_at().is_empty(), "{}", end.told());
 }
 
-/// Saves are at every fourth boundary: the fifth is at 20. The rank that stopped must be on the lost node: mpirun's
-/// daemons wake stopped ranks up before they end them, and one that survived could complete the save.
+/// Saves are at every fourth boundary: the fifth is at 20. The rank that stopped must be on the lost node: mpirun's daemons wake
+/// stopped ranks up before they end them, and one that survived could complete the save.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_a_save_before_it_counts() {
@@ -53,7 +53,7 @@ fn during_a_save_before_it_counts() {
     }
 }
 
-/// All who survive have sealed it: it counts, although nobody has finished.
+/// All survivors have sealed it: it counts, although none has finished.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_a_save_that_counts_already() {
@@ -66,7 +66,7 @@ fn during_a_save_that_counts_already() {
     }
 }
 
-/// n2 is lost while the benchmark computes, and another node in a window of the recovery from that.
+/// Loses n2 while the benchmark computes, and another node in a window of the recovery.
 fn lose_again(place: &str, node: &str) -> Ended {
     let lab = Lab::up(4, 2);
     let place = format!("2@{place}");
@@ -80,7 +80,7 @@ fn lose_again(place: &str, node: &str) -> Ended {
     end
 }
 
-/// The node that stood in is lost while its share is rebuilt; the next one takes over.
+/// The replacement is lost while its share is rebuilt; the next one takes over.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_the_recovery_the_replacement() {
@@ -89,7 +89,7 @@ fn during_the_recovery_the_replacement() {
     assert_eq!(end.rebuilt(), [[1]], "{}", end.told());
 }
 
-/// What a lost node had is whole again on another when its partner is lost, too.
+/// The lost node's data are complete on another when its partner is lost, too.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn during_the_recovery_the_partner() {
@@ -107,7 +107,7 @@ fn near_the_end() {
     }
 }
 
-/// What fails after the end is told, or hangs, costs nothing; and what memory is left is removed.
+/// A failure or a hang after the announced end costs nothing; and the remaining memory is removed.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn after_the_end_is_told() {
@@ -123,7 +123,7 @@ fn after_the_end_is_told() {
     }
 }
 
-/// The results that a node has kept which was cut off just then are not the next run's.
+/// The results on a node that was cut off just then do not belong to the next run.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn results_left_behind_are_not_believed_by_another_run() {
@@ -133,18 +133,18 @@ fn results_left_behind_are_not_believed_by_another_run() {
     let end = run.end();
     lab.same_x("first", &end);
     assert!(end.errors.contains("not reached: n1. What this run has left there"), "{}", end.told());
-    // It would have ended what is left there after a minute alone.
+    // The agent would have ended the processes there after a minute without a supervisor.
     lab.vcluster(&["kill", "n1", "skt-hpl"]);
     lab.vcluster(&["join", "n1"]);
     assert!(lab.memory_of("n1").contains(".done"), "{}", lab.memory_of("n1"));
-    // The second run computes: a rank of it comes to this iteration.
+    // The second run computes: a rank of it reaches this iteration.
     let run = lab.benchmark("second").hold("1@iteration:1:20");
     lab.vcluster(&["resume", "n2", "skt-hpl"]);
     lab.same_x("second", &run.end());
 }
 
-/// Who reads the supervisor's output sees one run: the result of the first test is not told again by the
-/// incarnation that goes on with the second.
+/// A reader of the supervisor's output sees a single run: the result of the first test is not printed again by the attempt that
+/// resumes the second.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn in_the_second_test() {
@@ -155,8 +155,8 @@ fn in_the_second_test() {
     let end = run.end();
     end.passed();
     assert_eq!(end.faults().len(), 1, "{}", end.told());
-    // The fault struck in the second test, and was made good there. What is saved, `ranks` tests: it may be over between two
-    // heartbeats.
+    // The fault was in the second test, and was recovered there. `ranks` tests the saves: the recovered state may be over between
+    // two heartbeats.
     let of_second = |name: &str| end.of(name).iter().filter(|event| event["test"] == 1).count();
     assert_eq!(of_second("fault"), 1, "{}", end.told());
     // The first test may be through before the first heartbeat.
@@ -168,7 +168,7 @@ fn in_the_second_test() {
     }
 }
 
-/// Any node, any way, any time from the launch on. Whether that was amid the run.
+/// Any node, any way, any time from the launch on. Returns whether that was during the run.
 fn at_random(seed: u64) -> bool {
     let mut dice = Xoshiro256StarStar::seed_from_u64(seed);
     let mut below = |n: u64| dice.next_u64() % n;
@@ -181,7 +181,7 @@ fn at_random(seed: u64) -> bool {
     run.wait_for("launched", 1);
     std::thread::sleep(moment);
     match way {
-        // The agent goes with the rank; and there may be none yet, or none any more.
+        // The agent ends with the rank; and there may be none yet, or none any more.
         "kill" => drop(lab.on(&node, "pkill -KILL -x skt-hpl || true")),
         _ => drop(lab.vcluster(&[way, &node])),
     }
@@ -191,7 +191,7 @@ fn at_random(seed: u64) -> bool {
     !end.of("fault").is_empty()
 }
 
-/// As many as are asked for; else some, and more where the run was over, or not begun, each time.
+/// As many as are asked for; else some, and more if the run was over, or not begun, each time.
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn at_random_times_from_a_seed() {

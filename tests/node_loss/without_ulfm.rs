@@ -1,4 +1,5 @@
-//! What goes on without a restart (`in_place`) is refused, in a sentence, where the launcher ends the job with its first process.
+//! Runs that continue without a restart (`in_place`) are refused, in a sentence, if the launcher ends the job with its first
+//! process.
 
 use crate::in_place::goes_on;
 use crate::lab::{Lab, Plan};

@@ -1,4 +1,4 @@
-//! Ranks killed from outside, whenever.
+//! Ranks killed from outside, at any moment.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// One or two of the ranks that work die at random moments of a run of about a second. Whether it has gone on without one.
+/// Kills one or two of the working ranks at random moments of a run of about a second. Returns whether it continued without one.
 fn run(random: &mut Random) -> bool {
     let (p, q) = [(2, 2), (1, 4), (2, 3)][random.below(3) as usize];
     let depth = random.below(3).to_string();
@@ -33,7 +33,7 @@ fn run(random: &mut Random) -> bool {
         std::thread::sleep(Duration::from_millis(5));
     }
     let ranks = running.ranks();
-    // Before the run has begun a loss ends it, as ever.
+    // Before the run has begun a loss ends it.
     while scene.held().len() < p * q && !running.over() {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -46,20 +46,20 @@ fn run(random: &mut Random) -> bool {
         }
     }
     let ran = running.end();
-    // What is killed on its way out may still be told by the launcher's status.
+    // The launcher's status may still show a process that was killed on its way out.
     if ran.code != Some(0) && ran.out.contains("End of Tests") {
         return false;
     }
     lost(&scene.expect_finished(ran))
 }
 
-/// Whether it was told that a rank is lost.
+/// Whether the run reported a lost rank.
 pub fn lost(ran: &Ran) -> bool {
     ran.err.contains("is lost: noticed")
 }
 
-/// As many turns as are asked for, each told with its seed. Where nobody asks, so many, and more until one of them has struck: on
-/// a fast machine the run may be over first.
+/// Runs as many turns as are asked for, each printed with its seed. By default so many, and more until one of them has hit: on a
+/// fast machine the run may be over first.
 pub fn dice(turns: u64, mut strikes: impl FnMut(&mut Random) -> bool) {
     let (seed, asked) = (extent::seed(), extent::soak());
     let (mut turn, mut struck) = (0, false);

@@ -1,6 +1,6 @@
 //! Columns of checksums in the place of process columns that lost a rank: `--method abft`.
 //!
-//! x differs in its last bits then, so here the residual tells whether it is right. Positions are those of the P x (Q+R) grid.
+//! x differs in its last bits then, so here the residual shows whether it is right. Positions are those of the P x (Q+R) grid.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::extent::whole;
 use crate::job::{Job, Ran};
 use crate::scene::{SMALL, Scene, digests};
 
-/// Columns of the P x (Q+1) grid that all this is tried on; the last keeps the checksums.
+/// Columns of the P x (Q+1) grid of these tests; the last keeps the checksums.
 const COLUMNS: usize = 3;
 
 fn scene() -> Scene {
     Scene::of(2, 2, SMALL).checksums(2)
 }
 
-/// The same with two columns that keep checksums.
+/// Makes the scene with two columns that keep checksums.
 fn doubly() -> Scene {
     Scene::of(2, 2, SMALL).checksums(4).protect(&["--checksum-columns", "2"])
 }
@@ -35,18 +35,18 @@ fn outcome(ran: &Ran) -> Outcome {
     outcome
 }
 
-/// The residual of the run nobody disturbs.
+/// Returns the residual of an undisturbed run.
 fn undisturbed() -> f64 {
     let ran = scene().job().run().expect_code(0);
     outcome(&ran).residual.unwrap().scaled
 }
 
-/// The process columns whose place checksums took, in order.
+/// Returns the process columns whose place checksums took, in order.
 fn replaced(checksums: &Checksums) -> Vec<u64> {
     checksums.replaced.iter().map(|replaced| replaced.column).collect()
 }
 
-/// It went on without a restart, and the checksums are where they should be.
+/// Checks that it continued without a restart, and that the checksums are where they should be.
 fn expect_replaced(ran: Ran, position: usize, undisturbed: f64) {
     let outcome = outcome(&ran);
     let checksums = outcome.checksums.unwrap();
@@ -81,7 +81,7 @@ fn without_a_loss_x_is_bit_for_bit_that_of_the_grid_alone() {
     }
 }
 
-/// Every step of the solver, and where the matrix is generated, solved and told: somebody of a process column, or of the
+/// Every step of the solver, and of generating, solving and reporting: the loss of a rank in a process column, or in the
 /// checksums.
 #[test]
 #[ignore = "needs Open MPI 5"]
@@ -119,7 +119,7 @@ fn a_loss_at_any_step_is_gone_on_from() {
             let solver = ["--depth", depth, "--halves", halves];
             let ran = scene().solver(&solver).endure(&fault);
             if generates && outcome(&ran).checksums.unwrap().checksum_bytes == 0 {
-                // Not all that were left had generated: it began anew, and now had no checksums.
+                // Not all remaining ranks had generated: it began from scratch, and then had no checksums.
                 continue;
             }
             expect_replaced(ran, position, undisturbed);
@@ -127,7 +127,7 @@ fn a_loss_at_any_step_is_gone_on_from() {
     }
 }
 
-/// The later a loss, the more of U is regained from sums, whose rounding is not that of L.
+/// The later a loss, the more of U is recomputed from checksums, whose rounding is not that of L.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_late_loss_costs_little_of_the_residual() {
@@ -146,7 +146,7 @@ fn a_late_loss_costs_little_of_the_residual() {
     }
 }
 
-/// Other grids, threads, broadcasts and ways to exchange rows; b in a block of its own, and beside columns of A.
+/// Other grids, threads, broadcasts and ways to exchange rows; b in a block of its own, and next to columns of A.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn whatever_the_grid_and_the_choices() {
@@ -167,7 +167,7 @@ fn whatever_the_grid_and_the_choices() {
     }
 }
 
-/// Position 1 is lost, and then 4, whom nothing depends on any more; U is regained from where that was left.
+/// Position 1 is lost, and then 4, on which nothing depends any more; U is recomputed from that state.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_stands_idle_is_not_missed() {
@@ -192,7 +192,7 @@ fn several_at_once() {
     expect_refused(ran, "process columns 0 and 1 have lost ranks");
 }
 
-/// What was only generated is generated again, as long as there are ranks for the grid.
+/// A matrix that was only generated is generated again, as long as there are ranks for the grid.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_lost_before_anything_is_computed_cost_the_checksums_alone() {
@@ -225,8 +225,8 @@ fn a_second_column_lost_is_refused() {
     );
 }
 
-/// Two process columns are replaced, one after the other: whose first was lost where, and whose second; at last the sums that
-/// took the first one's place, and checksums that were left.
+/// Two process columns are replaced, one after the other, with a place for each loss; at last the checksums that took the first
+/// one's place, and checksums that were left.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_columns_are_lost_one_after_the_other() {
@@ -250,7 +250,7 @@ fn two_columns_are_lost_one_after_the_other() {
         let ran = doubly().solver(&["--depth", ["1", "0"][turn % 2]]).endure(&fault);
         let outcome = outcome(&ran);
         let checksums = outcome.checksums.unwrap();
-        // What strikes before the first loss could be told is told with it.
+        // Faults before the first loss could be reported are reported with it.
         assert!((1..=2).contains(&checksums.losses), "{}", ran.told());
         assert_eq!(checksums.columns, 2);
         assert_eq!(replaced(&checksums), *wanted, "{}", ran.told());
@@ -259,7 +259,7 @@ fn two_columns_are_lost_one_after_the_other() {
     }
 }
 
-/// At one moment, and one more; which is too much.
+/// Both at one moment, and one more, which is too much.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_columns_are_lost_at_once() {
@@ -275,12 +275,12 @@ fn two_columns_are_lost_at_once() {
     expect_refused(ran, "a column of checksums has lost one, too");
 }
 
-/// With ranks that stand by, to make new checksums.
+/// Adds ranks that stand by, to make new checksums.
 fn renewing(scene: Scene, spares: usize) -> Scene {
     scene.idle(spares).protect(&["--spare-ranks", &spares.to_string()])
 }
 
-/// It went on, the checksums took the place of these process columns, and so many columns were made anew.
+/// Checks that it continued, that checksums took the place of these process columns, and that so many columns were made.
 fn expect_renewed(ran: &Ran, columns: &[u64], renewed: usize, most: f64) {
     let outcome = outcome(ran);
     let checksums = outcome.checksums.unwrap();
@@ -291,21 +291,20 @@ fn expect_renewed(ran: &Ran, columns: &[u64], renewed: usize, most: f64) {
     assert!(residual <= most, "{residual:e}, {most:e} at most: {}", ran.told());
 }
 
-/// One column after another is lost, more of them than there were checksums for at the beginning: new ones are made between, by
-/// ranks that stood by and by those of lost columns. New ones are of the positions after the grid's six: 6 and 7 are the first
-/// two.
+/// Columns are lost one after another, more than there were checksums for at the beginning. New ones are made between, by ranks
+/// that stood by and by those of lost columns. New ones have the positions after the grid's six: 6 and 7 are the first two.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn new_checksums_bear_the_next_loss() {
     let undisturbed = undisturbed();
     let cases: &[(&str, &[u64], usize)] = &[
-        // Who reports is lost, and a rank that stood by reports.
+        // The rank that reports is lost, and a rank that stood by reports.
         ("1@step-end:1:9:kill,2@multiply-begin:0:8:kill", &[1, 0], 1),
-        // The checksums themselves; who took a place; the new ones.
+        // The checksums themselves; a rank that took a place; the new ones.
         ("1@swap-solved:5:9:kill,2@panel-half:4:3:kill", &[1], 1),
         ("1@step-begin:3:5:kill,2@panel-sent:2:4:kill", &[0, 0], 1),
         ("1@step-end:4:9:kill,2@step-end:7:5:kill", &[1], 1),
-        // New ones are made at the boundary of the loss, and used where all is factored.
+        // New ones are made at the boundary of the loss, and used when all is factored.
         ("1@generate-end:1:1:kill,2@solve-half:3:1:kill", &[1, 0], 1),
         ("1@iteration:4:25:kill,2@regain-half:0:1:kill", &[1, 0], 1),
     ];
@@ -315,15 +314,14 @@ fn new_checksums_bear_the_next_loss() {
         let ran =
             renewing(scene(), 1).solver(&["--depth", depth]).may_strike(faults).expect_code(0);
         if faults.contains("generate-end") && outcome(&ran).checksums.unwrap().losses < 2 {
-            // Not all that were left had generated: it began anew.
+            // Not all remaining ranks had generated: it began from scratch.
             continue;
         }
         expect_renewed(&ran, columns, *renewed, 10.0 * undisturbed);
     }
 }
 
-/// Again and again, as long as there are ranks; without any that stand by where what is left of two columns is enough; on other
-/// grids.
+/// Again and again, as long as there are ranks; without any that stand by if the rest of two columns is enough; on other grids.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn new_checksums_are_made_as_long_as_there_are_ranks() {
@@ -359,8 +357,7 @@ fn new_checksums_are_made_as_long_as_there_are_ranks() {
     }
 }
 
-/// While new checksums are made nothing that they are made of changes: somebody is lost then, of those who make them and of the
-/// others.
+/// While new checksums are made, their input does not change: a rank is lost then, of those that make them and of the others.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_while_new_checksums_are_made() {
@@ -368,22 +365,22 @@ fn a_loss_while_new_checksums_are_made() {
     let first = "1@step-end:1:9:kill";
     for (turn, point) in ["renew-half", "renewed"].into_iter().enumerate() {
         let depth = ["1", "0"][turn];
-        // One of those who were to keep them: there are not enough for others.
+        // One of the ranks that were to keep them: there are not enough for others.
         let ran = renewing(scene(), 1).solver(&["--depth", depth]);
         let ran = ran.endure(&format!("{first},2@{point}:6:1:kill"));
         let outcome = outcome(&ran);
         assert_eq!(replaced(outcome.checksums.as_ref().unwrap()), [1], "{}", ran.told());
         assert!(ran.err.contains("no new checksums, for which 2 ranks"), "{}", ran.told());
         assert!(outcome.residual.unwrap().scaled <= 4.0 * undisturbed, "{}", ran.told());
-        // Where others are left that one is replaced, and those that are not finished are begun anew and bear a third loss. They
-        // are number 3, so at position 10 and 11 if number 2 was lost amid it.
+        // If others are left, that one is replaced, and unfinished columns are begun again and survive a third loss. They are
+        // number 3, so at positions 10 and 11 if number 2 was lost meanwhile.
         let wide = doubly().solver(&["--depth", depth]);
         let lost = format!("{first},2@{point}:0:1:kill,3@step-end:7:5:kill");
         let ran = renewing(wide, 1).may_strike(&lost).expect_code(0);
         let told = outcome_of(&ran);
         assert!(told.replaced.len() >= 2 && !told.renewed_at.is_empty(), "{}", ran.told());
     }
-    // Without others it is as if they had not been begun.
+    // Without others the result is as if they had not been begun.
     let lost = format!("{first},2@renew-half:0:1:kill");
     expect_refused(renewing(scene(), 1).may_strike(&lost), "or was not finished");
 }
@@ -400,8 +397,8 @@ fn a_stopped_rank_is_replaced_by_checksums() {
     assert_eq!(replaced(&outcome_of(&ran)), [1], "{}", ran.told());
 }
 
-/// Rank 0 reports, into places that its node alone may have: who takes over tells the results on standard error then, and all
-/// that was computed counts.
+/// Rank 0 reports, into places that its node alone may have: its successor then prints the results on standard error, and all
+/// computed results count.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_reports_in_place_of_another_may_have_no_place_for_it() {
@@ -419,8 +416,8 @@ fn who_reports_in_place_of_another_may_have_no_place_for_it() {
     assert!(ran.err.contains("there is no document of the run"), "{}", ran.told());
 }
 
-/// Several tests, with one rank more than they need and without: each begins with those who are left, with checksums or without,
-/// and what was told stays told.
+/// Several tests, with one rank more than they need and without: each begins with the remaining ranks, with checksums or without,
+/// and reported results stay.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_sweep_goes_on_with_those_who_are_left() {
@@ -431,7 +428,7 @@ fn a_sweep_goes_on_with_those_who_are_left() {
     let of = |t: usize| tests[t].outcome.as_ref().unwrap().checksums.clone().unwrap();
     assert_eq!([0, 1, 2].map(|t| of(t).losses), [0, 1, 1], "{}", ran.told());
     assert_eq!([0, 1].map(|t| of(t).checksum_bytes > 0), [true, true], "{}", ran.told());
-    // In the first test already, in which a second process column could not be borne: the others have no checksums.
+    // Already in the first test a second process column could not be survived: the others have no checksums.
     let sweep = Scene::of(2, 2, &["-n", "150,201,99", "--nb", "10"]).checksums(2);
     let ran = sweep.endure("1@iteration:4:9:kill");
     assert_eq!(ran.out.matches("PASSED").count(), 3, "each once: {}", ran.told());
@@ -442,8 +439,8 @@ fn a_sweep_goes_on_with_those_who_are_left() {
     assert_eq!([0, 1, 2].map(|t| of(t).losses), [1, 0, 0], "{}", ran.told());
 }
 
-/// Some have heard how a test ended, and stand idle in the next one, when others are lost before they could pass it on: all go
-/// back to the test that is not over for everybody, with what each has of it.
+/// Some ranks know how a test ended, and are idle in the next one, when others are lost before they could pass it on. All return
+/// to the test that is not over for every rank, with each rank's part of it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_has_nothing_to_do_in_the_next_test_keeps_what_this_one_may_need() {
@@ -451,7 +448,7 @@ fn who_has_nothing_to_do_in_the_next_test_keeps_what_this_one_may_need() {
     for rank in [4, 2] {
         let ran = sweep.endure(&format!("1@verdict:{rank}:1:kill"));
         assert_eq!(ran.out.matches("PASSED").count(), 2, "each once: {}", ran.told());
-        // By a tree: rank 5 hears of it from rank 4, rank 3 from rank 2.
+        // By a tree: rank 5 receives it from rank 4, rank 3 from rank 2.
         assert!(ran.err.contains("test 1 goes on"), "{}", ran.told());
     }
 }
@@ -459,7 +456,7 @@ fn who_has_nothing_to_do_in_the_next_test_keeps_what_this_one_may_need() {
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn what_checksums_do_not_go_with_is_said() {
-    // Under a launcher that was not told to let ranks go, which is what is said where nothing else is wrong.
+    // A launcher without the option to continue without a rank; this is the message if nothing else is wrong.
     let said = |ranks: usize, args: &[&str], code: i32, words: &str| {
         let grid = ["-n", "99", "--nb", "10", "-p", "2", "--method", "abft"];
         let ran = Job::new(ranks).args(&grid).args(args).run().expect_code(code);
@@ -508,7 +505,7 @@ fn whoever_dies_whenever() {
             }
         }
         let ran = running.end();
-        // What is killed on its way out may still be told by the launcher's status.
+        // The launcher's status may still show a process that was killed on its way out.
         if ran.code != Some(0) && ran.out.contains("End of Tests") {
             return false;
         }

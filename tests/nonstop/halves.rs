@@ -1,10 +1,10 @@
-//! A rank dies while updates go in halves, as they do in every large problem on more than one process row: rows of both halves
-//! and the next panel are on their way then, and whoever waits for some of them multiplies meanwhile.
+//! A rank dies while updates are made in halves, as in every large problem on more than one process row. Rows of both halves and
+//! the next panel are on their way then, and a rank that waits for some of them multiplies meanwhile.
 
 use crate::points::in_place;
 use crate::scene::Scene;
 
-/// Where a rank is struck, with which DEPTH and how many threads.
+/// Faults, each with a DEPTH and a number of threads.
 const STRIKES: &[(&str, &str, &str)] = &[
     ("swap-half:1:20:kill", "1", "1"),
     ("swap-half:0:31:lose", "1", "2"),
@@ -34,15 +34,15 @@ fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
     }
 }
 
-/// One is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one of
-/// those does.
+/// A rank is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one of
+/// the others.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_multiplies_until_another_comes_learns_that_it_never_will() {
     for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
         let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--halves", "always"];
         let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);
-        // The first of the second process row; which exchange is whose, `tests/mpi/halves` says.
+        // The first rank of the second process row; `tests/mpi/halves` explains the order of exchanges.
         let late = q;
         let faults = format!("1@swap-half:{late}:17:stop");
         println!("{p} x {q} {faults}, {victim} dies");

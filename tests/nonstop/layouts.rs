@@ -1,4 +1,4 @@
-//! Layouts of checksums other than the striped one, gone on with in place: who takes a lost one's position gets its part of
+//! Layouts of checksums other than the striped one, recovered in place: a rank that takes a lost one's position gets its part of
 //! them, too, and the next loss needs that.
 
 use crate::extent::whole;
@@ -10,7 +10,7 @@ use crate::scene::{Scene, rebuilt};
 const LOCALISED: &[&str] = &["--layout", "localised", "--losses", "2"];
 const GRID: &[&str] = &["--layout", "grid"];
 
-/// Six positions and so many that stand by.
+/// Makes six positions and so many ranks that stand by.
 fn six(layout: &[&str], spares: usize) -> Scene {
     Scene::new(2, 3).nonstop(spares).protect(layout)
 }
@@ -22,7 +22,7 @@ fn survives(scene: &Scene, faults: &str, times: u32) -> Ran {
     ran
 }
 
-/// At each step of a save and amid the work, its memory kept or lost; what is made and how differs.
+/// At each step of a save and during the work, memory kept or lost, with different codes and encodings.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_with_other_layouts_is_gone_on_from() {
@@ -55,8 +55,8 @@ fn a_loss_with_other_layouts_is_gone_on_from() {
     }
 }
 
-/// One after the other in a group of localised checksums, until each that stood by has a position; the last two are of those that
-/// helped to make the first good. Then one in each line of the grid.
+/// Losses one after the other in a group of localised checksums, until each rank that stood by has a position. The last two are
+/// of ranks that helped to rebuild the first. Then one loss in each line of the grid.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn losses_one_after_the_other_are_gone_on_from() {
@@ -66,7 +66,7 @@ fn losses_one_after_the_other_are_gone_on_from() {
     survives(&six(GRID, 3), faults, 3);
 }
 
-/// The one that took the place, or one that helps to make it good, is lost amid that. Of localised checksums two may be gone.
+/// The rank that took the place, or one that helps to rebuild it, is lost meanwhile. Of localised checksums two may be lost.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_second_loss_amid_going_on_with_other_layouts() {
@@ -84,7 +84,7 @@ fn a_second_loss_amid_going_on_with_other_layouts() {
     }
 }
 
-/// As many at one moment as the groups survive; one more, and neither going on nor a restart can make that good.
+/// As many losses at one moment as the groups survive. One more can be recovered neither in place nor by a restart.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn as_many_at_once_as_groups_of_other_layouts_survive() {
@@ -104,7 +104,7 @@ fn as_many_at_once_as_groups_of_other_layouts_survive() {
     }
 }
 
-/// Nobody is left to take the place: the same command goes on with the checksums where they lie.
+/// No rank is left to take the place: the same command resumes with the checksums in their places.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_restart_after_going_on_with_other_layouts() {

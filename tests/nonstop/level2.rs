@@ -1,5 +1,5 @@
-//! A second level beside going on in place: ranks that die while an epoch is on its way to storage, and after; what lies there
-//! then is whole, and is what a restart goes on from where memory cannot.
+//! A second level together with recovery in place: ranks that die while a checkpoint is on its way to storage, and after. The
+//! checkpoint there is complete then, and a restart resumes from it if it cannot from memory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -51,24 +51,24 @@ impl Stored {
         Self { scene: self.scene.protect(args), ..self }
     }
 
-    /// What is left of the job in DIR and in the nodes' own.
+    /// Returns the folders left of the job, in DIR and in the nodes' own.
     fn folders(&self) -> Vec<PathBuf> {
         let all = self.dirs().into_iter().map(|dir| folder_in(&dir, &self.scene));
         all.filter(|folder| folder.exists()).collect()
     }
 
-    /// Each node's own, and that of all.
+    /// Returns each node's own DIR, or the shared one.
     fn dirs(&self) -> Vec<PathBuf> {
         let own = (0..self.ranks).map(|rank| self.storage.path().join(format!("d{rank}")));
         own.chain([self.storage.path().to_owned()]).collect()
     }
 
-    /// Epochs there that were concluded.
+    /// Number of complete checkpoints there.
     fn whole(&self) -> usize {
         self.dirs().iter().map(|dir| whole_in(dir, &self.scene).len()).sum()
     }
 
-    /// Nothing is left but on these nodes, whose only rank has died.
+    /// Runs with faults; afterwards nothing may be left but on these nodes, whose only rank has died.
     fn survive(&self, faults: &str, dead: &[&str]) -> Ran {
         let ran = self.scene.survive(faults);
         let left: Vec<PathBuf> = self.folders();
@@ -78,7 +78,7 @@ impl Stored {
         ran
     }
 
-    /// Started again, it goes on from storage and leaves nothing.
+    /// Starts again: it must resume from storage and leave nothing.
     fn comes_back(&self) -> Ran {
         assert!(self.whole() > 0, "{:?}", self.folders());
         let ran = self.finish();
@@ -88,8 +88,8 @@ impl Stored {
     }
 }
 
-/// A helper's process dies at any step to storage, that of the rank that writes the manifest included: its position is taken, and
-/// memory is what is gone on from.
+/// A helper's process dies at any step to storage, also that of the rank that writes the manifest: its position is taken, and the
+/// run resumes from memory.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_on_the_way_to_storage_is_gone_on_from() {
@@ -111,7 +111,7 @@ fn a_loss_on_the_way_to_storage_is_gone_on_from() {
     }
 }
 
-/// Where there are no helpers all ranks wait for storage, and one of them dies meanwhile.
+/// Without helpers all ranks wait for storage, and one of them dies meanwhile.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_while_all_wait_for_storage_is_gone_on_from() {
@@ -123,8 +123,8 @@ fn a_loss_while_all_wait_for_storage_is_gone_on_from() {
     }
 }
 
-/// Who takes the position writes its files from then on: when nobody is left, which is once two epochs more are there, and all
-/// memory is gone, storage has a later epoch than the one that the loss struck.
+/// The rank that takes the position writes its files from then on. When no rank is left, after two more checkpoints, and all
+/// memory is lost, storage has a later checkpoint than the one of the loss.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn what_is_written_after_a_loss_is_whole() {
@@ -135,7 +135,7 @@ fn what_is_written_after_a_loss_is_whole() {
     }
 }
 
-/// All memory is gone after this run, and storage has what it wrote after it went on in place.
+/// All memory is lost after this run, and storage has a checkpoint from after its recovery in place.
 fn comes_back_later(stored: &Stored, ran: &Ran) {
     let went_on = resumed_at(ran).unwrap();
     lose_all(stored);
@@ -143,7 +143,7 @@ fn comes_back_later(stored: &Stored, ran: &Ran) {
     assert!(resumed_at(&ran).unwrap() > went_on, "{went_on}: {}", ran.told());
 }
 
-/// What was read from storage is not saved in memory yet, and a rank is lost: it is read again.
+/// Data read from storage are not saved in memory yet, and a rank is lost: they are read again.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn coming_back_from_storage_survives_a_loss() {
@@ -154,8 +154,8 @@ fn coming_back_from_storage_survives_a_loss() {
             continue;
         }
         let stored = Stored::new(1, scope);
-        // Both of a group, which memory does not survive.
-        // Where one of the two is noticed at once, the other does not come so far: what it has is lost below.
+        // Both of a group, which memory does not survive. If one of the two is noticed at once, the other does not come so far:
+        // its memory is removed below.
         let ran = stored
             .may_strike("1@iteration:0:60:lose,2@iteration:1:20:lose,2@iteration:0:20:lose")
             .expect_code(75);
@@ -171,8 +171,8 @@ fn coming_back_from_storage_survives_a_loss() {
     }
 }
 
-/// A rank is lost between two tests of a sweep, where memory has nothing but results, and DIR is gone by then: the next test is
-/// begun without it. In the first test of a launch storage may have what memory has not.
+/// A rank is lost between two tests of a sweep, when memory has nothing but results, and DIR is missing by then: the next test is
+/// begun without it. In the first test of a launch storage may have a checkpoint that memory lacks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
@@ -200,7 +200,7 @@ fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
     let clean = Command::new(PROGRAM).args(clean).arg(stored.storage.path()).status();
     assert!(clean.unwrap().success());
 
-    // Where all ranks are killed this launcher ends with status 0.
+    // If all ranks are killed, this launcher ends with status 0.
     let running = stored.freeze("1@manifest-whole:0:2:stop");
     running.kill_ranks();
     let ran = running.end();
@@ -212,7 +212,8 @@ fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
     stored.comes_back();
 }
 
-/// All memory of a later test is gone, of which storage has an epoch, and DIR does not answer: the test is not begun anew.
+/// All memory of a later test is lost, of which storage has a checkpoint, and DIR does not answer: the test does not begin from
+/// scratch.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_test_of_which_storage_alone_has_something_waits_for_it() {
@@ -234,8 +235,8 @@ fn a_test_of_which_storage_alone_has_something_waits_for_it() {
     stored.comes_back();
 }
 
-/// More of a group is gone than memory survives: storage has an epoch, but a restart may reach what the lost ones hold, so it is
-/// left to that.
+/// More of a group is lost than memory survives. Storage has a checkpoint, but a restart may reach the memory of the lost ranks,
+/// so the recovery is left to that.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn more_than_a_group_survives_is_left_to_a_restart() {

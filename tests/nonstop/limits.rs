@@ -1,4 +1,4 @@
-//! How much is survived in place, and what becomes of the rest.
+//! Losses that are survived in place, and the fate of the others.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
     assert!(ran.err.contains("goes on from boundary"), "{}", ran.told());
 }
 
-/// Every position is struck by whoever takes it, until nobody is left to.
+/// Every rank that takes the position fails, until none is left.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_takes_the_place_is_lost_too_until_nobody_is_left() {
@@ -31,7 +31,7 @@ fn who_takes_the_place_is_lost_too_until_nobody_is_left() {
     scene.finish();
 }
 
-/// The ranks of these positions are killed at one moment, at a point for the so many-th time, and their memory may go with them.
+/// Kills the ranks of these positions at one moment, at a given hit of a point, with or without their memory.
 pub fn at_once(scene: &Scene, positions: &[usize], point: &str, hit: usize, lost: bool) -> Ran {
     let place = |position: &usize| format!("{point}:{position}:{hit}");
     let places: Vec<String> = positions.iter().map(place).collect();
@@ -67,7 +67,7 @@ fn several_at_once_are_one_loss_or_several() {
     assert!(in_place(&ran) >= 1, "{}", ran.told());
 }
 
-/// More of a group is gone than it survives: neither going on in place nor a restart can make that good.
+/// More of a group is lost than it survives: neither recovery in place nor a restart can rebuild that.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn more_than_a_group_survives_ends_with_the_memory_kept() {
@@ -77,7 +77,7 @@ fn more_than_a_group_survives_ends_with_the_memory_kept() {
     scene.expect_refused(4, &["position 1", "position 2"]);
 }
 
-/// Who is stopped is taken for dead: its node's other ranks end it, so that it neither holds its memory nor is waited for.
+/// A stopped rank is taken for dead: its node's other ranks end it, so that it neither keeps its memory nor is waited for.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_is_stopped_is_ended_and_replaced() {
@@ -86,7 +86,7 @@ fn who_is_stopped_is_ended_and_replaced() {
     assert!(ran.err.contains("rank 4 on"), "{}", ran.told());
 }
 
-/// One that stands by costs nobody anything when it goes, whether before or after it would have been needed.
+/// The loss of a rank that stands by costs nothing, whether before or after it would have been needed.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_stands_by_may_be_lost() {
@@ -102,7 +102,7 @@ fn who_stands_by_may_be_lost() {
     assert!(ran.err.contains("(standing by) is lost"), "{}", ran.told());
 }
 
-/// Several tests: what is told stays told, and the next one begins with those who are left.
+/// Several tests: reported results stay, and the next one begins with the remaining ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_sweep_goes_on() {
@@ -117,8 +117,8 @@ fn a_sweep_goes_on() {
     assert_eq!(ran.out.matches("HPLinpack").count(), 1, "{}", ran.told());
 }
 
-/// Who reports is lost before there is a result, and who goes on with that, too; the head was written by then, and is not written
-/// again.
+/// The rank that reports is lost before there is a result, and its successor, too. The head was written by then, and is not
+/// written again.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn the_head_is_told_once() {
@@ -131,7 +131,7 @@ fn the_head_is_told_once() {
     }
 }
 
-/// Also where a rank that stood by during the first loss takes the place of who tells.
+/// Also if a rank that stood by during the first loss takes the place of the rank that reports.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn each_loss_is_told_once() {

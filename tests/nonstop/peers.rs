@@ -26,7 +26,7 @@ fn ranks(count: usize, work: &str) -> Ran {
     job(count, work).run()
 }
 
-/// What all are busy with when some die, by name.
+/// Names of steps that all ranks run when some die.
 const STEPS: &[&str] = &[
     "reduce",
     "barrier",
@@ -40,7 +40,7 @@ const STEPS: &[&str] = &[
     "panels",
 ];
 
-/// One round of that.
+/// Runs a round of a step.
 fn step(comm: &Comm, name: &str) {
     let (me, size) = (comm.rank(), comm.size());
     let (next, before) = ((me + 1) % size, (me + size - 1) % size);
@@ -50,7 +50,7 @@ fn step(comm: &Comm, name: &str) {
         "gather" => drop(comm.all_gather_bytes(&vec![7; 100 * me])),
         "split" => drop(comm.split(Some(me % 2), me)),
         "broadcast" => comm.broadcast(&mut vec![0.5f64; LONG], 1),
-        // Long messages to a neighbour, of which one may be gone and the other wait for somebody else.
+        // Long messages to a neighbour, of which one may be lost and the other wait for a third rank.
         "ring" => {
             let (out, mut into) = (vec![me as f64; LONG], vec![0.0; LONG]);
             comm.exchange(Some((&out[..], next)), Some((&mut into[..], before)), 3);
@@ -73,7 +73,7 @@ fn step(comm: &Comm, name: &str) {
             }
             comm.barrier();
         }
-        // Somebody waits, who sends and receives nothing.
+        // A rank waits that sends and receives nothing.
         "idle" => {
             let last = size - 1;
             if me == last {
@@ -100,7 +100,7 @@ fn step(comm: &Comm, name: &str) {
                 broadcast.finish(comm);
             }
         }
-        // A group votes for its first step while one of it waits for somebody else, who is slow.
+        // A group votes for its first step while one of it waits for another rank, which is slow.
         "vote" => {
             let row = comm.split(Some(me / 2), me).unwrap();
             if me == 1 {
@@ -116,10 +116,10 @@ fn step(comm: &Comm, name: &str) {
     }
 }
 
-/// Microseconds for which a slow rank does.
+/// Microseconds for which a slow rank stops.
 const STANDS_STILL: u64 = 300_000;
 
-/// Has this process get a signal so many microseconds from now.
+/// Sends this process a signal so many microseconds from now.
 fn after(microseconds: u64, signal: &str) {
     let kill = format!("kill {signal} {}", std::process::id());
     let line = format!("sleep {}; {kill}", microseconds as f64 * 1e-6);
@@ -130,9 +130,8 @@ fn after(microseconds: u64, signal: &str) {
     }
 }
 
-/// `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`, several with `+` between them: one after the other, each strikes those
-/// that are left by then, at the beginning of that round or so long after it. The slow rank stands still for a while from then
-/// on.
+/// `STEP VICTIM ROUND[/MICROSECONDS [SLOW/MICROSECONDS]]`, several with `+` between them. One after the other, each kills a rank
+/// of those left by then, at the beginning of that round or so long after it. The slow rank is stopped for a while from then on.
 #[test]
 #[ignore = "what the ranks of the other tests run"]
 fn member() {
@@ -195,7 +194,7 @@ fn member() {
     }
 }
 
-/// One is stopped for so long that the others take it for lost, also where the machine is busy, and then goes on. They work
+/// Stops a rank for so long that the others take it for lost, also if the machine is busy, and then continues it. They work
 /// longer than that.
 fn asleep(mut world: World) {
     let work = |world: &World| {
@@ -216,8 +215,8 @@ fn asleep(mut world: World) {
     }
 }
 
-/// Rank 0 dies before it sends anything. The others are within a step, which they do not leave for its sake: they have begun half
-/// of the broadcasts before its death, and begin the other half after it.
+/// Kills rank 0 before it sends anything. The others are within a step, which they do not leave for its sake: they have begun
+/// half of the broadcasts before its death, and begin the other half after it.
 fn refused(mut world: World) {
     const ALL: [Bcast; 6] = [
         Bcast::OneRing,
@@ -273,7 +272,7 @@ fn refused(mut world: World) {
     }
 }
 
-/// Rank 3 dies while rank 2 sends to rank 4, which takes seconds. Then rank 4 has another use for what it received to.
+/// Kills rank 3 while rank 2 sends to rank 4, which takes seconds. Then rank 4 uses its receive buffer for something else.
 fn slow(mut world: World) {
     let (out, mut into) = (vec![0.5f64; LONG], vec![0.0; LONG]);
     let ended = world.attempt(|world| {
@@ -314,19 +313,19 @@ fn whoever_waits_for_a_lost_peer_gets_out_of_it_and_goes_on() {
     }
 }
 
-/// With a library loaded before MPI's, whose source is given.
+/// Makes a job with a library loaded before MPI's, from the given source.
 fn with(source: &str, work: &str) -> Job {
     let library = preload(source);
     job(5, work).env("LD_PRELOAD", &format!("{} {}", relax().display(), library.display()))
 }
 
-/// With calls of the library watched (`turns.c`).
+/// Makes a job with calls of the library watched (`turns.c`).
 fn watched(work: &str) -> Job {
     with("tests/nonstop/turns.c", work)
 }
 
-/// The one that computes and the one that shows that this rank lives: the library mistakes what a rank says where they call it at
-/// the same time (`src/comm/turn.rs`).
+/// The thread that computes and the thread of heartbeats: the library confuses a rank's messages if both call it at the same time
+/// (`src/comm/turn.rs`).
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_threads_are_never_in_the_library_at_a_time() {
@@ -338,7 +337,7 @@ fn two_threads_are_never_in_the_library_at_a_time() {
     }
 }
 
-/// An answer that the library has mistaken is not believed.
+/// An answer that the library has confused is not used.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_garbled_answer_ends_the_job() {
@@ -348,7 +347,7 @@ fn a_garbled_answer_ends_the_job() {
     assert!(ran.err.contains(words), "{}", ran.told());
 }
 
-/// A rank whose machine stood still finds the others gone on without it, and leaves them alone: the library ends it.
+/// A rank whose machine was suspended finds that the others continued without it, and leaves them alone: the library ends it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_was_taken_for_lost_ends_alone_when_it_wakes() {
@@ -382,7 +381,7 @@ fn what_is_given_up_comes_to_no_buffer_in_use() {
     assert!(ran.out.contains("left [0, 1, 2, 4] gone [3]"), "{}", ran.told());
 }
 
-/// Who leaves before it has come to the first vote is not waited for in it.
+/// A rank that leaves before it has come to the first vote is not waited for in it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_vote_ends_where_one_of_the_voters_has_left() {
@@ -399,7 +398,7 @@ fn many_losses_one_after_the_other() {
     assert!(ran.out.contains(left), "{}", ran.told());
 }
 
-/// More ranks than are told of in one word.
+/// More ranks than fit into one word.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn two_losses_of_many_ranks() {
@@ -413,7 +412,7 @@ fn two_losses_of_many_ranks() {
 #[ignore = "needs Open MPI 5"]
 fn a_loss_amid_a_split_crashes_nobody() {
     for turn in 0..12 {
-        // One of them is late for some part of the split, and amid it another one dies.
+        // One of them is late for some part of the split, and another one dies meanwhile.
         let work = format!("split 2 3/100000 4/{}", 1 + 37 * turn);
         expect(&work, "left [0, 1, 3, 4] gone [2]");
     }

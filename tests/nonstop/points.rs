@@ -1,4 +1,4 @@
-//! Every crash point, struck once or amid going on after another loss.
+//! Every crash point, injected once or during the recovery from another loss.
 
 use skt_hpl::base::faults::Point;
 
@@ -6,14 +6,14 @@ use crate::extent::{self, whole};
 use crate::job::Ran;
 use crate::scene::{LONGER, Scene};
 
-/// How often the only test went on in place.
+/// Number of recoveries in place of the only test.
 pub fn in_place(ran: &Ran) -> u32 {
     let run = ran.json();
     run.tests[0].outcome.as_ref().unwrap().protection.unwrap().in_place
 }
 
-/// Of a second level and of the solver, which are struck in `level2` and `checksums`; and of a beginning where others have left
-/// something; and of a job's start, which `starting` strikes.
+/// Whether other tests inject the point. Points of a second level and of the solver are in `level2` and `checksums`. Points of a
+/// beginning with memory of other runs are in `crash`, and those of a job's start in `starting`.
 fn elsewhere(point: &Point) -> bool {
     point.is_solvers()
         || point.is_of_ground()
@@ -23,13 +23,13 @@ fn elsewhere(point: &Point) -> bool {
         || Point::between(Point::FetchBegin, Point::Tidied).contains(point)
 }
 
-/// The steps of going on after a loss, in order.
+/// Returns the steps of a recovery after a loss, in order.
 fn recovery() -> Vec<Point> {
     let all = Point::between(Point::AgreeBegin, Point::Resumed).iter().copied();
     all.filter(|p| !elsewhere(p)).collect()
 }
 
-/// Of a flush that is to be finished.
+/// Whether the point belongs to a flush that is to be finished.
 fn finishing(point: &Point) -> bool {
     matches!(point, Point::FinishHalf | Point::FinishEnd)
 }
@@ -41,7 +41,7 @@ fn a_loss_at_any_point_is_recovered_in_place() {
     for (turn, &point) in
         Point::ALL.iter().filter(|p| !recovery().contains(p) && !elsewhere(p)).enumerate()
     {
-        // At the beginning, or amid the work.
+        // At the beginning, or during the work.
         let hit = match point {
             Point::PartNamed | Point::GenerateBegin | Point::GenerateEnd | Point::SolveBegin => 1,
             Point::VerifyBegin | Point::CleanBegin | Point::CleanHalf => 1,
@@ -61,7 +61,7 @@ fn struck_at(point: Point, position: usize, hit: u64, action: &str) {
     let fault = format!("1@{}:{position}:{hit}:{action}", point.name());
     println!("{fault}");
     let ran = Scene::new(2, 2).nonstop(1).survive(&fault);
-    // The result of the test stands already.
+    // The result of the test is recorded already.
     let over = [Point::CleanBegin, Point::CleanHalf, Point::Verdict, Point::Told];
     let over = over.contains(&point);
     assert_eq!(in_place(&ran), u32::from(!over), "{fault}: {}", ran.told());
@@ -69,7 +69,7 @@ fn struck_at(point: Point, position: usize, hit: u64, action: &str) {
     assert_eq!(ran.out.matches("PASSED").count(), 1, "told once: {}", ran.told());
 }
 
-/// Who took the lost one's place is lost in turn, at each step of that.
+/// The rank that took the lost one's place is lost in turn, at each step of that.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_second_loss_amid_going_on_starts_it_again() {
@@ -87,7 +87,7 @@ fn a_second_loss_amid_going_on_starts_it_again() {
     }
 }
 
-/// Somebody else is lost while it helps to rebuild the first. Its memory is there, so one loss stays one loss.
+/// Another rank is lost while it helps to rebuild the first. Its memory is there, so one loss stays one loss.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn who_helps_in_going_on_may_be_lost_in_it() {
@@ -104,7 +104,7 @@ fn who_helps_in_going_on_may_be_lost_in_it() {
     }
 }
 
-/// Where there are many process columns ranks ask seldom whether to save, and one that is new asks when the others do.
+/// With many process columns ranks ask seldom whether to save, and a new rank asks when the others do.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn many_columns_that_ask_seldom() {
@@ -121,7 +121,7 @@ fn many_columns_that_ask_seldom() {
     }
 }
 
-/// Depths, broadcasts, threads, methods and grids: what is under way when it strikes differs.
+/// Depths, broadcasts, threads, methods and grids: the operations in progress at the fault differ.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn whatever_is_under_way() {

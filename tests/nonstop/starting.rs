@@ -10,23 +10,23 @@ use nix::unistd::Pid;
 use crate::job::mpirun;
 use crate::scene::Scene;
 
-/// So long at most until the job has ended, on a busy machine.
+/// Longest time until the job has ended, on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// Whether a process looks after the others.
+/// Whether a process watches the others.
 fn watches(pid: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut names = threads.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
     names.any(|name| name.trim_end() == "siblings")
 }
 
-/// Killed from outside, so long after another one was there to see it.
+/// Killed from outside, a given time after another one could notice it.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
     let (mut told, mut unseen) = (0, 0);
     let usual = [(50, 4), (50, 0), (70, 2), (100, 1), (200, 3), (350, 0), (600, 4)];
-    // What comes late may strike a job that has started: until two were told of, early ones again.
+    // Late faults may hit a job that has started: until two were reported, early ones are injected again.
     let again = usual[..4].iter().copied().cycle().take(8);
     for (turn, (after_ms, who)) in usual.into_iter().chain(again).enumerate() {
         if turn >= usual.len() && told >= 2 {
@@ -52,7 +52,7 @@ fn a_rank_that_dies_while_mpi_starts_ends_the_job() {
         }
         // A launcher without ranks that has not ended blocks itself, and is ended below.
         if !running.over() && !running.ranks().is_empty() {
-            // On a machine that is very busy it may have died before anybody had looked: such a job is ended by hand.
+            // On a very busy machine it may have died before any other rank watched: such a job is ended by hand.
             unseen += 1;
             assert!(
                 after_ms <= 100 && unseen == 1,
@@ -111,7 +111,7 @@ fn a_rank_that_is_stopped_before_the_first_roll_call_is_ended() {
     }
 }
 
-/// The same where checksums replace the rank, and where each rank of a started attempt is killed.
+/// Checksums replace the rank, or each rank of a started attempt is killed.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_rank_that_is_lost_before_the_first_roll_call_is_replaced() {
@@ -121,7 +121,7 @@ fn a_rank_that_is_lost_before_the_first_roll_call_is_replaced() {
     }
 }
 
-/// Threads of rank 0 when MPI has started, by words for the launcher and variables.
+/// Number of threads of rank 0 when MPI has started, with words for the launcher and variables.
 fn threads_after_the_start(words: &[&str], (name, value): (&str, &str)) -> usize {
     let scene = Scene::new(2, 2).nonstop(1);
     let job = scene.job().launcher(words).env("SKT_FAULT", "started:0:1:stop").env(name, value);
@@ -141,7 +141,8 @@ fn threads_after_the_start(words: &[&str], (name, value): (&str, &str)) -> usize
     threads
 }
 
-/// With the library's own thread for heartbeats one start in four crashes in MPI_Init (5.0.11), so whoever asks for it gets none.
+/// With the library's own thread for heartbeats one start in four crashes in MPI_Init (5.0.11), so a setting that asks for it has
+/// no effect.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn nobody_switches_the_librarys_detector_thread_on() {
@@ -161,7 +162,7 @@ fn nobody_switches_the_librarys_detector_thread_on() {
     }
 }
 
-/// The file of a site that wins over every variable.
+/// A site's file overrides every variable.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn a_site_that_insists_on_the_detector_thread_is_refused() {

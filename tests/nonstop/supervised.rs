@@ -1,5 +1,5 @@
-//! Under `skt-hpl run`, whose only node is this machine: losses are told like any other fault, nobody is started again, and
-//! `skt-hpl status` says what each rank is there for.
+//! Runs under `skt-hpl run`, whose only node is this machine: losses are reported like any other fault, nothing is started again,
+//! and `skt-hpl status` shows the role of each rank.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -15,12 +15,12 @@ use tempfile::TempDir;
 use crate::job::{PROGRAM, alive, for_a_launcher, mpirun};
 use crate::stopped::stopped;
 
-/// Stands in for a remote shell: the only node is this machine.
+/// Takes the place of a remote shell: the only node is this machine.
 const SHELL: &str = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A supervised run under way. Dropped, it is ended.
+/// A running supervised run, which is ended when dropped.
 struct Supervised {
     child: Child,
     dir: TempDir,
@@ -43,7 +43,7 @@ impl Supervised {
         Self::start_by("exec LAUNCH \"$@\"", ranks, faults, benchmark)
     }
 
-    /// By a launcher that is a script, in which LAUNCH is the real one.
+    /// Starts a run by a launcher that is a script, in which LAUNCH is the real one.
     fn start_by(script: &str, ranks: usize, faults: &str, benchmark: &[&str]) -> Self {
         let dir = TempDir::new().unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -62,7 +62,7 @@ impl Supervised {
         command.arg("--launcher-program").arg(path("mpirun"));
         command.args(["--threads", "1", "--no-preflight", "--json", "run.json"]).args(benchmark);
         command.env("SKT_FAULT", faults).env("SKT_FAULT_LOG", path("faults"));
-        // Who is stopped is not to be taken for dead while the test looks round.
+        // A stopped rank must not be taken for dead while the test looks at it.
         command.env("OMPI_MCA_mpi_ft_detector_timeout", "60");
         command.env("PRTE_MCA_prte_tmpdir_base", path("launcher"));
         command.stdin(Stdio::null());
@@ -101,7 +101,7 @@ impl Supervised {
         }
     }
 
-    /// What `skt-hpl status` says, and its document.
+    /// Returns the output of `skt-hpl status`, and its document.
     fn status(&self) -> (String, Value) {
         let say = |more: &[&str]| {
             let mut status = Command::new(PROGRAM);
@@ -111,7 +111,7 @@ impl Supervised {
         (say(&[]), serde_json::from_str(&say(&["--json"])).unwrap())
     }
 
-    /// This run's events of that name, and its results; it must have passed.
+    /// Returns this run's events of that name, and its results; it must have passed.
     fn end(mut self) -> (Vec<Value>, Run, String) {
         let over = self.within(LIMIT, |run| run.over().then_some(()));
         assert!(over.is_some(), "the run does not end: {}", self.told());
@@ -124,8 +124,8 @@ impl Supervised {
     }
 }
 
-/// In the first of two tests a process column is lost, new checksums are made by a rank of it and one that stood by, and a
-/// second one is lost, which one column of checksums would not have borne. The second test begins with those who are left.
+/// In the first of two tests a process column is lost, and a rank of it and one that stood by make new checksums. Then a second
+/// column is lost, which one column of checksums would not have survived. The second test begins with the remaining ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
 fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
@@ -136,7 +136,7 @@ fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
     let log = run.dir.path().join("faults");
     let found = run.within(LIMIT, |_| stopped(&log));
     let halted = found.unwrap_or_else(|| panic!("nobody was stopped: {}", run.told()));
-    // What the agent has seen may be older than the loss.
+    // The agent's view may be older than the loss.
     let parts = [
         "positions 0 3",
         "positions 2 5 in the place of process column 1",
@@ -151,12 +151,12 @@ fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
     kill(halted, Signal::SIGKILL).unwrap();
     let (events, document, told) = run.end();
 
-    // What each position's memory is.
+    // Role of each position's memory.
     let job = &page["run"]["run_id"];
     let jobs = page["memory"].as_array().unwrap();
     let mine = jobs.iter().find(|found| found["job"] == *job).unwrap_or_else(|| panic!("{page}"));
     let positions = mine["positions"].as_array().unwrap().iter();
-    // That of the rank that was killed is there as well, but not in use.
+    // The memory of the killed rank exists as well, but is not in use.
     let alive = positions.filter(|p| p["in_use"] == true);
     let roles: Vec<_> = alive.map(|p| (&p["position"], &p["header"]["role"])).collect();
     let (own, sums, taken) = (json!("own"), json!("sums"), json!({ "in-place-of": 1 }));
@@ -173,7 +173,7 @@ fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
         assert!(text.contains(words), "{words}: {text}");
     }
 
-    // The run was started once, and both losses were borne.
+    // The run was started once, and both losses were survived.
     let of = |name: &str| events.iter().filter(|e| e["event"] == name).collect::<Vec<_>>();
     assert_eq!((of("launched").len(), of("fault").len()), (1, 0), "{told}");
     let lost: Vec<&Value> = of("gone-on").iter().map(|e| &e["lost"][0]["position"]).collect();
@@ -190,7 +190,7 @@ fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
     assert!(second.replaced.is_empty() && second.checksum_bytes > 0, "{told}");
 }
 
-/// Open MPI's mpirun was seen to stay for ever where its ranks had died while MPI started. The supervisor ends it and starts the
+/// Open MPI's mpirun was seen to stay for ever after its ranks had died while MPI started. The supervisor ends it and starts the
 /// run again, whether or not a rank had shown progress.
 #[test]
 #[ignore = "needs Open MPI 5"]

@@ -1,11 +1,11 @@
-//! The patterns with which benchmark harnesses read HPL's output, and what each must find in ours.
+//! Patterns with which benchmark harnesses read HPL's output, and the values that each must find in ours.
 //!
-//! Held against text made of any values (`harness_patterns.rs`) and against the text of real runs.
+//! Compared with text made of any values (`harness_patterns.rs`) and with the text of real runs.
 
 use regex::{Regex, RegexBuilder};
 use skt_hpl::base::outcome::Verdict;
 
-/// Name, pattern, and the group that holds the rate.
+/// Name, pattern, and the group that contains the rate.
 const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
     ("ReFrame's HPLBase", r"^\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d+\.\d+\s+(\d+\.\d+e\+\d+)$", 1),
     ("excalibur-tests", r"^W[R\|C]\S+\s+\d+\s+\d+\s+\d+\s+\d+\s+\d[\d.]+\s+(\d[\d.eE+]+)", 1),
@@ -17,10 +17,10 @@ const W_LINE_PATTERNS: [(&str, &str, usize); 4] = [
     ("Open MPI's MTT", r"^(\S+)\s+\d+\s+\d+\s+\d+\s+\d+\s+(\d+[\.\d]+)\s+(\S+)", 3),
 ];
 
-/// What a run's text must tell.
+/// Values that a run's text must contain.
 #[derive(Debug)]
 pub struct Expected {
-    /// Of each test that ran; at least 1, for the patterns know no negative exponents.
+    /// Rate of each test that ran; at least 1, for the patterns know no negative exponents.
     pub rates: Vec<f64>,
     pub verdicts: Vec<Verdict>,
     pub skipped: usize,

@@ -1,9 +1,9 @@
-//! The second level where each node has a DIR of its own, which is lost with the node: files with the group's parity in them, a
-//! manifest of each node, and what they give back by `recall`.
+//! The second level with a DIR of each node's own, which is lost with the node: files with the group's parity in them, a manifest
+//! of each node, and the data that `recall` recovers from them.
 //!
-//! The claim: losses of nodes are counted from the last time that all nodes had written the manifest of one epoch. Up to
-//! `losses` of a group, whatever becomes of memory and at whatever step, are made good. Files that no manifest on any node
-//! vouches for are never read, so they are forgotten.
+//! The claim: losses of nodes are counted from the last time that all nodes had written the manifest of one checkpoint. Up to
+//! `losses` of a group are recovered, whatever happens to memory and at any step. Files that no manifest on any node lists are
+//! never read, so they are forgotten.
 
 use std::collections::BTreeSet;
 
@@ -26,14 +26,14 @@ pub struct Filed {
     pub listed: bool,
 }
 
-/// A node's DIR: a file of each of a few epochs.
+/// A node's DIR: a file of each of a few checkpoints.
 pub type Shelf = [Option<Filed>; 3];
 
 fn file_of(r: &Rank, of: Stored) -> Option<&Filed> {
     r.shelf.iter().flatten().find(|file| file.of == of)
 }
 
-/// Epochs that a manifest on some node tells of, the best first.
+/// Returns the checkpoints that a manifest on some node lists, the best first.
 pub fn whole(s: &Sys) -> Vec<Stored> {
     let listed = s.ranks.iter().flat_map(|r| r.shelf.iter().flatten()).filter(|file| file.listed);
     let mut all: Vec<Stored> = listed.map(|file| file.of).collect();
@@ -42,7 +42,7 @@ pub fn whole(s: &Sys) -> Vec<Stored> {
     all
 }
 
-/// What gives the best epoch back that can be: as the program does it, by the files there are.
+/// Returns the best checkpoint that can be recovered, and how: as the program does it, by the existing files.
 pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
     whole(s).into_iter().find_map(|of| {
         let told: Vec<Told> = (0..RANKS)
@@ -60,12 +60,12 @@ pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
     })
 }
 
-/// Whether losses since the last epoch that all nodes had listed leave one to go on from.
+/// Whether losses since the last checkpoint that all nodes had listed leave one to resume from.
 pub fn bears(s: &Sys) -> bool {
     s.ever && GROUPS.iter().all(|group| group.iter().filter(|&&p| s.ranks[p].bare).count() <= 1)
 }
 
-/// What a position's file, or the parity of its group, gives back of an epoch.
+/// Returns the data of a checkpoint from a position's file, or from the parity of its group.
 pub fn fetched(s: &Sys, of: Stored, rank: usize) -> Val {
     let whole = |rank: usize| file_of(&s.ranks[rank], of).filter(|file| file.data == Whole(of.id));
     match (file_of(&s.ranks[rank], of), whole(peer(rank))) {
@@ -76,7 +76,7 @@ pub fn fetched(s: &Sys, of: Stored, rank: usize) -> Val {
 }
 
 impl Protocol {
-    /// A helper brings checkpoint and checksum out of memory into its node's DIR: whatever is there by then.
+    /// A helper brings checkpoint and checksum out of memory into its node's DIR, whatever is there by then.
     pub fn write_apart(&self, s: &mut Sys, rank: usize, of: Stored) {
         // Manifests may still be on their way.
         let pending = s.ranks.iter().filter_map(|r| r.lists);
@@ -105,7 +105,7 @@ impl Protocol {
         r.shelf.sort_unstable();
     }
 
-    /// A node's manifest, once all files on all nodes are whole; what is older goes from there.
+    /// Writes a node's manifest, once all files on all nodes are complete; older files are removed from there.
     pub fn list(&self, s: &mut Sys, rank: usize) {
         let r = &mut s.ranks[rank];
         let Some(of) = r.lists.take() else { unreachable!("not enabled") };
@@ -122,7 +122,7 @@ impl Protocol {
     }
 }
 
-/// All but this epoch and later ones of its run.
+/// Removes all but this checkpoint and later ones of its run.
 fn prune(r: &mut Rank, keep: Stored) {
     let later = |of: Stored| of.run == keep.run && of.id >= keep.id;
     for place in &mut r.shelf {
@@ -132,7 +132,7 @@ fn prune(r: &mut Rank, keep: Stored) {
     }
 }
 
-/// What nobody vouches for and nobody is writing is forgotten.
+/// Forgets files that no manifest lists and no helper is writing.
 pub fn forget(s: &mut Sys) {
     let vouched = whole(s);
     for r in &mut s.ranks {
@@ -146,7 +146,7 @@ pub fn forget(s: &mut Sys) {
     }
 }
 
-/// The number an epoch has after `run`'s offset.
+/// Returns a checkpoint with its number after `run`'s offset.
 pub fn stored(run: crate::system::Run, id: EpochId) -> Stored {
     Stored { id, boundary: run.boundary(id), run: run.number }
 }

@@ -1,10 +1,10 @@
 //! Method double with helpers that encode: every interleaving of ranks, of their helpers and of losses, for four positions in two
 //! groups.
 //!
-//! `decide` and what headers claim are the program's; each copy and each checksum is whole for some epoch, or is not. A save is
-//! the copy alone: the rank goes on at once, so its A is worth nothing to anybody, and its helper encodes some time later, if its
-//! peer's helper is there. Who finds its helper done seals; when all have sealed, each commits in its turn. The claim: whoever
-//! computes after a recovery holds the epoch that all hold, and a tolerable loss is never refused.
+//! `decide` and the claims of headers are the program's; each copy and each checksum is complete for some checkpoint, or is not.
+//! A save is the copy alone: the rank continues at once, so its A cannot be used, and its helper encodes some time later, if its
+//! peer's helper is there. A rank that finds its helper done seals; when all have sealed, each commits in its turn. The claim: a
+//! rank that computes after a recovery has the checkpoint that all have, and a tolerable loss is never refused.
 
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
@@ -18,7 +18,7 @@ use crate::system::{Fate, GROUPS, Garbage, NOTHING, RANKS, Val, Whole, peer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Mem {
     claim: Claim,
-    /// Of even epochs, of odd ones.
+    /// Copies of even checkpoints, of odd ones.
     copies: [Val; 2],
     checks: [Val; 2],
 }
@@ -28,11 +28,11 @@ enum Pc {
     Start,
     Generate,
     Compute,
-    /// Amid the copy.
+    /// During the copy.
     Copy,
-    /// Computing on, with an epoch that is not finished.
+    /// Computing on, with a checkpoint that is not finished.
     GoOn,
-    /// The same, and it is sealed here.
+    /// Computing on, with the checkpoint sealed here.
     Sealed,
     Done,
     Pin,
@@ -50,12 +50,12 @@ struct Rank {
     ghost: Option<Mem>,
     pc: Pc,
     dead: bool,
-    /// Barriers this process has arrived at.
+    /// Number of barriers this process has arrived at.
     arrived: u8,
-    /// The memory went and has not been rebuilt.
+    /// Whether the memory was lost and has not been rebuilt.
     gone: bool,
     lost: bool,
-    /// Its helper is at work on this epoch, or done with it.
+    /// Checkpoint that its helper is at work on, or done with.
     helper: Option<EpochId>,
     over: Option<EpochId>,
 }
@@ -85,11 +85,11 @@ enum Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     No,
-    /// Who has sealed commits, whoever else has.
+    /// A rank that has sealed commits, whatever the state of the others.
     CommitsAlone,
-    /// It seals when the copy is made.
+    /// A rank seals when the copy is made.
     SealsTheCopy,
-    /// There is room for one copy beside the matrix, as under method self.
+    /// There is room for a single copy in addition to the matrix, as under method self.
     OneCopy,
     /// The next save does not wait for the helper.
     SavesUnderHelper,
@@ -123,7 +123,7 @@ impl Sys {
 }
 
 impl Aside {
-    /// Which copy an epoch lies in.
+    /// Index of a checkpoint's copy.
     fn place(&self, id: EpochId) -> usize {
         if self.broken == Broken::OneCopy { 0 } else { (id.epoch % 2) as usize }
     }
@@ -156,7 +156,7 @@ impl Aside {
         }
     }
 
-    /// A helper needs its peer's: at work, or done and perhaps gone.
+    /// Whether a helper can encode, which needs its peer's: at work, or done and perhaps ended.
     fn encodes(&self, s: &Sys, rank: usize) -> bool {
         let (me, other) = (&s.ranks[rank], &s.ranks[peer(rank)]);
         let there = |id| other.helper == Some(id) && !other.dead || other.over == Some(id);
@@ -168,7 +168,7 @@ impl Aside {
         let has = |rank: usize| {
             s.ranks[rank].mem.is_some_and(|mem| mem.copies[self.place(id)] == Whole(id))
         };
-        // Who is done has sent what it had.
+        // A helper that is done has sent its data.
         let sent = s.ranks[peer(rank)].over == Some(id) || has(peer(rank));
         let value = if has(rank) && sent { Whole(id) } else { Garbage };
         let r = &mut s.ranks[rank];
@@ -262,7 +262,7 @@ impl Aside {
                 Pc::AgreeBarrier
             }
             Pc::AgreeBarrier => {
-                // A rank that dies now takes its header with it; who already agreed goes on.
+                // A rank that dies now takes its header with it; ranks that have agreed already continue.
                 s.bad |= self.broken == Broken::No
                     && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all.iter().all(|claim| {
@@ -310,14 +310,14 @@ impl Aside {
         s.target = NOTHING;
         for r in &mut s.ranks {
             if ghost_returns && let Some(old) = r.ghost.take() {
-                // Of two copies of a position one that holds something is taken, and of those the one that took part later.
+                // Of two copies of a position, one with a checkpoint is taken, and of those the one that took part later.
                 let age = |m: &Mem| (m.claim.stage != Stage::Vacant, m.claim.joined);
                 if r.mem.is_none_or(|m| age(&old) > age(&m)) {
                     r.mem = Some(old);
                 }
             }
             if let Some(m) = &mut r.mem {
-                // What no header vouches for is never read again.
+                // Data that no header refers to are never read again.
                 let claimed = [m.claim.base, m.claim.seal];
                 let vouched = |parity: usize| {
                     claimed.iter().flatten().any(|id| id.epoch % 2 == parity as u64)

@@ -1,9 +1,10 @@
-//! Method disk on storage that all share: every interleaving of its saves, of losses of ranks with memory kept or gone, and of
+//! Method disk on storage that all share: every interleaving of its saves, of losses of ranks with memory kept or lost, and of
 //! power cuts, for three positions.
 //!
-//! `decide_with` and what headers claim are the program's; files are abstract: each is whole for some epoch, or is not. An epoch
-//! is written over the one before the last, and is whole only if that one was. The claim: a start goes on from the best epoch
-//! that was whole, with all its files, on all positions; never from memory, and never from nothing once there was one.
+//! `decide_with` and the claims of headers are the program's; files are abstract: each is complete for some checkpoint, or is
+//! not. A checkpoint is written over the one before the last, and is complete only if that one was. The claim: a start resumes
+//! from the best checkpoint that was complete, with all its files, on all positions; never from memory, and never from nothing
+//! once there was one.
 
 use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, Transitions, decide_with};
 use skt_hpl::shm::header::{Claim, EpochId};
@@ -24,7 +25,7 @@ struct Epoch {
 struct File {
     of: Epoch,
     named: bool,
-    /// What was written is what belongs there.
+    /// Whether the content is the right one.
     sound: bool,
 }
 
@@ -57,11 +58,11 @@ struct Rank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sys {
     ranks: [Rank; RANKS],
-    /// Epochs with a manifest.
+    /// Checkpoints with a manifest.
     whole: [Option<Epoch>; 4],
     run: u8,
     crashes: u8,
-    /// The furthest epoch that was ever whole.
+    /// The furthest checkpoint that was ever complete.
     reached: u8,
     bad: bool,
 }
@@ -69,13 +70,13 @@ struct Sys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     No,
-    /// The last epoch is written over, not the one before.
+    /// The last checkpoint is written over, not the one before.
     OverLast,
     /// The manifest is written when one file is whole.
     ManifestFirst,
-    /// All go on, and to the next save, before there is a manifest.
+    /// All continue, and to the next save, before there is a manifest.
     NotAgreed,
-    /// What headers say is taken for what memory holds.
+    /// The claims of headers are taken for the content of memory.
     MemoryTrusted,
 }
 
@@ -83,7 +84,7 @@ enum Broken {
 enum Act {
     Step(usize),
     Manifest,
-    /// The job ends; these positions' memory is gone (by bits).
+    /// The job ends; these positions' memory is lost (by bits).
     Crash(u8),
     Restart,
 }
@@ -109,7 +110,7 @@ impl Sys {
         self.whole.contains(&Some(epoch))
     }
 
-    /// All but these go, manifests first.
+    /// Removes all but these, manifests first.
     fn prune_but(&mut self, keep: [Option<Epoch>; 2]) {
         let stays = |of: Epoch| keep.contains(&Some(of));
         for place in &mut self.whole {
@@ -120,7 +121,7 @@ impl Sys {
         }
     }
 
-    /// Whether everybody has come as far as this at the boundary where rank `rank` is, or further.
+    /// Whether all ranks have come as far as this at the boundary of rank `rank`, or further.
     fn all(&self, rank: usize, there: impl Fn(Pc) -> bool) -> bool {
         let at = self.ranks[rank].a;
         self.ranks.iter().all(|r| r.a > at || r.a == at && there(r.pc))
@@ -132,7 +133,7 @@ impl Disk {
         Epoch { boundary: s.ranks[rank].a, run: s.run }
     }
 
-    /// Past a boundary.
+    /// State after a boundary.
     fn after(&self, boundary: u8) -> Pc {
         if boundary == self.epochs { Pc::Done } else { Pc::Compute }
     }
@@ -141,7 +142,7 @@ impl Disk {
         use Pc::*;
         match s.ranks[rank].pc {
             Start | Done => false,
-            // Pieces of what is factored come from everybody.
+            // Pieces of the factored part come from all ranks.
             Compute => s.ranks.iter().all(|r| r.a >= s.ranks[rank].a),
             Room => s.all(rank, |pc| matches!(pc, Room | Open | Half | Written | Done)),
             Written if self.broken == Broken::NotAgreed => s.all(rank, |pc| pc == Written),
@@ -190,7 +191,7 @@ impl Disk {
                     .files
                     .iter_mut()
                     .find(|place| place.is_some_and(|file| Some(file.of) == over));
-                // Where there is nothing to write over, all of it is written.
+                // If there is nothing to write over, all of it is written.
                 let base = old.and_then(Option::take).is_none_or(|file| file.sound);
                 place(&mut r.files, File { of: next, named: false, sound: base });
                 r.pc = Pc::Half;
@@ -212,7 +213,7 @@ impl Disk {
         s.ranks[rank] = r;
     }
 
-    /// Position 0 lists the files of the epoch it has written.
+    /// Returns the checkpoint whose files position 0 lists, once it has written its own.
     fn lists(&self, s: &Sys) -> Option<Epoch> {
         let next = self.next(s, 0);
         let written = |r: &Rank| r.files.iter().flatten().any(|file| file.of == next && file.named);
@@ -243,7 +244,7 @@ impl Disk {
         let decision = decide_with(&setup, &claims, at, best.map(|best| best.boundary.into()));
         for r in &mut s.ranks {
             (r.last, r.spare) = (None, None);
-            // What has no name is made anew before anything is written there.
+            // Files without a name are made again before anything is written there.
             for place in &mut r.files {
                 *place = place.filter(|file| file.named);
             }
@@ -257,12 +258,12 @@ impl Disk {
                     s.bad |= s.reached > 0;
                     (r.claim, r.a, r.pc) = (fresh, 0, Pc::Generate);
                 }
-                // Memory is gone on from as it is.
+                // The run resumes from memory as it is.
                 (Decision::Restore(r2), _) => {
                     s.bad |= u64::from(r.a) != r2.target.epoch;
                     r.pc = Pc::Compute;
                 }
-                // There is always something to go on from, or nothing was whole.
+                // There is always a checkpoint to resume from, or none was complete.
                 _ => s.bad = true,
             }
         }
@@ -299,7 +300,7 @@ impl Model for Disk {
             actions.push(Act::Manifest);
         }
         if s.crashes > 0 {
-            // Nobody's memory, one's, all.
+            // Memory of no rank, of one, or of all.
             actions.extend([0, 1, 2, 4, 7].map(Act::Crash));
         }
     }

@@ -1,4 +1,4 @@
-//! How a model is explored, whichever it is.
+//! Exploration of any model.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-/// Explores everything, or as much as it takes to find a fault: whether there is one. What a model without a fault says it
-/// sometimes comes to it must come to.
+/// Explores everything, or as much as it takes to find a fault; returns whether there is one. A model without a fault must reach
+/// every state that it lists as reachable.
 pub fn explore<M>(model: M) -> bool
 where
     M: Model + Debug + Send + Sync + 'static,
@@ -22,7 +22,7 @@ where
     let always = |expectation: &Expectation| *expectation == Expectation::Always;
     let mut claims = properties.iter().filter(|one| always(&one.expectation));
     match claims.find_map(|one| checker.discovery(one.name)) {
-        // A broken model has no end to come to: its fault is what is wanted.
+        // A broken model need not reach them: its fault is the result.
         Some(_) if properties.iter().all(|one| always(&one.expectation)) => true,
         Some(path) => {
             println!("{:#?}", path.into_actions());

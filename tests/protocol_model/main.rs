@@ -1,18 +1,16 @@
 //! Every interleaving of the save and recovery protocol for four positions in two groups.
 //!
-//! The model drives the same pure functions as the program (`decide`, the header transitions); only
-//! the memory is abstract: each of A, B and the two checksums is whole for some epoch, or is not. Ranks move one step at
-//! a time in any order, die at any step with or without their memory, are relaunched, die again
-//! while recovering, and a node that was given up may come back with the copy it had. The invariant:
-//! whoever computes holds the epoch everybody holds, and a tolerable loss is never refused. Each broken
-//! variant of the protocol must be caught, or the model proves nothing.
+//! The model drives the same pure functions as the program (`decide`, the header transitions). Only the memory is abstract: each
+//! of A, B and the two checksums is complete for some checkpoint, or is not. Ranks move one step at a time in any order. They die
+//! at any step with or without their memory, are relaunched, and die again while recovering. A node that was given up may come
+//! back with its copy. The invariant: a rank that computes has the checkpoint that all have, and a tolerable loss is never
+//! refused. Each broken variant of the protocol must be caught, or the model proves nothing.
 //!
-//! A loss may also be gone on from in place: a launch that has lost ranks goes on with what memory is within reach, whose
-//! processes are those that lived and spares; what it cannot go on from it leaves to a restart, which finds more.
+//! A loss may also be recovered in place: a launch that has lost ranks resumes from the memory within reach, with the processes
+//! that lived and spares. A loss that it cannot recover so is left to a restart, which finds more.
 //!
-//! Two reductions keep it small and lose nothing: members of a group, and groups, are
-//! interchangeable, so states are sorted; and what no header vouches for is never read again after
-//! a relaunch, so it is forgotten.
+//! Two reductions keep it small and lose nothing: members of a group, and groups, are interchangeable, so states are sorted; and
+//! data that no header refers to are never read again after a relaunch, so they are forgotten.
 
 mod apart;
 mod aside;
@@ -144,7 +142,7 @@ impl Model for Protocol {
                 }
                 self.begin(&mut s);
             }
-            // A manifest that somebody alive was writing is written first, which is a step of its own.
+            // A manifest that a living rank was writing is written first, which is a step of its own.
             Act::GoOn { elsewhere } => {
                 s.in_place = true;
                 for r in s.ranks.iter_mut().filter(|r| elsewhere && r.dead && r.mem.is_some()) {
@@ -191,7 +189,7 @@ fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
     assert!(!explore(Protocol { epochs: 2, crashes: 3, ghosts: 1, ..PLAIN }));
 }
 
-/// A start that the next one did not see, as all that it has written is on a node that is away: its moment tells it from the
+/// A start that the next one did not see, because all its data are on a node that is away: its moment distinguishes it from the
 /// next one, whichever of the two is the later by the clock.
 #[test]
 fn no_fault_where_the_clock_goes_back_from_start_to_start() {
@@ -216,7 +214,7 @@ fn every_broken_variant_is_caught() {
     }
 }
 
-/// Any losses at any step, all four at once too: what was whole on storage brings the run back.
+/// Any losses at any step, all four at once too: a checkpoint that was complete on storage brings the run back.
 #[test]
 fn no_fault_with_storage_whatever_is_lost() {
     for (epochs, crashes, ghosts) in [(3, 3, 0), (2, 2, 1)] {
@@ -245,7 +243,7 @@ fn every_broken_second_level_is_caught() {
     }
 }
 
-/// A save that comes under a helper is no harm where that looks at the header again: then no file gets a name for it.
+/// A save that comes under a helper does no harm if that looks at the header again: then no file gets a name for it.
 #[test]
 fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
     assert!(!explore(Protocol {
@@ -279,8 +277,8 @@ fn every_broken_storage_of_nodes_own_is_caught() {
     }
 }
 
-/// Spares take the places of the dead, with and without a second level: memory comes first, storage where memory has nothing
-/// saved, and what neither can is left to a restart.
+/// Spares take the places of the dead, with and without a second level: memory comes first, storage if memory has nothing saved,
+/// and losses beyond both are left to a restart.
 #[test]
 fn no_fault_in_place_with_storage_and_without() {
     for (epochs, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {

@@ -1,4 +1,4 @@
-//! The system that is explored: what memory and storage are worth, and what each step of a rank does to them.
+//! The system that is explored: the content of memory and storage, and the effect of each step of a rank on them.
 
 use skt_hpl::checkpoint::placement::{Told, prevailing};
 use skt_hpl::checkpoint::protocol::{
@@ -13,7 +13,7 @@ pub const RANKS: usize = 4;
 pub const GROUPS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
 pub const NOTHING: EpochId = EpochId { epoch: 0, made: 0 };
 
-/// What a piece of memory is worth.
+/// Content of a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Val {
     Garbage,
@@ -28,13 +28,13 @@ pub struct Mem {
     pub claim: Claim,
     pub a: Val,
     pub b: Val,
-    /// Checksums of even epochs, of odd ones.
+    /// Checksums of even checkpoints, of odd ones.
     pub checks: [Val; 2],
-    /// The run it belongs to, and the boundary before that run's first epoch.
+    /// The run it belongs to, and the boundary before that run's first checkpoint.
     pub run: Run,
 }
 
-/// A run in memory: one that goes on from storage has a number of its own.
+/// A run in memory: one that resumes from storage has a number of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
     pub number: u8,
@@ -48,7 +48,7 @@ impl Run {
 }
 
 impl Mem {
-    /// What it tells of its run.
+    /// Report of the run that this memory belongs to.
     fn told(&self, position: usize) -> Told {
         let (run, joined) = (self.run.number.into(), self.claim.joined);
         Told { run, position, joined, result: None }
@@ -58,7 +58,7 @@ impl Mem {
         Mem { claim, a: Garbage, b: Garbage, checks: [Garbage; 2], run }
     }
 
-    /// Of two copies of a position one that holds something is taken, and of those that of the later incarnation.
+    /// Age of a copy. Of two copies of a position, one with a checkpoint is taken, and of those the one of the later attempt.
     pub fn age(&self, order: &Order) -> (u8, bool, (bool, u64, bool, u64)) {
         let holds = self.claim.stage != Stage::Vacant;
         (self.run.number, holds, order.rank(self.claim.joined))
@@ -76,7 +76,7 @@ pub enum Pc {
     Generate,
     Compute,
     Encode,
-    /// Only where the seal is written too early: the header says sealed, the checksum is not there.
+    /// Only if the seal is written too early: the header is sealed, but the checksum is missing.
     SealBarrier,
     Flush,
     Done,
@@ -97,26 +97,26 @@ pub struct Rank {
     pub ghost: Option<Mem>,
     pub pc: Pc,
     pub dead: bool,
-    /// Barriers this process has arrived at.
+    /// Number of barriers this process has arrived at.
     pub arrived: u8,
-    /// The memory went and has not been rebuilt.
+    /// Whether the memory was lost and has not been rebuilt.
     pub gone: bool,
-    /// What the decision said about this position.
+    /// Whether the decision was to finish this position's save.
     pub finish: bool,
     pub lost: bool,
-    /// Its helper is at work.
+    /// Whether its helper is at work.
     pub writing: bool,
-    /// Its file of the epoch that is whole on storage, and of the one on its way there.
+    /// Its file of the checkpoint that is complete on storage, and of the one on its way there.
     pub file: Option<Val>,
     pub fresh: Option<Val>,
-    /// What lies in its node's own DIR, and the manifest it is about to write there.
+    /// Content of its node's own DIR, and the manifest it is about to write there.
     pub shelf: Shelf,
     pub lists: Option<Stored>,
-    /// Its node was lost since all nodes had last listed an epoch.
+    /// Whether its node was lost since all nodes had last listed a checkpoint.
     pub bare: bool,
 }
 
-/// An epoch that goes to storage, or lies there.
+/// A checkpoint that goes to storage, or lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stored {
     pub id: EpochId,
@@ -127,7 +127,7 @@ pub struct Stored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sys {
     pub incarnation: u64,
-    /// Starts there have been: the moment of each is told by that.
+    /// Number of starts; it stands for the moment of each.
     pub starts: u8,
     pub ranks: [Rank; RANKS],
     pub target: EpochId,
@@ -135,15 +135,15 @@ pub struct Sys {
     pub ghosts: u8,
     pub bad: bool,
     pub run: Run,
-    /// Runs there have been.
+    /// Number of runs.
     pub runs: u8,
-    /// Whose files are being written; whose files all say they have written; what has a manifest.
+    /// Checkpoint whose files are being written; checkpoint whose files are all written; checkpoint with a manifest.
     pub flight: Option<Stored>,
     pub listing: Option<Stored>,
     pub whole: Option<Stored>,
-    /// Something has been whole on storage.
+    /// Whether any checkpoint has been complete on storage.
     pub ever: bool,
-    /// This launch has lost ranks, and goes on in place.
+    /// Whether this launch has lost ranks, and continues in place.
     pub in_place: bool,
 }
 
@@ -157,7 +157,7 @@ impl Sys {
         self
     }
 
-    /// Nobody writes any more; what was written of it counts for nothing.
+    /// Stops all writing; what was written of that checkpoint counts for nothing.
     pub fn forget_flight(&mut self) {
         self.flight = None;
         for r in &mut self.ranks {
@@ -185,23 +185,23 @@ pub enum Act {
     Relaunch {
         ghost_returns: bool,
     },
-    /// The job goes on in place: spares take the positions of the dead, on their nodes or elsewhere. From there a dead one's
-    /// memory is out of reach, but not from a restart.
+    /// The job continues in place: spares take the positions of the dead, on their nodes or elsewhere. From elsewhere a dead
+    /// rank's memory is out of reach, but not after a restart.
     GoOn {
         elsewhere: bool,
     },
     Decide,
-    /// The job has ended, or the site is without power: all memory at once.
+    /// The job has ended, or the site is without power: all memory is lost at once.
     PowerOff,
     /// A helper has written its file.
     Write(usize),
-    /// All agree that all files are whole.
+    /// All agree that all files are complete.
     Conclude,
-    /// The manifest is written, and what is older goes.
+    /// The manifest is written, and older checkpoints are removed.
     Manifest,
-    /// The same on one node.
+    /// The manifest is written on one node.
     List(usize),
-    /// The epoch on its way is given up: a disk is full, a helper hangs.
+    /// The checkpoint on its way is given up: a disk is full, a helper hangs.
     GiveUp,
 }
 
@@ -222,34 +222,34 @@ pub enum Broken {
     IncarnationIgnored,
     UnsavedPartZero,
     NoPin,
-    /// Starts that did not see each other have one number.
+    /// Starts that did not see each other have equal numbers.
     MomentLeftOut,
     /// The next save does not wait for the helpers.
     FlushUnderHelper,
     /// The manifest is written before all files are.
     ManifestFirst,
-    /// The older epoch goes when the newer one begins.
+    /// The older checkpoint is removed when the newer one begins.
     PruneFirst,
-    /// A node writes its manifest when its own file is whole, whatever the others' are.
+    /// A node writes its manifest when its own file is complete, whatever the state of the others.
     OwnManifestFirst,
-    /// A node removes what is older when its own file is whole.
+    /// A node removes older checkpoints when its own file is complete.
     PruneBeforeAll,
-    /// Files have no parity in them.
+    /// Files contain no parity.
     ParityLeftOut,
-    /// Who goes on in place takes what storage has where memory refuses.
+    /// A rank that recovers in place takes the checkpoint on storage if memory cannot be used.
     StorageStandsIn,
 }
 
-/// Whether every epoch goes to storage, and who sees what lies there. With storage, any losses may happen.
+/// Whether every checkpoint goes to storage, and which nodes share it. With storage, any losses may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     None,
     Shared,
-    /// Each node its own, which is lost with it.
+    /// Each node has its own, which is lost with it.
     Node,
 }
 
-/// Memory alone, nothing comes back, nothing is broken: what a test does not say.
+/// Memory alone, nothing comes back, nothing is broken: the defaults of a test.
 pub const PLAIN: Protocol = Protocol {
     epochs: 2,
     crashes: 2,
@@ -267,11 +267,11 @@ pub struct Protocol {
     pub crashes: u8,
     pub ghosts: u8,
     pub storage: Storage,
-    /// Whether losses are gone on from in place, where somebody is left.
+    /// Whether losses are recovered in place, if any rank is left.
     pub in_place: bool,
     /// Whether a helper reads the header again before its file gets its name.
     pub looks_again: bool,
-    /// Of starts that did not see each other the earlier ones have the later moments.
+    /// Whether, of starts that did not see each other, the earlier ones have the later moments.
     pub clocks_back: bool,
     pub broken: Broken,
 }
@@ -280,7 +280,7 @@ pub fn peer(rank: usize) -> usize {
     rank ^ 1
 }
 
-/// What copies tell of incarnations of the last run that any of them is of.
+/// Order of the attempts of the last run that any of these copies belongs to.
 pub fn order<'a>(copies: impl Iterator<Item = &'a Mem> + Clone) -> Order {
     let run = copies.clone().map(|m| m.run.number).max();
     Order::of(copies.filter(|m| Some(m.run.number) == run).map(|m| Trace::of(&m.claim)))
@@ -295,7 +295,7 @@ impl Protocol {
         }
     }
 
-    /// What the deciding ranks believe they see.
+    /// Claim as the deciding ranks see it.
     pub fn seen(&self, claim: Claim) -> Claim {
         if self.broken != Broken::IncarnationIgnored {
             return claim;
@@ -325,7 +325,7 @@ impl Protocol {
         }
         match me.pc {
             Pc::Start | Pc::Done => false,
-            // A save is put off as long as helpers are at work on the epoch before it.
+            // A save is put off as long as helpers are at work on the checkpoint before it.
             Pc::Compute if self.broken != Broken::FlushUnderHelper => {
                 s.flight.is_none_or(|f| me.mem.is_some_and(|m| m.claim.base != Some(f.id)))
             }
@@ -352,12 +352,12 @@ impl Protocol {
             && match self.storage {
                 Storage::None => false,
                 Storage::Shared => s.listing.is_none(),
-                // Rank 0's manifest must be written, and any rank may be that one.
+                // Rank 0's manifest must be written, and any rank may be rank 0.
                 Storage::Node => s.ranks.iter().any(|r| r.lists.is_none()),
             };
         let r = &mut s.ranks[rank];
         if r.pc == Pc::Fetch {
-            // The file becomes the matrix, of which an ordinary save makes the first epoch of a new run.
+            // The file becomes the matrix, of which an ordinary save makes the first checkpoint of a new run.
             let Some(stored) = s.whole else { unreachable!("decided for it") };
             s.bad |= r.file != Some(Whole(stored.id));
             if self.storage == Storage::Node {
@@ -389,7 +389,7 @@ impl Protocol {
         r.pc = match r.pc {
             Pc::Compute => {
                 let next = m.claim.next_epoch();
-                // Rank 0 says with the save that its epoch goes to storage.
+                // Rank 0 announces with the save that its checkpoint goes to storage.
                 if begins {
                     s.flight = Some(apart::stored(m.run, next));
                     if self.broken == Broken::PruneFirst {
@@ -451,7 +451,7 @@ impl Protocol {
             }
             Pc::SettleBarrier if r.lost => Pc::Rebuild,
             Pc::SettleBarrier => {
-                // Rows of B go to A as they are read for the lost.
+                // Rows of B go to A as they are read for the lost ranks.
                 m.a = Garbage;
                 r.arrived += 1;
                 Pc::AgreeBarrier
@@ -465,7 +465,7 @@ impl Protocol {
                 Pc::AgreeBarrier
             }
             Pc::AgreeBarrier => {
-                // A rank that dies now takes its header with it; who already agreed goes on.
+                // A rank that dies now takes its header with it; ranks that have agreed already continue.
                 s.bad |= self.broken == Broken::No
                     && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all.iter().all(|claim| {
@@ -488,11 +488,11 @@ impl Protocol {
         };
     }
 
-    /// All ranks come to what is in memory, in new processes or in those that are left.
+    /// Begins an attempt: all ranks read the memory, in new processes or in those that are left.
     pub fn begin(&self, s: &mut Sys) {
         s.starts += 1;
         s.target = NOTHING;
-        // Who wrote a file is over as well, but nobody lists that one any more.
+        // The writers of files have ended as well, but no rank lists these files any more.
         s.forget_flight();
         s.listing = None;
         if self.storage == Storage::Node {
@@ -518,7 +518,7 @@ impl Protocol {
         }
     }
 
-    /// What helpers may do, while their ranks do something else.
+    /// Adds the steps of helpers, while their ranks do something else.
     pub fn storage_actions(&self, s: &Sys, actions: &mut Vec<Act>) {
         for (rank, r) in s.ranks.iter().enumerate() {
             if r.writing && !r.dead {
@@ -548,7 +548,7 @@ impl Protocol {
         }
     }
 
-    /// A helper streams the checkpoint out of memory: whatever is there by then.
+    /// Writes the file of a rank: a helper streams the checkpoint out of memory, whatever is there by then.
     pub fn write(&self, s: &mut Sys, rank: usize) {
         let r = &mut s.ranks[rank];
         r.writing = false;
@@ -565,7 +565,7 @@ impl Protocol {
         }
     }
 
-    /// All files are whole: manifests are to be written.
+    /// Concludes the files: all are complete, and manifests are to be written.
     pub fn conclude(&self, s: &mut Sys) {
         let flight = s.flight.take();
         match self.storage {
@@ -577,7 +577,7 @@ impl Protocol {
         }
     }
 
-    /// The manifest lists what files there are; the older epoch goes.
+    /// Writes the manifest, which lists the existing files; the older checkpoint is removed.
     pub fn manifest(&self, s: &mut Sys) {
         s.whole = s.listing.take().or(s.flight);
         s.ever = true;
@@ -587,7 +587,7 @@ impl Protocol {
     }
 
     pub fn decide(&self, s: &mut Sys) {
-        // Memory of another run than the one in progress is a stranger's.
+        // Memory of another run than the one in progress belongs to a stranger.
         let traces = s.ranks.iter().enumerate();
         let traces = traces.filter_map(|(p, r)| Some((p, r.mem?)));
         let found = prevailing(traces.map(|(p, m)| m.told(p)));
@@ -620,18 +620,18 @@ impl Protocol {
             true => decide_in_place(&self.setup(), &claims, boundary, stored),
             false => decide_with(&self.setup(), &claims, boundary, stored),
         };
-        // What a restart could still go on from is not given up for less.
+        // A checkpoint from which a restart could still resume is not given up for an older one.
         s.bad |= s.in_place && decision == Decision::Fetch && self.within_reach(s) > stored;
         match decision {
             Decision::Fresh => {
-                // What was whole on storage is never lost.
+                // A checkpoint that was complete on storage is never lost.
                 s.bad |= due;
                 s.ranks.iter_mut().for_each(|r| r.pc = Pc::Generate);
             }
             Decision::Fetch => {
                 let stored = s.whole.expect("decided for it");
                 if let Some((of, plan)) = found {
-                    // All that is not rebuilt is read at this moment; a node that is lost meanwhile ends the start.
+                    // All memory that is not rebuilt is read at this moment; a node that is lost meanwhile ends the start.
                     for rank in 0..RANKS {
                         let value = apart::fetched(s, of, rank);
                         assert_eq!(plan.readers[rank].is_none(), plan.lost().contains(&rank));
@@ -654,7 +654,7 @@ impl Protocol {
             Decision::Refuse(_) => {
                 let gone = |p: usize| s.ranks[p].gone || mine[p].is_none();
                 let tolerable = GROUPS.iter().all(|g| g.iter().filter(|&&p| gone(p)).count() <= 1);
-                // In place it ends the job, and a restart finds more.
+                // In place this ends the job, and a restart finds more.
                 s.bad |= tolerable || due && !s.in_place;
                 if std::mem::take(&mut s.in_place) {
                     s.ranks.iter_mut().for_each(|r| r.dead = true);
@@ -663,7 +663,7 @@ impl Protocol {
         }
     }
 
-    /// The boundary that a restart goes on from which finds all memory there is.
+    /// Boundary at which a restart resumes that finds all existing memory.
     fn within_reach(&self, s: &Sys) -> Option<u64> {
         let all = s.ranks.iter().flat_map(|r| r.mem.iter().chain(&r.ghost));
         let order = order(all);

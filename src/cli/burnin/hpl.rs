@@ -1,4 +1,4 @@
-//! HPL in a loop: `skt-hpl run` again and again until the time is over, and what it says each time.
+//! HPL in a loop: `skt-hpl run` again and again until the time is over, with the result of each run.
 
 use std::fs::File;
 use std::path::Path;
@@ -28,16 +28,16 @@ use crate::supervise::start::room::has_option;
 
 const NB: u64 = 192;
 
-/// What of the time that is left one run takes where the user gives no size: some are to follow.
+/// Share of the time left that a run takes if the user gives no size: some are to follow.
 const PART: f64 = 0.25;
 
-/// What HPL reaches of what the nodes multiply at by themselves, at the sizes that fit into minutes.
+/// Rate of HPL as a share of the nodes' own rates of multiplying, at the sizes that fit into minutes.
 const REACHED: f64 = 0.5;
 
-/// A matrix takes at most so much of the memory that is free.
+/// Largest share of the free memory that a matrix takes.
 const MEMORY: f64 = 0.4;
 
-/// The size whose run takes about so long on the first `hosts` of these nodes, the others being spares, with the ranks' grid.
+/// Size whose run takes about so long on the first `hosts` of these nodes, the others being spares; with the ranks' grid.
 fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, u64)) {
     let here = pass.here.iter().take(hosts);
     let marks: Vec<String> = here.map(|here| here.machine.clone()).collect();
@@ -60,20 +60,21 @@ fn size(pass: &Pass, hosts: usize, ranks: usize, time: Duration) -> (u64, (u64, 
     (n / NB * NB, squarest_grid(ranks as u64))
 }
 
-/// What one run is sized for, of which others follow where `left` of the time is. A run of next to nothing would pass on nodes
-/// that fail at any other, and none at all says nothing: where measuring took longer than was thought, on nodes that others use
-/// too, a run still gets as much as if a quarter of the time were left.
+/// Time that a run is sized for; others follow if `left` of the time allows. A run of next to nothing would pass on nodes that
+/// fail at any other, and no run at all would show nothing. So if measuring took longer than expected, on nodes that others use
+/// too, a run still gets the time as if a quarter were left.
 fn time_of_a_run(time: Duration, left: Duration) -> Duration {
     left.max(time.mul_f64(PART)).mul_f64(PART)
 }
 
-/// Words for the launcher beside the user's: a rank is to use all of its share of the node, where Open MPI would give it a core.
+/// Words for the launcher in addition to the user's: a rank is to use all of its share of the node, but Open MPI would give it a
+/// core.
 fn not_bound(kind: Launcher, said: &[String]) -> Option<String> {
     let binds = kind != Launcher::Srun && !has_option(said, "bind-to");
     binds.then(|| "--bind-to none".to_owned())
 }
 
-/// The flags of the nodes, as the user gave them.
+/// Flags of the nodes, as the user gave them.
 fn node_words(nodes: &NodeFlags) -> Vec<String> {
     let mut words = Vec::new();
     let mut give = |flag: &str, value: Option<String>| {
@@ -98,10 +99,10 @@ fn node_words(nodes: &NodeFlags) -> Vec<String> {
     words
 }
 
-/// How often a run's end is looked for.
+/// Interval at which the end of a run is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs HPL until the time is over, once at least.
+/// Runs HPL until the time is over, at least once.
 pub fn repeat(
     flags: &BurninFlags,
     hosts: &[Host],
@@ -113,7 +114,7 @@ pub fn repeat(
     let own = own_program()?;
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
-    // Without the user's flags a run is of one problem, checked, whatever lies here for their own runs.
+    // Without the user's flags a run has one problem, which is checked, whatever files lie here for the user's own runs.
     let own_test = flags.bench.is_empty().then(|| {
         let (n, (p, q)) = size(pass, hosts.len(), ranks, time_of_a_run(flags.time, left));
         usual(n as usize, NB as usize, (p as usize, q as usize))
@@ -164,14 +165,14 @@ pub fn repeat(
         );
         let fails = !matches!(run.status, Some(0 | 3));
         runs.push(run);
-        // What does not run at all will not the next time.
+        // A run that fails at once will fail the next time.
         if fails || began.elapsed() + took > until {
             return Ok(runs);
         }
     }
 }
 
-/// Waits for a run's end. Who interrupts the burn-in means its run as well, which ends what it has started itself.
+/// Waits for a run's end. An interrupted burn-in interrupts its run as well, which ends its own processes itself.
 fn until_ended(run: &mut Child) -> std::io::Result<ExitStatus> {
     let mut told = false;
     loop {
@@ -179,14 +180,14 @@ fn until_ended(run: &mut Child) -> std::io::Result<ExitStatus> {
             return Ok(status);
         }
         if asked_by_signal() && !std::mem::replace(&mut told, true) {
-            // It may have ended by itself meanwhile.
+            // The run may have ended by itself meanwhile.
             let _ = kill(Pid::from_raw(run.id() as i32), Signal::SIGTERM);
         }
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// What a run's folder tells of it.
+/// Reads the result from a run's folder.
 fn outcome(dir: &Path, status: Option<i32>, took: Duration) -> HplRun {
     let output = std::fs::read_to_string(dir.join("output")).unwrap_or_default();
     let mut run = HplRun { status, seconds: took.as_secs_f64(), ..HplRun::default() };
@@ -261,7 +262,7 @@ mod tests {
     fn a_run_is_never_of_next_to_nothing() {
         let minutes = |count: u64| Duration::from_secs(60 * count);
         assert_eq!(time_of_a_run(minutes(16), minutes(8)), minutes(2));
-        // Measuring has taken nearly all of it, or more.
+        // Measuring has taken nearly all of the time, or more.
         for left in [minutes(4), minutes(1), Duration::ZERO] {
             assert_eq!(time_of_a_run(minutes(16), left), minutes(1));
         }

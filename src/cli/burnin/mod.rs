@@ -1,8 +1,8 @@
-//! `skt-hpl burnin`: which of these nodes and links is slower than its peers, or computes wrong.
+//! `skt-hpl burnin`: finds nodes and links that are slower than their peers, or compute wrong.
 //!
-//! First what the doctor looks at; then a pass in which nodes and links are measured ([`pass`]), HPL in a loop under the
-//! supervisor ([`hpl`]), and a second pass, with the nodes warm. What is slow is named if two passes are
-//! sure of it; where one is and the other is not, a third decides.
+//! First come the doctor's checks. Then nodes and links are measured in a pass ([`pass`]), HPL runs in a loop under the
+//! supervisor ([`hpl`]), and a second pass follows, with the nodes warm. A slow node or link is named if two passes are sure of
+//! it; if only one is, a third decides.
 
 mod hpl;
 mod pass;
@@ -85,7 +85,7 @@ pub struct BurninFlags {
     pub bench: Vec<OsString>,
 }
 
-/// `2%`, `2 %` or `2`, as a fraction.
+/// Parses `2%`, `2 %` or `2` as a fraction.
 fn percent(text: &str) -> Result<f64, String> {
     match text.trim().trim_end_matches('%').trim_end().parse::<f64>() {
         Ok(value) if (0.0..100.0).contains(&value) => Ok(value / 100.0),
@@ -103,10 +103,10 @@ pub fn run(flags: &BurninFlags) -> ExitCode {
     }
 }
 
-/// What a rank of a pass does, one on each node.
+/// Runs a rank of a pass, one on each node.
 pub fn rank(extent: &Extent) -> ExitCode {
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-    // Open MPI gives each of few ranks a single core: the others would never be looked at.
+    // Open MPI gives each of few ranks a single core: without this the others would never be measured.
     crate::base::cores::take_all();
     let threads = if extent.threads == 0 { crate::base::cores::count() } else { extent.threads };
     let here = Here {
@@ -120,14 +120,14 @@ pub fn rank(extent: &Extent) -> ExitCode {
     probe::run(world.comm(), extent, here, |said: &Said| {
         use std::io::Write;
         let mut out = std::io::stdout().lock();
-        // Nobody can be told that nothing can be told.
+        // If rank 0 cannot print, the error cannot be reported either.
         let line = crate::burnin::samples::line(said);
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     });
     Exit::Passed.into()
 }
 
-/// Refuses flags of the benchmark that no run would understand, before anything is measured.
+/// Refuses flags that the benchmark would not understand, before anything is measured.
 fn check_bench(bench: &[OsString]) -> Result<(), Refusal> {
     if bench.is_empty() {
         return Ok(());
@@ -206,7 +206,7 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         match measure(&mut document) {
             Ok(pass) => passes.push(pass.judged),
             Err(refusal) if asked_by_signal() => return Err(refusal),
-            // A node may have been lost since: earlier findings are not to go with it.
+            // A node may have been lost since then: earlier findings must not be lost with it.
             Err(refusal) => {
                 failed = Some(refusal);
                 break;
@@ -241,7 +241,7 @@ fn answer(json: &Option<Option<PathBuf>>, document: &Document) -> Exit {
         (Ok(_), true) => Exit::Passed,
         (Err(Refusal(exit, _)), true) => *exit,
     };
-    // The course has been reported on stdout all along: the document goes there only if the file that is named is just that.
+    // The progress has been reported on stdout all along: the document goes there only if the named file is stdout.
     let mut text = written.unwrap_or_else(|Refusal(_, why)| {
         tell!("skt-hpl burnin: {why}");
         String::new()

@@ -1,6 +1,6 @@
-//! One pass over all nodes: starts a rank on each, reads what rank 0 says, and has it judged.
+//! A pass over all nodes: starts a rank on each, reads the output of rank 0, and has it judged.
 //!
-//! A pass that stands still is ended: a node that hangs costs the burn-in a minute, not for ever.
+//! A pass without progress is ended: a node that hangs costs the burn-in a minute, not for ever.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -24,16 +24,16 @@ use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
 use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
 
-/// A turn of two nodes, and what meeting before it takes, in slots.
+/// Time of a measurement between two nodes, and of meeting before it, in slots.
 const GAME_SLOTS: f64 = 1.5;
 
-/// The same for each of what every node measures by itself.
+/// Time of each measurement that every node makes by itself, in slots.
 const ALONE_SLOTS: f64 = 1.5;
 
-/// What part of the time a pass may take.
+/// Share of the time that a pass may take.
 const PART: f64 = 0.25;
 
-/// How long rank 0 may have nothing to say while MPI starts, and beyond what a sweep takes.
+/// Time that rank 0 may print nothing while MPI starts, and in addition to the time of a sweep.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ pub struct Pass {
     pub took: Duration,
 }
 
-/// How much fits into the time: enough sweeps always, and in each as many tournament rounds as there is time for.
+/// Measurements that fit into the time: enough sweeps always, and in each as many tournament rounds as there is time for.
 fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Extent {
     let sweeps = sweeps_wanted(nodes);
     let whole = (sweeps / WHOLE_EVERY) as f64;
@@ -54,7 +54,7 @@ fn extent(nodes: usize, time: Duration, threads: usize, slot: Duration) -> Exten
     Extent { sweeps, rounds: rounds.min(all_rounds(nodes)), threads, slot }
 }
 
-/// How often a pass measures each link, at least.
+/// Least number of measurements of each link in a pass.
 fn meetings(nodes: usize, extent: &Extent) -> usize {
     extent.sweeps / WHOLE_EVERY * extent.rounds / all_rounds(nodes).max(1)
 }
@@ -63,12 +63,12 @@ fn meetings(nodes: usize, extent: &Extent) -> usize {
 fn time_for_links(nodes: usize, slot: Duration) -> Duration {
     let whole = sweeps_wanted(nodes) / WHOLE_EVERY;
     let rounds = (sweeps_least(nodes) * all_rounds(nodes)).div_ceil(whole);
-    // As `extent` cuts off what is less than a round.
+    // `extent` cuts off less than a round, too.
     let slots = GAME_SLOTS * (rounds as f64 + 0.5) + ALONE_SLOTS * (WHOLE_EVERY + 1) as f64;
     slot.max(Duration::from_millis(1)).mul_f64(slots * whole as f64 / PART)
 }
 
-/// What is to be known beforehand where the time is too short for the links of so many nodes; None where it is not.
+/// Returns a warning if the time is too short for the links of so many nodes; None if it is long enough.
 pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String> {
     let (often, least) = (meetings(nodes, &extent(nodes, time, 0, slot)), sweeps_least(nodes));
     (often < least).then(|| {
@@ -81,13 +81,13 @@ pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String>
     })
 }
 
-/// How long rank 0 may have nothing to say: it speaks when a sweep is over, and a sweep may take twice its time.
+/// Time that rank 0 may print nothing: it prints when a sweep is over, and a sweep may take twice its time.
 fn patience(extent: &Extent) -> Duration {
     let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
     PATIENCE + extent.slot.mul_f64(2.0 * slots)
 }
 
-/// What was asked for, unless it takes too long.
+/// Waits for an answer; None if it takes too long.
 fn wait<T>(answer: &Answer<T>) -> Option<T> {
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(5) {
@@ -99,7 +99,7 @@ fn wait<T>(answer: &Answer<T>) -> Option<T> {
     None
 }
 
-/// Measures and judges.
+/// Measures all nodes and judges the result.
 pub fn measure(
     flags: &BurninFlags,
     shell: &RemoteShell,
@@ -130,7 +130,7 @@ fn environment(why: impl ToString) -> Refusal {
     Refusal(Exit::Environment, why.to_string())
 }
 
-/// A pass under way.
+/// A running pass.
 struct Measuring<'a> {
     flags: &'a BurninFlags,
     shell: &'a RemoteShell,
@@ -189,7 +189,8 @@ impl Measuring<'_> {
             std::thread::sleep(LOOK_EVERY);
             job.look();
             let ended = if job.has_looked() { job.poll() } else { None };
-            // Only what is new: all of a thousand nodes' is a hundred megabytes, on a machine that is being measured.
+            // Only new lines are read: all lines of a thousand nodes are a hundred megabytes, on a machine that is being
+            // measured.
             let fresh = listener.hear(&job.printed());
             let sweeps = fresh.iter().filter(|s| matches!(s, Said::Measured(_))).count();
             measured += sweeps;
@@ -259,12 +260,12 @@ mod tests {
         let many = of(1000, 600);
         assert!((5..100).contains(&many.rounds), "{many:?}");
         assert!(of(1000, 86_400).rounds == 999);
-        // A sweep of 999 rounds of 120 ms is over before it is called late.
+        // A sweep of 999 rounds of 120 ms is over before it counts as late.
         assert!(patience(&of(1000, 86_400)) > Duration::from_secs(200));
         assert!(patience(&of(4, 600)) < PATIENCE + Duration::from_secs(2));
     }
 
-    /// A link that is slow in all of eleven measurements is not named where it takes twelve.
+    /// A link that is slow in all of eleven measurements is not named if twelve are needed.
     #[test]
     fn a_time_too_short_for_the_links_is_told_with_one_that_does() {
         let (slot, minutes) =
@@ -275,7 +276,7 @@ mod tests {
         assert!(words.ends_with("--time 12min"), "{words}");
         assert_eq!(too_short(100, minutes(12), slot), None);
         assert!(too_short(100, minutes(10), slot / 2).is_none());
-        // Few have met often enough by then.
+        // Few nodes have met often enough by then.
         for nodes in 2..8 {
             assert_eq!(too_short(nodes, Duration::from_secs(300), slot), None, "{nodes}");
         }

@@ -1,5 +1,4 @@
-//! What `skt-hpl plan` is asked: its flags, and the planner's inputs that follow from them and, where they say nothing, from this
-//! machine.
+//! Flags of `skt-hpl plan`, and the planner's inputs that follow from them and, for those not given, from this machine.
 
 use std::path::PathBuf;
 
@@ -233,12 +232,12 @@ pub struct PlanFlags {
     pub(super) seed: u64,
 }
 
-/// Cores of a node where nobody says: this machine's, or its share of them.
+/// Cores of a node if none are given: this machine's, or its share of them.
 fn cores_here(flags: &PlanFlags) -> usize {
     (cores::count() / flags.nodes_here as usize).max(1)
 }
 
-/// How many ranks suit a node, and how many threads each.
+/// Number of ranks that suit a node, and number of threads each.
 pub(super) fn layout(flags: &PlanFlags) -> Layout {
     let own = match (flags.cores, flags.numa) {
         (None, None) => share_of(this_machine::layout(), flags.nodes_here as usize),
@@ -255,8 +254,8 @@ pub(super) fn layout(flags: &PlanFlags) -> Layout {
     }
 }
 
-/// The layout of one of so many nodes that share a machine of this one: its part of the ranks, or a rank with its part of the
-/// cores where these do not come out even.
+/// The layout of one of so many nodes that share a machine like this one: its part of the ranks, or a rank with its part of the
+/// cores if these do not divide evenly.
 fn share_of(machine: Layout, nodes: usize) -> Layout {
     let Layout { ranks, threads } = machine;
     if ranks.is_multiple_of(nodes) {
@@ -266,13 +265,13 @@ fn share_of(machine: Layout, nodes: usize) -> Layout {
     }
 }
 
-/// Bytes a second that a node copies, measured on this machine: its part of what all of those here copy at once.
+/// Bytes a second that a node copies, measured on this machine: its part of the bytes that all nodes here copy at once.
 pub(super) fn copy_bandwidth(flags: &PlanFlags, cores: u64) -> Option<f64> {
     let here = flags.nodes_here;
     Some(this_machine::copy_bandwidth(cores.saturating_mul(here) as usize)? / here as f64)
 }
 
-/// What the flags tell, completed by this machine.
+/// Inputs from the flags, completed by this machine.
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
     let cores = flags.cores.unwrap_or_else(|| {
         let cores = cores_here(flags) as u64;
@@ -309,14 +308,14 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
             memory
         }
     };
-    // What this machine has room for says nothing of nodes with another memory.
+    // The room on this machine does not apply to nodes with another memory.
     let here = match flags.memory {
         Some(_) => NamedRoom::default(),
         None => this_machine::named_room().among(flags.nodes_here),
     };
     let named = NamedRoom { posix: flags.shm.or(here.posix), ..here };
     let peak = flags.peak_per_core.map(|g| g * 1e9).or_else(|| {
-        // Only of use when the nodes are like this one.
+        // This guess is useful only if the nodes are like this one.
         (flags.cores.is_none()).then(this_machine::peak_per_core).flatten()
     });
     Ok(Inputs {

@@ -15,9 +15,8 @@ use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
 use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signals};
 
-/// The half-rate order to assume of what was measured, on `ranks` ranks of `threads` threads, when only one size was. It is the
-/// guess for the machine that is planned, carried back as [`RateModel::scaled`](crate::model::fit::RateModel::scaled) will carry
-/// it forward.
+/// The half-rate order to assume if only one size was measured, on `ranks` ranks of `threads` threads. It is the guess for the
+/// machine that is planned, carried back as [`RateModel::scaled`](crate::model::fit::RateModel::scaled) will carry it forward.
 pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<f64> {
     let quick = Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() };
     let planned = planner::plan(&quick).ok()?.plan;
@@ -53,7 +52,7 @@ pub(super) fn calibrate(
     time: f64,
 ) -> Result<Vec<Sample>, Refusal> {
     let environment = |text: String| Refusal(Exit::Environment, text);
-    // The plan without any measurement says what fits and, roughly, how fast this may be.
+    // The plan without any measurement gives the sizes that fit and, roughly, the rate.
     let rough =
         planner::plan(&Inputs { simulate: 0, limit: None, n: None, ..inputs.clone() })?.plan;
     let nb = inputs.nb.unwrap_or(192.min(rough.shape.nb));
@@ -63,7 +62,7 @@ pub(super) fn calibrate(
     let mut test = test_params(&rough);
     test.nb = nb as usize;
     test.threshold = -1.0;
-    // What is started must go when a signal comes; nothing after it has to.
+    // A signal must end the job that is started; nothing after it needs that.
     listen_to_signals().map_err(|e| environment(e.to_string()))?;
     let result = runs(flags, inputs, time, &test, &sizes);
     listen_no_more().map_err(|e| environment(e.to_string()))?;
@@ -79,7 +78,7 @@ pub(super) fn calibrate(
     Ok(samples)
 }
 
-/// How often each size is measured: one slow run of the smallest would tilt the fit, so the fastest of each counts.
+/// Number of measurements of each size: one slow run of the smallest would tilt the fit, so the fastest of each counts.
 const REPEATS: usize = 3;
 
 /// The runs of a test at several sizes.
@@ -109,7 +108,7 @@ fn runs(
         Err(environment(format!("the calibration failed ({how}):\n{said}")))
     };
     let interrupted = |_| environment("interrupted by a signal".into());
-    // Twenty times as long as all of them were thought to take.
+    // Twenty times the time that all of them were expected to take.
     let patience = PATIENCE + Duration::try_from_secs_f64(20.0 * time).unwrap_or(PATIENCE);
     let silent = || format!("it said nothing for {} s; it is ended", patience.as_secs());
     let mut said = String::new();

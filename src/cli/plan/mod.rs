@@ -1,7 +1,7 @@
-//! `skt-hpl plan`: what to run on a machine, and what to expect of it.
+//! `skt-hpl plan`: a run for a machine, and the times to expect.
 //!
-//! What is planned, and how, is `model::planner`'s, which is pure. Here are what it is asked (`flags`), the rate that it may
-//! begin from (`measuring`), and its answer in words (`text`) and as files (`written`).
+//! The planning itself is in `model::planner`, which is pure. Here are its inputs (`flags`), the rate that it may begin from
+//! (`measuring`), and its answer in words (`text`) and as files (`written`).
 
 mod flags;
 mod measuring;
@@ -77,7 +77,7 @@ fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
                 warnings.push(format!("copying runs at {:.1} GB/s: measured here", copy / 1e9));
             }
         }
-        // Ranks that keep checksums alone had no part in it.
+        // Ranks that keep checksums alone had no part in the rate.
         let on = (samples[0].ranks(), planned);
         fitted = Some((fit(&samples, guessed_half(&inputs, on.0, on.1))?, on, samples));
     }

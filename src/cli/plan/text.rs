@@ -1,4 +1,4 @@
-//! A plan in words: what is measured, the plan itself, what else would be possible, and what to be warned of.
+//! A plan in words: the rates measured, the plan itself, the alternatives, and the warnings.
 
 use std::fmt::Write as _;
 
@@ -60,7 +60,7 @@ fn protection(plan: &Plan) -> String {
     }
 }
 
-/// Share of all nodes' memory that is the matrix's.
+/// Share of all nodes' memory that the matrix takes.
 fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
     let computing = match plan.layout {
         ChecksumLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
@@ -69,7 +69,7 @@ fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
     computing * plan.rank.matrix * ranks_per_node as f64 / plan.node_budget
 }
 
-/// What helpers do of a save, and whether a core should be kept free for them.
+/// Describes the work of helpers in a save, and whether a core should be kept free for them.
 fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     let even = show_seconds(helpers.break_even);
     format!(
@@ -85,7 +85,7 @@ fn by_helpers(helpers: &Helpers, cores: u64) -> String {
     )
 }
 
-/// What bringing checkpoints to storage takes, by who does it, and whether a core should be kept free for it.
+/// Describes the cost of writing checkpoints to storage, by writer, and whether a core should be kept free for it.
 fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
     let even = show_seconds(storing.break_even);
     vec![
@@ -117,7 +117,7 @@ fn on_storage(storing: &Storing, cores: u64) -> Vec<String> {
     ]
 }
 
-/// Which way to go on is better here, and what that hangs on.
+/// Compares the ways to continue after a loss, and names the share of failures that decides.
 fn without_restart(c: &Comparison) -> String {
     let mut t = format!(
         "\nWithout a restart ({:.0} % of the failures end a process and leave its node)\n",
@@ -133,7 +133,7 @@ fn without_restart(c: &Comparison) -> String {
         let told = rate.map_or("never, or not possible".into(), show_flops);
         let _ = writeln!(t, "  {what:<28} {told:>16} expected");
     }
-    // In place is never slower; where it gains nothing a restart is the simpler way.
+    // Recovery in place is never slower; if it gains nothing, a restart is the simpler way.
     let gains = |a: Option<f64>, b: Option<f64>| a.unwrap_or(0.0) > 1.001 * b.unwrap_or(0.0);
     if [c.restart, c.in_place, c.abft] == [None; 3] {
         return t;
@@ -163,10 +163,10 @@ fn without_restart(c: &Comparison) -> String {
     t
 }
 
-/// Rows of a table: a name, or none where a row belongs to the one above, and a text.
+/// Rows of a table: a name, empty if the row belongs to the one above, and a text.
 type Rows = Vec<(&'static str, String)>;
 
-/// The whole plan in words. `measured`: the fit of its rate and the runs that were measured for it.
+/// Describes the whole plan. `measured`: the fit of its rate and the runs that were measured for it.
 pub(super) fn describe(
     inputs: &Inputs,
     advice: &Advice,

@@ -1,4 +1,4 @@
-//! What a plan leaves to start the run with: HPL.dat, skt.toml, and the command.
+//! Files to start a planned run with: HPL.dat, skt.toml, and the command.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ pub(super) fn write_files(
     Ok(())
 }
 
-/// The command that starts what was written.
+/// Command that starts the written run.
 pub(super) fn start(inputs: &Inputs, plan: &Plan) -> String {
     let ranks = plan.ranks;
     let each = inputs.ranks_per_node;

@@ -1,4 +1,4 @@
-//! The jobs that measure: each times parts of some runs, and what it says is kept at once.
+//! Jobs that measure: each times parts of some runs, and its results are kept at once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,24 +16,24 @@ use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage, Tuned};
 use crate::tune::space::{Candidate, Domain, Layout};
 
-/// The file in which measurements are kept.
+/// File in which measurements are kept.
 pub const KEPT: &str = "tune.json";
 const TRIALS: &str = "trials.json";
-/// What there is of a search in its folder.
+/// Files of a search in its folder.
 pub const FILES: [&str; 2] = [KEPT, TRIALS];
 
-/// What is kept of a search, as it goes.
+/// Data of a search that are kept as it proceeds.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Kept {
     pub domain: Domain,
     pub launcher: String,
-    /// The order of the matrix that was asked for; parts of a smaller one may be timed.
+    /// Order of the matrix that was asked for; parts of a smaller one may be timed.
     pub n: usize,
     pub measured: Vec<Measured>,
     pub tuned: Option<Tuned>,
 }
 
-/// One measurement, and the seconds it took with all that belongs to it.
+/// A measurement, and the seconds of its whole trial.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     pub candidate: Candidate,
@@ -41,49 +41,49 @@ pub struct Measured {
     pub found: Option<Found>,
     pub spent: f64,
     pub engine: String,
-    /// Why nothing was found.
+    /// Reason why nothing was found.
     pub why: Option<String>,
-    /// It was under way when its job ended, for whatever reason: a search that goes on measures it again.
+    /// True if the job ended during this measurement, for whatever reason: a resumed search measures it again.
     #[serde(default)]
     pub job_ended: bool,
 }
 
-/// The jobs that measure.
+/// Jobs that measure, and their results.
 pub struct Jobs {
     pub kept: Kept,
     file: PathBuf,
     program: PathBuf,
-    /// What the job under way is to time.
+    /// File with the trials of the running job.
     pub trials: PathBuf,
     pub table: Table,
-    /// How many of the kept measurements of each have been told again.
+    /// Number of kept measurements of each candidate that were replayed to the search.
     retold: HashMap<String, usize>,
     spent: f64,
-    /// A job that says nothing for so long, and some measurements more, will not any more.
+    /// Time without output after which a job will print nothing more; that of some measurements is added.
     patience: Duration,
 }
 
-/// What one job is to time, and where in the round each belongs.
+/// Trials of a single job, and the place of each in the round.
 struct Batch<'a> {
     layout: &'a Layout,
     places: Vec<usize>,
 }
 
-/// A job that ended before it had told all.
+/// A job that ended before it had reported all measurements.
 struct Cut {
-    /// How many of its measurements it has told.
+    /// Number of measurements that it has reported.
     told: usize,
-    /// Whether it was at one of them, and not only starting.
+    /// Whether it was measuring, and not only starting.
     began: bool,
-    /// It had to be ended.
+    /// Whether it had to be ended.
     silent: bool,
     why: String,
     engine: String,
-    /// Seconds since it told the last one.
+    /// Seconds since its last report.
     spent: f64,
 }
 
-/// Why a search ends that a signal has asked to stop.
+/// Reason for the end of a search that a signal has asked to stop.
 fn interrupted(_: Interrupted) -> String {
     "interrupted by a signal; its job is ended".into()
 }
@@ -103,13 +103,13 @@ impl Jobs {
             .map_err(|error| format!("cannot write {}: {error}", self.file.display()))
     }
 
-    /// What multiplied when `candidate` was measured last.
+    /// Engine that multiplied when `candidate` was measured last.
     pub fn engine_of(&self, candidate: &Candidate) -> String {
         let last = self.kept.measured.iter().rev().find(|m| m.candidate == *candidate);
         last.map(|m| m.engine.clone()).unwrap_or_default()
     }
 
-    /// A kept measurement that this search has not been told yet.
+    /// Returns a kept measurement that was not replayed to this search yet.
     fn recall(&mut self, candidate: &Candidate, care: Care) -> Option<Measured> {
         let key = serde_json::to_string(&(candidate, care)).expect("plain values");
         let told = self.retold.entry(key).or_default();
@@ -119,7 +119,7 @@ impl Jobs {
         found
     }
 
-    /// What starts the job that times `trials`.
+    /// Command that starts the job which times `trials`.
     fn command(&self, layout: &Layout, trials: &[Trial]) -> Result<Command, String> {
         let text = serde_json::to_vec(trials).expect("plain values have a JSON form");
         fs::write(&self.trials, text)
@@ -136,7 +136,7 @@ impl Jobs {
         Ok(command)
     }
 
-    /// Measures all of `batch`, in one job if that lives so long.
+    /// Measures all of `batch`, in a single job if that lives so long.
     fn batch(
         &mut self,
         round: &[&Candidate],
@@ -151,7 +151,7 @@ impl Jobs {
             }
             places = &places[cut.told..];
             match places.split_first() {
-                // Nobody else is to blame: the others are measured in another job.
+                // The candidate that was being measured is to blame: the others are measured in another job.
                 Some((&first, rest)) if cut.began => {
                     self.keep(Measured {
                         candidate: round[first].clone(),
@@ -181,7 +181,8 @@ impl Jobs {
         Ok(())
     }
 
-    /// Starts one job for all that are in these places. Each measurement is kept as soon as it is there. None if all are.
+    /// Starts a single job for the candidates in these places. Each measurement is kept as soon as it arrives. None if all have
+    /// arrived.
     fn job(
         &mut self,
         round: &[&Candidate],
@@ -220,7 +221,7 @@ impl Jobs {
                 }
                 Ok(Told::Seconds(seconds)) => (Some(seconds), None),
                 Ok(Told::Failed(why)) => (None, Some(why)),
-                // Launchers say things, too.
+                // Launchers print lines, too.
                 Err(_) => continue,
             };
             patience = patience.max(self.patience + 20 * since.elapsed());
@@ -337,14 +338,14 @@ mod tests {
             Self { dir, jobs, all }
         }
 
-        /// For each of all whether it was measured.
+        /// Measures all candidates, and returns for each whether it was measured.
         fn measure(&mut self) -> Result<Vec<bool>, String> {
             let round: Vec<&Candidate> = self.all.iter().collect();
             let found = self.jobs.measure(Stage::Shape, &round, Care::Rough)?;
             Ok(found.iter().map(Option::is_some).collect())
         }
 
-        /// Of what is kept: whether it was measured, and whether its job's end is to blame.
+        /// For each kept measurement: whether it was made, and whether its job's end is to blame.
         fn kept(&self) -> Vec<(bool, bool)> {
             let all = self.jobs.kept.measured.iter();
             all.map(|m| (m.found.is_some(), m.job_ended)).collect()
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn who_was_under_way_when_a_job_died_is_to_blame_and_the_others_are_measured() {
-        // The second of the first job kills it; the second job is well.
+        // The second trial kills the first job; the second job succeeds.
         let mut fake = Fake::new(&format!(
             "dir=$(dirname $0)\n{ENGINE}{ONE}if [ ! -e $dir/again ]; then : > $dir/again; exit 1; fi\n{ONE}"
         ));

@@ -1,7 +1,7 @@
-//! `skt-hpl tune`: starts jobs that time parts of runs, searches among what they say, and writes what it found.
+//! `skt-hpl tune`: starts jobs that time parts of runs, searches among their results, and writes the best.
 //!
-//! Everything measured is kept in DIR/tune.json. The search itself has no memory: it is told again what was
-//! measured before, comes to the same point, and goes on from there. So it can be interrupted at any time.
+//! Every measurement is kept in DIR/tune.json. The search itself has no memory: earlier measurements are replayed to it, it
+//! reaches the same point, and continues from there. So it can be interrupted at any time.
 
 mod jobs;
 mod table;
@@ -116,7 +116,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let domain = domain(flags)?;
     let wanted = wanted(flags)?;
     let program = flags.program.clone().map_or_else(own_program, Ok)?;
-    // A signal ends nothing by itself any more: the job is ended, and the folder removed, on the way out.
+    // Signals end nothing by themselves any more: the job is ended, and the folder removed, on the way out.
     listen_to_signals().map_err(|e| Refusal(Exit::Environment, e.to_string()))?;
     let own;
     let dir = match &flags.write {
@@ -132,7 +132,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
             own.path()
         }
     };
-    // What is in the folder of --write goes on with the search, or is written there at its end.
+    // Files in the folder of --write are read by the search, or written at its end.
     let names = written::FILES.iter().chain(&jobs::FILES).map(|name| dir.join(name));
     json_flag::ready(&flags.json, &names.collect::<Vec<PathBuf>>())?;
     let kept = begin(flags, dir, domain, wanted)?;
@@ -161,7 +161,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     jobs.kept.tuned = Some(tuned.clone());
     jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
     let engine = jobs.engine_of(&tuned.best);
-    // Nobody asked for this very N: one of whole blocks will do.
+    // The user asked for no exact N: one of whole blocks will do.
     let nb = tuned.best.test.nb;
     let whole = if flags.n.is_none() { wanted - wanted % nb } else { wanted };
     let n = if whole == 0 { wanted } else { whole };
@@ -182,7 +182,7 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// The order of the matrix whose parameters are looked for.
+/// Order of the matrix whose parameters are searched for.
 fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     if let Some(n) = flags.n {
         return match n {
@@ -196,10 +196,10 @@ fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
 }
 
-/// A hundred times what the largest machine has.
+/// A hundred times the cores of the largest machine.
 const CORES_MOST: usize = 1 << 30;
 
-/// What there is to choose from, by the flags and this machine.
+/// Choices of the search, by the flags and this machine.
 fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     let usage = |text: &str| Refusal(Exit::Usage, text.into());
     let cores = flags.cores.unwrap_or_else(cores::count);
@@ -218,7 +218,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     if grids.iter().any(|(p, q)| p.checked_mul(*q).is_none_or(|ranks| ranks > CORES_MOST)) {
         return Err(usage("-p and -q make a grid of more ranks than any machine has cores"));
     }
-    // Of a machine that is only described nothing but its cores is known.
+    // Only the cores of a machine are known if it is described by --cores.
     let (suits, memories) = match flags.cores {
         None => (this_machine::layout().ranks, Topology::here().memories_of(cores::bound_to())),
         Some(cores) => (Topology::even(cores, 1).layout().ranks, 1),
@@ -229,7 +229,7 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
         flags.ranks_per_node.clone()
     };
     if flags.ranks_per_node.is_empty() {
-        // Grids that were asked for say how many ranks there are.
+        // The grids asked for determine the number of ranks.
         for ranks in grids.iter().map(|(p, q)| p * q) {
             let each = ranks / flags.nodes;
             if ranks.is_multiple_of(flags.nodes) && !ranks_per_node.contains(&each) {
@@ -246,12 +246,12 @@ fn domain(flags: &TuneFlags) -> Result<Domain, Refusal> {
     Ok(Domain { n, nodes: flags.nodes, cores, ranks_per_node, nbs, nb_is_free: free, grids, blas })
 }
 
-/// The order of the matrix whose parts are timed, in blocks of `nb`, on all `cores` of such a peak each: the wanted one, or less
-/// if too few trials of that fit the budget.
+/// Order of the matrix whose parts are timed, in blocks of `nb`, on all `cores` of such a peak each: the wanted one, or a smaller
+/// one if too few trials of that fit the budget.
 fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) -> usize {
-    /// Trials that a search should have time for.
+    /// Number of trials that a search should have time for.
     const TRIALS: f64 = 60.0;
-    /// What a job takes to start, a trial's share of it.
+    /// Time of starting a job, a trial's share of it.
     const START_S: f64 = 0.3;
     let rate = 0.7 * peak * cores as f64;
     let generating = 2e8 * cores as f64;
@@ -266,7 +266,7 @@ fn trial_size(wanted: usize, nb: usize, cores: usize, peak: f64, budget: f64) ->
     if n < wanted as f64 { (n / 1000.0).ceil() as usize * 1000 } else { wanted }
 }
 
-/// A search that goes on, or a new one.
+/// Resumes a search, or begins a new one.
 fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept, Refusal> {
     let file = dir.join(KEPT);
     let launcher = flags.launch_command.clone().unwrap_or_else(|| usual_words(domain.nodes));
@@ -297,14 +297,14 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
         serde_json::from_slice(&text).map_err(|error| told(&format!("cannot be read: {error}")))?;
     let mut asked = fresh;
     if flags.n.is_none() {
-        // What fills the memory is another N at any moment; the search goes on with the one it has.
+        // The order that fills the memory changes from moment to moment; the search keeps the one it has.
         (asked.n, asked.domain.n) = (kept.n, kept.domain.n);
     }
     let other = differences(&kept, &asked);
     if !other.is_empty() {
         return Err(told(&format!("is of a search among other things ({})", other.join("; "))));
     }
-    // What a job was lost over may have been the machine's fault: it is asked again.
+    // The machine may have caused the loss of a job, so the measurement is repeated.
     kept.measured.retain(|m| !m.job_ended);
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
@@ -319,7 +319,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     Ok(Kept { tuned: None, ..kept })
 }
 
-/// In what a kept search is another than the one that is asked for, by the flags that say it.
+/// Differences between a kept search and the one asked for, by the flags that set them.
 fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
     let (was, is) = (&kept.domain, &asked.domain);
     let list = |numbers: &[usize]| {
@@ -360,7 +360,7 @@ fn differences(kept: &Kept, asked: &Kept) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Four nodes of 64 cores with AVX-512 at 2.5 GHz: 60 trials of 0.23 % of a run each, and of its matrix made anew.
+    /// Four nodes of 64 cores with AVX-512 at 2.5 GHz: 60 trials of 0.23 % of a run each, and of generating its matrix.
     #[test]
     fn a_large_matrix_is_tried_as_it_is_where_its_trials_fit() {
         let size = |n, minutes: f64| trial_size(n, USUAL_NBS[0], 256, 80e9, 60.0 * minutes);
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(size(1000, 0.0), 1000, "as small as any");
     }
 
-    /// Every field of a domain that can be another is told; one that was forgotten would be gone on with.
+    /// Every field of a domain that can differ is named; a forgotten one would let a search resume with another domain.
     #[test]
     fn what_differs_is_named() {
         let kept = |domain: Domain| Kept {

@@ -1,4 +1,4 @@
-//! What a search shows: a table while it measures, and what it came to.
+//! Output of a search: a table while it measures, and its result.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -10,14 +10,14 @@ use crate::tune::picture::{by_weight, choice_words};
 use crate::tune::search::{Stage, Tuned};
 use crate::tune::space::words;
 
-/// Lines of the table while it is measured.
+/// Number of lines of the table during the search.
 const SHOWN: usize = 10;
 
-/// The table while it is measured: drawn anew on a terminal, a line a measurement elsewhere.
+/// The table during the search: redrawn on a terminal, elsewhere a line for each measurement.
 pub struct Table {
     budget: f64,
     live: bool,
-    /// Lines of the last drawing, to be drawn over.
+    /// Number of lines of the last drawing, to be drawn over.
     drawn: usize,
     stage: Option<(Stage, usize, usize)>,
     /// Candidates of this stage: name, best seconds, times measured.
@@ -31,7 +31,7 @@ impl Table {
         Self { budget, live, drawn: 0, stage: None, rows: Vec::new(), flops: 0.0 }
     }
 
-    /// A round of so many begins.
+    /// Begins a round of so many candidates.
     pub fn begin(&mut self, stage: Stage, count: usize) {
         if self.stage.is_none_or(|(before, ..)| before != stage) {
             self.rows.clear();
@@ -68,7 +68,7 @@ impl Table {
         }
     }
 
-    /// A line that stays; a table is drawn anew below it.
+    /// Prints a line that stays; a table is redrawn below it.
     pub fn say(&mut self, line: &str) {
         let over = match std::mem::take(&mut self.drawn) {
             0 => String::new(),
@@ -105,11 +105,11 @@ impl Table {
             let _ = writeln!(text, "\x1b[K{line}");
         }
         self.drawn = lines.len();
-        // What cannot be shown is no reason to end.
+        // An error of the terminal must not end the search.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
-    /// Nothing more is drawn over what stands there.
+    /// Keeps the last drawing: nothing more is drawn over it.
     pub fn end(&mut self) {
         self.drawn = 0;
     }
@@ -119,7 +119,7 @@ fn percent(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * (ratio - 1.0))
 }
 
-/// What the search came to, for people.
+/// Describes the result of a search for people.
 pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
     let mut t = String::new();
     let test: &TestParams = &tuned.best.test;

@@ -1,4 +1,4 @@
-//! What `skt-hpl tune` starts on all ranks: times stretches of one factorisation after the other, and tells each at once.
+//! Program that `skt-hpl tune` starts on all ranks: times parts of one factorisation after the other, and reports each at once.
 
 use std::io::Write;
 use std::ops::Range;
@@ -34,20 +34,20 @@ pub struct TrialsFlags {
     blas: Option<String>,
 }
 
-/// One factorisation to be timed in parts.
+/// A factorisation to be timed in parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub test: TestParams,
     pub stretches: Vec<Range<usize>>,
 }
 
-/// What rank 0 prints of each, in a line.
+/// Report of rank 0 on each trial, in a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
-    /// The ranks are there and this multiplies in what comes next.
+    /// All ranks have started, and this engine multiplies in the trials that follow.
     Engine(String),
-    /// Seconds of each stretch.
+    /// Seconds of each part.
     Seconds(Vec<f64>),
     Failed(String),
 }
@@ -55,7 +55,7 @@ pub enum Told {
 pub fn run(flags: &TrialsFlags) -> ExitCode {
     let chosen = flags.blas.as_deref().map_or(Ok(()), kernels::load);
     preflight::run(true);
-    // Threads are ours: the library's own would get in each other's way.
+    // The threads are ours: the library's own would compete with them.
     set_library_threads(1);
     let world = World::init(false);
     let comm = world.comm();
@@ -71,7 +71,7 @@ pub fn run(flags: &TrialsFlags) -> ExitCode {
     }
 }
 
-/// What rank 0 reads, at all ranks.
+/// Reads the trials on rank 0 and sends them to all ranks.
 fn read(comm: &Comm, flags: &TrialsFlags) -> Result<Vec<Trial>, Ended> {
     let mut bytes = Vec::new();
     if comm.rank() == 0 {
@@ -93,13 +93,13 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let trials = read(comm, flags)?;
     set_phase("looking at the nodes");
     let node = comm.split_by_node();
-    // As in the run whose parts these are.
+    // The threads are pinned as in the run whose parts these are.
     let pins = pins::decide(comm, (flags.threads, true), Pinning::Auto);
     let threads = (flags.threads, pins.is_ok());
     let mut proposal = Proposal::new(comm.rank(), (Engine::Auto, true), threads, None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     let pool = proposal.needs(pins::pool(flags.threads, &pins));
-    // Of one thread where nothing will be computed.
+    // If nothing will be computed, a pool of one thread is enough.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
     let agreed = agreement::agree(comm, proposal, (Engine::Auto, false))?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
@@ -133,7 +133,7 @@ fn tell(comm: &Comm, told: &Told) {
     if comm.rank() == 0 {
         let line = serde_json::to_string(told).expect("plain values have a JSON form");
         let mut out = std::io::stdout().lock();
-        // Whoever reads no more wants no more: the next trial ends all the same.
+        // If the reader has ended, the next trial ends all the same.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }
 }

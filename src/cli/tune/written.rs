@@ -1,4 +1,4 @@
-//! What a search leaves to start the best run with: HPL.dat, settings, a launch command, a job script, a picture.
+//! Files to start the best run of a search with: HPL.dat, settings, a launch command, a job script, a picture.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,14 +17,14 @@ use crate::tune::picture;
 use crate::tune::search::Tuned;
 use crate::tune::space::{Candidate, Layout};
 
-/// The command that starts the run, as a shell reads it.
+/// Command that starts the run, as a shell reads it.
 pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Path) -> String {
     let Layout { ranks_per_node, threads, blas } = &best.layout;
     let mut words = template::words(launcher, nodes * ranks_per_node, *ranks_per_node, *threads);
     if let Some(first) = words.first_mut() {
         *first = template::from_any_folder(first);
     }
-    // The jobs that measured were root's as well, and were told by a variable that nobody else has.
+    // The jobs that measured were root's as well, and were allowed by a variable that is set only there.
     if geteuid().is_root() && Launcher::of_library(&mpi_library()) == Some(Launcher::Openmpi) {
         words = template::for_root(words);
     }
@@ -36,7 +36,7 @@ pub fn launch_text(launcher: &str, best: &Candidate, nodes: usize, program: &Pat
     quote_all(&words)
 }
 
-/// The lines of a shell script by which srun, where it is the launcher, gives each rank the cores for its threads.
+/// Lines of a shell script by which srun, if it is the launcher, gives each rank the cores for its threads.
 fn cores_text(launcher: &str, threads: usize) -> String {
     let words: Vec<String> = launcher.split_whitespace().map(str::to_owned).collect();
     let cores = template::cores_of_ranks(&words, threads);
@@ -49,15 +49,15 @@ fn cores_text(launcher: &str, threads: usize) -> String {
     format!("{why}\n{set}unset {}\n", template::WISH_OF_THE_JOB)
 }
 
-/// Minutes to ask a batch system for, where a run of order `n` is wanted: the time of the factorisation of what was timed,
-/// carried over, with half as much again, and ten minutes for all that is not factorisation.
+/// Minutes to ask a batch system for, for a run of order `n`. The time of the timed factorisation is carried over, with half as
+/// much again, and ten minutes for everything else.
 fn minutes(tuned: &Tuned, n: usize) -> u64 {
     let larger = (n as f64 / tuned.best.test.n as f64).powi(3);
     (1.5 * tuned.seconds * larger / 60.0 + 10.0).ceil() as u64
 }
 
-/// The same as a job of Slurm's, wherever it is handed in: HPL.dat lies in `dir`. Partitions that have a limit refuse a job that
-/// says none, and some give a job a part of the memory of nodes that it has to itself.
+/// The command as a Slurm job, wherever it is submitted: HPL.dat lies in `dir`. Partitions with a limit refuse a job that states
+/// none, and some give a job only a part of the memory of nodes that it has to itself.
 fn job_text(
     launch: &str,
     cores: &str,
@@ -83,10 +83,10 @@ pub fn dat(tuned: &Tuned, n: usize) -> String {
     hpl_dat(&tuned.best.test, &[n], "found by skt-hpl tune")
 }
 
-/// What the folder is given, in this order, beside what was kept there meanwhile.
+/// Files written to the folder, in this order, in addition to those kept there during the search.
 pub const FILES: [&str; 5] = ["HPL.dat", "skt.toml", "launch.sh", "job.slurm", "tune.svg"];
 
-/// Writes everything that starts the best run, and the picture. The names of the files.
+/// Writes everything that starts the best run, and the picture. Returns the names of the files.
 pub fn write(
     dir: &Path,
     tuned: &Tuned,
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(text, "/own/launcher -np 2 /bin/skt-hpl --threads 3 --blas libmkl_rt.so");
     }
 
-    /// What is written is started in a folder of its own.
+    /// The written command is started in a folder of its own, so its paths are absolute.
     #[test]
     fn paths_of_the_folder_in_which_it_was_searched_are_whole() {
         let layout = candidate(256).layout;

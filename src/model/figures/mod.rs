@@ -1,7 +1,7 @@
 //! The papers' figures redone, and the same pictures for any machine. `skt-hpl model` shows them.
 //!
-//! Each builder takes the parameters of its formulas and returns data; [`preset`] fills in the papers'. What a
-//! preset cannot know (curves that are printed as pictures only) its note says.
+//! Each builder takes the parameters of its formulas and returns data; [`preset`] fills in the papers'. The note of a preset
+//! states what it leaves out (curves that are printed as pictures only).
 
 mod nonstop;
 mod self_checkpoint;
@@ -28,7 +28,7 @@ use super::simulate::End;
 use super::simulate::Outcome;
 use crate::base::units::HOUR_S;
 
-/// Every preset: its name, and what it shows.
+/// Every preset: its name and its content.
 const PRESETS: [&str; 29] = [
     "self-4 efficiency of HPL over N and its fit (self-checkpoint, Fig. 4; your own runs: `skt-hpl model efficiency --results FILE`)",
     "self-5 efficiency of ten large machines with full, half and a third of memory (self-checkpoint, Fig. 5)",
@@ -66,7 +66,7 @@ pub fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
     PRESETS.iter().filter_map(|preset| preset.split_once(' '))
 }
 
-/// The figure of that name, with the papers' parameters.
+/// Builds the figure of that name, with the papers' parameters.
 pub fn preset(name: &str) -> Result<Figure> {
     let recovered = |m| Platform::of(m, Edition::Recovered);
     let exascale = |c: f64| {
@@ -120,7 +120,7 @@ pub fn preset(name: &str) -> Result<Figure> {
     }
 }
 
-/// What we assume where a paper names its network or machine and not the pace: 20 us, 120 MB/s, and arithmetic at 1 GB/s.
+/// Link assumed if a paper names its network or machine without the pace: 20 us, 120 MB/s, and arithmetic at 1 GB/s.
 const ASSUMED_LINK: Link = Link { alpha: 2e-5, beta: 1.0 / 1.2e8, gamma: 1e-9 };
 
 fn even(low: f64, high: f64, count: usize) -> Vec<f64> {
@@ -131,7 +131,7 @@ fn spread(low: f64, high: f64, count: usize) -> Vec<f64> {
     even(low.ln(), high.ln(), count).into_iter().map(f64::exp).collect()
 }
 
-/// Through `marks`, with `parts` points from each of them to the next, evenly in the logarithm. A table tells the marks if they
+/// Points through `marks`, with `parts` points from each to the next, evenly in the logarithm. A table shows the marks if they
 /// are twenty.
 fn through(marks: &[f64], parts: usize) -> Vec<f64> {
     let between = marks.windows(2).flat_map(|pair| {
@@ -162,7 +162,7 @@ pub fn efficiency_figure(runs: &[(f64, f64)], peak: Option<f64>) -> Result<Figur
     rate_figure(&samples, fit.model, peak)
 }
 
-/// The same for a model at hand.
+/// Measured rates and the curve of a given model.
 pub fn rate_figure(samples: &[Sample], model: RateModel, peak: Option<f64>) -> Result<Figure> {
     let largest = samples.iter().map(|s| s.n).fold(0.0, f64::max);
     if !(largest.is_finite() && largest > 0.0) {
@@ -407,7 +407,7 @@ pub fn helpers_figure(cores: &[u64], copy_s: f64, encode_s: f64) -> Result<Figur
     })
 }
 
-/// The outcome of simulated runs: when they finish, and what their time went into.
+/// Results of simulated runs: the times at which they finish, and the parts of their time.
 pub fn simulation_figure(outcomes: &[Outcome], limit: Option<f64>) -> Figure {
     let mut walls: Vec<f64> =
         outcomes.iter().filter(|o| o.end == End::Finished).map(|o| o.wall / HOUR_S).collect();

@@ -1,4 +1,4 @@
-//! Going on without a restart beside restarts: what is left of the rate, and what a loss costs (*hot-replacement*).
+//! Continuing without a restart compared with restarts: share of the rate left, and cost of a loss (*hot-replacement*).
 
 use super::super::error::Result;
 use super::super::measured::{
@@ -12,9 +12,9 @@ use super::super::plot::{Axis, Figure, Panel, Series};
 use super::{ASSUMED_LINK, curve, even, spread, through};
 use crate::base::units::HOUR_S;
 
-/// Two hours of work: what failures leave of the rate.
+/// Two hours of work: share of the rate that failures leave.
 pub(super) fn nonstop_figure() -> Result<Figure> {
-    // Fig. 15 of self-checkpoint; that going on in place takes a second is an assumption.
+    // Fig. 15 of self-checkpoint; a second for recovery in place is an assumption.
     let ways = Ways {
         work: 2.0 * HOUR_S,
         save: TIANHE_2_SAVE_S,
@@ -22,14 +22,14 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
         recover: TIANHE_2_RECOVER_S,
         in_place: IN_PLACE_S,
     };
-    // From five minutes to 200 hours, by numbers that one asks for.
+    // From five minutes to 200 hours, by round numbers.
     const MINUTES: [f64; 20] = [
         5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 360.0, 480.0,
         600.0, 1200.0, 2400.0, 6000.0, 9000.0, 12_000.0,
     ];
     let minutes = through(&MINUTES, 4);
     let one = |q| Columns { q, sums: 1 };
-    // One column of checksums, and nobody waits: what is left of a lost column is a rank too few.
+    // One column of checksums, and no rank waits: a lost column leaves a rank too few.
     const NEVER: Renewing = Renewing::NEVER;
     let mut panels = Vec::new();
     for processes in [1.0, 0.9, 0.5] {
@@ -82,7 +82,7 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
 /// ABFT recovery against hot replacement, in the setting of the third experiment.
 pub(super) fn replacement_figure() -> Result<Figure> {
     let repair = |n: f64| Repair { n, p: 30, q: 29, link: ASSUMED_LINK };
-    // What is left of the work goes as the cube of what is left of the rows.
+    // The work left goes as the cube of the rows left.
     let factored = |time: f64| 1.0 - (1.0 - time).cbrt();
     let rows = even(0.0, 1.0, 61);
     let over_time = |part: fn(f64) -> Result<f64>| -> Result<Vec<(f64, f64)>> {
@@ -135,9 +135,9 @@ pub(super) fn replacement_figure() -> Result<Figure> {
 mod tests {
     use super::super::preset;
 
-    /// Figures of docs/PROTECTION.md, calculated apart (the sums of `model/nonstop.rs` and of `interval` in another language, the
-    /// former held there against runs by dice): MTBF, panel (share of processes), self by restarts, in place, checksums with
-    /// Q = 31 and 127.
+    /// Figures of docs/PROTECTION.md, calculated separately: the sums of `model/nonstop.rs` and of `interval` in another
+    /// language, the former compared there with random runs. MTBF, panel (share of processes), self by restarts, in place,
+    /// checksums with Q = 31 and 127.
     #[test]
     fn which_is_better_where() {
         let figure = preset("nonstop").unwrap();
@@ -157,9 +157,9 @@ mod tests {
                 assert!((ours - told).abs() <= 5e-4, "{minutes} min, {panel}, {series}: {ours}");
             }
         }
-        // By hand at 100 h: 32/31 of two hours are 7432.258 s, a second loss that matters comes in two runs of ten thousand,
-        // so 0.96875 is left but for that. Self-checkpoint: sqrt(2 * 16/360000) = 0.94 % for saves and work done
-        // again, and 102 s or 21 s in 100 h.
+        // By hand at 100 h: 32/31 of two hours are 7432.258 s. A second loss that matters comes in two runs of ten thousand, so
+        // 0.96875 is left but for that. Self-checkpoint: sqrt(2 * 16/360000) = 0.94 % for saves and work done again, and 102 s or
+        // 21 s in 100 h.
         assert!((0.968..0.96875).contains(&at(0, 2, 6000.0)));
         assert!((at(0, 0, 6000.0) - (1.0 - 0.00943 - 0.00028)).abs() < 2e-4);
         assert!((0.991..127.0 / 128.0).contains(&at(0, 3, 6000.0)));

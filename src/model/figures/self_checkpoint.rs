@@ -1,5 +1,5 @@
-//! What *self-checkpoint* measured (Figs. 16 and 17, Table 3) and how it chose its groups (section 4.3), redone from the numbers
-//! it prints. `skt-hpl model figure self-16` and its neighbours; the numbers stand in `model/measured.rs`.
+//! Measurements of *self-checkpoint* (Figs. 16 and 17, Table 3) and its choice of groups (section 4.3), redone from the printed
+//! numbers. `skt-hpl model figure self-16` and its neighbours; the numbers stand in `model/measured.rs`.
 
 use super::super::efficiency::with_fraction_at_least;
 use super::super::encoding::{striped_reduce, striped_ring};
@@ -14,7 +14,7 @@ use super::super::reliability::LongRun;
 use super::{curve, even, spread};
 use crate::base::units::HOUR_S;
 
-/// One value a row of Table 3; rows without one have no bar.
+/// Bars with a value for each row of Table 3; rows without a value have no bar.
 fn bars(name: &str, value: impl Fn(&Row) -> Result<Option<f64>>) -> Result<Series> {
     let mut points = Vec::new();
     for (i, row) in TABLE_3.iter().enumerate() {
@@ -23,7 +23,7 @@ fn bars(name: &str, value: impl Fn(&Row) -> Result<Option<f64>>) -> Result<Serie
     Ok(Series::line(name, points))
 }
 
-/// Fig. 16: efficiency with all memory and with what self-checkpoint leaves, no saves.
+/// Fig. 16: efficiency with all memory and with the memory that self-checkpoint leaves, no saves.
 pub(super) fn figure_16() -> Figure {
     let percent = |rate: fn(&Large) -> f64| {
         TIANHE.iter().enumerate().map(|(i, m)| (i as f64, 100.0 * rate(m) / m.peak())).collect()
@@ -119,7 +119,7 @@ pub(super) fn table_3() -> Result<Figure> {
     })
 }
 
-/// Section 4.3: what a larger group gains and costs.
+/// Section 4.3: gain and cost of a larger group.
 pub(super) fn group_figure() -> Result<Figure> {
     let sizes: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
     let over = |f: &dyn Fn(u64) -> Result<f64>| -> Result<Vec<(f64, f64)>> {
@@ -226,10 +226,10 @@ mod tests {
     }
 
     /// By hand, in groups of 8 and 16: a rank of Tianhe-1A has 4 GB * 7/16 and 4 GB * 15/32 and a twelfth of 6.9 GB/s, so a ring
-    /// takes 3.0435 s and 3.2609 s; a tree G log2(G)/(G - 1) times that, 24/7 and 64/15: 10.435 s and 13.913 s. On Tianhe-2 a
-    /// rank has 64/24 GB * 7/16 and 7.1/24 GB/s: 3.9437 s, and 13.521 s where 16 s were measured with the copy (Fig. 15). At the
-    /// best interval 1 - tau/M of the time is left (from tau's own equation), with d = save/M about 1 - (sqrt(2d) - 2d/3): for
-    /// 13.913 s in 18,000 s 0.96119, times 0.9781.
+    /// takes 3.0435 s and 3.2609 s. A tree takes G log2(G)/(G - 1) times that, 24/7 and 64/15: 10.435 s and 13.913 s. On Tianhe-2
+    /// a rank has 64/24 GB * 7/16 and 7.1/24 GB/s: 3.9437 s, and 13.521 s, compared with 16 s measured with the copy (Fig. 15).
+    /// At the best interval 1 - tau/M of the time is left (from tau's own equation), with d = save/M about 1 - (sqrt(2d) - 2d/3):
+    /// for 13.913 s in 18,000 s 0.96119, times 0.9781.
     #[test]
     fn groups_by_hand() {
         let figure = group_figure().unwrap();
@@ -252,7 +252,7 @@ mod tests {
         }
         assert!((at(&figure, 3, 0, 16.0) - 97.81 * 0.96119).abs() < 0.005);
         // With a tree larger groups than these do not pay: best at 4 and 8, of which Tianhe-2 had 8; 16 is within half a per
-        // cent. With a ring they always do, by less and less: from 16 to 256 by 0.3 % at most.
+        // cent. With a ring they always pay, by less and less: from 16 to 256 by 0.3 % at most.
         for (series, best) in [(0, 4.0), (2, 8.0)] {
             let points = &figure.panels[3].series[series].points;
             let most = points.iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();

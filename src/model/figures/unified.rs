@@ -1,4 +1,4 @@
-//! The waste of protocols on today's and tomorrow's machines (*unified*, Tables 2 and 3, Figs. 8 to 15), and HPL beside them.
+//! Waste of protocols on today's and tomorrow's machines (*unified*, Tables 2 and 3, Figs. 8 to 15), and HPL for comparison.
 
 use super::super::error::Result;
 use super::super::platforms::{
@@ -168,7 +168,7 @@ pub(super) fn waste_3d_figure() -> Result<Figure> {
     })
 }
 
-/// Applications of the *unified* paper and how it groups their processors: what Figs. 10 to 15 are about.
+/// Applications of the *unified* paper and their groupings, the subject of Figs. 10 to 15.
 const SCENARIOS: [(Application, Grouping); 7] = [
     (Application::Stencil2d, Grouping::HierarchIo),
     (Application::Stencil2d, Grouping::HierarchPort),
@@ -179,8 +179,8 @@ const SCENARIOS: [(Application, Grouping); 7] = [
     (Application::Stencil3d, Grouping::HierarchPort),
 ];
 
-/// How much less the hierarchical protocol wastes than the coordinated one, for three values of each parameter; three panels a
-/// scenario.
+/// Waste that the hierarchical protocol saves compared with the coordinated one, for three values of each parameter; three panels
+/// a scenario.
 pub(super) fn gain_figure(machine: Machine, seconds: Option<f64>) -> Result<Figure> {
     let platform = Platform::of(machine, Edition::Recovered).with_checkpoint(seconds);
     let base = Defaults::default();
@@ -256,9 +256,9 @@ mod tests {
     /// 10.2, 32.5 and 100 years: where the curves below are compared.
     const AT: [usize; 3] = [50, 75, 99];
 
-    /// `printed` were found by another program: the least of eq. 15 over the period, with the sums of eqs. 7 to 12 and
-    /// eq. 17 taken term by term as they stand, from the G, C and beta that Tables 2 and 3 print, downtime 60 s.
-    /// What the tables round (G of planes and lines by up to 7 per cent) moves a curve by less than 0.001.
+    /// Compares a curve with `printed`, which another program found: the least of eq. 15 over the period. It took the sums of
+    /// eqs. 7 to 12 and eq. 17 term by term, with the G, C and beta of Tables 2 and 3 and downtime 60 s. Rounding in the tables
+    /// (G of planes and lines by up to 7 per cent) moves a curve by less than 0.001.
     fn holds(what: &str, series: &Series, printed: &[f64; 3]) {
         for (i, expected) in AT.into_iter().zip(printed) {
             let (years, value) = series.points[i];
@@ -303,8 +303,8 @@ mod tests {
         }
     }
 
-    /// The gain is that of rho, lambda and alpha in turn, three values each. On the K computer nobody makes progress
-    /// (eq. 18: G C_0 beta lambda alpha = 14688 * 0.0002858 * 0.98 * 0.3 = 1.23 > 1) but without overlap.
+    /// The gain is that of rho, lambda and alpha in turn, three values each. On the K computer there is no progress (eq. 18: G
+    /// C_0 beta lambda alpha = 14688 * 0.0002858 * 0.98 * 0.3 = 1.23 > 1) except without overlap.
     #[test]
     fn figures_10_to_15_are_what_the_printed_sums_give() {
         let printed = [
@@ -395,7 +395,7 @@ mod tests {
 
     /// The other applications and groupings, from the same program: the gain with the paper's parameters at three MTBFs, then at
     /// 100 years with rho 1 and 2, lambda 0.9 and 1, alpha 0 and 0.6. Titan's 658 lines, which do not follow, and the 704 that
-    /// do give the same. A gain is a quotient of wastes, so what the tables round moves it by up to half a per cent of the
+    /// do, give equal gains. A gain is a quotient of wastes, so rounding in the tables moves it by up to half a per cent of the
     /// hierarchical waste.
     #[test]
     fn figures_10_to_15_for_every_application_and_grouping() {

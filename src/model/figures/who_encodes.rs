@@ -1,4 +1,4 @@
-//! Who encodes, and what that costs: processes set aside for checksums (*encoding*, sections 4 and 5), cores set aside as helpers
+//! Encoders and their cost: processes set aside for checksums (*encoding*, sections 4 and 5), cores set aside as helpers
 //! (*helpers*, Figs. 4 to 6). `skt-hpl model figure encoding-8` and `helpers-4`.
 
 use super::super::encoding::{
@@ -12,7 +12,7 @@ use super::super::memory::{Method, available_fraction};
 use super::super::plot::{Axis, Figure, Panel, Series};
 use super::{ASSUMED_LINK, curve, even, spread};
 
-/// Fig. 8: 25 MB a process, four losses, 60 to 480 processes that compute; and what the four processes set aside cost.
+/// Fig. 8: 25 MB a process, four losses, 60 to 480 processes that compute; and the cost of the four processes set aside.
 pub(super) fn dedicated_figure() -> Result<Figure> {
     const BYTES: f64 = 25e6;
     const LOSSES: u64 = 4;
@@ -87,7 +87,7 @@ pub(super) fn dedicated_figure() -> Result<Figure> {
     })
 }
 
-/// Figs. 4 to 6: encoding inline or by a helper, where all cores compute and where one is idle; and the same question for HPL.
+/// Figs. 4 to 6: encoding inline or by a helper, with all cores computing and with an idle one; and both for HPL.
 pub(super) fn helpers_compared() -> Result<Figure> {
     // Fig. 5: 9 % inline, under 2 % with a helper on an idle core.
     const COPY: f64 = 2.0 / 9.0;
@@ -187,9 +187,9 @@ mod tests {
         assert_eq!(ends(&figure, 1, 2), (0.0, 0.0));
     }
 
-    /// At 100 encodings a copy costs 2/9 %, a core of 16 6.25 % beside it. HPL at a minute, by hand: 0.9579 * 60/76 against
-    /// 0.934773 * 23/24 * 60/61; they meet where 0.9579 (T + 1) = 0.895825 (T + 16), at 215.5 s, the interval that Daly gives for
-    /// a failure every 27 minutes.
+    /// At 100 encodings a copy costs 2/9 %, a core of 16 another 6.25 %. HPL at a minute, by hand: 0.9579 * 60/76 against
+    /// 0.934773 * 23/24 * 60/61. They meet at 0.9579 (T + 1) = 0.895825 (T + 16), 215.5 s, the interval that Daly gives for a
+    /// failure every 27 minutes.
     #[test]
     fn figures_4_to_6_by_hand() {
         let figure = helpers_compared().unwrap();

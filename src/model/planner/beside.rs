@@ -1,4 +1,4 @@
-//! What could be done instead of the plan, and which way to go on after a loss is better.
+//! Alternatives to the plan, and the comparison of ways to continue after a loss.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::evaluate::Plan;
 use super::machine::Machine;
 use crate::checkpoint::layout::ChecksumLayout;
 
-/// Another way to run, or why there is none.
+/// Another way to run, or the reason why it is impossible.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
     pub what: String,
@@ -19,19 +19,19 @@ pub struct Alternative {
     pub plan: std::result::Result<Plan, String>,
 }
 
-/// Self-checkpoint by restarts and in place, and columns of checksums, beside each other.
+/// Self-checkpoint by restarts and in place, and columns of checksums, compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Share of failures that end a process and leave its node.
     pub process_share: f64,
-    /// Expected flop/s; None where that practically never ends or is impossible.
+    /// Expected flop/s; None if the run practically never ends or is impossible.
     pub restart: Option<f64>,
     pub in_place: Option<f64>,
     pub abft: Option<f64>,
-    /// How many columns of checksums that is with.
+    /// Number of columns of checksums in the comparison.
     pub checksum_columns: u64,
-    /// The least share from which checksums are expected to be faster than self-checkpoint in place, at the sizes
-    /// of these plans; None: not even if all failures were of processes.
+    /// The least share from which checksums are expected to be faster than self-checkpoint in place, at the sizes of these plans.
+    /// None: not even if all failures were of processes.
     pub abft_from: Option<f64>,
 }
 
@@ -46,9 +46,9 @@ fn idea(what: impl Into<String>, why: &'static str, choice: Choice) -> Idea {
     Idea { what: what.into(), why, choice }
 }
 
-/// The other ways to run, each evaluated; those that would run as the plan does are left out.
+/// Returns the other ways to run, each evaluated; those that would run as the plan does are left out.
 pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative> {
-    // An alternative is as chosen, on a grid of all ranks, but for what it names.
+    // An alternative equals the plan, on a grid of all ranks, except in the choice it names.
     let chosen = &Choice { helpers: false, ..beside_checksums(machine, taken) };
     let with = |method| Choice { method, ..*chosen };
     let mut ideas = Vec::new();
@@ -145,7 +145,7 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     ideas
 }
 
-/// Columns of checksums; where the plan has some, with one column more, too.
+/// Columns of checksums; if the plan has some, also with one column more.
 fn with_checksum_columns(machine: &Machine, chosen: &Choice, taken: &Choice) -> Vec<Idea> {
     let abft = "--method abft: bears the loss of as many process columns, saves nothing; a node lost begins the run anew";
     let more = (taken.method == Method::Abft && taken.sums < Columns::SUMS_MAX)
@@ -179,17 +179,17 @@ fn regrouped(machine: &Machine, choice: Choice, wanted: Option<u64>) -> Result<C
     Ok(Choice { groups, ..choice })
 }
 
-/// So many, in words.
+/// Describes a number of columns in words.
 pub fn columns_of_checksums(sums: u64) -> String {
     if sums == 1 { "column of checksums".into() } else { format!("{sums} columns of checksums") }
 }
 
-/// The ranks that have a part where some wait to make new checksums.
+/// Number of ranks with a part, if some wait to make new checksums.
 fn beside_waiting(machine: &Machine, chosen: &Choice) -> u64 {
     machine.ranks.saturating_sub(chosen.waiting)
 }
 
-/// The choice on a grid of all ranks: that of the ranks without checksums, where `chosen` has some.
+/// The choice on a grid of all ranks; if `chosen` has ranks for checksums, on the grid without them.
 fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
     let grid = squarest_grid(machine.ranks);
     if chosen.layout == ChecksumLayout::Dedicated {
@@ -203,7 +203,7 @@ fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
     }
 }
 
-/// The ways to go on beside each other, at the inputs' share of processes, and from which share checksums would be faster.
+/// Compares the ways to continue, at the inputs' share of processes, and finds the share from which checksums would be faster.
 pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
     let restart = Choice {
         method: Method::SelfCheckpoint,
@@ -218,7 +218,7 @@ pub(super) fn compare(machine: &Machine, chosen: &Choice) -> Comparison {
     let sized = |choice: Choice| machine.evaluate(&choice).ok().map(|p| (choice, p.shape.n));
     let (restart, in_place) = (sized(restart), sized(in_place));
     let checksums = checksums.and_then(sized);
-    // An order that fits is kept for every share: only so many failures more or less are asked for.
+    // The order that fits is kept for every share: only the number of failures changes.
     let rate = |processes: f64, sized: Option<(Choice, u64)>| -> Option<f64> {
         let (choice, n) = sized?;
         let seconds = Machine { processes, ..*machine }.expected(n, &choice).ok()??;

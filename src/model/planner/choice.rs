@@ -1,4 +1,4 @@
-//! What a plan may choose: method, groups, grid, block size, each by one function with its reason.
+//! Choices of a plan: method, groups, grid, block size, each by one function with its reason.
 
 use std::convert::Infallible;
 
@@ -12,24 +12,24 @@ use crate::checkpoint::layout::ChecksumLayout;
 /// The group size of the paper: larger ones save little memory.
 pub(super) const GROUP_WANTED: u64 = 16;
 
-/// What distinguishes one alternative from another.
+/// A choice, which distinguishes an alternative from another.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
     pub(super) method: Method,
     pub(super) scope: Scope,
     pub(super) groups: Groups,
     pub(super) losses: u64,
-    /// Of checksums.
+    /// Layout of checksums.
     pub(super) layout: ChecksumLayout,
     /// Whether helpers encode.
     pub(super) helpers: bool,
-    /// Of the ranks that compute.
+    /// Grid of the ranks that compute.
     pub(super) grid: (u64, u64),
-    /// Process columns that keep checksums beside that grid under method abft.
+    /// Number of process columns that keep checksums in addition to that grid, under method abft.
     pub(super) sums: u64,
-    /// Ranks beside all of them that wait to make new checksums.
+    /// Number of ranks in addition to all of these that wait to make new checksums.
     pub(super) waiting: u64,
-    /// Whether a spare rank takes the place of one that is lost without its node.
+    /// Whether a spare rank takes the place of a rank that is lost without its node.
     pub(super) in_place: bool,
 }
 
@@ -39,17 +39,17 @@ impl Choice {
         rank_memory(shape, threads, self.method, spread, group, self.borne())
     }
 
-    /// How much may be lost: members of a group, or process columns.
+    /// Largest number of losses survived: members of a group, or process columns.
     pub(super) fn borne(&self) -> u64 {
         if self.method == Method::Abft { self.sums } else { self.losses }
     }
 
-    /// Process columns that the method has for checksums.
+    /// Number of process columns that the method has for checksums.
     pub(super) fn columns(&self) -> u64 {
         if self.method == Method::Abft { self.sums } else { 0 }
     }
 
-    /// Ranks that the method keeps waiting.
+    /// Number of ranks that the method keeps waiting.
     pub(super) fn spare_ranks(&self) -> u64 {
         if self.method == Method::Abft { self.waiting } else { 0 }
     }
@@ -67,7 +67,7 @@ impl Choice {
     }
 }
 
-/// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers rows to be the fewer.
+/// The most square grid with P <= Q: fewest bytes on the wire, and HPL prefers fewer rows than columns.
 pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     let mut p = ranks.isqrt().max(1);
     while !ranks.is_multiple_of(p) {
@@ -76,8 +76,8 @@ pub fn squarest_grid(ranks: u64) -> (u64, u64) {
     (p, ranks / p)
 }
 
-/// The most square grid with P <= Q + 1 of those where `sums` process columns more take all ranks. Each row of the grid has as
-/// many ranks for checksums, so flat grids leave more of the memory for the matrix.
+/// The most square grid with P <= Q + 1 that takes all ranks together with `sums` additional process columns. Each row of the
+/// grid has as many ranks for checksums, so flat grids leave more of the memory for the matrix.
 pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     let (mut p, mut columns) = squarest_grid(ranks);
     while p > 1 && p.saturating_add(sums) > columns + 1 {
@@ -99,7 +99,7 @@ pub fn squarest_with_checksums(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     Ok((p, columns - sums))
 }
 
-/// The same, or without such columns where there are none.
+/// The most square grid with `sums` additional process columns, or without any if there are none.
 pub fn squarest(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     match sums {
         0 => Ok(squarest_grid(ranks)),
@@ -107,23 +107,23 @@ pub fn squarest(ranks: u64, sums: u64) -> Result<(u64, u64)> {
     }
 }
 
-/// The most ranks, but fewer than these, that make a grid at most twice as wide as it is high, and that grid, without the process
+/// Largest number of ranks below `ranks` whose grid is at most twice as wide as it is high. Also that grid, without the process
 /// columns for checksums.
 pub(super) fn less_flat(ranks: u64, sums: u64) -> Option<(u64, (u64, u64))> {
     let grids = (1..ranks).rev().filter_map(|fewer| Some((fewer, squarest(fewer, sums).ok()?)));
     grids.into_iter().find(|(_, (p, q))| *q <= 2 * p)
 }
 
-/// Units that protect each other, and how many ranks each has.
+/// Units that protect each other, and the number of ranks in each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Units {
     pub count: u64,
     pub ranks: u64,
 }
 
-/// Groups of `working` ranks, so many on each node, and the sizes they are cut to, where further ranks keep their checksums.
+/// Number of groups of `working` ranks, so many on each node, if further ranks keep their checksums.
 fn groups_apart(working: u64, ranks_per_node: u64, wanted: Option<u64>) -> u64 {
-    // No two of a node are in one group.
+    // No group has two ranks of a node.
     let nodes = working.div_ceil(ranks_per_node);
     working.div_ceil(wanted.unwrap_or(GROUP_WANTED).clamp(1, nodes.max(1)))
 }
@@ -149,19 +149,19 @@ pub fn squarest_with_dedicated(
     Ok(squarest_grid(computing * ranks_per_node))
 }
 
-/// The groups that the solver makes.
+/// Groups that the solver makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Groups {
     /// Members of the smallest group, which has the largest checksums.
     pub smallest: u64,
-    /// Of the largest, which is hit most.
+    /// Members of the largest group, which fails most often.
     pub largest: u64,
-    /// What the solver is to be asked for (`--group`), so that it makes these.
+    /// Size to ask the solver for (`--group`), so that it makes these groups.
     pub asked: u64,
 }
 
-/// The groups that a layout makes of the units' ranks, in the order of the ranks: of `wanted` members at most
-/// where that can be.
+/// Returns the groups that a layout makes of the units' ranks, in the order of the ranks: of at most `wanted` members, if
+/// possible.
 pub fn groups_of(
     layout: ChecksumLayout,
     grid: (u64, u64),
@@ -171,20 +171,21 @@ pub fn groups_of(
 ) -> Result<Groups> {
     let sizes = |wanted| sizes_of(layout, grid, units, wanted, losses);
     let (smallest, largest) = sizes(wanted)?;
-    // Those who keep checksums alone are counted in groups, and not by who asks for groups.
+    // Ranks that keep checksums alone are counted in groups, but not in the size that `--group` asks for.
     let size = match layout {
         ChecksumLayout::Dedicated => largest.saturating_sub(losses).max(2),
         _ => largest,
     };
-    // Of 9 ranks that are to be in pairs 4 groups are made, one of 3. Whoever asked for 3 would get 3 groups.
+    // Of 9 ranks that are to be in pairs 4 groups are made, one of 3. Asking for 3 would give 3 groups.
     let least = layout.spread().members_least(losses as usize) as u64;
     let same = sizes(Some(size)).is_ok_and(|again| again == (smallest, largest));
     let asked = if same { size } else { wanted.unwrap_or(least) };
     Ok(Groups { smallest, largest, asked })
 }
 
-/// All ranks in groups as even as possible, no two of a unit in one, of `wanted` members at most where that
-/// leaves each `least`: (smallest, largest). `same`: equally many groups for each rank of a node, where that leaves as many.
+/// Divides all ranks into groups as even as possible, without two ranks of a unit in one. Groups have at most `wanted` members,
+/// if that leaves `least` to each: (smallest, largest). `same`: equally many groups for each rank of a node, if that leaves as
+/// many.
 fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
     let (nodes, each, least) = (units.count as usize, units.ranks.max(1) as usize, least as usize);
     let members = units.count.saturating_mul(units.ranks.max(1));
@@ -196,7 +197,7 @@ fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
     (members / groups, members.div_ceil(groups))
 }
 
-/// Members of the smallest and of the largest group, of dedicated ones with those who keep the checksums.
+/// Members of the smallest and of the largest group; dedicated groups include the ranks that keep the checksums.
 fn sizes_of(
     layout: ChecksumLayout,
     grid: (u64, u64),
@@ -212,7 +213,7 @@ fn sizes_of(
         ChecksumLayout::Localised if count < least => does_not_fit(format!(
             "localised checksums for {losses} losses need groups of {least} nodes, and there are {count}"
         )),
-        // Smaller groups take no more memory there.
+        // Smaller groups of this layout take no more memory.
         ChecksumLayout::Localised => Ok(even(units, wanted.unwrap_or(least), least, true)),
         ChecksumLayout::Dedicated => {
             let working = p.saturating_mul(q);
@@ -252,7 +253,7 @@ fn sizes_of(
     }
 }
 
-/// The largest block size of those that perform well which still leaves each process a dozen blocks a side.
+/// The largest block size among those that perform well, with a dozen blocks a side left to each process.
 pub(super) fn block_size(n: u64, grid: (u64, u64)) -> u64 {
     let side = n / grid.0.max(grid.1);
     [192, 128, 96, 64, 32, 16].into_iter().find(|nb| side >= 12 * nb).unwrap_or(8)

@@ -1,4 +1,4 @@
-//! What a choice costs on a machine: memory of a node, saves, recovery, time with failures.
+//! Costs of a choice on a machine: memory of a node, saves, recovery, time with failures.
 
 use super::super::ModelError;
 use super::super::encoding::{Link, dedicated_chain, localised_ring, striped_ring};
@@ -16,7 +16,7 @@ use crate::parity::Spread;
 /// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
 pub(super) const RECOVERY_FACTOR: f64 = 1.25;
 
-/// What a core generates of the matrix in a second, about.
+/// Bytes of the matrix that a core generates in a second, about.
 pub(super) const GENERATE_BYTES_S: f64 = 1e9;
 
 /// Expected times beyond this are "never".
@@ -43,12 +43,12 @@ impl Machine<'_> {
         Ok(rank.total() * self.inputs.ranks_per_node as f64)
     }
 
-    /// Whether order `n` fits a node, with a place for what outlives its ranks.
+    /// Whether order `n` fits a node, including a place for memory that outlives its ranks.
     pub(super) fn fits(&self, n: u64, choice: &Choice) -> Result<bool> {
         Ok(self.fits_memory(n, choice)? && self.has_place(self.named(n, choice)?))
     }
 
-    /// Whether its memory alone is enough.
+    /// Whether the memory of a node alone is enough.
     pub(super) fn fits_memory(&self, n: u64, choice: &Choice) -> Result<bool> {
         let most = (RANK_BASE_MOST - RANK_BASE_BYTES) * self.inputs.ranks_per_node as f64;
         Ok(self.node_memory(self.shape(n, choice), choice)? + most <= self.budget)
@@ -56,7 +56,7 @@ impl Machine<'_> {
 
     /// Seconds to encode the whole matrix and to copy it, in memory.
     pub(super) fn in_memory(&self, n: u64, choice: &Choice) -> Result<(f64, f64)> {
-        // Of the nodes that have a part of it.
+        // Number of nodes that have a part of the matrix.
         let computing = (choice.grid.0 * choice.grid.1) as f64 / self.ranks as f64;
         let nodes = match choice.layout {
             ChecksumLayout::Dedicated => self.inputs.nodes as f64 * computing,
@@ -92,7 +92,7 @@ impl Machine<'_> {
         };
         let inputs = self.inputs;
         let cost = SaveCost {
-            // Nobody stops for what helpers encode; each takes a core meanwhile.
+            // No rank stops while helpers encode; each helper takes a core meanwhile.
             encode: if choice.helpers {
                 encode * (inputs.ranks_per_node as f64 / inputs.cores as f64).min(1.0)
             } else {
@@ -104,8 +104,8 @@ impl Machine<'_> {
                 Method::Abft => self.regain(n, choice)?,
                 // All of it is read once, as fast as it is written.
                 Method::Disk => encode,
-                // Who is lost before helpers are done costs the interval before as well: on average, over all moments, as much
-                // work as encoding takes.
+                // A rank lost before helpers are done costs the interval before, too: on average, over all moments, as much work
+                // as encoding takes.
                 _ if choice.helpers => RECOVERY_FACTOR * encode + flush + encode,
                 _ => RECOVERY_FACTOR * encode + flush,
             },
@@ -115,7 +115,7 @@ impl Machine<'_> {
         Ok(cost)
     }
 
-    /// Seconds that each column of checksums that has taken a lost one's place costs at the end, on average.
+    /// Seconds that each column of checksums in the place of a lost one costs at the end, on average.
     fn regain(&self, n: u64, choice: &Choice) -> Result<f64> {
         self.repair(n, choice).replacement_on_average()
     }
@@ -137,7 +137,7 @@ impl Machine<'_> {
         Repair { n: n as f64, p, q, link }
     }
 
-    /// Ranks that keep checksums compute nothing that anybody waits for, or nothing at all.
+    /// Rate of a choice. Ranks that keep checksums compute nothing that others wait for, or nothing at all.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
         let beside = choice.method == Method::Abft || choice.layout == ChecksumLayout::Dedicated;
         if beside {
@@ -151,7 +151,7 @@ impl Machine<'_> {
         Failing { mtbf: self.mtbf_system, processes: self.processes }
     }
 
-    /// What a failure costs before the first save and after it, beside the work that is done again.
+    /// Cost of a failure before the first save and after it, without the work that is done again.
     pub(super) fn downs(&self, n: u64, choice: &Choice, cost: &SaveCost) -> Result<(f64, f64)> {
         let again = self.detect + self.restart;
         let both = |restored: f64| {
@@ -159,7 +159,7 @@ impl Machine<'_> {
                 return Ok(again + restored);
             }
             match self.failing().mean_down(self.in_place + restored, again + restored) {
-                // A restart that is never left: going on in place now and then does not help, and it is told as never.
+                // The restart never ends: recovery in place now and then does not help, and the plan reports "never".
                 Err(ModelError::Overflow { .. }) => Ok(again + restored),
                 down => down,
             }

@@ -1,4 +1,4 @@
-//! A choice, fully worked out: the largest matrix that fits memory and limit, and what to expect of it.
+//! A choice, fully worked out: the largest matrix that fits memory and limit, and the times expected.
 
 use serde::Serialize;
 
@@ -22,42 +22,41 @@ use crate::shm::Store;
 /// Share of a time limit that is planned for: start, generation and verification take the rest.
 const LIMIT_SHARE: f64 = 0.9;
 
-/// One way to run, fully worked out. Seconds, bytes, flop/s.
+/// A way to run, fully worked out. Seconds, bytes, flop/s.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub shape: Shape,
-    /// P x Q, or with columns of checksums P x (Q+R) and those that wait.
+    /// Number of ranks: P x Q, or with columns of checksums P x (Q+R) and those that wait.
     pub ranks: u64,
     pub threads_per_rank: u64,
     pub method: Method,
     pub scope: Scope,
-    /// Members of the smallest and of the largest group, and the losses each survives; 1, 1 and 0 where nothing
-    /// is protected.
+    /// Members of the smallest and of the largest group, and the losses each survives; 1, 1 and 0 without protection.
     pub group: u64,
     pub group_most: u64,
-    /// What makes the solver divide its ranks so.
+    /// Group size that makes the solver divide its ranks so.
     pub group_asked: u64,
     pub losses: u64,
-    /// Where checksums lie.
+    /// Layout of the checksums.
     pub layout: ChecksumLayout,
     /// Process columns that keep checksums.
     pub checksum_columns: u64,
-    /// Ranks that wait to make new ones, and the seconds that all wait for a column of these; None without checksums.
+    /// Number of ranks that wait to make new ones, and the seconds that all wait for a column of these; None without checksums.
     pub spare_ranks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<f64>,
-    /// Of the fullest rank, and of a node against what it may take.
+    /// Memory of the fullest rank, and of a node compared with the bytes it may take.
     pub rank: RankMemory,
     pub node_memory: f64,
-    /// Where what outlives a process lies.
+    /// Store of the memory that outlives a process.
     pub store: Store,
     pub node_budget: f64,
     pub rate: RateModel,
-    /// Without saves and failures.
+    /// Time without saves and failures.
     pub seconds_bare: f64,
-    /// With saves, without failures.
+    /// Time with saves, without failures.
     pub seconds_saved: f64,
-    /// Expected with failures; None where it would practically never end.
+    /// Expected time with failures; None if the run would practically never end.
     pub seconds_expected: Option<f64>,
     pub rate_bare: f64,
     pub rate_saved: f64,
@@ -67,53 +66,54 @@ pub struct Plan {
     pub interval: Option<(f64, f64)>,
     pub save_cost: Option<(f64, f64)>,
     pub saving: f64,
-    /// What helpers do of a save; None where the ranks do all of it.
+    /// Part of helpers in a save; None if the ranks do all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub helpers: Option<Helpers>,
-    /// What goes to storage beside memory; None where nothing does, or nobody knows how fast.
+    /// Checkpoints that go to storage in addition to memory; None if none go there, or if the speed of storage is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storing: Option<Storing>,
     pub recover: f64,
     pub mtbf_system: f64,
     /// Expected failures during the run.
     pub failures: Option<f64>,
-    /// Probability that no loss is more than the protection survives; with columns of checksums, that the run need not
-    /// begin anew.
+    /// Probability that no loss exceeds what the protection survives; with columns of checksums, that the run need not begin from
+    /// scratch.
     pub survives: f64,
 }
 
-/// Encoding by helpers, and whether a core of each node that is kept free for them pays (*helpers*, section 5.1). Seconds.
+/// Encoding by helpers, and whether it pays to keep a core of each node free for them (*helpers*, section 5.1). Seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Helpers {
-    /// To encode the whole matrix, beside the computation; to copy it, which the ranks stop for.
+    /// Time to encode the whole matrix during the computation; time to copy it, for which the ranks stop.
     pub encode: f64,
     pub copy: f64,
-    /// Such a core pays where saves are closer together than this.
+    /// Interval between saves below which such a core pays.
     pub break_even: f64,
-    /// Whether it does where this plan's saves are the farthest apart; None where there are none.
+    /// Whether it pays at the largest interval between this plan's saves; None without saves.
     pub core_pays: Option<bool>,
 }
 
-/// Checkpoints that go to storage too, and what that costs by who writes them (*helpers*, section 5.1, where nothing is copied
-/// beforehand). Seconds and bytes; shares of the time between two epochs.
+/// Checkpoints that go to storage too, and their cost by writer (*helpers*, section 5.1, with nothing copied beforehand). Seconds
+/// and bytes; shares of the time between two checkpoints on storage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Storing {
-    /// Of an epoch; to write it; between two, as asked for.
+    /// Bytes of a checkpoint; seconds to write it; seconds between two, as asked for.
     pub bytes: f64,
     pub write: f64,
     pub every: f64,
-    /// Ranks that wait; threads beside them, which take a core for each rank at most; a core of each node kept free for these.
+    /// Cost by writer: ranks that wait; additional threads, which take at most a core for each rank; a core of each node kept
+    /// free for these.
     pub waiting: f64,
     pub beside: f64,
     pub kept_free: f64,
-    /// Such a core pays, beside ranks that wait, where epochs are closer together than this.
+    /// Interval between such checkpoints below which a core pays, compared with ranks that wait.
     pub break_even: f64,
-    /// Whether it does here; None where the run ends before the first epoch.
+    /// Whether a core pays here; None if the run ends before the first such checkpoint.
     pub core_pays: Option<bool>,
 }
 
 impl Machine<'_> {
-    /// Of a second level on a file system that all nodes share; `seconds` is what the run takes.
+    /// Cost of a second level on a file system that all nodes share; `seconds` is the run's time.
     fn storing(&self, n: u64, choice: &Choice, seconds: f64) -> Result<Option<Storing>> {
         let inputs = self.inputs;
         let asked = inputs.level2.is_some() && choice.method.in_memory();
@@ -150,15 +150,15 @@ impl Machine<'_> {
         })
     }
 
-    /// The largest multiple of its own block size, at most `high`, for which `good` holds; `good` must hold
-    /// from some size downward.
+    /// The largest multiple of its own block size, at most `high`, for which `good` is true; `good` must be true from some size
+    /// downward.
     fn largest(
         &self,
         high: u64,
         choice: &Choice,
         good: impl Fn(u64) -> Result<bool>,
     ) -> Result<u64> {
-        // A smaller block size may be chosen where the memory rises with the block: step down until it holds.
+        // A smaller block size may be chosen as the memory rises with the block, so the loop steps down until `good` is true.
         let mut n = last_that_holds(0, high.saturating_add(1), &good)?;
         loop {
             let nb = self.shape(n, choice).nb;
@@ -182,7 +182,7 @@ impl Machine<'_> {
                 inputs.depth
             ));
         }
-        // More rows than the whole machine's memory holds need not be tried.
+        // Orders whose rows exceed the whole machine's memory need not be tried.
         let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
         let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
         if most == 0
@@ -347,18 +347,18 @@ impl Machine<'_> {
         })
     }
 
-    /// The plan's run, many times.
+    /// Simulates the plan's run, many times.
     pub(super) fn simulate(&self, plan: &Plan, choice: &Choice) -> Result<Option<Summary>> {
         let inputs = self.inputs;
         let failures = plan.failures.unwrap_or(f64::INFINITY);
-        // No more than some tens of millions of events.
+        // The number of runs keeps the events to some tens of millions.
         let runs = (inputs.simulate as f64).min(3e7 / failures.max(1.0)) as usize;
         if runs < 10 {
             return Ok(None);
         }
         let (_, cost, schedule) = self.schedule(plan.shape.n, choice)?;
         let checksums = choice.method == Method::Abft;
-        // Of a process that is lost it matters in which process column it is, so ranks are counted there.
+        // The process column of a lost process matters, so ranks are counted there.
         let nodes = if checksums { self.ranks } else { inputs.nodes.max(choice.groups.largest) };
         let scenario = Scenario {
             schedule,
@@ -378,7 +378,7 @@ impl Machine<'_> {
                 going_on: GoingOn {
                     processes: self.processes,
                     in_place: match choice.method {
-                        // What is regained at the end is told as part of the loss.
+                        // The recomputation at the end counts as part of the loss.
                         Method::Abft => Some(self.in_place + cost.recover),
                         _ => choice.in_place.then_some(self.in_place),
                     },
@@ -395,7 +395,7 @@ impl Machine<'_> {
     }
 }
 
-/// Node hours a plan costs, with failures where it ends.
+/// Node hours of a plan, with failures if it ends.
 pub fn node_hours(plan: &Plan, nodes: u64) -> f64 {
     plan.seconds_expected.unwrap_or(plan.seconds_saved) * nodes as f64 / HOUR_S
 }

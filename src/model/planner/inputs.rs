@@ -1,4 +1,4 @@
-//! Inputs: what the user says of the machine, of failures and of the run.
+//! Inputs: the user's figures of the machine, of failures and of the run.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::super::nonstop::Columns;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::parity::code::LOSSES_MAX;
 
-/// Mean time between failures, as the user knows it.
+/// Mean time between failures, of a node or of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mtbf {
@@ -24,12 +24,12 @@ pub enum Mtbf {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measured {
     pub fit: Fit,
-    /// Ranks they were measured on, and threads of each.
+    /// Number of ranks they were measured on, and threads of each.
     pub ranks: u64,
     pub threads: u64,
 }
 
-/// Bytes of named memory a node has room for, by where it may lie; `None`: nobody knows.
+/// Bytes of persistent shared memory that a node has room for, by its place; `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct NamedRoom {
     pub posix: Option<f64>,
@@ -37,21 +37,21 @@ pub struct NamedRoom {
 }
 
 impl NamedRoom {
-    /// The part of each, where so many share it.
+    /// Divides the room among so many nodes.
     pub fn among(self, nodes: u64) -> Self {
         let part = |bytes: Option<f64>| bytes.map(|b| b / nodes as f64);
         Self { posix: part(self.posix), sysv: part(self.sysv) }
     }
 }
 
-/// Inputs of a plan. `None`: not given, to be guessed or chosen.
+/// Inputs of a plan. `None`: not given; the planner guesses or chooses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Inputs {
     pub nodes: u64,
     pub ranks_per_node: u64,
     /// Cores of a node.
     pub cores: u64,
-    /// Bytes of a node that can be taken, or of which `reserve` is to be left alone.
+    /// Bytes of a node that can be taken, or from which `reserve` is to be left free.
     pub memory: f64,
     pub named: NamedRoom,
     pub reserve: Option<f64>,
@@ -66,8 +66,8 @@ pub struct Inputs {
     pub mtbf: Option<Mtbf>,
     pub detect: Option<f64>,
     pub restart: Option<f64>,
-    /// Share of failures that end a process and leave its node; seconds to go on then without a restart, from the
-    /// failure on, what is restored or regained not counted.
+    /// Share of failures that end a process and leave its node; seconds from such a failure until the run continues without a
+    /// restart, without the time to restore or recompute data.
     pub process_share: Option<f64>,
     pub in_place: Option<f64>,
     pub spares: Option<u64>,
@@ -81,22 +81,22 @@ pub struct Inputs {
     pub scope: Scope,
     pub group: Option<u64>,
     pub losses: u64,
-    /// Where checksums lie.
+    /// Layout of the checksums.
     pub layout: ChecksumLayout,
-    /// Whether helpers encode while the ranks go on (method double).
+    /// Whether helpers encode while the ranks continue (method double).
     pub helpers: bool,
-    /// Process columns that keep checksums, of method abft and of what is compared with it.
+    /// Number of process columns that keep checksums, for method abft and the choices compared with it.
     pub checksum_columns: Option<u64>,
-    /// Ranks that wait to make new checksums, of the same.
+    /// Number of ranks that wait to make new checksums, for the same choices.
     pub spare_ranks: Option<u64>,
     pub measured: Option<Measured>,
-    /// Name the run's memory is kept under.
+    /// Name that the run's memory is kept under.
     pub job: Option<String>,
-    /// Where checkpoints on storage go: method disk's, or a second level of the others'.
+    /// Destination of checkpoints on storage: those of method disk, or a second level of the other methods.
     pub level2: Option<PathBuf>,
-    /// Seconds between what goes there of the others'.
+    /// Seconds between checkpoints of that second level.
     pub level2_every: Option<f64>,
-    /// Runs to simulate for the chance to finish, 0 for none, and the threads and seed for it.
+    /// Number of runs to simulate for the chance to finish, 0 for none, and the threads and seed for them.
     pub simulate: usize,
     pub threads: usize,
     pub seed: u64,
@@ -107,17 +107,17 @@ impl Inputs {
         (self.cores / self.ranks_per_node.max(1)).max(1)
     }
 
-    /// Process columns that keep checksums under method abft.
+    /// Number of process columns that keep checksums under method abft.
     pub(super) fn sums(&self) -> u64 {
         self.checksum_columns.unwrap_or(1)
     }
 
-    /// Ranks that wait to make new checksums under method abft.
+    /// Number of ranks that wait to make new checksums under method abft.
     pub(super) fn waiting(&self) -> u64 {
         self.spare_ranks.unwrap_or(0)
     }
 
-    /// Everything open but the machine's size.
+    /// Inputs with only the machine's size given.
     pub fn machine(nodes: u64, cores: u64, memory: f64) -> Self {
         Self {
             nodes,

@@ -1,4 +1,4 @@
-//! The machine as it is planned for: what was told of it, and a guess, which is told as one, of what was not.
+//! The machine as the planner sees it: the inputs given, and guesses for the others, which are reported as guesses.
 
 use super::super::error::{Result, does_not_fit, positive};
 use super::super::fit::RateModel;
@@ -8,11 +8,11 @@ use super::costs::{GENERATE_BYTES_S, RECOVERY_FACTOR};
 use super::inputs::{Inputs, Measured, Mtbf};
 use crate::base::units::{YEAR_S, show_bytes};
 
-/// Share of a node's memory (at least half a GiB) left to the system when nothing else is said.
+/// Share of a node's memory (at least half a GiB) left to the system by default.
 const RESERVE_SHARE: f64 = 0.05;
 const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 
-/// A node that is silent for 4 s is lost; with the beats in between, and a look at what it was (docs/PROTECTION.md).
+/// Seconds to detect a lost node: the node timeout of 4 s, the heartbeats in between, and the judgement (docs/PROTECTION.md).
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
 
@@ -34,7 +34,7 @@ pub(super) struct Machine<'a> {
     pub(super) in_place: f64,
 }
 
-/// Guesses for inputs that nobody gave, each with a warning where it matters to the plan.
+/// Guesses for inputs that were not given, each with a warning if it matters to the plan.
 struct Guesses<'a>(&'a mut Vec<String>);
 
 impl Guesses<'_> {
@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
             mtbf_node: positive("the MTBF of a node", mtbf_node)?,
             detect,
             restart,
-            // Nothing is guessed of the kind of failures: that a node goes with each is the case that costs most.
+            // The kind of failures is not guessed: a lost node with each is the most expensive case.
             processes: inputs.process_share.unwrap_or(0.0),
             in_place,
         })
@@ -187,10 +187,9 @@ fn scaled_rate(
     fit.model.scaled(measured_ranks.saturating_mul(measured_threads), ranks.saturating_mul(threads))
 }
 
-/// A first idea of the rate without any measurement. The asymptote is nine tenths of peak. The half-rate order
-/// has a part for what each process does alone (panels, swaps) and one for the network: moving
-/// 8 (3P+Q)/(2PQ) N^2 bytes through each process's share of a port, against 2 N^3 / (3PQ) flops, is
-/// N_half = 6 (3P+Q) speed / bandwidth.
+/// A first idea of the rate without any measurement. The asymptote is nine tenths of peak. The half-rate order has a part for the
+/// work that each process does alone (panels, swaps) and a part for the network. Moving 8 (3P+Q)/(2PQ) N^2 bytes through each
+/// process's share of a port, against 2 N^3 / (3PQ) flops, gives N_half = 6 (3P+Q) speed / bandwidth.
 fn guessed_rate(
     inputs: &Inputs,
     ranks: u64,
@@ -208,7 +207,7 @@ fn guessed_rate(
             .into(),
     );
     let (p, q) = inputs.grid.unwrap_or_else(|| squarest_grid(ranks));
-    // Cores that no whole thread's share is made of are idle.
+    // Cores that are too few for a whole thread are idle.
     let threads = inputs.threads_per_rank() as f64;
     let speed = 0.9 * peak * threads;
     let bandwidth = network / inputs.ranks_per_node as f64;

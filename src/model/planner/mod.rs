@@ -1,12 +1,11 @@
-//! From a machine and a deadline to a run: N, NB, grid, protection, interval, and what to expect of it.
+//! From a machine and a deadline to a run: N, NB, grid, protection, interval, and the times to expect.
 //!
-//! The planner only combines the other models; each decision is one function here, with its reason. Inputs
-//! nobody gave are guessed, and every guess is told as a warning: a plan that hides its guesses would be
-//! believed.
+//! The planner only combines the other models; each decision is one function here, with its reason. Inputs that are not given are
+//! guessed, and every guess is reported as a warning: a plan that hides its guesses would be believed.
 //!
-//! `inputs` what was told, `machine` with every guess made, `choice` what may be chosen, `costs` what that costs, `room` where
-//! named memory lies, `evaluate` the whole of it worked out, `beside` the other choices; `warnings` the guesses and the risks;
-//! `written` the files, `calibration` what is measured before.
+//! `inputs` has the figures given, and `machine` adds every guess. `choice` makes the choices, `costs` prices them, and `room`
+//! finds a place for persistent shared memory. `evaluate` works the whole plan out, and `beside` compares other choices.
+//! `warnings` has the guesses and the risks; `written` the files, `calibration` the measurements beforehand.
 
 mod beside;
 mod calibration;
@@ -43,15 +42,15 @@ use choice::{Choice, squarest};
 use machine::Machine;
 use warnings::{warnings_of_choice, warnings_of_plan};
 
-/// The answer.
+/// Plan, comparisons and warnings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     pub plan: Plan,
     pub alternatives: Vec<Alternative>,
-    /// Where nodes can protect each other.
+    /// Comparison of ways to continue, if nodes can protect each other.
     pub without_restart: Option<Comparison>,
     pub warnings: Vec<String>,
-    /// The chance to finish, and when, from simulated runs.
+    /// The chance to finish, and the times of finishing, from simulated runs.
     pub simulated: Option<Summary>,
     /// Text of the two files.
     pub hpl_dat: String,

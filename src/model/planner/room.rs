@@ -1,9 +1,8 @@
-//! Where a planned run's named memory lies, and how much of it a node can give.
+//! Place of a planned run's persistent shared memory, and how much of it a node can give.
 //!
-//! The kernel bounds what lies in /dev/shm by the size of that file system, half of the memory as a system mounts it and
-//! 64 MiB in many a container, whatever memory is free. System V shared memory it does not bound by default. So /dev/shm is
-//! taken while it has room, and the other where it has not; a plan that no room is left for is none. `evaluate` asks before
-//! it chooses N, `plan` warns.
+//! The kernel bounds /dev/shm by the size of that file system, whatever memory is free: half of the memory as a system mounts it,
+//! and 64 MiB in many a container. By default it does not bound System V shared memory. So /dev/shm is taken while it has room,
+//! and System V memory otherwise. A plan without room in either is refused. `evaluate` asks before it chooses N, `plan` warns.
 
 use super::super::error::Result;
 use super::choice::Choice;
@@ -13,11 +12,11 @@ use super::machine::Machine;
 use crate::base::units::show_bytes;
 use crate::shm::Store;
 
-/// What MPI may take in /dev/shm for each rank: Open MPI 4 takes 4 MiB for messages to ranks beside it, and little else.
+/// Bytes that MPI may take in /dev/shm for each rank: Open MPI 4 takes 4 MiB for messages to ranks on the node, and little else.
 const MPI_BYTES: f64 = 16.0 * 1_048_576.0;
 
 impl Machine<'_> {
-    /// Named memory that the ranks of a node take at order `n`.
+    /// Bytes of persistent shared memory that the ranks of a node take at order `n`.
     pub(super) fn named(&self, n: u64, choice: &Choice) -> Result<f64> {
         if !choice.method.saves() {
             return Ok(0.0);
@@ -26,19 +25,19 @@ impl Machine<'_> {
         Ok((rank.matrix + rank.checkpoint + rank.checksums) * self.inputs.ranks_per_node as f64)
     }
 
-    /// What /dev/shm can give them, MPI's own files left out.
+    /// Bytes that /dev/shm can give them, without MPI's own files.
     fn posix_room(&self) -> Option<f64> {
         let mpi = MPI_BYTES * self.inputs.ranks_per_node as f64;
         self.inputs.named.posix.map(|room| (room - mpi).max(0.0))
     }
 
-    /// Whether there is a place for so much.
+    /// Whether there is a place for so many bytes.
     pub(super) fn has_place(&self, named: f64) -> bool {
         let NamedRoom { sysv, .. } = self.inputs.named;
         [self.posix_room(), sysv].into_iter().any(|room| room.is_none_or(|room| named <= room))
     }
 
-    /// Which place that is.
+    /// The store with room for so many bytes, /dev/shm first.
     pub(super) fn store(&self, named: f64) -> Store {
         match self.posix_room() {
             Some(room) if named > room && self.has_place(named) => Store::SysV,
@@ -46,7 +45,7 @@ impl Machine<'_> {
         }
     }
 
-    /// How to get more of it, for whoever is told that it is too little.
+    /// Advice on how to enlarge the room, for an error that it is too small.
     pub(super) fn more_room(&self) -> String {
         let NamedRoom { posix, sysv } = self.inputs.named;
         let room = |bytes: Option<f64>| show_bytes(bytes.unwrap_or(0.0));
@@ -58,7 +57,7 @@ impl Machine<'_> {
         )
     }
 
-    /// Warns of the place of a plan's named memory.
+    /// Warns of the place of a plan's persistent shared memory.
     pub(super) fn warning_of_room(&self, plan: &Plan, choice: &Choice) -> Result<Option<String>> {
         let named = self.named(plan.shape.n, choice)?;
         let Some(shm) = self.inputs.named.posix else {

@@ -1,7 +1,7 @@
 //! Warnings of a plan: inputs without effect, and risks that its figures alone do not show.
 //!
-//! `plan` calls them once method, grid and groups are chosen, and once the plan is worked out. Guesses are warned of where they
-//! are made (`machine`), named memory where its place is chosen (`room`).
+//! `plan` calls them once method, grid and groups are chosen, and once the plan is worked out. The other warnings are made
+//! elsewhere: of guesses in `machine`, of persistent shared memory in `room`, when its place is chosen.
 
 use super::super::memory::Method;
 use super::super::nonstop::Columns;
@@ -74,7 +74,7 @@ fn flat_grid(machine: &Machine, choice: &Choice) -> Option<String> {
     ))
 }
 
-/// The protection that a method gives where there is one node only.
+/// The protection that a method gives on a single node.
 fn on_one_node(method: Method) -> &'static str {
     match method {
         Method::Abft => "on one node checksums survive the crash of a process, not of the node",
@@ -87,7 +87,7 @@ fn on_one_node(method: Method) -> &'static str {
     }
 }
 
-/// Flags that have no effect with a method, or one that is not counted.
+/// Warnings of flags that have no effect with a method, or of one that is not counted.
 fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> {
     let (saves, in_memory) = (method.saves(), method.in_memory());
     let level2 = inputs.level2.is_some();
@@ -121,7 +121,7 @@ fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> 
     warnings.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.into())
 }
 
-/// Warnings of what is likely to go wrong in the plan's run.
+/// Warnings of likely problems in the plan's run.
 pub(super) fn warnings_of_plan(machine: &Machine, choice: &Choice, plan: &Plan) -> Vec<String> {
     let mut warnings = Vec::new();
     if plan.seconds_expected.is_none() {

@@ -1,4 +1,4 @@
-//! A plan in the solver's own words: its parameters, and skt.toml.
+//! A plan as input of the solver: its parameters, and skt.toml.
 
 use std::path::Path;
 
@@ -42,7 +42,8 @@ pub fn usual(n: usize, nb: usize, grid: (usize, usize)) -> TestParams {
     }
 }
 
-/// skt.toml for a plan. `level2`: where checkpoints on storage go, and how often those in memory do, if that was said.
+/// Writes skt.toml for a plan. `level2`: destination of checkpoints on storage, and the interval of copies of checkpoints in
+/// memory, if given.
 pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f64>)>) -> String {
     let mut text = String::from("# written by skt-hpl plan\n");
     text += &format!("threads = {}\n", plan.threads_per_rank);

@@ -1,23 +1,22 @@
-//! One run, from failure to failure.
+//! Simulation of a run, from failure to failure.
 //!
-//! The undisturbed run is a line of segments (work, encode, flush) with known starts; a run that was resumed
-//! at segment i moves along that line until the next failure. So each failure costs a binary search, whatever
-//! lies between. What a failure undoes depends on the method and the phase:
+//! The undisturbed run is a line of segments (work, encode, flush) with known starts; a run that was resumed at segment i moves
+//! along that line until the next failure. So each failure costs a binary search, for any distance to it. The effect of a failure
+//! depends on the method and the phase:
 //!
 //! | phase | self | double, disk | single | none | abft |
 //! |---|---|---|---|---|---|
 //! | work, encode | back to the last save | the same | work: the same; encode: fatal | start again | nothing, or start again |
 //! | flush | forward to the new save | back | fatal | - | - |
 //!
-//! With columns of checksums (abft) the losses of processes are borne that are of no more process columns than those; one of
-//! another, and every node, starts the run again. Where new ones are made, ranks that are free make them after a loss (`parts`).
-//! Where methods with saves go on in place, the loss of a process costs
-//! that in place of detection and restart, as long as there are spare ranks. A process that is lost counts as a loss of
-//! its group, as if its memory were out of reach: the spare that takes its place may be on another node.
+//! Columns of checksums (abft) survive losses of processes in as many process columns. A loss in another column, and every lost
+//! node, starts the run again. If new columns are made, free ranks make them after a loss (`parts`). If methods with saves
+//! recover in place, the loss of a process costs that time in place of detection and restart. This needs spare ranks. A lost
+//! process counts as a loss of its group, as if its memory were out of reach: the spare that takes its place may be on another
+//! node.
 //!
-//! Before the first save is safe there is nothing to lose: the matrix is generated again. A failure while the
-//! run is down starts detection and restart again, and adds to the losses of its group; only when the run is
-//! up are all groups whole again.
+//! Before the first save is safe there is nothing to lose: the matrix is generated again. A failure while the run is down starts
+//! detection and restart again, and adds to the losses of its group; only when the run is up are all groups whole again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -27,7 +26,7 @@ use super::parts::Parts;
 use super::{End, Outcome, Placement, Scenario};
 use crate::model::memory::Method;
 
-/// More failures than this in one run: it is not getting anywhere.
+/// Largest number of failures in a run: beyond it the run makes no progress.
 const MOST_FAILURES: u64 = 5_000_000;
 
 /// A scenario with its prefix sums, shared by all runs.
@@ -47,7 +46,7 @@ struct Losses {
 }
 
 impl Losses {
-    /// Whether the group of this position has now lost more than it survives.
+    /// Adds a loss. Returns whether the group of this position has now lost more than it survives.
     fn add(&mut self, plan: &Plan, node: u64) -> bool {
         let members = self.lost.entry(plan.group_of(node)).or_default();
         // The replacement of a lost node has nothing more to lose.
@@ -60,11 +59,11 @@ impl Losses {
 
 /// Spare nodes and those under repair.
 struct Spares {
-    /// Negative: so many are still needed.
+    /// Number of free spares; if negative, the number still needed.
     free: i64,
     unlimited: bool,
     repair: Option<f64>,
-    /// When repaired nodes come back (ordered bits of a non-negative time).
+    /// Moments at which repaired nodes come back (ordered bits of a non-negative time).
     returning: BinaryHeap<Reverse<u64>>,
 }
 
@@ -80,7 +79,7 @@ impl Spares {
         }
     }
 
-    /// When all that were taken have been replaced, at `now` or later; None: never.
+    /// Moment at which all nodes taken have been replaced, at `now` or later; None: never.
     fn ready(&mut self, now: f64) -> Option<f64> {
         if self.unlimited {
             return Some(now);
@@ -127,15 +126,15 @@ impl<'a> Plan<'a> {
         self.starts[self.starts.len() - 1]
     }
 
-    /// Groups are as even as possible over an order of the nodes in which neighbours are either neighbours
-    /// in the machine or, spread, sit in successive domains.
+    /// Group of a node. Groups are as even as possible over an order of the nodes. Neighbours in this order are neighbours in the
+    /// machine or, with `Spread`, in successive domains.
     fn group_of(&self, node: u64) -> u64 {
         let system = &self.scenario.system;
         let position = match (system.placement, system.domains) {
             (Placement::Spread, Some(d)) => {
                 let count = system.nodes.div_ceil(d.size);
-                // The same slot of all domains, then the next slot. The last domain may be short: those before
-                // it in the slot then number one fewer from that slot on.
+                // First the same slot of all domains, then the next slot. The last domain may be short: from its last slot on,
+                // those before it number one fewer.
                 let (domain, slot) = (node / d.size, node % d.size);
                 let last = system.nodes - (count - 1) * d.size;
                 slot * (count - 1) + slot.min(last) + domain
@@ -161,7 +160,8 @@ impl<'a> Plan<'a> {
         let mut waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
         let begins = || Parts::new(system.nodes, &system.going_on);
         let mut parts = begins();
-        // The segment the run resumes from, and when it did; what went before in it is then counted as just done.
+        // The segment that the run resumes from, and the moment of resuming; the work before it in the segment then counts as
+        // just done.
         let (mut at, mut since) = (0usize, 0.0);
         loop {
             let finish = since + (self.end() - self.starts[at]);
@@ -171,7 +171,7 @@ impl<'a> Plan<'a> {
                 self.keep(&mut out, at, self.starts.len() - 1);
                 return Outcome { wall: finish, ..out };
             }
-            // Along the line to where the failure, or the deadline, strikes.
+            // Position on the line at the failure, or at the deadline.
             let line = self.starts[at] + (stop - since);
             let j = self.segment_at(line, at);
             let offset = (line - self.starts[j]).max(0.0);
@@ -180,7 +180,7 @@ impl<'a> Plan<'a> {
                 let borne =
                     parts.as_mut().and_then(|parts| self.bear(&mut out, &mut source, parts));
                 if let Some(up) = borne {
-                    // The line goes on where it was.
+                    // The position on the line is the one before the loss.
                     since = up - line;
                     if up >= self.limit {
                         out.lost += line;
@@ -223,18 +223,19 @@ impl<'a> Plan<'a> {
         (from + after.saturating_sub(1)).min(last)
     }
 
-    /// Segments `from..to` are done for good.
+    /// Counts segments `from..to` as done for good.
     fn keep(&self, out: &mut Outcome, from: usize, to: usize) {
         let useful = self.work[to] - self.work[from];
         out.useful += useful;
         out.saving += (self.starts[to] - self.starts[from]) - useful;
     }
 
-    /// A failure where there are checksums, the next of `source`: when all go on, if it is borne and all that strike
-    /// meanwhile are, too. Else that which is not borne is the next of `source`.
+    /// Handles a failure in a run with checksums, the next of `source`. Returns the moment at which all continue, if this loss
+    /// and all that come meanwhile are survived. Otherwise the loss that is not survived is the next of `source`.
     fn bear(&self, out: &mut Outcome, source: &mut Source, parts: &mut Parts) -> Option<f64> {
         let going_on = &self.scenario.system.going_on;
-        // The moment up to which the time is told, that at which all go on, and the new columns they have then.
+        // The moment up to which the time is counted, the moment at which all continue, and the number of new columns they have
+        // then.
         let mut until: Option<(f64, f64, u64)> = None;
         loop {
             let event = source.peek();
@@ -269,7 +270,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The node whose process alone a failure ends; None if it ends the node.
+    /// The node whose process alone a failure ends; None if the failure ends the node.
     fn process_of(&self, event: &Event) -> Option<u64> {
         match event.struck {
             Struck::Node(node) if event.kind < self.scenario.system.going_on.processes => {
@@ -279,7 +280,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// From a failure (the next of `source`) until the run is up again; further failures may come in between.
+    /// Handles a failure, the next of `source`, and returns the moment at which the run is up again. Further failures may come in
+    /// between.
     fn bring_back(
         &self,
         out: &mut Outcome,
@@ -290,7 +292,8 @@ impl<'a> Plan<'a> {
     ) -> Result<f64, (End, f64)> {
         let system = &self.scenario.system;
         let all_waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
-        // What began as a restart stays one, whatever is lost meanwhile. Checksums do not help a run that is to begin anew.
+        // A recovery that began as a restart stays a restart, whatever is lost meanwhile. Checksums do not help a run that is to
+        // begin from scratch.
         let in_place = system.going_on.in_place.filter(|_| self.scenario.method.goes_on_in_place());
         let mut by_restart = in_place.is_none();
         // On disk, or before the first save, no number of losses is too many.
@@ -298,7 +301,7 @@ impl<'a> Plan<'a> {
         let mut losses = Losses { lost: HashMap::new() };
         loop {
             let Some(event) = source.take() else {
-                // Not reachable: the caller saw this event. A run without it goes on.
+                // Not reachable: the caller saw this event. Without an event the run continues.
                 return Ok(out.wall);
             };
             out.failures += 1;
@@ -323,7 +326,7 @@ impl<'a> Plan<'a> {
                     let first = domain.saturating_mul(size);
                     for node in first..first.saturating_add(size).min(system.nodes) {
                         spares.take(now);
-                        // Nothing can be worse than overwhelmed; spare the search in a large domain.
+                        // No further loss makes an overwhelmed group worse, so the search in a large domain is left out.
                         if fragile && !overwhelmed {
                             overwhelmed = losses.add(self, node);
                         }
@@ -342,7 +345,7 @@ impl<'a> Plan<'a> {
                     *waiting = all_waiting;
                     let noticed = now + system.detect;
                     let Some(staffed) = spares.ready(noticed) else {
-                        // Where the deadline comes before anybody has noticed, the run is late.
+                        // If the deadline comes before the failure is noticed, the run is late.
                         let end = if noticed < self.limit { End::NoSpare } else { End::Late };
                         let wall = noticed.min(self.limit);
                         out.detect += wall - now;
@@ -358,7 +361,7 @@ impl<'a> Plan<'a> {
             };
             let up = started + restore;
             let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
-            // What of each stage passes before the next failure (or the deadline).
+            // Part of each stage that passes before the next failure (or the deadline).
             let spent = |from: f64, to: f64| (next.min(to) - from).max(0.0);
             out.detect += spent(now, noticed);
             out.wait += spent(noticed, staffed);
@@ -401,7 +404,7 @@ mod tests {
         }
     }
 
-    /// 100 s of work saved every 25 s (3 s encode, 2 s flush), with failures at the given times, exactly.
+    /// Runs 100 s of work saved every 25 s (3 s encode, 2 s flush), with failures at the given times, exactly.
     fn run(method: Method, system: System, times: &[(f64, u64)], limit: Option<f64>) -> Outcome {
         // Padding at both ends; the trace is then begun for certain where the times are meant to start.
         let far = 1e9;
@@ -498,26 +501,26 @@ mod tests {
         let o = run(&[(40.0, 1)], None);
         assert_eq!((o.end, o.wall, o.lost, o.in_place), (End::Finished, 102.0, 0.0, 1));
         adds_up(&o);
-        // Another of the same column stood idle.
+        // The second loss is in the same column, which was idle already.
         let o = run(&[(40.0, 1), (70.0, 5)], None);
         assert_eq!((o.wall, o.in_place, o.anew), (104.0, 2, 0));
-        // The checksums themselves are a column like the others, and a loss too many all the same.
+        // The checksum column counts as a column like the others; a loss in a second column is still too many.
         let o = run(&[(40.0, 3), (70.0, 7)], None);
         assert_eq!((o.wall, o.anew), (104.0, 0));
         for second in [0, 2, 3] {
             let o = run(&[(40.0, 1), (70.0, second)], None);
-            // 68 s of work are gone at 70; 13 s to begin anew.
+            // 68 s of work are lost at 70; 13 s to begin from scratch.
             assert_eq!((o.end, o.lost, o.wall, o.anew), (End::Finished, 68.0, 183.0, 1));
             adds_up(&o);
         }
-        // While the first loss is told.
+        // A second loss while the first is being handled.
         let o = run(&[(40.0, 1), (41.0, 2)], None);
         assert_eq!((o.lost, o.wall), (40.0, 154.0));
         adds_up(&o);
         let o = run(&[(40.0, 1), (41.0, 5)], None);
         assert_eq!((o.lost, o.wall, o.recoveries), (0.0, 103.0, 1));
         adds_up(&o);
-        // Begun anew there are checksums again.
+        // After a beginning from scratch there are checksums again.
         let o = run(&[(40.0, 1), (70.0, 2), (100.0, 0)], None);
         assert_eq!((o.wall, o.in_place, o.anew), (185.0, 2, 1));
         adds_up(&o);
@@ -526,7 +529,7 @@ mod tests {
             assert_eq!((o.end, o.wall), (End::Late, limit));
             adds_up(&o);
         }
-        // A node is never borne.
+        // The loss of a node is never survived.
         let nodes = System { going_on: going_on(0.0), ..system };
         let o = super::tests::run(Method::Abft, nodes, &[(40.0, 1)], None);
         assert_eq!((o.lost, o.wall, o.anew), (40.0, 40.0 + 13.0 + 100.0, 1));
@@ -540,17 +543,17 @@ mod tests {
         let going_on = GoingOn { processes: 1.0, in_place: Some(2.0), columns, ..GoingOn::NEVER };
         let system = System { going_on, ..system() };
         let run = |times: &[(f64, u64)]| run(Method::Abft, system.clone(), times, None);
-        // One after the other, with one that stood idle between them, and the checksums themselves.
+        // Losses one after the other, with one in an idle column between them, and in the checksum columns themselves.
         for times in [[(40.0, 1), (50.0, 5), (70.0, 0)], [(40.0, 3), (50.0, 2), (70.0, 6)]] {
             let o = run(&times);
             assert_eq!((o.end, o.wall, o.lost, o.in_place), (End::Finished, 106.0, 0.0, 3));
             adds_up(&o);
         }
-        // The second while the first is gone on from: as long as from the second on.
+        // The second loss while the first is being recovered: as long as from the second on.
         let o = run(&[(40.0, 1), (41.0, 2)]);
         assert_eq!((o.wall, o.lost, o.recoveries), (103.0, 0.0, 1));
         adds_up(&o);
-        // A third is one too many: 66 s of work are gone at 70, 13 s to begin anew, and then there are two again.
+        // A third loss is one too many: 66 s of work are lost at 70, 13 s to begin from scratch, and then there are two again.
         let o = run(&[(40.0, 1), (60.0, 2), (70.0, 0), (100.0, 1), (110.0, 3)]);
         assert_eq!((o.lost, o.wall, o.anew, o.in_place), (66.0, 187.0, 1, 4));
         adds_up(&o);
@@ -572,40 +575,41 @@ mod tests {
         };
         let run = |system: System, times: &[(f64, u64)]| run(Method::Abft, system, times, None);
         let four = || with(1, Some(4));
-        // 14 ranks are left of column 1 and four wait, so three are free beside the new ones; 17 after the next loss.
+        // 14 ranks are left of column 1 and four wait, so three are free in addition to the new ones; 17 after the next loss.
         let o = run(four(), &[(40.0, 1), (70.0, 2)]);
         assert_eq!((o.wall, o.anew, o.renewed, o.in_place), (110.0, 0, 2, 2));
         adds_up(&o);
         let each = [(10.0, 0), (30.0, 1), (50.0, 2), (70.0, 3)];
         let o = run(four(), &each);
         assert_eq!((o.wall, o.anew, o.renewed), (120.0, 0, 4));
-        // The last new ones bear a fifth, of a rank that is in a new column itself, and nobody a sixth: 110 s less 22 are gone.
+        // The last new column survives a fifth loss, of a rank that is in a new column itself. No column is left for a sixth: 110
+        // s less 22 are lost.
         let o = run(four(), &[&each[..], &[(95.0, 5), (110.0, 60)]].concat());
         assert_eq!((o.lost, o.wall, o.anew, o.renewed), (88.0, 223.0, 1, 4));
         adds_up(&o);
-        // Before the new ones are there the second ends it: 40 s are lost, and 13 s until it is up.
+        // A second loss before the new columns are ready ends the try: 40 s are lost, and 13 s until the run is up.
         let o = run(four(), &[(40.0, 1), (44.0, 2)]);
         assert_eq!((o.lost, o.wall, o.anew, o.renewed), (40.0, 44.0 + 13.0 + 100.0, 1, 0));
         adds_up(&o);
-        // One of those who make them: they are begun anew, as there are enough.
+        // The lost rank is making a new column: the columns are begun again, as there are ranks enough.
         let o = run(four(), &[(40.0, 1), (44.0, 5)]);
         assert_eq!((o.lost, o.wall, o.anew, o.renewed), (0.0, 109.0, 0, 1));
         adds_up(&o);
-        // Nobody dies twice.
+        // No rank dies twice.
         let o = run(four(), &[(40.0, 1), (70.0, 1)]);
         assert_eq!((o.wall, o.failures), (105.0, 1));
         adds_up(&o);
-        // Without any that wait what is left of two columns, 30 ranks, makes a third of 16; and the 29 that are free after the
-        // next.
+        // If none wait, the ranks left of two columns, 30, make a third of 16; and so do the 29 that are free after the next
+        // loss.
         let o = run(with(2, Some(0)), &[(40.0, 1), (60.0, 2), (80.0, 3)]);
         assert_eq!((o.wall, o.anew, o.renewed), (112.0, 0, 2));
         adds_up(&o);
-        // And nobody makes any where there is one.
+        // With a single column no new one is made.
         let o = run(with(1, Some(0)), &[(40.0, 1), (70.0, 2)]);
         assert_eq!((o.anew, o.renewed), (1, 0));
     }
 
-    /// In place costs 2 s instead of detection and restart, 7 s; what is restored costs 5 s either way.
+    /// Recovery in place costs 2 s instead of detection and restart, 7 s; the restoration costs 5 s either way.
     #[test]
     fn in_place_while_there_are_spare_ranks() {
         let with = |processes, spare_ranks| System {
@@ -716,8 +720,7 @@ mod tests {
             for m in &mut members {
                 assert!(!m.is_empty() && m.len() as u64 <= group);
                 m.sort_unstable();
-                // A wrap past a short last domain may bring one domain back only where groups are
-                // larger than the domains are many.
+                // A wrap past a short last domain may repeat a domain only if groups are larger than the number of domains.
                 if group < nodes / size {
                     assert!(m.windows(2).all(|w| w[0] != w[1]), "{nodes} {size} {group} {m:?}");
                 }

@@ -1,11 +1,10 @@
-//! When nodes fail, without sampling each of them.
+//! Moments of node failures, without sampling each node.
 //!
-//! All nodes that have not failed yet share one age, so their first failures are the order statistics of a
-//! known distribution, and those can be drawn one after the other: if H is the cumulative hazard
-//! of one node's remaining life, the next of n such failures comes when H has grown by Exp(1)/n. Which node
-//! it is, is uniform. This is exact for any lifetime; for exponential ones H is linear
-//! and the process is simply Poisson. A replaced node has its own age and its own next failure, kept in a
-//! heap; there are only as many of these as there were failures.
+//! All nodes that have not failed yet share one age. So their first failures are the order statistics of a known distribution,
+//! which can be drawn one after the other. If H is the cumulative hazard of one node's remaining life, the next of n such
+//! failures comes when H has grown by Exp(1)/n. The node is drawn uniformly. This is exact for any lifetime; for exponential ones
+//! H is linear and the process is simply Poisson. A replaced node has its own age and its own next failure, kept in a heap; there
+//! are only as many of these as there were failures.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -17,13 +16,13 @@ use serde::Serialize;
 use super::super::ModelError;
 use super::super::error::{Result, non_negative, positive};
 
-/// How old the nodes are when the run starts.
+/// Age of the nodes when the run starts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Age {
-    /// Each is somewhere in its life: the machine has run and been repaired for long.
+    /// Each node is somewhere in its life: the machine has run and been repaired for long.
     Stationary,
-    /// All were put into service this many seconds ago and none failed; 0 is a new machine.
+    /// All nodes were put into service this many seconds ago and none failed; 0 is a new machine.
     Same(f64),
 }
 
@@ -31,12 +30,12 @@ pub enum Age {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trace {
     events: Vec<(f64, u64)>,
-    /// After this long it begins again.
+    /// Seconds after which it begins again.
     span: f64,
 }
 
 impl Trace {
-    /// From events in any order. Each simulated run starts at a random point of the trace and wraps around.
+    /// Makes a trace from events in any order. Each simulated run starts at a random point of the trace and wraps around.
     pub fn new(mut events: Vec<(f64, u64)>) -> Result<Self> {
         if events.is_empty() {
             return Err(ModelError::Data("the trace of failures is empty".into()));
@@ -49,7 +48,7 @@ impl Trace {
         for e in &mut events {
             e.0 -= first;
         }
-        // One mean gap between the last event and the first of the next round.
+        // The gap between the last event and the first of the next round is the mean gap.
         let last = events[events.len() - 1].0;
         let span = if events.len() > 1 {
             last * events.len() as f64 / (events.len() - 1) as f64
@@ -60,7 +59,7 @@ impl Trace {
         Ok(Self { events, span })
     }
 
-    /// Lines of `SECONDS NODE`, separated by blanks or a comma; `#` starts a comment.
+    /// Parses lines of `SECONDS NODE`, separated by blanks or a comma; `#` starts a comment.
     pub fn parse(text: &str) -> Result<Self> {
         let mut events = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -134,7 +133,7 @@ impl Failures {
     }
 }
 
-/// Uniform in (0, 1): never 0, so its logarithm is finite.
+/// Draws uniformly from (0, 1): never 0, so its logarithm is finite.
 fn uniform(rng: &mut Xoshiro256PlusPlus) -> f64 {
     ((rng.next_u64() >> 11) as f64 + 0.5) * (1.0 / (1u64 << 53) as f64)
 }
@@ -143,7 +142,7 @@ fn exponential(rng: &mut Xoshiro256PlusPlus) -> f64 {
     -uniform(rng).ln()
 }
 
-/// Uniform in 0..n without bias (multiply-shift with rejection).
+/// Draws uniformly from 0..n without bias (multiply-shift with rejection).
 fn below(rng: &mut Xoshiro256PlusPlus, n: u64) -> u64 {
     loop {
         let wide = u128::from(rng.next_u64()) * u128::from(n);
@@ -231,7 +230,7 @@ fn gamma_hazard(a: f64, x: f64, ln_gamma_a: f64) -> f64 {
     }
 }
 
-/// One node's remaining life at the start.
+/// Remaining life of a node at the start.
 #[derive(Clone, Copy, Debug)]
 enum Life {
     Exponential {
@@ -264,7 +263,8 @@ impl Life {
             }
             Life::Stationary { eta, shape, ln_gamma } => {
                 let hazard = |t: f64| gamma_hazard(1.0 / shape, (t / eta).powf(shape), ln_gamma);
-                // The hazard rate starts at 1/mean; bracket from there, then bisect and finish by secant.
+                // The hazard rate starts at 1/mean; the root is bracketed from there, then bisected and finished by the secant
+                // method.
                 let mut low = at_least;
                 let mut step = (eta * h).max(eta * 1e-12);
                 let mut high = low + step;
@@ -300,12 +300,12 @@ impl Life {
     }
 }
 
-/// A failure: when, and whom.
+/// A failure: its time, and the node or domain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     pub time: f64,
     pub struck: Struck,
-    /// Uniform in (0, 1): what kind of failure it is, for whoever tells kinds apart.
+    /// Uniform in (0, 1): decides the kind of failure for callers that distinguish kinds.
     pub kind: f64,
 }
 
@@ -331,13 +331,13 @@ impl Ord for Due {
     }
 }
 
-/// The stream of failures of one run, in order of time.
+/// The stream of failures of a run, in order of time.
 pub struct Source<'a> {
     rng: Xoshiro256PlusPlus,
     nodes: u64,
     kind: Kind<'a>,
     next_node: Option<(f64, u64)>,
-    /// Kinds are drawn by themselves, so that nobody who asks for them changes when nodes fail.
+    /// Kinds are drawn from a generator of their own, so that asking for them does not change the moments of failures.
     kinds: Xoshiro256PlusPlus,
     next_kind: f64,
     domains: Option<(u64, f64)>,
@@ -355,7 +355,7 @@ enum Kind<'a> {
         life: Life,
         eta: f64,
         shape: f64,
-        /// Nodes that have never failed, and the hazard they have lived through.
+        /// Number of nodes that have never failed, and the hazard they have lived through.
         untouched: u64,
         hazard: f64,
         time: f64,
@@ -449,7 +449,7 @@ impl<'a> Source<'a> {
                 Some((*time, below(rng, nodes)))
             }
             Kind::Aging { life, eta, shape, untouched, hazard, time, touched, drawn, replaced } => {
-                // The next among the untouched is drawn once and waits in the heap with the others.
+                // The next failure among the untouched is drawn once and waits in the heap with the others.
                 if *untouched > 0 && !*drawn {
                     *drawn = true;
                     *hazard += exponential(rng) / *untouched as f64;
@@ -489,7 +489,7 @@ impl<'a> Source<'a> {
         };
     }
 
-    /// The next failure, without taking it.
+    /// Returns the next failure, without taking it.
     pub fn peek(&self) -> Option<Event> {
         match self.next_node {
             Some((time, node)) if time <= self.next_domain => {
@@ -497,7 +497,7 @@ impl<'a> Source<'a> {
             }
             _ if self.next_domain.is_finite() => Some(Event {
                 time: self.next_domain,
-                // Which one is decided when it is taken.
+                // The domain is decided when the failure is taken.
                 struck: Struck::Domain(u64::MAX),
                 kind: self.next_kind,
             }),
@@ -525,7 +525,7 @@ mod tests {
     use super::*;
 
     impl Trace {
-        /// This trace begun at `origin` for certain: a run's start is then within the first instant.
+        /// The trace begun at `origin` for certain: a run's start is then within the first instant.
         pub(in crate::model::simulate) fn starting_at(&self, origin: f64) -> Self {
             Self {
                 events: self
@@ -593,7 +593,7 @@ mod tests {
         }
     }
 
-    /// Against the plain way: every node sampled by itself.
+    /// Compares with the plain way: every node sampled by itself.
     #[test]
     fn aged_weibull_agrees_with_sampling_each_node() {
         let (mtbf, shape, nodes, horizon) = (1000.0, 0.7, 20u64, 1500.0);
@@ -636,8 +636,8 @@ mod tests {
         assert!(Trace::parse("inf 3").is_err());
     }
 
-    /// What a machine costs is what its failures cost: a thousand of them draw as many numbers, and remember as many
-    /// nodes, on a million nodes as on ten thousand. Sampling every node would draw a million.
+    /// The cost of a machine is the cost of its failures: a thousand failures draw as many numbers, and remember as many nodes,
+    /// on a million nodes as on ten thousand. Sampling every node would draw a million.
     #[test]
     fn the_cost_does_not_grow_with_the_nodes() {
         let laws = [
@@ -655,8 +655,7 @@ mod tests {
                     counted.next_u64();
                     here
                 });
-                // Two a failure where nodes do not age, three where they do, and now and then a node that was
-                // drawn before.
+                // Two draws a failure if nodes do not age, three if they do, and now and then a node that was drawn before.
                 assert!(
                     draws.is_some_and(|draws| (2000..3300).contains(&draws)),
                     "{law:?} {draws:?}"

@@ -1,10 +1,9 @@
-//! A discrete-event simulation of whole runs under failures, for what closed forms cannot tell: wear-out
-//! (Weibull), traces, spares and repair, racks that fail together, the chance to finish by a deadline.
+//! A discrete-event simulation of whole runs under failures, for questions without closed forms: wear-out (Weibull), traces,
+//! spares and repair, racks that fail together, the chance to finish by a deadline.
 //!
-//! A run costs time only where something happens: between failures it is looked up in prefix sums, and no
-//! node is ever sampled by itself (see [`failures`]), so a million nodes cost what their failures cost.
-//! Runs are independent, each seeded from the master seed and its number: results do not depend
-//! on how many threads computed them.
+//! A run costs time only at its events. Between failures it is looked up in prefix sums, and no node is ever sampled by itself
+//! (see [`failures`]). So a million nodes cost no more than their failures. Runs are independent, each seeded from the master
+//! seed and its number: results do not depend on how many threads computed them.
 
 pub mod engine;
 pub mod failures;
@@ -21,7 +20,7 @@ use super::profile::Schedule;
 pub use failures::{Age, Failures, Trace};
 pub use stats::{Summary, summarise};
 
-/// Whether the members of a group sit side by side or on different failure domains.
+/// Whether the members of a group are neighbours or on different failure domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
@@ -38,18 +37,19 @@ pub struct Domains {
     pub mtbf: f64,
 }
 
-/// What a run can do without a restart.
+/// Ways of a run to continue without a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GoingOn {
     /// Share of failures that end a process and leave its node; only these spare a restart.
     pub processes: f64,
-    /// Seconds from such a loss until all go on, what is restored not counted; None: by a restart.
+    /// Seconds from such a loss until all continue, without the restoration; None: by a restart.
     pub in_place: Option<f64>,
-    /// Ranks that wait inside the job, all again after a restart; None: as many as are needed, with checksums none.
+    /// Number of ranks that wait inside the job, all available again after a restart; None: as many as are needed, with checksums
+    /// none.
     pub spare_ranks: Option<u64>,
     /// Process columns that compute, and those that keep checksums.
     pub columns: Option<Columns>,
-    /// Seconds in which all wait for a new column of checksums; None: none is made.
+    /// Seconds for which all wait for a new column of checksums; None: none is made.
     pub renew: Option<f64>,
 }
 
@@ -123,7 +123,7 @@ impl GoingOn {
     }
 }
 
-/// The machine and how it is looked after. Times in seconds.
+/// The machine and its repair. Times in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct System {
     pub nodes: u64,
@@ -131,7 +131,7 @@ pub struct System {
     pub losses: u64,
     pub placement: Placement,
     pub domains: Option<Domains>,
-    /// None: as many as are needed.
+    /// Number of spares; None: as many as are needed.
     pub spares: Option<u64>,
     /// Seconds until a failed node is back as a spare; None: never.
     pub repair: Option<f64>,
@@ -139,12 +139,12 @@ pub struct System {
     pub restart: f64,
     /// Rebuilding from the others' memory, or reading from disk.
     pub recover: f64,
-    /// Generating the matrix again when there is no save to go back to.
+    /// Seconds to generate the matrix again if there is no save to resume from.
     pub regenerate: f64,
     pub going_on: GoingOn,
 }
 
-/// What is simulated.
+/// Input of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     pub schedule: Schedule,
@@ -155,7 +155,7 @@ pub struct Scenario {
     pub limit: Option<f64>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
@@ -171,7 +171,7 @@ pub enum End {
     NoSpare,
 }
 
-/// One simulated run; the parts add up to `wall`. Seconds.
+/// Result of a simulated run; the parts add up to `wall`. Seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     pub end: End,
@@ -185,17 +185,17 @@ pub struct Outcome {
     pub detect: f64,
     /// Waiting for a node to be repaired.
     pub wait: f64,
-    /// Restarting, or going on without a restart.
+    /// Restarting, or continuing without a restart.
     pub restart: f64,
     pub recover: f64,
-    /// Failures that struck (a domain counts once).
+    /// Number of failures (a domain counts once).
     pub failures: u64,
-    /// Times the run was brought back, and how many of them without a restart.
+    /// Number of recoveries, and how many of them without a restart.
     pub recoveries: u64,
     pub in_place: u64,
-    /// Times it had to begin anew because a loss was not borne, though it had checksums.
+    /// Number of times that the run began from scratch because a loss was not survived, though it had checksums.
     pub anew: u64,
-    /// Columns of checksums that were made in its course.
+    /// Number of columns of checksums made during the run.
     pub renewed: u64,
 }
 
@@ -247,7 +247,7 @@ impl Scenario {
                 least,
                 "at least Q+R and those that wait, one rank on each",
             )?;
-            // It takes as many ranks as a process column has to make a new one.
+            // A new column takes as many ranks as a process column has.
             if s.going_on.renew.is_some() && !(s.nodes - waiting).is_multiple_of(all) {
                 return Err(ModelError::Data(format!(
                     "{} nodes with a rank each, {waiting} of which wait, are no P x (Q+R) = P x {all}",
@@ -284,7 +284,7 @@ pub fn simulate(
     let plan = engine::Plan::new(scenario);
     let threads = threads.clamp(1, runs);
     let next = std::sync::atomic::AtomicUsize::new(0);
-    // Handed out in small batches: one run can cost far more than another.
+    // Runs are handed out in small batches: one can cost far more than another.
     const BATCH: usize = 8;
     let parts: Vec<Vec<(usize, Outcome)>> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)

@@ -1,7 +1,7 @@
-//! Which rank of a run with checksums has which part, by the number of its node: one rank on each.
+//! Part of each rank in a run with checksums, by the number of its node: a rank on each.
 //!
-//! The first P x (Q+R) have the columns in turn, the others wait. What is left of a lost column is free, as those are; where new
-//! checksums are made each P that are free make a column of them, which is one like the others from when it is finished on.
+//! The first P x (Q+R) ranks have the columns in turn, the others wait. The ranks left of a lost column are free, like those. If
+//! new checksums are made, each P free ranks make a column of them, which counts like the others once it is finished.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,25 +11,25 @@ use crate::model::nonstop::Columns;
 
 pub struct Parts {
     columns: Columns,
-    /// So many have a part at the beginning.
+    /// Number of ranks with a part at the beginning.
     working: u64,
-    /// Of a process column; 0 where no new ones are made.
+    /// Ranks of a process column; 0 if no new columns are made.
     rows: u64,
-    /// By their number; those that were made anew come after the first.
+    /// Lost columns by their number; new columns are numbered after the first ones.
     lost: HashSet<u64>,
-    /// So many columns there are, finished, lost ones too.
+    /// Number of finished columns, lost ones included.
     finished: u64,
-    /// Numbers that were given, to columns of checksums that were never finished, too.
+    /// Number of columns begun, including columns of checksums that were never finished.
     given: u64,
     dead: HashSet<u64>,
-    /// Those of new columns, and their ranks.
+    /// Ranks in new columns, with the column of each.
     anew: HashMap<u64, u64>,
-    /// Free ranks in the order in which they became so; the dead are among them.
+    /// Free ranks in the order in which they became free; the dead are among them.
     free: VecDeque<u64>,
 }
 
 impl Parts {
-    /// None where there are no checksums.
+    /// Returns None without checksums.
     pub fn new(nodes: u64, going_on: &GoingOn) -> Option<Self> {
         let columns = going_on.columns?;
         let working = nodes - going_on.spare_ranks.unwrap_or(0).min(nodes);
@@ -47,19 +47,19 @@ impl Parts {
         })
     }
 
-    /// The process column that a rank has a part in, if it has one.
+    /// Returns the process column that a rank has a part in, if any.
     fn column(&self, node: u64) -> Option<u64> {
         let first = (node < self.working).then(|| node % self.columns.all());
         let column = self.anew.get(&node).copied().or(first)?;
         (!self.lost.contains(&column)).then_some(column)
     }
 
-    /// So many columns of checksums stand by.
+    /// Number of columns of checksums that are left.
     fn sums(&self) -> u64 {
         self.finished - self.lost.len() as u64 - self.columns.q
     }
 
-    /// A rank is lost: whether there was one. None: that is one process column too many, and nothing was changed.
+    /// Loses a rank. Returns false if it was lost already. None: that is one process column too many, and nothing was changed.
     pub fn strike(&mut self, node: u64) -> Option<bool> {
         if self.dead.contains(&node) {
             return Some(false);
@@ -84,7 +84,7 @@ impl Parts {
         Some(true)
     }
 
-    /// So many new columns are begun now. Those that were begun before and are not finished are void.
+    /// Begins new columns and returns their number. Columns that were begun before and are not finished are void.
     pub fn begin_new(&mut self) -> u64 {
         if self.rows == 0 {
             return 0;
@@ -97,7 +97,7 @@ impl Parts {
         new
     }
 
-    /// The last ones that were begun are finished.
+    /// Finishes the last columns that were begun.
     pub fn renew(&mut self, new: u64) {
         for _ in 0..new {
             let ranks: Vec<u64> = self.free.drain(..self.rows as usize).collect();

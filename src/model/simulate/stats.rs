@@ -1,4 +1,4 @@
-//! What thousands of runs say together: means with their confidence, quantiles, the probability to finish.
+//! Statistics of thousands of runs: means with their confidence, quantiles, the probability to finish.
 
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ impl Share {
     }
 }
 
-/// Mean seconds a run by what they went into; all runs, finished or not.
+/// Mean seconds a run by the parts of its time; all runs, finished or not.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Breakdown {
     pub useful: f64,
@@ -71,19 +71,19 @@ pub struct Breakdown {
 pub struct Summary {
     pub runs: usize,
     pub finished: Share,
-    /// How the others ended.
+    /// Numbers of the other ends.
     pub late: usize,
     pub group_lost: usize,
     pub lost_while_saving: usize,
     pub no_spare: usize,
-    /// Wall seconds of the finished runs; None when none finished.
+    /// Wall seconds of the finished runs; None if none finished.
     pub wall: Option<Mean>,
     /// (quantile, seconds) of the finished runs.
     pub quantiles: Vec<(f64, f64)>,
     /// Share of the wall time of finished runs that was not kept work.
     pub waste: Option<Mean>,
     pub failures: Mean,
-    /// Mean number a run of recoveries without a restart, of losses that checksums could not bear, and of new columns of them.
+    /// Mean number a run of recoveries without a restart, of losses that checksums could not survive, and of new columns of them.
     pub in_place: f64,
     pub anew: f64,
     pub renewed: f64,
@@ -92,7 +92,7 @@ pub struct Summary {
 
 pub const QUANTILES: [f64; 7] = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99];
 
-/// Draws them together.
+/// Summarises the results of runs.
 pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
     if outcomes.is_empty() {
         return Err(ModelError::Data("there are no runs to summarise".into()));

@@ -1,4 +1,4 @@
-//! How one test went: its rate over its iterations and its time, where its time went, what interrupted it.
+//! Section of a single test: its rate over its iterations and its time, the parts of its time, its interruptions.
 
 use super::Page;
 use super::html::{class_of, legend, number, numbers, table, words};
@@ -74,7 +74,7 @@ impl Page<'_> {
             mean.iter().enumerate().map(|(i, (name, s))| (format!("c{i}"), *name, *s)).collect();
         self.put(bar("Time by part, mean over the ranks", &named));
         let total = one.outcome.times_mean.total.max(1e-9);
-        // What cannot be seen needs no entry; the table has it.
+        // Parts too small to be seen need no entry; the table has them.
         let seen = named.iter().filter(|(_, _, s)| *s > total / 1000.0);
         let entries: Vec<(String, &str)> =
             seen.map(|(class, name, _)| (class.clone(), *name)).collect();

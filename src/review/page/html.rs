@@ -6,7 +6,7 @@ use crate::base::course::What;
 use crate::model::plot::escape;
 use crate::supervise::tell::timeline::Part;
 
-/// A cell: what is in it, and whether it is a number.
+/// A cell with text; others have numbers.
 pub(super) fn words(text: &str) -> String {
     format!("<td>{}</td>", escape(text))
 }
@@ -15,7 +15,7 @@ pub(super) fn number(text: &str) -> String {
     format!("<td class=\"n\">{}</td>", escape(text))
 }
 
-/// Headings that begin with `#` stand above numbers.
+/// Builds a table. Headings that begin with `#` stand above numbers.
 pub(super) fn table(headings: &[&str], rows: &[String]) -> String {
     let mut out = String::from("<div class=\"wide\"><table>\n<tr>");
     for heading in headings {

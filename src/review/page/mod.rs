@@ -17,11 +17,11 @@ use crate::review::text;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Tests that are shown with their curves; of more than so many only the fastest of each file.
+/// Largest number of tests that are all shown with their curves; of more only the fastest of each file is shown.
 const DETAILS_MAX: usize = 4;
 /// Rows of the table of all tests.
 const ROWS_MAX: usize = 500;
-/// Bars that can be told apart in one drawing.
+/// Largest number of bars that can be distinguished in one drawing.
 const BARS_MAX: usize = 12;
 
 pub fn page(material: &Material, stated: &Stated, title: &str) -> String {
@@ -54,7 +54,7 @@ pub fn page(material: &Material, stated: &Stated, title: &str) -> String {
     out
 }
 
-/// Those shown one by one.
+/// Tests that are shown one by one.
 fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
     if all.len() <= DETAILS_MAX {
         return all.to_vec();
@@ -72,7 +72,7 @@ fn details<'a>(all: &[Solved<'a>]) -> Vec<Solved<'a>> {
 
 struct Page<'o> {
     out: &'o mut String,
-    /// Numbers the drawings, whose inner names must differ.
+    /// Number of the next drawing: inner names of drawings must differ.
     next: &'o mut usize,
 }
 
@@ -138,7 +138,7 @@ impl Page<'_> {
             (residual, "scaled residual, PASSED".into()),
         ];
         if let Some(p) = outcome.protection {
-            // Stops that were asked for are among them.
+            // Requested stops are among them.
             let times = p.attempts.saturating_sub(1);
             boxes.push((
                 times.to_string(),
@@ -224,7 +224,7 @@ impl Page<'_> {
         }
     }
 
-    /// Runs beside each other: rates, and what the time went into.
+    /// Compares runs: rates, and parts of the time.
     fn compared(&mut self, all: &[Solved]) {
         self.put("<h2>Compared</h2>\n<div class=\"plots\">\n");
         let sizes: std::collections::BTreeSet<usize> = all.iter().map(|s| s.params().n).collect();

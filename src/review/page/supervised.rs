@@ -1,4 +1,4 @@
-//! How a supervised run went: its faults, and where the wall time went.
+//! Section of a supervised run: its faults, and the parts of the wall time.
 
 use super::Page;
 use super::html::{class_of_part, legend, number, numbers, table, words};

@@ -1,7 +1,7 @@
-//! What the end of an incarnation means: the end of the run, a stop that can be gone on from, or a fault. Pure.
+//! Meaning of the end of an attempt: the end of the run, a stop from which the run can resume, or a fault. Pure.
 //!
-//! The supervisor gathers how it ended and what the benchmark had announced by then, asks [`verdict`], and acts on it.
-//! Results that were printed but did not reach the run's folder, because its disk is full, are never called passed.
+//! The supervisor gathers the facts of the end and the announcements of the benchmark, asks [`verdict`], and acts on the answer.
+//! If results were printed but did not reach the run's folder, because its disk is full, the run never counts as passed.
 
 use super::ranks::Breakage;
 use crate::supervise::remember::events::FaultKind;
@@ -13,12 +13,11 @@ pub const STATUS_NO_ROOM: u8 = 5;
 pub const STATUS_ENVIRONMENT: u8 = 6;
 pub const STATUS_RESUMABLE: u8 = 75;
 
-/// Whether an exit status of the program's ends the run for good. The benchmark says on standard error that it means it
-/// ([`Facts::refused`]): Hydra ends with the number of the signal where all ranks have died of one, and SIGQUIT is 3, SIGILL 4,
-/// SIGTRAP 5.
+/// Whether an exit status of the program ends the run for good. The benchmark confirms it on standard error ([`Facts::refused`]):
+/// Hydra ends with the number of the signal if all ranks have died of one, and SIGQUIT is 3, SIGILL 4, SIGTRAP 5.
 ///
-/// No room for memory is an end only before anything was computed. Later it is a fault among others: what was killed may
-/// still be letting its memory go, and a node that was filled by somebody else fails its next test.
+/// Status 5, no room for memory, is an end only in the first attempt. Later it is a fault among others: killed processes may
+/// still be freeing memory, and a node whose memory others have filled fails its next test.
 fn is_final(code: i32, incarnation: u32) -> bool {
     match code {
         3 | 4 => true,
@@ -27,14 +26,14 @@ fn is_final(code: i32, incarnation: u32) -> bool {
     }
 }
 
-/// How an incarnation ended.
+/// End of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     /// The launcher ended.
     Exit {
         code: Option<i32>,
         struck_ms: u64,
-        /// The rank that was seen to die first, and its node.
+        /// The first rank that was seen to die, and its node.
         death: Option<(usize, u32)>,
     },
     Broken(Breakage),
@@ -42,38 +41,38 @@ pub enum End {
     Halted {
         why: String,
     },
-    /// All is done and reported, or the benchmark has halted, but the processes stay.
+    /// All is done and reported, or the benchmark has halted, but the processes have not ended.
     Lingering,
 }
 
-/// What comes after it.
+/// Consequence of the end.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// The run is over. `all_done`: all its tests are, so that nothing it has left is needed any more.
+    /// The run is over. `all_done`: all its tests are, so its files and memory are no longer needed.
     Over { code: u8, why: String, all_done: bool },
-    /// It can be gone on with; its memory is kept.
+    /// The run can resume; its memory is kept.
     Resumable { why: String },
-    /// It is to be started again. `code` is the launcher's status, or what the benchmark has said it will be.
+    /// The run is to be started again. `code` is the launcher's status, or the status that the benchmark has announced.
     Fault { fault: Breakage, code: Option<i32> },
 }
 
-/// What the supervisor knows when an incarnation has ended.
+/// Facts that the supervisor knows when an attempt has ended.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub announced: Announced,
     /// The benchmark announces its end; another program may not.
     pub announces: bool,
-    /// The status with which the benchmark has said that it ends because it could do no more another time, if it has.
+    /// Status with which the benchmark has announced that a restart would not help, if it has.
     pub refused: Option<u8>,
-    /// A launcher's status 0 means that all went well. That of Open MPI 5 does not: it hides lost nodes.
+    /// Whether a launcher's status 0 means success. That of Open MPI 5 does not: it hides lost nodes.
     pub zero_counts: bool,
-    /// Why the run was asked to stop, if it was.
+    /// Reason why the run was asked to stop, if it was.
     pub halt: Option<String>,
-    /// Where what was printed lies.
+    /// Path of the output.
     pub output: String,
     pub test: u32,
     pub iteration: u64,
-    /// Which start of the run it was, from 1.
+    /// Number of the attempt, from 1.
     pub incarnation: u32,
 }
 
@@ -84,7 +83,7 @@ pub fn launcher_words(code: Option<i32>) -> String {
     }
 }
 
-/// What a status says with which the benchmark ends a run for good.
+/// Describes a status with which the benchmark ends a run for good.
 pub fn finished_words(code: u8) -> &'static str {
     match code {
         STATUS_PASSED => "the run is finished",
@@ -98,7 +97,7 @@ pub fn finished_words(code: u8) -> &'static str {
     }
 }
 
-/// The reason why it was not the end that the benchmark had announced, with that status.
+/// Returns the reason why the end is not the one that the benchmark had announced, with that status.
 fn interrupted(end: &End, announced: u8) -> Option<String> {
     match end {
         End::Exit { code: Some(code), .. } if *code == i32::from(announced) => None,
@@ -120,7 +119,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         all_done: false,
     };
     match (facts.announced, &end) {
-        // All is reported already: later failures do not matter.
+        // The run is reported already: later failures do not matter.
         (Announced::All { status }, end) => {
             let why = finished_words(status);
             let afterwards = interrupted(end, status);
@@ -139,7 +138,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         {
             return lacking(status, format!("only {here} of {printed} bytes are"));
         }
-        // What announces the end is the last line of the errors, which a full disk cuts off too.
+        // The end is announced in the last line of the errors, which a full disk cuts off too.
         (Announced::Nothing, End::Exit { code: Some(code @ (0 | 3)), death, .. })
             if facts.announces
                 // Ranks that have come to their end are not seen to die.
@@ -179,7 +178,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
             };
             Next::Fault { fault, code }
         }
-        // Where the benchmark has said that it ends, a rank that was seen to go before the launcher is no other fault.
+        // If the benchmark has announced its end, a rank that was seen to end before the launcher is no other fault.
         End::Broken(fault) => {
             match facts.refused.filter(|_| fault.kind.is_of_a_rank()).map(i32::from) {
                 Some(code) if is_final(code, facts.incarnation) => over(code as u8),
@@ -236,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Docs: 5 is no room, and 6, once all is done, a skipped test or results that had nowhere to go.
+    /// Documented statuses: 5 is no room; 6, once all is done, is a skipped test or results that could not be written.
     #[test]
     fn a_status_is_told_as_what_it_means() {
         let said = |status: u8| match verdict(
@@ -267,7 +266,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        // A program that announces nothing is believed.
+        // The status of a program that announces nothing counts.
         let other = Facts { announces: false, ..facts(Announced::Nothing) };
         assert!(matches!(verdict(exit(Some(0)), &other), Next::Over { code: 0, .. }));
     }
@@ -279,7 +278,7 @@ mod tests {
             let said = Facts { refused: Some(code as u8), ..facts(told) };
             let next = verdict(exit(Some(code)), &said);
             assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
-            // Another program cannot say so.
+            // Another program cannot announce it.
             let other = Facts { announces: false, ..facts(Announced::Nothing) };
             let next = verdict(exit(Some(code)), &other);
             assert!(matches!(next, Next::Over { code: c, .. } if i32::from(c) == code));
@@ -300,7 +299,7 @@ mod tests {
         assert!(matches!(verdict(exit(Some(0)), &hides), Next::Fault { code: Some(0), .. }));
     }
 
-    /// All ranks have died of SIGQUIT, SIGILL or SIGTRAP: Hydra ends with the signal's number.
+    /// Regression: all ranks have died of SIGQUIT, SIGILL or SIGTRAP, and Hydra ends with the signal's number.
     #[test]
     fn the_number_of_a_signal_is_no_word_of_the_benchmarks() {
         for code in [3, 4, 5] {
@@ -329,14 +328,14 @@ mod tests {
         }
     }
 
-    /// A place whose memory is still being freed, or was filled by others, is tried again or elsewhere.
+    /// A node whose memory is still being freed, or was filled by others, is tried again, or another node is.
     #[test]
     fn no_room_in_a_recovery_is_a_fault() {
         let later = Facts { incarnation: 2, refused: Some(5), ..facts(Announced::Nothing) };
         assert!(matches!(verdict(exit(Some(5)), &later), Next::Fault { code: Some(5), .. }));
     }
 
-    /// Its ranks end one after the other, and the launcher last.
+    /// The ranks end one after the other, and the launcher last.
     #[test]
     fn a_refusal_is_one_whoever_was_seen_to_end_first() {
         let of = |kind| match broken() {
@@ -363,7 +362,7 @@ mod tests {
             let silent = verdict(of(kind), &facts(Announced::Nothing));
             assert!(matches!(silent, Next::Fault { code: None, .. }), "{silent:?}");
         }
-        // A node that is lost meanwhile is another matter.
+        // A node lost in the meantime is a fault of its own.
         let said = Facts { refused: Some(4), ..facts(Announced::Nothing) };
         assert!(matches!(verdict(broken(), &said), Next::Fault { code: None, .. }));
     }
@@ -374,7 +373,7 @@ mod tests {
         assert_eq!(verdict(exit(Some(75)), &asked), Next::Resumable { why: "asked".to_string() });
         let why = "late".to_string();
         assert_eq!(verdict(End::Halted { why: why.clone() }, &asked), Next::Resumable { why });
-        // What ends a job that has told of its halt is no fault.
+        // After a job has announced its halt, its end is no fault.
         let told = Facts { announced: Announced::Halted, ..asked.clone() };
         for end in [exit(Some(1)), exit(None), exit(Some(0)), broken()] {
             assert_eq!(verdict(end, &told), Next::Resumable { why: "asked".to_string() });

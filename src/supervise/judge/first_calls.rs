@@ -1,13 +1,13 @@
-//! Who has not answered its first call yet: who is called again after a call that failed, and whose time is over. Pure.
+//! Nodes that have not answered their first call: which to call again after a failed call, and which to give up. Pure.
 //!
-//! One login of thousands fails now and then where the node is well, so a call that fails is repeated while there is time. How
-//! much time a node has depends on what is lost with it; the supervisor knows that and says it.
+//! One login of thousands fails now and then although the node is well, so a failed call is repeated while there is time. The
+//! time of a node depends on its importance for the run; the supervisor knows that and passes it.
 //!
 //! Times are milliseconds of any clock that only goes forward.
 
 use std::collections::BTreeMap;
 
-/// How soon a call that failed is repeated: the first time, the second time, and at most.
+/// Pause before a failed call is repeated: the first time, the second time, and at most.
 const AGAIN_FIRST_MS: u64 = 100;
 const AGAIN_SECOND_MS: u64 = 1_000;
 const AGAIN_MAX_MS: u64 = 10_000;
@@ -15,26 +15,26 @@ const AGAIN_MAX_MS: u64 = 10_000;
 /// A node that has not answered yet.
 #[derive(Clone, Debug)]
 struct Open {
-    /// From when its time counts.
+    /// Moment from which its time counts.
     since_ms: u64,
-    /// How many calls have failed.
+    /// Number of calls that have failed.
     failed: u32,
-    /// When it is to be called again; None while a call is under way.
+    /// Moment of the next call; None during a call.
     again_ms: Option<u64>,
-    /// What went wrong the last time.
+    /// Reason of the last failure.
     why: String,
 }
 
-/// The nodes of a first call that have not answered and are not given up.
+/// Nodes of a first call that have not answered and are not given up.
 #[derive(Clone, Debug)]
 pub struct FirstCalls {
     open: BTreeMap<usize, Open>,
-    /// It was time to give a node up while none answered, and since then none has been seen to answer.
+    /// Whether no node answered when it was time to give one up, and none has been seen to answer since.
     alone: bool,
 }
 
 impl FirstCalls {
-    /// These have been called just now.
+    /// First calls of nodes that have been called just now.
     pub fn new(now_ms: u64, nodes: &[usize]) -> Self {
         let fresh = Open { since_ms: now_ms, failed: 0, again_ms: None, why: String::new() };
         Self { open: nodes.iter().map(|node| (*node, fresh.clone())).collect(), alone: false }
@@ -44,17 +44,17 @@ impl FirstCalls {
         self.open.keys().copied()
     }
 
-    /// Not before it has been asked whether [one answers](Self::one_answers), where none did: all may do so at once.
+    /// Whether no call is open. If none answered, [one answers](Self::one_answers) must be asked first: all may answer at once.
     pub fn are_over(&self) -> bool {
         self.open.is_empty() && !self.alone
     }
 
-    /// No node answers, and it would be time to give one up. True if that is new.
+    /// Notes that no node answers although it would be time to give one up. Returns true if that is new.
     pub fn none_answers(&mut self) -> bool {
         !std::mem::replace(&mut self.alone, true)
     }
 
-    /// Some node answers. True if that is new after none did: what went before is held against nobody then.
+    /// Notes that some node answers. Returns true if that is new after none did: earlier failures then count against no node.
     pub fn one_answers(&mut self, now_ms: u64) -> bool {
         let was_alone = std::mem::take(&mut self.alone);
         if was_alone {
@@ -63,7 +63,7 @@ impl FirstCalls {
         was_alone
     }
 
-    /// One that had answered is not heard any more, and neither is any other: it has all its time again.
+    /// Notes that a node which had answered, and every other, has no heartbeat any more: it has all its time again.
     pub fn falls_silent(&mut self, now_ms: u64, node: usize, why: String) {
         let again = Open { since_ms: now_ms, failed: 0, again_ms: Some(now_ms), why };
         self.open.insert(node, again);
@@ -73,7 +73,7 @@ impl FirstCalls {
         self.open.remove(&node);
     }
 
-    /// A call has failed, or was broken off since it was in vain.
+    /// Notes that a call has failed, or was broken off as useless.
     pub fn fails(&mut self, now_ms: u64, node: usize, why: String) {
         if let Some(open) = self.open.get_mut(&node) {
             let pause_ms = match open.failed {
@@ -86,14 +86,14 @@ impl FirstCalls {
         }
     }
 
-    /// Whom to call again now.
+    /// Returns the nodes to call again now.
     pub fn due(&mut self, now_ms: u64) -> Vec<usize> {
         let is_due = |open: &mut Open| open.again_ms.take_if(|at| *at <= now_ms).is_some();
         self.open.iter_mut().filter_map(|(node, open)| is_due(open).then_some(*node)).collect()
     }
 
-    /// Those whose next call would come too late, by the time that each has. A second one is made whatever that is: a login that
-    /// fails may take long to do so.
+    /// Returns the nodes whose next call would come too late, by the time that each has. A second call is made in any case: a
+    /// failing login may take long.
     pub fn in_vain(&self, time_ms: impl Fn(usize) -> u64) -> Vec<usize> {
         let late = |(node, open): (&usize, &Open)| {
             let at_ms = open.again_ms.filter(|_| open.failed > 1)?;
@@ -102,12 +102,12 @@ impl FirstCalls {
         self.open.iter().filter_map(late).collect()
     }
 
-    /// Gives a node up: what went wrong the last time.
+    /// Gives a node up, and returns the reason of its last failure.
     pub fn give_up(&mut self, node: usize) -> Option<String> {
         self.open.remove(&node).map(|open| open.why)
     }
 
-    /// What went before this moment is held against nobody, and who waits for a call is called.
+    /// Clears all failures before this moment, and calls every node that waits for a call.
     fn excuse(&mut self, now_ms: u64) {
         for open in self.open.values_mut() {
             (open.since_ms, open.failed) = (now_ms, 0);
@@ -120,7 +120,7 @@ impl FirstCalls {
 mod tests {
     use super::*;
 
-    /// When a node is called whose calls all fail at once, and when it is given up, if it has so much time.
+    /// Moments of the calls of a node whose calls all fail at once, and the moment at which it is given up, with so much time.
     fn called_in_vain(time_ms: u64, until_ms: u64) -> (Vec<u64>, Option<u64>) {
         let mut calls = FirstCalls::new(0, &[7]);
         calls.fails(0, 7, "refused".to_owned());
@@ -146,7 +146,7 @@ mod tests {
         let (made, given_up) = called_in_vain(30_000, 60_000);
         assert_eq!(made, [100, 1_100, 3_100, 7_100, 15_100, 25_100]);
         assert_eq!(given_up, Some(25_110));
-        // Who is never given up is called every ten seconds.
+        // A node that is never given up is called every ten seconds.
         let (made, given_up) = called_in_vain(u64::MAX / 2, 100_000);
         assert_eq!(
             (made[5..].to_vec(), given_up),

@@ -1,8 +1,7 @@
-//! What a node must be like before it may take part, judged from what its agent says. Pure.
+//! Conditions that a node must meet before it takes part, judged from its agent's facts. Pure.
 //!
-//! `skt-hpl run` asks before every launch, `skt-hpl doctor` asks alone. A finding names the node, what is
-//! wrong there and what to do; the worst place to learn that a spare has an old binary is at three in the
-//! morning, in the middle of a recovery.
+//! `skt-hpl run` checks them before every launch, `skt-hpl doctor` checks nothing else. A finding names the node, the fault and
+//! the remedy. The worst time to learn that a spare has an old binary is at three in the morning, in the middle of a recovery.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +9,13 @@ use crate::kernels::arithmetic::Rules;
 use crate::shm::Store;
 use crate::supervise::talk::wire::{Facts, WIRE_VERSION};
 
-/// What a node's ranks take: memory that outlives them, of a kind, and memory of their own.
+/// Memory that a node's ranks take: memory that outlives them, in a store, and memory of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
     pub store: Store,
     pub named_bytes: u64,
     pub own_bytes: u64,
-    /// What a checkpoint takes on the storage that the node sees: its own part, or, where all nodes share one folder, all of it.
+    /// Bytes of a checkpoint on the storage that the node sees: its own part, or, if all nodes share one folder, all of it.
     pub stored_bytes: u64,
 }
 
@@ -32,17 +31,17 @@ impl Need {
     }
 }
 
-/// What is expected of every node.
+/// Conditions for every node.
 #[derive(Clone, Debug)]
 pub struct Expected<'a> {
     pub version: &'a str,
     pub binary: &'a str,
     /// The supervisor's clock when the facts came in.
     pub unix_ms: u64,
-    /// What the node's ranks will need, where known, and what they hold already.
+    /// Need of the node's ranks, if known, and the bytes they have already.
     pub need: Option<Need>,
     pub held_bytes: u64,
-    /// What the run computes with, where its bits are promised.
+    /// Arithmetic of the run, if identical bits are promised.
     pub rounding: Option<(Rules, &'a str)>,
 }
 
@@ -50,13 +49,14 @@ pub struct Expected<'a> {
 pub enum Finding {
     /// The node cannot be used.
     Problem(String),
-    /// It can, but the user should know.
+    /// The node can be used, but the user should know.
     Warning(String),
 }
 
-/// Clocks further apart make logs and `--at` times misleading, and often mean that time is not kept at all.
+/// Largest difference of clocks. A larger one makes logs and `--at` times misleading, and often means that time is not kept at
+/// all.
 const CLOCK_OFF_MAX_MS: u64 = 10_000;
-/// What containers give by default.
+/// Default size of /dev/shm in containers.
 const SHM_TINY_BYTES: u64 = 64 << 20;
 /// Users below are system users, whom logind leaves alone.
 const FIRST_PLAIN_UID: u32 = 1000;
@@ -122,9 +122,9 @@ pub fn judge(facts: &Facts, expected: &Expected) -> Vec<Finding> {
     found
 }
 
-/// What of the need the node has no room for.
+/// Returns the part of the need for which the node has no room.
 fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
-    // What this job's memory takes already is not taken again.
+    // Memory that this job has already is not taken again.
     let left = need.named_bytes.saturating_sub(held_bytes);
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let memory_bytes = match need.store {

@@ -1,9 +1,9 @@
-//! Does the run hang, and who hangs? Judged from what ranks have not done. Pure.
+//! Judgement of a run that may hang, and of the rank that hangs, from missing progress. Pure.
 //!
-//! `watch` asks on every tick. Whoever computes waits for those that are as far as itself, or less far; so as long as one of
-//! the hindmost gets on, be it slowly, nothing hangs, and if none does, the usual iteration is the yardstick. In anything else a
-//! rank may wait for long for one that has more to do: there nothing hangs as long as somebody gets on. Ranks
-//! on nodes that cannot be heard now are not judged: nobody sees what they do.
+//! `watch` asks on every tick. A computing rank waits for ranks that are no further than itself. So as long as one of the
+//! hindmost makes progress, even slowly, nothing hangs; if none does, the usual iteration is the measure. In any other phase a
+//! rank may wait long for a rank with more work: nothing hangs there as long as any rank makes progress. Ranks on nodes that are
+//! unresponsive now are not judged: their progress is unknown.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::supervise::talk::progress::{Doing, words};
 #[derive(Clone, Debug)]
 pub struct Hang {
     thresholds: Thresholds,
-    /// Nodes on which any process of the run is stopped, and since when.
+    /// Nodes on which any process of the run is stopped, and the moment since when.
     stopped: BTreeMap<usize, u64>,
-    /// Since when all compute.
+    /// Moment since when all ranks compute.
     in_step_since_ms: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Hang {
         Self { thresholds, stopped: BTreeMap::new(), in_step_since_ms: None }
     }
 
-    /// How many processes of the run are stopped on a node.
+    /// Notes how many processes of the run are stopped on a node.
     pub fn beat(&mut self, now_ms: u64, node: usize, stopped: usize) {
         if stopped == 0 {
             self.stopped.remove(&node);
@@ -35,7 +35,7 @@ impl Hang {
         }
     }
 
-    /// Nobody could be seen for so long.
+    /// Extends all times by a gap in which no node could be heard.
     pub fn forgive(&mut self, gap_ms: u64) {
         self.stopped.values_mut().for_each(|at| *at += gap_ms);
         self.in_step_since_ms.iter_mut().for_each(|at| *at += gap_ms);
@@ -55,7 +55,7 @@ impl Hang {
         let latest_ms = ranks.latest_ms().unwrap_or(now_ms);
         let limit_ms = match usual_ms {
             Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
-            // Nothing to compare with but what the like has taken before.
+            // The only measure is the longest time that such a phase has taken before.
             _ => t.patience_ms.max((t.hang_factor * ranks.longest_other_ms() as f64) as u64),
         };
         let hung = |node, position, struck_ms, detail| Breakage {
@@ -67,7 +67,7 @@ impl Hang {
             iteration: ranks.foremost(),
             detail,
         };
-        // One that is done waits for others; if all are, they wait for the MPI library or the launcher.
+        // A rank that is done waits for others; if all are, they wait for the MPI library or the launcher.
         if !ranks.is_empty()
             && ranks.all_through()
             && let Some(last_ms) = ranks.sums().map(|(_, sum)| sum.changed_ms).max()
@@ -77,7 +77,7 @@ impl Hang {
             let detail = format!("all ranks are through, but have not ended for {waited_s} s");
             return Some(hung(None, None, last_ms, detail));
         }
-        // Also one that shows no progress yet, or never will: the launcher's own.
+        // The stopped process may show no progress yet, or never: the launcher's own.
         if let Some((&node, &since_ms)) = self
             .stopped
             .iter()
@@ -91,7 +91,7 @@ impl Hang {
             );
             return Some(hung(Some(node), None, since_ms, detail));
         }
-        // Before an iteration's time is known, who waits may do so for a slower one that gets on.
+        // Before an iteration's time is known, a rank may wait for a slower one that makes progress.
         let in_step_since_ms = self.in_step_since_ms.filter(|_| usual_ms.is_some());
         let seen = || ranks.sums().filter(|(node, _)| heard(*node)).map(|(_, sum)| sum);
         let behind = seen().map(|sum| sum.hindmost).fold(None, hindmost);
@@ -105,8 +105,8 @@ impl Hang {
         if !hangs {
             return None;
         }
-        // All wait for one. A stopped process is surely it; otherwise who does not say that it waits, then who is furthest
-        // behind, and of those who stood still first.
+        // All wait for a single rank. A stopped process is surely the one; otherwise a rank that does not report waiting, then
+        // the rank furthest behind, and of these the first without progress.
         let rank = ranks
             .all()
             .filter(|r| r.last.doing != Doing::Done && !r.is_missed_by_nobody() && heard(r.node))
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use crate::supervise::talk::progress::Progress;
 
-    /// What is found when, up to `end`, of nodes with a rank each, every half-second one's `(beat, iteration, doing)`. Of those
-    /// that are not `heard` from `still` on nothing comes, and nobody hears them at any time.
+    /// Runs nodes with a rank each up to `end`, every half-second with `(beat, iteration, doing)`, and returns the first breakage
+    /// and its moment. Nodes that are not `heard` send nothing from `still` on, and the judge never hears them.
     fn watched<const NODES: usize>(
         end: u64,
         still: u64,
@@ -161,7 +161,7 @@ mod tests {
         })
     }
 
-    /// Two nodes: an iteration a second until `still`, then nothing of node 1.
+    /// Two nodes: an iteration a second until `still`, then no heartbeat of node 1.
     fn found(still: u64, end: u64, doing: Doing, heard: bool) -> Option<(u64, Breakage)> {
         watched::<2>(
             end,
@@ -201,8 +201,8 @@ mod tests {
         assert!((219_000..222_000).contains(&at), "{at}");
     }
 
-    /// Iterations of five seconds, which take node 1 ten times as long from a minute on: it is slow, and all others stand still
-    /// while they wait for it. When it stops getting on, it hangs.
+    /// Iterations of five seconds, for which node 1 takes ten times as long from a minute on. It is slow, and all others wait for
+    /// it without progress. When it stops making progress, it hangs.
     #[test]
     fn a_slow_rank_for_which_all_wait_is_none_that_hangs() {
         let found = |end: u64, still: u64| {
@@ -211,7 +211,7 @@ mod tests {
                 end,
                 |_| true,
                 |now, node| {
-                    // What node 1 has done, in milliseconds of its work before; others are an iteration ahead at most.
+                    // Work of node 1, in milliseconds of its earlier pace; others are an iteration ahead at most.
                     let did = now.min(60_000) + now.min(still).saturating_sub(60_000) / 10;
                     let done = if node == 1 { did } else { now.min((did / 5000 + 2) * 5000) };
                     (done / 50, done / 5000, Doing::Computing)

@@ -1,10 +1,10 @@
-//! Proof of life: what the ranks' own iterations say about a node that cannot be heard. Pure.
+//! Proof of life: conclusions from the ranks' own iterations about an unresponsive node. Pure.
 //!
-//! In HPL everybody needs everybody's work. Ranks of one process column exchange rows in every iteration, so none of them
-//! gets further ahead of another than the look-ahead and the panel under way. Of another column a rank needs a panel, each when
-//! that column's turn comes: so it may get ahead by as many iterations more as there are columns. Where any rank is further than
-//! that beyond the last that was seen of a silent node, the node's ranks have worked meanwhile. Its silence counts from then: the
-//! supervisor's way to it has failed, not the node.
+//! In HPL every rank needs the work of all others. Ranks of one process column exchange rows in every iteration. So none of them
+//! gets further ahead of another than the look-ahead and the panel in progress. From other columns a rank needs a panel, each
+//! when that column's turn comes. So it may get ahead by as many more iterations as there are columns. If any rank is further
+//! than that beyond the last known iteration of an unresponsive node, the node's ranks have worked meanwhile. The time without a
+//! heartbeat then counts from that moment: the supervisor's way to the node has failed, not the node.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use super::ranks::Ranks;
 use crate::base::params::TestParams;
 use crate::grid::ProcessGrid;
 
-/// What ranks of a column may be ahead of each other beside the look-ahead: the iteration under way, the panel that is being
-/// passed on, and one more since not all are seen at the same moment.
+/// Iterations that ranks of a column may be ahead of each other, in addition to the look-ahead: the iteration in progress, the
+/// panel that is being passed on, and one more since not all are seen at the same moment.
 const STEPS: u64 = 3;
 
 /// A test and an iteration of it.
 type Front = (u32, u64);
 
-/// By how much the tests of a run let ranks be ahead of each other.
+/// Largest lead that the tests of a run allow between ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bonds {
     depth: u64,
     columns: u64,
-    /// Where a position stands, if that is the same in all tests.
+    /// Grid of the positions, if it is the same in all tests.
     grid: Option<ProcessGrid>,
 }
 
 impl Bonds {
-    /// None without a test.
+    /// Bonds of these tests; None without a test.
     pub fn of(tests: impl Iterator<Item = TestParams>) -> Option<Self> {
         let bonds = |test: TestParams| Self {
             depth: test.depth as u64,
@@ -43,22 +43,22 @@ impl Bonds {
         })
     }
 
-    /// The same where positions are not the grid's.
+    /// The bonds if positions are not the grid's.
     pub fn without_grid(self) -> Self {
         Self { grid: None, ..self }
     }
 
-    /// Whether what has been seen of other ranks proves that those of this node have got beyond where they were last seen.
+    /// Whether the progress of other ranks proves that the ranks of this node have advanced since they were last seen.
     pub fn prove(&self, ranks: &Ranks, node: usize) -> bool {
         let Some(seen) = ranks.front_of(node) else { return false };
         let lead = self.depth.saturating_add(STEPS);
-        // Asked for every silent node again and again: mostly this is all there is to look at.
+        // This check runs for every unresponsive node again and again, and mostly ends here.
         is_beyond(ranks.front(), seen, lead)
             && (is_beyond(ranks.front(), seen, lead.saturating_add(self.columns))
                 || self.beside(ranks, node).any(|front| is_beyond(front, seen, lead)))
     }
 
-    /// Where ranks on other nodes were seen that share a process column with one of this node's.
+    /// Last iterations of ranks on other nodes that share a process column with a rank of this node.
     fn beside(&self, ranks: &Ranks, node: usize) -> impl Iterator<Item = Front> {
         let column = |position: u32| Some(self.grid?.coordinates(position as usize)?.1);
         let columns: BTreeSet<usize> = ranks.at(node).filter_map(column).collect();
@@ -94,7 +94,7 @@ mod tests {
         assert!(!is_beyond((0, 10), (0, 10), lead));
         assert!(!is_beyond((0, 14), (0, 10), lead));
         assert!(is_beyond((0, 15), (0, 10), lead));
-        // The next test is begun by all.
+        // All ranks begin the next test together.
         assert!(!is_beyond((1, 3), (0, 10), lead));
         assert!(is_beyond((1, 5), (0, 10), lead));
         assert!(!is_beyond((0, 99), (1, 10), lead));
@@ -105,7 +105,7 @@ mod tests {
         TestParams { p, q, depth, mapping, ..crate::report::test_values::params() }
     }
 
-    /// A rank on each node; node 0 was last seen at iteration 10, where the others are `ahead` of it.
+    /// A rank on each node; node 0 was last seen at iteration 10, and the others are `ahead` of it.
     fn proven(bonds: &Bonds, ahead: &[u64]) -> bool {
         let mut ranks = Ranks::default();
         for (node, ahead) in std::iter::once(&0).chain(ahead).enumerate() {
@@ -133,11 +133,11 @@ mod tests {
         assert!(!proven(&rows, &all_but(4, 8, 4)));
         assert!(proven(&rows, &all_but(4, 8, 5)), "its column exchanges rows with it");
         assert!(proven(&rows, &all_but(4, 9, 4)), "its column has had its turn");
-        // The same by columns: position 1 is below position 0.
+        // The same check by columns: position 1 is below position 0.
         let columns = Bonds::of([test(2, 4, 1, Mapping::Column)].into_iter()).unwrap();
         assert!(!proven(&columns, &all_but(1, 8, 4)));
         assert!(proven(&columns, &all_but(1, 8, 5)));
-        // Where a position stands here and there in several tests, or is none of the grid's, only the turn counts.
+        // If a position has different places in several tests, or is none of the grid's, only the turn counts.
         let both =
             Bonds::of([(2, 4), (4, 2)].map(|(p, q)| test(p, q, 1, Mapping::Row)).into_iter());
         for bonds in [both.unwrap(), rows.without_grid()] {

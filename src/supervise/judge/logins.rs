@@ -1,28 +1,28 @@
-//! How long a login may take: learned from those there have been. Pure.
+//! Timeout of a login, learned from earlier logins. Pure.
 //!
-//! A connection that ended is made again by a login, and that takes what it takes: a home on a slow file system, a
-//! remote shell that asks a batch system. The supervisor notes each login and asks for the patience with the next.
+//! A connection that ended is made again by a login. Its time depends on the site: a home on a slow file system, a remote shell
+//! that asks a batch system. The supervisor notes each login and asks for the timeout of the next.
 
-/// How many logins are remembered.
+/// Number of logins that are kept.
 const KEPT: usize = 200;
-/// A login may take so many times what it usually takes.
+/// Factor on the usual time that a login may take.
 const TIMES: f64 = 1.5;
-/// When half of the nodes have answered, the rest have so many times what the slowest of them took...
+/// When half of the nodes have answered, the rest have so many times the time of the slowest of these...
 const REST_TIMES: u64 = 10;
 /// ...and at least this.
 const REST_LEAST_MS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
 pub struct Logins {
-    /// The last ones, in milliseconds, and at what place the next one goes.
+    /// Times of the last logins, in milliseconds, and the place of the next one.
     took_ms: Vec<u64>,
     next: usize,
-    /// The slowest of the first calls, and how many were called at once.
+    /// Slowest time of the first calls, and the number of nodes called at once.
     first: Option<(u64, usize)>,
 }
 
 impl Logins {
-    /// A login took so long, as one of so many at once.
+    /// Notes the time of a login, as one of so many at once.
     pub fn note(&mut self, ms: u64, at_once: usize) {
         match self.took_ms.len() {
             KEPT => self.took_ms[self.next % KEPT] = ms,
@@ -35,8 +35,8 @@ impl Logins {
         }
     }
 
-    /// How long all `asked` nodes have for their first answer when so many have answered, `most_ms` at most: those show
-    /// what a login takes.
+    /// Time that all `asked` nodes have for their first answer when so many have answered, `most_ms` at most. The answers show
+    /// how long a login takes.
     pub fn first_ms(&self, most_ms: u64, answered: usize, asked: usize) -> u64 {
         match self.took_ms.iter().max() {
             Some(slowest_ms) if 2 * answered >= asked => {
@@ -46,7 +46,7 @@ impl Logins {
         }
     }
 
-    /// How long to wait for the answers of nodes of which so many are called at once; not less than `least_ms`.
+    /// Timeout for the answers of nodes of which so many are called at once; not less than `least_ms`.
     pub fn patience_ms(&self, least_ms: u64, at_once: usize) -> u64 {
         if self.took_ms.is_empty() {
             return least_ms;
@@ -54,7 +54,7 @@ impl Logins {
         let mut sorted = self.took_ms.clone();
         let middle = sorted.len() / 2;
         let usual_ms = *sorted.select_nth_unstable(middle).1;
-        // Many at once wait for each other: as they did when all were called.
+        // Many logins at once wait for each other, as when all nodes were called.
         let queue_ms = match self.first {
             Some((slowest_ms, most)) if at_once > 1 => {
                 slowest_ms as f64 * (at_once as f64 / most as f64).min(1.0)

@@ -1,8 +1,8 @@
-//! Which positions the ranks of each node have, as far as is known. Pure.
+//! Positions of each node's ranks, as far as they are known. Pure.
 //!
-//! The supervisor hears it from the nodes' agents while ranks run, and asks when a node is lost and a survivor shall take its
-//! ranks: `policy` then keeps those that protect each other apart. A node may be lost before it has told anything; so what
-//! nobody else has is taken for its own.
+//! The nodes' agents report them to the supervisor while ranks run. It asks when a node is lost and a survivor is to take its
+//! ranks: `policy` then keeps members of one group apart. A node may be lost before it has reported. So positions that no other
+//! node has count as its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,21 +14,21 @@ pub struct Members {
 }
 
 impl Members {
-    /// A node's ranks have these positions. That none has one yet says nothing.
+    /// Notes the positions of a node's ranks. An empty set shows nothing, so it is ignored.
     pub fn learn(&mut self, node: &str, positions: BTreeSet<u32>) {
         if !positions.is_empty() && self.known.get(node) != Some(&positions) {
             self.known.insert(node.to_owned(), positions);
         }
     }
 
-    /// The ranks of one node go to another, which may have some of its own.
+    /// Notes that the ranks of one node move to another, which may have some of its own.
     pub fn hand_over(&mut self, from: &str, to: &str) {
         if from == to {
             return;
         }
         match self.known.remove(from) {
             Some(theirs) => self.known.entry(to.to_owned()).or_default().extend(theirs),
-            // What it has from now on is not known.
+            // Its positions are unknown from now on.
             None => drop(self.known.remove(to)),
         }
     }
@@ -39,7 +39,7 @@ impl Members {
     }
 
     /// Positions out of `all` that no node with ranks, `placed`, has reported: each belongs to a node that has reported nothing.
-    /// None where no node has reported, as then nothing is known.
+    /// Empty if no node has reported, as then nothing is known.
     pub fn unknown(&self, placed: &[Host], all: u32) -> BTreeSet<u32> {
         let known = placed.iter().filter_map(|host| self.of(&host.name));
         let known: BTreeSet<u32> = known.flatten().copied().collect();
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(members.of("n1"), Some(&[0, 1].into()));
         assert_eq!(members.unknown(&hosts, 6), [].into());
         assert_eq!(Members::default().unknown(&hosts, 6), [].into());
-        // Who has no ranks any more has no positions either.
+        // A node without ranks has no positions any more.
         assert_eq!(members.unknown(&placed(&["s1", "n2", "n3"]), 6), [0, 1].into());
     }
 
@@ -93,7 +93,7 @@ mod tests {
         members.hand_over("n3", "s1");
         assert_eq!(members.of("s1"), Some(&[4, 5].into()));
         assert_eq!(members.of("n3"), None);
-        // What came from a node that told nothing is not known, so the rest is its own.
+        // The positions that came from a node without a report are unknown, so the rest is its own.
         let mut members = reported(&[("n2", [2, 3]), ("n3", [4, 5])]);
         members.hand_over("n1", "n2");
         assert_eq!(members.of("n2"), None);

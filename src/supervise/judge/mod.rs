@@ -1,4 +1,4 @@
-//! What judges: pure functions and values that are told everything they go by, times included.
+//! Judgements: pure functions and values whose inputs, times included, are all passed in.
 //!
 //! The supervisor asks them and acts on the answers; so every judgement is a few lines of test.
 

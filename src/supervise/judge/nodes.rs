@@ -1,15 +1,15 @@
-//! Is a node lost? What is told of nodes in trouble, and what time makes of it. Pure.
+//! Judgement whether a node is lost, from reports on nodes in trouble and from the time that passes. Pure.
 //!
-//! The supervisor keeps one [`Nodes`] for as long as it lives, so silence counts in every phase of a run: while
-//! nodes are checked, while MPI starts, while ranks are restored. It is told when a node falls quiet, speaks again,
-//! or its connection ends; whoever is well costs nothing here, however many nodes there are.
+//! The supervisor keeps one [`Nodes`] for as long as it lives, so the node timeout counts in every phase of a run: while nodes
+//! are checked, while MPI starts, while ranks are restored. It reports when a node becomes unresponsive or answers again, or when
+//! its connection ends. Healthy nodes cost nothing here, however many there are.
 //!
-//! Silence is what is told of it, not what the clock makes of it: between the supervisor and a node there may be others,
-//! and where they are lost nobody knows how the node is. So a node is lost only once somebody who calls for it, and is
-//! heard here, says that it has not answered for as long as that.
+//! The time without a heartbeat is the time that is reported, not the time on the clock. Other nodes may relay between the
+//! supervisor and a node, and if they are lost, the state of the node is unknown. So a node is lost only on the report of an
+//! agent that calls it and is heard here. The report must cover a time without an answer as long as the timeout.
 //!
-//! Where all nodes fall quiet at once it is the supervisor itself that is cut off: then nobody is lost, and
-//! whoever has not spoken again some time after the first one did is judged as usual from there on.
+//! If all nodes become unresponsive at once, the supervisor itself is cut off: then no node is lost. Some time after the first
+//! node has answered again, nodes that have not are judged as usual from there on.
 //!
 //! Times are milliseconds of any clock that only goes forward.
 
@@ -17,21 +17,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::supervise::remember::events::FaultKind;
 
-/// How long is waited for whom.
+/// Timeouts for nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// A node without a word for so long is lost.
+    /// Time without a heartbeat after which a node is lost.
     pub silence_ms: u64,
-    /// A connection that ended may take so long to be made again.
+    /// Time in which a connection that ended must be made again.
     pub redial_ms: u64,
 }
 
-/// What is told of a node.
+/// Report on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Nothing has been heard of it since, nor now, by whoever calls for it; to be told again as long as that lasts.
+    /// The agent that calls it has heard nothing of it since then, and hears nothing now; repeated as long as that lasts.
     Quiet { node: usize, heard_ms: u64 },
-    /// It has spoken again after it was quiet.
+    /// The node has answered again after it was unresponsive.
     Heard { node: usize },
     /// The connection to its agent ended, or could not be made.
     Closed { node: usize },
@@ -55,14 +55,14 @@ pub enum Judged {
     Redial {
         node: usize,
     },
-    /// It was made again, and the node is the same as before.
+    /// The connection was made again, and the node is the same as before.
     Restarted {
         node: usize,
     },
     Lost(Loss),
     /// No node answers any more: the fault is on this side.
     Alone,
-    /// Somebody answers again, after so long.
+    /// Some node answers again, after so long.
     Together {
         after_ms: u64,
     },
@@ -70,12 +70,12 @@ pub enum Judged {
 
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
-    /// Last sign of life.
+    /// Last heartbeat.
     heard_ms: u64,
     closed_ms: Option<u64>,
-    /// When to call again after a call that failed.
+    /// Moment at which to call again after a failed call.
     again_ms: Option<u64>,
-    /// For how long it is known to have been silent, or to have been called in vain.
+    /// Time for which it is known to have been unresponsive, or to have been called without an answer.
     known_ms: u64,
 }
 
@@ -84,33 +84,34 @@ struct Trouble {
 pub struct Nodes {
     limits: Limits,
     names: Vec<String>,
-    /// Nodes whose agents are this machine's own: they say nothing about the network.
+    /// Nodes whose agents are this machine's own: they show nothing about the network.
     here: BTreeSet<usize>,
-    /// What each node's boot is called; an entry means that it has answered.
+    /// Boot identity of each node; an entry means that it has answered.
     boots: BTreeMap<usize, String>,
     trouble: BTreeMap<usize, Trouble>,
-    /// The boots of nodes that were judged lost, until somebody has made something of that.
+    /// Boots of nodes that were judged lost, until the caller has acted on that.
     lost_boots: BTreeMap<usize, String>,
     ticked_ms: Option<u64>,
-    /// Until when nobody could be heard, by our own fault.
+    /// Moment up to which no node could be heard, by the supervisor's own fault.
     deaf_until_ms: u64,
     alone_since_ms: Option<u64>,
-    /// When the nodes are called again while none answers, and how long to wait after that.
+    /// Moment at which the nodes are called again while none answers, and the pause after that.
     call_at_ms: u64,
     back_off_ms: u64,
 }
 
-/// A supervisor that has not looked for so long stood still itself.
+/// Time between two looks after which the supervisor itself must have been suspended.
 const GAP_MS: u64 = 1000;
-/// How often nodes are called while none of them answers.
+/// Interval at which nodes are called while none of them answers.
 const CALL_FIRST_MS: u64 = 2_000;
 const CALL_MAX_MS: u64 = 10_000;
-/// How soon a call that failed is repeated while others answer.
+/// Pause before a failed call is repeated while others answer.
 const CALL_AGAIN_MS: u64 = 100;
-/// One node that falls silent is no outage of ours, whatever other nodes there are.
+/// Least number of unresponsive nodes for an outage of this side; a single node is no such outage, whatever other nodes there
+/// are.
 const OUTAGE_LEAST: usize = 2;
 
-/// Whether nobody answers of so many nodes elsewhere: then it is we who are cut off.
+/// Whether none of so many nodes elsewhere answers: then the supervisor is cut off.
 fn is_our_outage(asked: usize, silent: usize) -> bool {
     asked >= OUTAGE_LEAST && silent == asked
 }
@@ -132,12 +133,12 @@ impl Nodes {
         }
     }
 
-    /// The node is this very machine.
+    /// Notes that the node is this very machine.
     pub fn is_here(&mut self, node: usize) {
         self.here.insert(node);
     }
 
-    /// A login takes as long as it takes.
+    /// Sets the timeout of a login.
     pub fn redial_within(&mut self, ms: u64) {
         self.limits.redial_ms = ms;
     }
@@ -147,12 +148,12 @@ impl Nodes {
         self.boots.contains_key(&node)
     }
 
-    /// Whether nothing is heard of the node now.
+    /// Whether the node is unresponsive now.
     pub fn is_in_trouble(&self, node: usize) -> bool {
         self.trouble.contains_key(&node)
     }
 
-    /// Whether no node answers: what is not seen then has not necessarily not happened.
+    /// Whether no node answers: events may then happen unseen.
     pub fn is_alone(&self) -> bool {
         self.alone_since_ms.is_some()
     }
@@ -161,14 +162,15 @@ impl Nodes {
         self.trouble.keys().copied()
     }
 
-    /// A node that was declared lost, or given back, is nobody's concern until it answers anew.
+    /// Forgets a node that was declared lost, or given back, until it answers again.
     pub fn forget(&mut self, node: usize) {
         self.boots.remove(&node);
         self.trouble.remove(&node);
         self.lost_boots.remove(&node);
     }
 
-    /// A node that was judged lost is not to be so for its silence up to now: it is called again, and judged as all others are.
+    /// Withdraws a loss: the node's time without a heartbeat up to now does not count. It is called again, and judged as all
+    /// others are.
     pub fn forgive(&mut self, now_ms: u64, node: usize) {
         let Some(boot) = self.lost_boots.remove(&node) else { return };
         self.boots.insert(node, boot);
@@ -176,7 +178,7 @@ impl Nodes {
         self.trouble.insert(node, Trouble { heard_ms: now_ms, closed_ms, again_ms, known_ms: 0 });
     }
 
-    /// Something shows that the node was alive at this moment, although it does not speak.
+    /// Notes that the node was alive at this moment, although it is unresponsive.
     pub fn lives(&mut self, node: usize, at_ms: u64) {
         if let Some(trouble) = self.trouble.get_mut(&node) {
             trouble.heard_ms = trouble.heard_ms.max(at_ms);
@@ -198,7 +200,7 @@ impl Nodes {
                 let fresh = Trouble { heard_ms, closed_ms: None, again_ms: None, known_ms: 0 };
                 let trouble = self.trouble.entry(node).or_insert(fresh);
                 let since_ms = match trouble.closed_ms {
-                    // A connection that is being made has a time of its own.
+                    // A connection that is being made has a timeout of its own.
                     Some(closed_ms) => heard_ms.max(closed_ms),
                     None => {
                         trouble.heard_ms = heard_ms.max(self.deaf_until_ms).max(trouble.heard_ms);
@@ -218,7 +220,7 @@ impl Nodes {
                 }
                 if let Some(trouble) = self.trouble.get_mut(&node).filter(|t| t.closed_ms.is_some())
                 {
-                    // A call that failed: once more, while there is time.
+                    // A failed call is repeated once more, while there is time.
                     trouble.again_ms = Some(now_ms + CALL_AGAIN_MS);
                     let closed_ms = trouble.closed_ms.unwrap_or(now_ms);
                     trouble.known_ms = now_ms.saturating_sub(closed_ms);
@@ -262,7 +264,7 @@ impl Nodes {
         }
     }
 
-    /// Some node speaks: it is well, and if all were silent, they are to be judged again.
+    /// Notes that some node answers: it is well, and if all were unresponsive, they are to be judged again.
     fn speaks(&mut self, now_ms: u64, node: usize, judged: &mut Vec<Judged>) {
         self.trouble.remove(&node);
         if self.here.contains(&node) {
@@ -273,7 +275,7 @@ impl Nodes {
             self.excuse(now_ms);
             let closed = self.trouble.iter_mut().filter(|(_, trouble)| trouble.closed_ms.is_some());
             judged.extend(closed.map(|(&node, trouble)| {
-                // This is the call that a failed one was to be followed by: a second one would break the connection that it
+                // This redial is the call that was due after a failed one: a second call would break the connection that it
                 // makes.
                 trouble.again_ms = None;
                 Judged::Redial { node }
@@ -281,7 +283,7 @@ impl Nodes {
         }
     }
 
-    /// What went before this moment is held against nobody.
+    /// Clears all time without a heartbeat before this moment.
     fn excuse(&mut self, now_ms: u64) {
         self.deaf_until_ms = now_ms;
         let called_ms = self.called_from_ms(now_ms);
@@ -292,15 +294,15 @@ impl Nodes {
         }
     }
 
-    /// From when on the time counts in which a node must answer that is called now. When we have just been deaf, all
-    /// are called at once, and may be as late as a silent one.
+    /// Moment from which the time of a node counts that is called now. If the supervisor could just not hear, all are called at
+    /// once, and may be as late as an unresponsive one.
     fn called_from_ms(&self, now_ms: u64) -> u64 {
         let deaf = self.deaf_until_ms > 0
             && now_ms.saturating_sub(self.deaf_until_ms) < self.limits.silence_ms;
         if deaf { now_ms + self.limits.silence_ms } else { now_ms }
     }
 
-    /// Notes that time has passed. If it was us who stood still, nobody could be heard meanwhile.
+    /// Notes that time has passed. If the supervisor itself was suspended, no node could be heard meanwhile.
     fn pass(&mut self, now_ms: u64) {
         let last_ms = self.ticked_ms.unwrap_or(now_ms);
         self.ticked_ms = Some(last_ms.max(now_ms));
@@ -309,7 +311,7 @@ impl Nodes {
         }
     }
 
-    /// Whether none of the nodes that were asked has answered, but for those here: then it is we who are cut off.
+    /// Whether none of the nodes that were asked has answered, without those on this machine: then the supervisor is cut off.
     pub fn none_answers(&self, asked: &[usize], silent: impl Iterator<Item = usize>) -> bool {
         let elsewhere = |node: &usize| !self.here.contains(node);
         is_our_outage(
@@ -318,7 +320,7 @@ impl Nodes {
         )
     }
 
-    /// So many of the nodes that have answered are elsewhere, and so many of those are in trouble.
+    /// Number of nodes elsewhere that have answered, and how many of these are in trouble.
     fn elsewhere(&self) -> (usize, usize) {
         let away = |nodes: usize, here: usize| nodes - here;
         let here = self.here.iter().filter(|n| self.boots.contains_key(n)).count();
@@ -326,7 +328,7 @@ impl Nodes {
         (away(self.boots.len(), here), away(self.trouble.len(), here_in_trouble))
     }
 
-    /// Judges those in trouble. To be called several times a second.
+    /// Judges the nodes in trouble. To be called several times a second.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Judged> {
         self.pass(now_ms);
         let mut judged = Vec::new();
@@ -370,10 +372,10 @@ impl Nodes {
         judged
     }
 
-    /// Nobody answers: all are called now and then, less and less often.
+    /// Calls all nodes now and then, less and less often, while none answers.
     fn call_all(&mut self, now_ms: u64, judged: &mut Vec<Judged>) {
         if self.alone_since_ms.is_none() {
-            // Quiet for a moment is nothing yet; that some are due would be.
+            // A moment without heartbeats is no outage yet; nodes due for a judgement are.
             let due = self.trouble.values().any(|t| {
                 now_ms.saturating_sub(t.heard_ms) >= self.limits.silence_ms
                     || t.closed_ms
@@ -391,7 +393,7 @@ impl Nodes {
         if now_ms < self.call_at_ms {
             return;
         }
-        // A call ends the one before it: not before that has had the time that a login takes here.
+        // A call ends the one before it, so it waits until that has had the time of a login.
         self.call_at_ms = now_ms + self.back_off_ms.max(self.limits.redial_ms);
         self.back_off_ms = (2 * self.back_off_ms).min(CALL_MAX_MS);
         for (node, trouble) in &mut self.trouble {
@@ -407,7 +409,8 @@ mod tests {
 
     const LIMITS: Limits = Limits { silence_ms: 4000, redial_ms: 700 };
 
-    /// Four nodes; what was judged, and when. Who is quiet is told so at every step, who is called again does not answer.
+    /// Four nodes, with the judgements and their moments. An unresponsive node is reported at every step; a node that is called
+    /// again does not answer.
     struct World {
         nodes: Nodes,
         now: u64,
@@ -470,7 +473,7 @@ mod tests {
         }
     }
 
-    /// Judged lost before it was seen that no node answers: silence up to then does not count, but that it was started anew does.
+    /// Judged lost before all nodes were seen to be unresponsive: the time up to then does not count, but a new boot does.
     #[test]
     fn who_is_forgiven_is_called_and_judged_as_before() {
         let forgiven = |forgive: bool| {
@@ -522,7 +525,7 @@ mod tests {
         assert!(!world.nodes.is_in_trouble(2), "given once");
     }
 
-    /// Those who called for a node are lost, one after the other: each knew for a moment only that it did not answer.
+    /// The agents that called a node are lost, one after the other: each knew for a moment only that it did not answer.
     #[test]
     fn silence_counts_only_while_somebody_can_tell_of_it() {
         for closed in [false, true] {
@@ -577,7 +580,7 @@ mod tests {
         assert_eq!(world.lost(), [(60_700, 1, FaultKind::NodeGone)]);
     }
 
-    /// The old connection's silence is no judgement on the new one.
+    /// The time without a heartbeat on the old connection does not count on the new one.
     #[test]
     fn a_login_that_takes_long_is_given_its_time() {
         let mut world = World::new();
@@ -606,13 +609,13 @@ mod tests {
         assert!((0..50_000).step_by(100).all(|now| nodes.tick(now).is_empty()));
     }
 
-    /// Nothing can be heard while the supervisor itself stands still.
+    /// Nothing can be heard while the supervisor itself is suspended.
     #[test]
     fn a_supervisor_that_stood_still_blames_nobody() {
         let mut world = World::new();
         world.until(20_000);
         world.now += 60_000;
-        // The cluster tells what it sees before anything else is looked at.
+        // The cluster reports its view before anything else is judged.
         for node in 0..4 {
             world.hear(Report::Quiet { node, heard_ms: 19_800 });
         }
@@ -622,8 +625,8 @@ mod tests {
         assert_eq!(world.judged, []);
     }
 
-    /// Agents that heard nothing for long have ended: all are called at once, on a machine that may be as busy as it was when
-    /// the supervisor stood still.
+    /// Agents that heard nothing for long have ended: all are called at once, on a machine that may be as busy as it was when the
+    /// supervisor was suspended.
     #[test]
     fn who_is_called_after_the_supervisor_stood_still_has_time_to_answer() {
         let mut world = World::new();
@@ -634,7 +637,7 @@ mod tests {
         world.until(74_900).up(1);
         world.until(80_000);
         assert_eq!(world.lost(), [(75_700, 3, FaultKind::NodeGone)]);
-        // Later it is as ever.
+        // Later the judgement is as usual.
         world.hear(Report::Closed { node: 1 });
         world.until(90_000);
         assert_eq!(world.lost()[1], (80_700, 1, FaultKind::NodeGone));
@@ -669,7 +672,7 @@ mod tests {
         }
     }
 
-    /// Calls had failed while nobody could be reached, and were to be repeated.
+    /// Calls had failed while no node could be reached, and were to be repeated.
     #[test]
     fn who_is_called_when_nodes_answer_again_is_called_once() {
         let mut world = World::new();
@@ -684,7 +687,7 @@ mod tests {
         assert_eq!(calls, 1, "{:?}", world.judged);
     }
 
-    /// Each call ends the one before it: where logins take longer than the longest pause between calls, they are waited for.
+    /// Each call ends the one before it: if logins take longer than the longest pause between calls, they are waited for.
     #[test]
     fn calls_of_all_leave_a_login_its_time() {
         let mut world = World::new();
@@ -708,7 +711,7 @@ mod tests {
         assert!(world.nodes.is_alone());
     }
 
-    /// So it is where a run is stopped: what the machine here answers, or not, tells nothing of the others.
+    /// A run that is stopped: answers of this machine, or missing ones, show nothing about the others.
     #[test]
     fn who_is_asked_here_does_not_count() {
         let mut nodes = World::new().nodes;
@@ -740,7 +743,7 @@ mod tests {
         let mut world = World::new();
         world.until(20_000).hear(Report::Quiet { node: 1, heard_ms: 18_000 });
         world.until(21_000).nodes.lives(1, 21_000);
-        // Report again and again, as the cluster saw it.
+        // The cluster repeats its report.
         world.hear(Report::Quiet { node: 1, heard_ms: 18_000 });
         world.until(60_000);
         assert_eq!(world.lost(), [(25_000, 1, FaultKind::NodeSilent)]);

@@ -1,7 +1,7 @@
-//! Decisions after a fault: with which nodes to go on, and whether to go on at all. Pure functions.
+//! Decisions after a fault: the nodes to continue with, and whether to continue at all. Pure functions.
 //!
-//! The restart loop gathers what it knows about every node and asks [`place`]; it asks [`next_attempt`]
-//! with the history of faults. Neither touches the outside, so every situation can be tried in tests.
+//! The restart loop gathers its knowledge of every node and asks [`place`]; it asks [`next_attempt`] with the history of faults.
+//! Neither touches the outside, so every situation can be tried in tests.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
@@ -10,31 +10,32 @@ use crate::supervise::remember::events::FaultKind;
 use crate::supervise::remember::journal::PastFault;
 use crate::supervise::start::hosts::Host;
 
-/// What a node can offer now.
+/// State of a node for the next attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fitness {
-    /// Passed its test. Bytes of shared memory that a new rank could take, and bytes that this run's
-    /// ranks hold there already, which a returning rank takes up again.
+    /// The node passed its test. `free_bytes` of shared memory a new rank could take. `held_bytes` this run's ranks have there
+    /// already; a returning rank takes them up again.
     Fit { free_bytes: u64, held_bytes: u64 },
-    /// Tested and found wanting, in words.
+    /// The node failed its test, with the reason.
     Unfit(String),
-    /// Declared lost in this run; down stays down, even if it answers again (`returned`).
+    /// The node was declared lost in this run; it stays lost, even if it answers again (`returned`).
     Lost { returned: Option<u64> },
 }
 
 pub struct Situation<'a> {
-    /// Where the last incarnation ran, in rank order.
+    /// Hosts of the last attempt, in rank order.
     pub placed: &'a [Host],
     pub spares: &'a [Host],
     pub fitness: &'a dyn Fn(&str) -> Fitness,
     pub ranks: usize,
-    /// What a rank needs in shared memory, where known.
+    /// Bytes of shared memory that a rank needs, if known.
     pub rank_bytes: Option<u64>,
-    /// Positions whose file of the checkpoint that the run would go on from lies on a node's own storage.
+    /// Positions whose file of the checkpoint to resume from lies on a node's own storage.
     pub files: &'a dyn Fn(&str) -> BTreeSet<u32>,
-    /// Nothing has been started yet: who is well but holds nothing of the run may give its place to one that has files of it.
+    /// Whether nothing has been started yet: a healthy node without data of the run may give its place to one that has files of
+    /// it.
     pub begins: bool,
-    /// Groups of which a node has, or had, a member; two of one group on a node are lost together.
+    /// Groups of which a node has, or had, a member; two members of one group on a node are lost together.
     pub groups: &'a dyn Fn(&str) -> BTreeSet<usize>,
     /// Whether survivors may take more ranks than they were given.
     pub may_double: bool,
@@ -46,10 +47,10 @@ pub struct Situation<'a> {
 pub enum Placement {
     Go {
         hosts: Vec<Host>,
-        /// Lost node, and who takes its ranks.
+        /// Lost node, and the node that takes its ranks.
         replaced: Vec<(String, String)>,
     },
-    /// So many nodes are missing.
+    /// Wait for repaired nodes, of which so many are missing.
     Wait {
         missing: usize,
     },
@@ -58,10 +59,10 @@ pub enum Placement {
     },
 }
 
-/// Chooses the nodes of the next attempt. A node that is well keeps its place; a lost one's place is taken, in this
-/// order, by a spare, by a survivor with room for more ranks, by a returned node; of spares rather by one with files that no
-/// node has yet, of survivors rather by one that has no member of the same group. If none will do: wait, or give up. Before
-/// the first launch such spares also take the places of nodes that hold nothing.
+/// Chooses the nodes of the next attempt. A healthy node keeps its place. A lost one's place is taken, in this order, by a spare,
+/// by a survivor with room for more ranks, by a returned node. Among spares, one with files that no node has yet comes first;
+/// among survivors, one without a member of the same group. If none will do: wait, or give up. Before the first launch such
+/// spares also take the places of nodes without data.
 pub fn place(now: &Situation) -> Placement {
     let mut draft = Draft::new(now);
     draft.fill_with_spares();
@@ -72,7 +73,7 @@ pub fn place(now: &Situation) -> Placement {
     draft.placement()
 }
 
-/// A placement in the making. Nodes are meant by their index among those placed before, or among the spares.
+/// A placement in the making. Nodes are given by their index among those placed before, or among the spares.
 struct Draft<'a> {
     now: &'a Situation<'a>,
     /// Fitness of each node placed before; thousands of nodes are judged once each.
@@ -81,13 +82,13 @@ struct Draft<'a> {
     spares: &'a [Host],
     of_spares: Vec<Fitness>,
     files_of_spares: Vec<BTreeSet<u32>>,
-    /// Nodes that are no unused spares.
+    /// Names of nodes that are no unused spares.
     used: HashSet<&'a str>,
     /// Hosts of the places that are filled.
     hosts: Vec<Option<Host>>,
     /// Places that are still to be filled.
     open: Vec<usize>,
-    /// Ranks that survivors take besides their own.
+    /// Number of ranks that survivors take besides their own.
     extra: Vec<usize>,
     /// Files on nodes with a place.
     files: BTreeSet<u32>,
@@ -103,7 +104,7 @@ impl<'a> Draft<'a> {
         let is_fit = |at: usize| matches!(of_placed[at], Fitness::Fit { .. });
         let (kept, open): (Vec<usize>, Vec<usize>) =
             (0..now.placed.len()).partition(|at| is_fit(*at));
-        // No spare is wanted where no node is missing.
+        // If no node is missing, no spare is wanted.
         let spares = if open.is_empty() && !now.begins { &[] } else { now.spares };
         let hosts = now.placed.iter().enumerate();
         let mut draft = Self {
@@ -128,7 +129,7 @@ impl<'a> Draft<'a> {
         draft
     }
 
-    /// Bytes that so many ranks need, where that is known.
+    /// Bytes that so many ranks need, if known.
     fn need(&self, slots: usize) -> Option<u64> {
         self.now.rank_bytes.map(|bytes| bytes.saturating_mul(slots as u64))
     }
@@ -140,7 +141,7 @@ impl<'a> Draft<'a> {
         self.replaced.push((place.name.clone(), name.to_owned()));
     }
 
-    /// Whether an unused spare can take so many ranks; notes why not.
+    /// Whether an unused spare can take so many ranks; notes the reason if not.
     fn will_do(&mut self, spare: usize, slots: usize) -> bool {
         let name = &self.spares[spare].name;
         if self.used.contains(name.as_str()) {
@@ -184,7 +185,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Gives places of nodes that hold nothing of the run to spares that have files of it.
+    /// Gives places of nodes without data of the run to spares that have files of it.
     fn prefer_spares_with_files(&mut self) {
         for (at, host) in self.now.placed.iter().enumerate() {
             let holds_nothing = matches!(self.of_placed[at], Fitness::Fit { held_bytes: 0, .. })
@@ -225,7 +226,7 @@ impl<'a> Draft<'a> {
     /// Returns a survivor with room for the ranks of an open place, if survivors may take more ranks.
     fn survivor_for(&self, at: usize, members: &[BTreeSet<usize>]) -> Option<usize> {
         let placed = self.now.placed;
-        // Memory must be known to suffice: an overfull node would be the next one lost.
+        // The memory must be known to suffice: an overfull node would be the next one lost.
         let has_room = |s: &usize| {
             let Fitness::Fit { free_bytes, held_bytes } = self.of_placed[*s] else { return false };
             self.need(placed[*s].slots + self.extra[*s] + placed[at].slots)
@@ -276,7 +277,7 @@ impl<'a> Draft<'a> {
 /// Bounds on trying again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Faults in a row without any gain between them.
+    /// Largest number of faults in a row without any progress between them.
     pub barren_max: u32,
     pub back_off_first_ms: u64,
     pub back_off_max_ms: u64,
@@ -293,7 +294,7 @@ pub enum Attempt {
     Relaunch {
         after_ms: u64,
     },
-    /// Processes fail on this node again and again: without it.
+    /// Processes fail on this node again and again: continue without it.
     Without {
         node: String,
         why: String,
@@ -303,17 +304,18 @@ pub enum Attempt {
     },
 }
 
-/// So often the same fault at the same iteration is a fault; then it is a bug.
+/// Number of equal faults at the same iteration from which they count as a bug.
 pub const SAME_FAULT_MAX: usize = 3;
 
-/// So many faults in a row of processes on one node are the node's.
+/// Number of faults in a row of processes on one node from which the node counts as sick.
 const SICK_AFTER: usize = 3;
 
-/// Ranks are not quite in step, so neither one nor the furthest of them is always as far when one dies.
+/// Largest difference of iterations of equal faults: ranks are not quite in step, so neither a rank nor the furthest of them is
+/// always as far when one dies.
 const STEP_MAX: u64 = 2;
 
-/// Whether two faults are likely one and the same. A rank's end may be heard from its node or from the
-/// launcher first. A launcher that started nobody has failed by itself, wherever the ranks before had come.
+/// Whether two faults are likely the same. A rank's end may be reported by its node or by the launcher first. A launcher that
+/// started no rank has failed by itself, however far the ranks before had come.
 fn alike(a: &PastFault, b: &PastFault) -> bool {
     let ended = |f: &PastFault| matches!(f.kind, FaultKind::RankDied | FaultKind::LauncherGone);
     a.placed
@@ -323,16 +325,16 @@ fn alike(a: &PastFault, b: &PastFault) -> bool {
         && same_place(a, b)
 }
 
-/// Whether two faults of a test struck at the same iteration: that of the rank that died, else that of the furthest. Others
-/// may go on for as many iterations as there are process columns until they are ended, so how far the furthest comes is
-/// chance; but the first that was seen to die may be one that was ended, too, and then it is the better witness.
+/// Whether two faults of a test happened at the same iteration: that of the rank that died, else that of the furthest. Other
+/// ranks may continue for as many iterations as there are process columns until they are ended, so the furthest iteration depends
+/// on chance. But the first rank seen to die may have been ended, too, and then the furthest is the better witness.
 fn same_place(a: &PastFault, b: &PastFault) -> bool {
     let near = |a: u64, b: u64| a.abs_diff(b) <= STEP_MAX;
     let own = a.rank_iteration.zip(b.rank_iteration).is_some_and(|(a, b)| near(a, b));
     own || near(a.iteration, b.iteration)
 }
 
-/// The node on which the last faults all struck, if those are as many as a sick node has.
+/// Node of the last faults, if as many as make a node sick all happened on it.
 fn sick(history: &[PastFault]) -> Option<&str> {
     let node = history.last()?.node.as_deref()?;
     let own = |f: &&PastFault| f.placed && f.kind.may_be_a_bug() && f.node.as_deref() == Some(node);
@@ -340,8 +342,8 @@ fn sick(history: &[PastFault]) -> Option<&str> {
     (streak >= SICK_AFTER).then_some(node)
 }
 
-/// Whether to try again after the last of these faults, and after what delay. Whether a spare could take a node's
-/// place is what `replaceable` says. A bug follows the ranks to the spare and then stops the run.
+/// Whether to try again after the last of these faults, and after what delay. `replaceable`: whether a spare could take a node's
+/// place. A bug follows the ranks to the spare and then stops the run.
 pub fn next_attempt(
     history: &[PastFault],
     patience: &Patience,
@@ -483,7 +485,7 @@ mod tests {
         );
     }
 
-    /// What would have to be rebuilt on the first spare lies on the second.
+    /// The second spare has the files that would have to be rebuilt on the first.
     #[test]
     fn a_spare_with_files_that_no_node_has_is_preferred() {
         let mut world = World::new(&[
@@ -494,7 +496,7 @@ mod tests {
         ]);
         world.files = BTreeMap::from([("n1", [0, 1].into()), ("s2", [2, 3].into())]);
         assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &[("n2", "s2")]));
-        // Who is well stays, but before anything was started, if it holds nothing and a spare has what is not there yet.
+        // A healthy node stays, except before the first launch, if it has no data and a spare has files that are missing.
         world.files.insert("s1", [4].into());
         let first = [("n2", "s2")];
         assert_eq!(world.place(), go(&[("n1", 2), ("s2", 2), ("n3", 2)], &first));
@@ -522,7 +524,7 @@ mod tests {
         assert_eq!(world.place(), go(&[("n1", 2), ("n3", 4)], &[("n2", "n3")]));
         world.may_double = false;
         assert!(matches!(world.place(), Placement::GiveUp { .. }));
-        // What a rank needs is not known: then no node is filled beyond what was asked.
+        // The need of a rank is unknown: then no node is filled beyond its own slots.
         world.may_double = true;
         world.rank_bytes = None;
         assert!(matches!(world.place(), Placement::GiveUp { .. }));
@@ -536,10 +538,10 @@ mod tests {
         world.groups =
             BTreeMap::from([("n1", [0, 1].into()), ("n2", [1].into()), ("n3", [2].into())]);
         assert_eq!(world.place(), go(&[("n2", 2), ("n3", 4)], &[("n1", "n3")]));
-        // The other has no room: better crowded than not at all.
+        // The other node has no room: a crowded node is better than none.
         world.state.insert("n3", fit(0, 20));
         assert_eq!(world.place(), go(&[("n2", 4), ("n3", 2)], &[("n1", "n2")]));
-        // What a survivor has just taken counts as well.
+        // Ranks that a survivor has just taken count as well.
         world.placed = hosts(&["n1", "n2", "n3", "n4"]);
         world.state.extend([("n2", LOST), ("n3", fit(40, 20)), ("n4", fit(40, 20))]);
         world.groups = BTreeMap::from([("n1", [0].into()), ("n2", [0].into())]);
@@ -580,8 +582,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the situation: only fit nodes are used, none twice, every rank has a place, and nobody
-        /// who is well is moved, but before the first launch who holds nothing.
+        /// For every situation: only fit nodes are used, none twice, every rank has a place, and no healthy node is moved, except
+        /// one without data before the first launch.
         #[test]
         fn a_placement_is_sound(
             states in proptest::collection::vec((0u8..4, 0u64..60), 6),
@@ -637,7 +639,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where each file lies on one node, as many are on the nodes that are taken as can be.
+        /// If each file lies on one node, the chosen nodes have as many files as possible.
         #[test]
         fn as_many_files_as_can_be_are_at_hand(
             well in proptest::collection::vec(any::<bool>(), 7),
@@ -653,7 +655,7 @@ mod tests {
                 let held = if held.get(at) == Some(&true) { 20 } else { 0 };
                 world.state.insert(name, if well[at] { fit(100, held) } else { LOST });
             }
-            // An eighth place is with nobody.
+            // An eighth place is on no node.
             for (position, at) in lies.iter().enumerate().filter(|(_, at)| **at < 7) {
                 world.files.entry(names[*at]).or_default().insert(position as u32);
             }
@@ -684,12 +686,12 @@ mod tests {
         }
     }
 
-    /// What comes next where every node could be replaced.
+    /// Next attempt if every node could be replaced.
     fn attempt(history: &[PastFault]) -> Attempt {
         next_attempt(history, &Patience::default(), &|_| true)
     }
 
-    /// Deaths on one node are that node's; on the next node they are the program's.
+    /// Deaths on one node are that node's fault; on the next node they are the program's.
     #[test]
     fn a_sick_node_is_replaced_before_the_run_is_stopped() {
         let on = |node: &str, iteration| PastFault {
@@ -700,7 +702,7 @@ mod tests {
         assert_eq!(attempt(&history), Attempt::Relaunch { after_ms: 2000 });
         history.push(on("n2", 7));
         assert!(matches!(attempt(&history), Attempt::Without { node, .. } if node == "n2"));
-        // Without anybody to take its place it is judged as ever.
+        // Without a spare for its place the node is judged as usual.
         let patience = Patience::default();
         assert!(matches!(
             next_attempt(&history, &patience, &|_| false),
@@ -708,7 +710,7 @@ mod tests {
         ));
         history.push(on("n5", 7));
         assert!(matches!(attempt(&history), Attempt::Stop { why } if why.contains("bug")));
-        // Whatever the iteration, and with gains in between.
+        // At any iteration, and with gains in between.
         let spread = [1, 50, 90].map(|at| PastFault { advanced: true, ..on("n1", at) });
         assert!(matches!(attempt(&spread), Attempt::Without { node, .. } if node == "n1"));
         let here_and_there = [on("n1", 7), on("n2", 7), on("n1", 7)];
@@ -724,13 +726,13 @@ mod tests {
             attempt(&[died(true), died(false), died(false)]),
             Attempt::Stop { why } if why.contains("bug")
         ));
-        // Nor are those of different tests.
+        // Faults of different tests are not the same.
         let of = |test| PastFault { test, ..died(true) };
         assert_eq!(attempt(&[of(0), of(1), of(2)]), Attempt::Relaunch { after_ms: 0 });
         // Another iteration, or another fault in between, is not the same.
         let other = fault(FaultKind::RankDied, 7 + STEP_MAX + 1, true);
         assert_eq!(attempt(&[died(true), died(false), other]), Attempt::Relaunch { after_ms: 0 });
-        // The furthest rank's iteration and who tells of the end first are chance.
+        // The furthest rank's iteration, and the source of the first report of the end, depend on chance.
         let told = fault(FaultKind::LauncherGone, 7 + STEP_MAX, false);
         assert!(matches!(
             attempt(&[died(true), told, died(false)]),
@@ -741,8 +743,8 @@ mod tests {
         assert_eq!(attempt(&[lost(), lost(), lost()]), Attempt::Relaunch { after_ms: 0 });
     }
 
-    /// With many process columns the others come far beyond the one that dies, and each time a different way: the second
-    /// time as far as never before.
+    /// With many process columns the others come far beyond the one that dies, and each time a different way: the second time
+    /// further than ever before.
     #[test]
     fn a_rank_that_dies_at_the_same_iteration_is_a_bug_however_far_the_others_come() {
         let died = |own: u64, front, advanced| PastFault {
@@ -754,13 +756,13 @@ mod tests {
             attempt(&same),
             Attempt::Stop { why } if why.contains("bug") && why.contains("at iteration 1000:")
         ));
-        // The launcher may tell of it first.
+        // The launcher may report it first.
         let told = same.clone().map(|f| match f.iteration {
             1041 => PastFault { kind: FaultKind::LauncherGone, ..f },
             _ => f,
         });
         assert!(matches!(attempt(&told), Attempt::Stop { .. }));
-        // It is not the same if that one is elsewhere, in another test, or not known every time.
+        // The faults differ if that rank is elsewhere, in another test, or not known every time.
         let other = |change: fn(&mut PastFault)| {
             let mut faults = same.clone();
             change(&mut faults[1]);
@@ -778,12 +780,13 @@ mod tests {
             other(|f| f.rank_iteration = Some(1000 - STEP_MAX)),
             Attempt::Stop { .. }
         ));
-        // Those that were seen to die first may have been ended for another: then it shows by the furthest, as it does of old.
+        // Ranks seen to die first may have been ended because of another: then the furthest iteration shows the bug, as in older
+        // records.
         let ended = [died(990, 1003, true), died(1003, 1003, false), died(970, 1002, false)];
         assert!(matches!(attempt(&ended), Attempt::Stop { .. }));
     }
 
-    /// Records of before do not say how far the rank had come that died.
+    /// Older records lack the iteration of the rank that died.
     #[test]
     fn how_far_the_rank_had_come_that_died_is_read_from_the_journal() {
         let at = |more: &str| {
@@ -799,14 +802,14 @@ mod tests {
         assert_eq!(at(r#""rank_iteration":1000,"#), (1041, Some(1000)));
     }
 
-    /// Tells a run of its next event, in the words of a record.
+    /// Applies the next event to a run, in the text of a record.
     fn apply(state: &mut RunState, event: &str) {
         let text = format!(r#"{{"seq":0,"at_ms":0,"incarnation":1,{event}}}"#);
         state.apply(&serde_json::from_str(&text).unwrap());
     }
 
-    /// Names cannot be resolved for a while amid a recovery, and the launcher ends at once: how far the ranks before had come
-    /// says nothing of that.
+    /// Names cannot be resolved for a while during a recovery, and the launcher ends at once: the iterations of the ranks before
+    /// show nothing about that.
     #[test]
     fn a_launcher_that_starts_nobody_is_no_bug() {
         let told = |computed: bool, seen: &str| {
@@ -827,9 +830,9 @@ mod tests {
         };
         let unseen = r#""ranks_seen":false,"#;
         assert_eq!(told(true, unseen), Attempt::Relaunch { after_ms: 4000 });
-        // Where nothing was ever computed it is soon told that the launcher cannot be used.
+        // If nothing was ever computed, the run soon stops because the launcher cannot be used.
         assert!(matches!(told(false, unseen), Attempt::Stop { why } if why.contains("same fault")));
-        // Ranks were seen, or the record is of before.
+        // Ranks were seen, or the record is an older one.
         for seen in [r#""ranks_seen":true,"#, ""] {
             assert!(matches!(told(true, seen), Attempt::Stop { why } if why.contains("bug")));
         }
@@ -849,7 +852,7 @@ mod tests {
         assert_eq!(delays, [0, 1000, 2000, 4000, 8000]);
     }
 
-    /// A rack fails node by node, and mpirun gives up before the supervisor knows that a node is gone.
+    /// A rack fails node by node, and mpirun gives up before the supervisor knows of a lost node.
     #[test]
     fn lost_nodes_that_the_launcher_tells_of_first_are_no_bug() {
         let told = |kind: &str, node: &str, lost: Option<&str>| {
@@ -869,7 +872,7 @@ mod tests {
                     ))
                 });
                 tell(r#""event":"stopped","ended":1,"unreachable":[]"#);
-                // What is lost later has not ended the incarnation.
+                // A node lost later has not ended the attempt.
                 tell(r#""event":"node-lost","node":"n1","why":"sick""#);
             }
             next_attempt(state.faults_that_count(), &Patience::default(), &|_| false)
@@ -877,7 +880,7 @@ mod tests {
         for (kind, node) in [("launcher-gone", "null"), ("rank-died", r#""n1""#)] {
             let lost = told(kind, node, Some("n2"));
             assert_eq!(lost, Attempt::Relaunch { after_ms: 0 }, "{kind}");
-            // Of a spare the ranks know nothing.
+            // The ranks do not depend on a spare.
             for other in [None, Some("s1")] {
                 let stopped = told(kind, node, other);
                 assert!(matches!(stopped, Attempt::Stop { .. }), "{kind} {other:?} {stopped:?}");

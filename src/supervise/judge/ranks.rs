@@ -1,7 +1,7 @@
-//! What the ranks of an incarnation are seen to do: progress, saves, deaths. Pure.
+//! Observed state of an attempt's ranks: progress, saves, deaths. Pure.
 //!
-//! `watch` feeds every heartbeat's ranks into [`Ranks::beat`]; `hang` and the watch ask what it adds up to. A
-//! rank that ends although the run has not is dead; one that has removed its memory is through.
+//! `watch` feeds every heartbeat's ranks into [`Ranks::beat`]; `hang` and the watch ask for the sums. A rank that ends although
+//! the run has not is dead; one that has removed its memory is through.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ use crate::supervise::talk::progress::{Doing, Progress, Role, words};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankSeen {
     pub progress: Progress,
-    /// State letter of the process as in /proc/PID/stat; 'X' where there is none any more.
+    /// State letter of the process as in /proc/PID/stat; 'X' if the process has ended.
     pub state: char,
 }
 
@@ -26,11 +26,11 @@ impl RankSeen {
     }
 }
 
-/// Why a run is broken.
+/// Reason why a run is broken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Breakage {
     pub kind: FaultKind,
-    /// Last moment at which what failed was known to be well.
+    /// Last moment at which the failed part was known to be well.
     pub struck_ms: u64,
     pub node: Option<usize>,
     pub position: Option<u32>,
@@ -39,10 +39,10 @@ pub struct Breakage {
     pub detail: String,
 }
 
-/// What a heartbeat says about the run as a whole.
+/// Event of a heartbeat for the run as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Ranks compute for the first time in this incarnation.
+    /// Ranks compute for the first time in this attempt.
     Computing { test: u32, iteration: u64 },
     /// A save was seen to end.
     Saved { test: u32, iteration: u64 },
@@ -55,16 +55,16 @@ pub(super) struct Rank {
     pub last: Progress,
     pub state: char,
     pub changed_ms: u64,
-    /// When it was last seen to wait for others.
+    /// Moment at which it was last seen to wait for others.
     waited_ms: Option<u64>,
     pub stopped_since_ms: Option<u64>,
-    /// When it was last known to live, and when its end was noticed.
+    /// Moment at which it was last known to live, and moment at which its end was noticed.
     died: Option<(u64, u64)>,
-    /// When the one whose place it has taken was last known to live.
+    /// Moment at which the earlier process of this position was last known to live.
     before_ms: Option<u64>,
-    /// All go on without it.
+    /// Whether all continue without it.
     excused: bool,
-    /// It stood idle when the moment of its last change was noted: see [`Rank::stands_idle`].
+    /// Whether it stood idle when the moment of its last change was noted: see [`Rank::stands_idle`].
     idle: bool,
 }
 
@@ -72,71 +72,71 @@ impl Rank {
     pub fn is_dead(&self) -> bool {
         self.died.is_some()
     }
-    /// It is dead, and all go on without it.
+    /// Whether it is dead, and all continue without it.
     pub fn is_missed_by_nobody(&self) -> bool {
         self.excused && self.is_dead()
     }
-    /// Where it was last seen: in which test, and at which iteration.
+    /// Test and iteration at which it was last seen.
     pub fn at(&self) -> (u32, u64) {
         (self.last.test, self.last.iteration)
     }
     pub fn is_through(&self) -> bool {
         self.died.is_some() || self.last.doing == Doing::Done
     }
-    /// Whether it has been through for a while and others, who last did so at this moment, got on computing since. Once it
-    /// stands idle it does until it has something to do again.
+    /// Whether it has been through for a while, and others made progress in computing since; `computing_ms` is their last such
+    /// moment. An idle rank stays idle until it has work again.
     fn stands_idle(&self, computing_ms: Option<u64>) -> bool {
         let after_ms = computing_ms.map_or(0, |at| at.saturating_sub(self.changed_ms));
         self.idle || self.last.doing == Doing::Done && after_ms >= IDLE_MS
     }
-    /// From now its last change counts as at this moment, whatever it does: who stands idle still does.
+    /// Sets the moment of its last change, whatever it does: an idle rank stays idle.
     fn changed_at(&mut self, at_ms: u64, computing_ms: Option<u64>) {
         self.idle = self.stands_idle(computing_ms);
         self.changed_ms = at_ms;
     }
-    /// Whether it has lately said that it waits for others.
+    /// Whether it has lately reported that it waits for others.
     pub fn waits(&self, now_ms: u64) -> bool {
         self.waited_ms.is_some_and(|at| now_ms.saturating_sub(at) < WAITS_MS)
     }
 }
 
-/// Heartbeats of two nodes may be so far apart: who is through at the end is so before others are last seen to compute.
+/// Time by which heartbeats of two nodes may differ: at the end a rank may be through before others are last seen to compute.
 const IDLE_MS: u64 = 1000;
 
-/// Who waits says so many times between two heartbeats; these may be late.
+/// Time for which a report of waiting counts: a waiting rank reports several times between two heartbeats, and these may be late.
 const WAITS_MS: u64 = 5000;
 
-/// How many iterations back the usual time is looked for.
+/// Number of last iterations from which the usual time is taken.
 const RECENT: usize = 8;
 
-/// A node, as far as ranks go.
+/// Ranks of a node.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// When it last said something.
+    /// Moment of its last heartbeat.
     heard_ms: u64,
-    /// All that it has had.
+    /// All positions that it has had.
     positions: BTreeSet<u32>,
-    /// What its last heartbeat showed.
+    /// Ranks in its last heartbeat.
     seen: Vec<RankSeen>,
     sum: Sum,
 }
 
-/// What the ranks of a node come to. Most of them have done nothing between two looks of the watch, so this is worked out when
-/// they have: going through hundreds of thousands with every look takes more than a core.
+/// Sums over the ranks of a node, computed when the ranks have changed. Most of them have not between two looks of the watch:
+/// going through hundreds of thousands with every look takes more than a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
-    /// How many of them work, and how many of these do something else than compute.
+    /// Number of ranks that work, and how many of these do something else than compute.
     at_work: usize,
     elsewhere: usize,
-    /// How many are busy with what.
+    /// Number of ranks in each activity.
     doing: [usize; DOINGS],
-    /// Of those that work: where the hindmost are, and when one of them last got on.
+    /// Of those that work: place of the hindmost, and moment of the last progress of one of them.
     pub hindmost: Option<((u32, u64), u64)>,
-    /// When any last got on.
+    /// Moment of the last progress of any.
     pub changed_ms: u64,
-    /// Since when one that lives has been stopped.
+    /// Moment since when a living rank has been stopped.
     pub stopped_since_ms: Option<u64>,
-    /// One is stopped, or was when it died.
+    /// Whether a rank is stopped, or was when it died.
     pub stopped: bool,
 }
 
@@ -158,7 +158,7 @@ impl Sum {
         }
     }
 
-    /// Brings a count of all nodes' ranks up to date where one's came to `before`.
+    /// Updates a count of all nodes' ranks after a node's sum changed from `before`.
     fn replace(&mut self, before: &Sum, now: &Sum) {
         let change = |count: &mut usize, before: usize, now: usize| *count = *count + now - before;
         change(&mut self.at_work, before.at_work, now.at_work);
@@ -170,7 +170,7 @@ impl Sum {
     }
 }
 
-/// Of two places with the moment at which one there last got on, the one that is further behind; of one place the later moment.
+/// Of two places with the moment of the last progress there: the one further behind; of equal places the later moment.
 pub(super) fn hindmost(
     one: Option<((u32, u64), u64)>,
     other: Option<((u32, u64), u64)>,
@@ -182,30 +182,30 @@ pub(super) fn hindmost(
     })
 }
 
-/// All ranks that have shown up in an incarnation.
+/// All ranks that have appeared in an attempt.
 #[derive(Clone, Debug, Default)]
 pub struct Ranks {
     ranks: BTreeMap<u32, Rank>,
     on: BTreeMap<usize, Node>,
-    /// Counts over all nodes, nothing else.
+    /// Sums over all nodes; only the counts are used.
     all: Sum,
-    /// The positions of those that have died.
+    /// Positions of ranks that have died.
     dead: BTreeSet<u32>,
     computing: bool,
     saved: Option<EpochId>,
     test: u32,
-    /// The test was seen to begin, so nothing of it had been saved before.
+    /// Whether the test was seen to begin, so nothing of it had been saved before.
     whole_test: bool,
     /// Times between iterations of the foremost rank.
     recent_ms: VecDeque<u64>,
     foremost: u64,
     foremost_ms: Option<u64>,
-    /// The longest that nobody got on outside of iterations.
+    /// Longest time without progress outside of iterations.
     longest_other_ms: u64,
-    /// When any rank last got on: asked with every heartbeat, so it is not looked for among all ranks.
+    /// Moment of the last progress of any rank: asked with every heartbeat, so it is not searched for among all ranks.
     latest_ms: Option<u64>,
-    /// When a living rank last got on computing. Who stands idle follows from it where that is asked: going through all ranks
-    /// for it with every heartbeat would cost more than a core with thousands of nodes.
+    /// Moment at which a living rank last made progress in computing. Idle ranks follow from it when they are asked for: going
+    /// through all ranks for that with every heartbeat would cost more than a core with thousands of nodes.
     computing_ms: Option<u64>,
 }
 
@@ -218,22 +218,22 @@ impl Ranks {
         self.ranks.values()
     }
 
-    /// What the ranks of each node come to.
+    /// Sums over the ranks of each node.
     pub(super) fn sums(&self) -> impl Iterator<Item = (usize, &Sum)> {
         self.on.iter().map(|(node, state)| (*node, &state.sum))
     }
 
-    /// Whether all that work compute.
+    /// Whether all working ranks compute.
     pub(super) fn in_step(&self) -> bool {
         self.all.elsewhere == 0
     }
 
-    /// Whether all ranks that have shown up are done, or gone.
+    /// Whether all ranks that have appeared are done, or have ended.
     pub fn all_through(&self) -> bool {
         self.all.at_work == 0
     }
 
-    /// Ranks of these nodes have got on, or something has become of them.
+    /// Renews the sums of nodes whose ranks have changed.
     fn sum_up(&mut self, nodes: impl IntoIterator<Item = usize>) {
         for node in nodes {
             let Some(state) = self.on.get_mut(&node) else { continue };
@@ -250,7 +250,7 @@ impl Ranks {
         self.sum_up(nodes);
     }
 
-    /// When any rank last got on.
+    /// Moment of the last progress of any rank.
     pub(super) fn latest_ms(&self) -> Option<u64> {
         self.latest_ms
     }
@@ -272,23 +272,23 @@ impl Ranks {
         positions.filter(move |p| self.ranks.get(p).as_ref().is_some_and(here)).copied()
     }
 
-    /// The furthest that ranks of a node have been seen at; None where it has none that works.
+    /// Furthest place at which ranks of a node have been seen; None without a working rank.
     pub fn front_of(&self, node: usize) -> Option<(u32, u64)> {
         self.at(node).map(|position| self.ranks[&position].at()).max()
     }
 
-    /// On which node the rank of a position is, and where it has been seen.
+    /// Node of the rank of a position, and the place where it has been seen.
     pub fn seen_at(&self, position: u32) -> Option<(usize, (u32, u64))> {
         let rank = self.ranks.get(&position)?;
         Some((rank.node, rank.at()))
     }
 
-    /// The longest that nobody got on in anything else than iterations.
+    /// Longest time without progress in anything else than iterations.
     pub(super) fn longest_other_ms(&self) -> u64 {
         self.longest_other_ms
     }
 
-    /// What most ranks are busy with.
+    /// Activity of most ranks.
     pub fn doing(&self) -> Doing {
         let most = self.all.doing.iter().zip(0..).max_by_key(|(count, _)| **count);
         let most = most.filter(|_| !self.is_empty());
@@ -304,7 +304,7 @@ impl Ranks {
         self.dead.iter().filter_map(|position| self.ranks.get(position))
     }
 
-    /// The first death that was noticed and not gone on from: when it struck, on which node, which position.
+    /// The first death that was noticed and not recovered: its moment, node and position.
     pub fn first_death(&self) -> Option<(u64, usize, u32)> {
         let missed = self.those_dead().filter(|r| !r.is_missed_by_nobody());
         let died = missed.filter_map(|r| Some((r.died?, r.node, r.last.position)));
@@ -312,14 +312,14 @@ impl Ranks {
         first.map(|((struck_ms, _), node, position)| (struck_ms, node, position))
     }
 
-    /// When somebody who had this position and is gone was last known to live, whether or not another has taken its place.
+    /// Moment at which the last ended process of this position was known to live, whether or not another has taken its place.
     pub fn last_lived_ms(&self, position: u32) -> Option<u64> {
         let rank = self.ranks.get(&position)?;
         rank.died.map(|(lived_ms, _)| lived_ms).or(rank.before_ms)
     }
 
-    /// The positions of each node's ranks and their parts, without those that have died; where positions may stay `vacant`,
-    /// also without those that stand idle.
+    /// Positions of each node's ranks and their parts, without those that have died; if positions may stay `vacant`, also without
+    /// idle ones.
     pub fn positions(&self, vacant: bool) -> BTreeMap<usize, Vec<(u32, Role)>> {
         let mut positions: BTreeMap<usize, Vec<(u32, Role)>> = BTreeMap::new();
         let idle = |rank: &Rank| rank.stands_idle(self.computing_ms);
@@ -330,37 +330,37 @@ impl Ranks {
         positions
     }
 
-    /// All go on without the rank that had this position: its death is no fault any more, seen before or later.
+    /// Notes that all continue without the rank of this position: its death is no fault, seen before or later.
     pub fn excuse(&mut self, position: u32) {
         if let Some(rank) = self.ranks.get_mut(&position) {
             rank.excused = true;
         }
     }
 
-    /// The process that has this position, and its node.
+    /// The process of this position, and its node.
     pub fn process_of(&self, position: u32) -> Option<(usize, u32)> {
         self.ranks.get(&position).map(|rank| (rank.node, rank.pid))
     }
 
-    /// All that are left get on from now: how long they waited for one that is gone says nothing about them.
+    /// Counts all remaining ranks as making progress now: their wait for a dead rank does not count against them.
     pub fn get_on(&mut self, now_ms: u64) {
         self.ranks.values_mut().for_each(|rank| rank.changed_at(now_ms, self.computing_ms));
         self.latest_ms = Some(now_ms);
         self.sum_all_up();
     }
 
-    /// All ranks go on from an earlier iteration.
+    /// Notes that all ranks resume at an earlier iteration.
     pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
         self.foremost = self.foremost.min(iteration);
         self.foremost_ms = Some(now_ms);
     }
 
-    /// A node was told well at this moment, whether or not it has ranks.
+    /// Notes a heartbeat of a node, whether or not it has ranks.
     pub fn heard(&mut self, now_ms: u64, node: usize) {
         self.on.entry(node).or_default().heard_ms = now_ms;
     }
 
-    /// A heartbeat: all that is to be seen of ranks on this node.
+    /// Takes in a heartbeat: the state of all ranks on this node.
     pub fn beat(&mut self, now_ms: u64, node: usize, ranks: &[RankSeen]) -> Vec<Step> {
         let fresh = || Node { heard_ms: now_ms, ..Node::default() };
         let state = self.on.entry(node).or_insert_with(fresh);
@@ -373,7 +373,7 @@ impl Ranks {
         let mut gets_on = false;
         let mut touched = BTreeSet::from([node]);
         for (at, seen) in ranks.iter().enumerate() {
-            // Who is as before has done nothing.
+            // A rank with an unchanged state has done nothing.
             if last.get(at) != Some(seen) {
                 let from = self.ranks.get(&seen.progress.position).map(|rank| rank.node);
                 gets_on |= self.rank(now_ms, before_ms, node, seen, &mut steps);
@@ -393,7 +393,8 @@ impl Ranks {
         steps
     }
 
-    /// Who has removed its memory is through, although its process may take a moment to end.
+    /// Notes ranks that have disappeared. A rank that has removed its memory is through, although its process may take a moment
+    /// to end.
     fn miss(&mut self, now_ms: u64, node: usize, here: &BTreeSet<u32>) {
         let Some(state) = self.on.get(&node) else { return };
         for position in state.positions.difference(here) {
@@ -408,7 +409,7 @@ impl Ranks {
         }
     }
 
-    /// One rank of a heartbeat; whether it lives and gets on computing.
+    /// Takes in a rank of a heartbeat; returns whether it lives and makes progress in computing.
     fn rank(
         &mut self,
         now_ms: u64,
@@ -422,7 +423,7 @@ impl Ranks {
         let computes = progress.doing == Doing::Computing;
         let latest_ms = self.latest_ms().unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else {
-            // Memory that an earlier incarnation left behind is not a rank that died.
+            // Memory left by an earlier attempt is not a rank that died.
             if gone {
                 return false;
             }
@@ -462,14 +463,14 @@ impl Ranks {
         }
         rank.state = seen.state;
         if gone {
-            // A rank that had finished may go.
+            // A rank that had finished may end.
             if rank.died.is_none()
                 && rank.last.doing != Doing::Done
                 && progress.doing != Doing::Done
             {
                 rank.died = Some((before_ms, now_ms));
                 self.dead.insert(progress.position);
-                // What it has left says how far it had come, not only what the last heartbeat happened to see.
+                // The memory it has left shows how far it had come; the last heartbeat may have been earlier.
                 (rank.last.test, rank.last.iteration) = (progress.test, progress.iteration);
             }
             return false;
@@ -500,7 +501,7 @@ impl Ranks {
         computes
     }
 
-    /// What a new sample says about the run as a whole.
+    /// Derives the events of a new sample for the run as a whole.
     fn advance(&mut self, now_ms: u64, progress: Progress, steps: &mut Vec<Step>) {
         let works = matches!(
             progress.doing,
@@ -526,7 +527,7 @@ impl Ranks {
             && progress.test == self.test
             && self.saved.is_none_or(|last| last < epoch)
         {
-            // What was held when we began to look is no news.
+            // A save that existed before the first look is no event.
             if self.saved.replace(epoch).is_some() || epoch.epoch == 1 || self.whole_test {
                 steps.push(Step::Saved { test: progress.test, iteration: at });
             }
@@ -574,7 +575,7 @@ impl Ranks {
         })
     }
 
-    /// A node speaks again after it was silent: what its ranks did meanwhile nobody knows.
+    /// Notes that a node answers again after it was unresponsive: its ranks' progress meanwhile is unknown.
     pub fn heard_again(&mut self, now_ms: u64, node: usize) {
         self.heard(now_ms, node);
         let Some(state) = self.on.get(&node) else { return };
@@ -588,7 +589,7 @@ impl Ranks {
         self.sum_all_up();
     }
 
-    /// Nobody could be seen for so long.
+    /// Extends all times by a gap in which no node could be heard.
     pub fn forgive(&mut self, gap_ms: u64) {
         let later = |at: &mut u64| *at += gap_ms;
         self.on.values_mut().for_each(|state| later(&mut state.heard_ms));
@@ -636,7 +637,7 @@ mod tests {
         assert_eq!(ranks.iteration_ms(), Some(1000));
     }
 
-    /// Position 0 is lost, which nobody takes; 1, of the same process column, has no part any more; 2 goes on.
+    /// Position 0 is lost, and no rank takes it; 1, of the same process column, has no part any more; 2 continues.
     #[test]
     fn who_is_gone_on_without_is_no_fault_and_who_stands_idle_has_no_position() {
         for told_first in [true, false] {
@@ -657,7 +658,7 @@ mod tests {
             assert_eq!(ranks.positions(false).len(), 2);
             assert_eq!((ranks.dead(9_000, 300, name), ranks.first_death()), (None, None));
             assert_eq!(ranks.positions(true), BTreeMap::from([(2, vec![(2, Role::Own)])]));
-            // In another test another process has its place, and can die for all it is worth.
+            // In another test another process has its place, and its death counts.
             ranks.beat(2000, 1, &[seen(0, 1, 0, 'R'), seen(1, 9, 6, 'R')]);
             assert_eq!(ranks.positions(true)[&1].len(), 2);
             ranks.beat(2500, 1, &[seen(0, 1, 0, 'X'), seen(1, 9, 6, 'R')]);
@@ -686,12 +687,12 @@ mod tests {
         for (after_ms, stands) in [(IDLE_MS - 1, false), (IDLE_MS, true)] {
             let mut ranks = one_is_through();
             ranks.beat(1000 + after_ms, 0, &[seen(0, 2, 6, 'R')]);
-            // Nobody got on since, so it is no longer than that.
+            // No rank has made progress since, so the idle time is no longer than that.
             ranks.beat(9000, 0, &[seen(0, 2, 6, 'R')]);
             ranks.beat(9000, 1, &[]);
             assert_eq!(idle(&ranks), if stands { vec![1] } else { vec![] }, "{after_ms}");
         }
-        // Who only waits, solves or dies does not get on computing.
+        // A rank that only waits, solves or dies makes no progress in computing.
         let mut others = [seen(0, 1, 5, 'R'), seen(0, 2, 5, 'R'), seen(0, 2, 6, 'X')];
         others[0].progress.waits = 9;
         others[1].progress.doing = Doing::Solving;
@@ -700,7 +701,7 @@ mod tests {
             ranks.beat(5000, 0, &[other]);
             assert_eq!(idle(&ranks), [0u32; 0], "{other:?}");
         }
-        // One that is new does.
+        // A new rank does.
         let mut ranks = one_is_through();
         ranks.beat(5000, 2, &[seen(2, 1, 6, 'R')]);
         assert_eq!(idle(&ranks), [1]);
@@ -729,7 +730,7 @@ mod tests {
             ranks.beat(2600, 0, &[seen(0, 3, 7, 'R')]);
             assert_eq!(idle(&ranks), [1], "{at}");
         }
-        // Who begins anew does not stand idle, nor is it idle at once when it is through again.
+        // A rank that begins from scratch is not idle, nor is it idle at once when it is through again.
         let mut ranks = stands();
         ranks.beat(2500, 1, &[seen(1, 2, 0, 'R')]);
         assert_eq!(idle(&ranks), [0u32; 0]);
@@ -740,7 +741,7 @@ mod tests {
         assert_eq!(idle(&ranks), [1]);
     }
 
-    /// What is forgiven, and what silence there was, counts for nobody's idling.
+    /// Forgiven time, and time without heartbeats, do not make ranks idle.
     #[test]
     fn time_in_which_nobody_could_be_seen_makes_nobody_idle() {
         type Event = fn(&mut Ranks);
@@ -759,7 +760,7 @@ mod tests {
         }
     }
 
-    /// With as many nodes as there may be, each second one's ranks being through: if each heartbeat looked at all ranks, this
+    /// With as many nodes as there may be, every second one's ranks being through: if each heartbeat looked at all ranks, this
     /// would take most of a minute.
     #[test]
     fn who_stands_idle_among_many_is_known_however_many_beat() {
@@ -798,7 +799,7 @@ mod tests {
         assert!(ranks.all_through());
     }
 
-    /// Whoever is ended after it may have come further, or not as far, and have a lower position.
+    /// A rank that is ended after it may have come further, or not as far, and have a lower position.
     #[test]
     fn the_first_to_die_is_told_with_how_far_it_had_come_by_what_it_left() {
         let mut ranks = Ranks::default();
@@ -824,7 +825,7 @@ mod tests {
         assert_eq!(ranks.dead(90_000, 0, name), None);
     }
 
-    /// What a dead rank has left stays where it was when another one, on another node, has taken its place in the job.
+    /// The memory of a dead rank stays where it was when another rank, on another node, has taken its place in the job.
     #[test]
     fn who_takes_a_dead_ones_place_elsewhere_lives_whatever_its_pid() {
         for pid in [8, 9] {
@@ -861,7 +862,7 @@ mod tests {
         assert_eq!(ranks.beat(900, 0, &at(4, 16)), []);
     }
 
-    /// In another test of a sweep epochs and iterations begin anew.
+    /// In another test of a sweep checkpoints and iterations are counted from the beginning.
     #[test]
     fn each_test_has_its_own_saves() {
         let at = |position, test, epoch, iteration| {
@@ -892,7 +893,7 @@ mod tests {
         // The first save of a test may end unseen.
         assert_eq!(saves(ranks.beat(4500, 0, &at(0, 2, 0, 0))), NONE);
         assert_eq!(saves(ranks.beat(5000, 0, &at(0, 2, 2, 16))), [16]);
-        // Where an incarnation begins with such a test, what was held is no news.
+        // If an attempt begins with such a test, an existing save is no event.
         let mut again = Ranks::default();
         assert_eq!(saves(again.beat(0, 0, &at(0, 2, 2, 16))), NONE);
         assert_eq!(saves(again.beat(500, 0, &at(0, 2, 3, 24))), [24]);

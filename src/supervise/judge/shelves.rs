@@ -1,24 +1,24 @@
-//! Which nodes have files of the checkpoint that a run would go on from, where each has storage of its own. Pure.
+//! Nodes with files of the checkpoint that a run would resume from, if each node has storage of its own. Pure.
 //!
-//! The supervisor asks before it chooses nodes, with what agents have told of their folders; `policy` then prefers nodes with
-//! files, of which nothing has to be rebuilt or sent. The ranks decide by themselves what they believe of it.
+//! The supervisor asks before it chooses nodes, with the agents' reports of their folders. `policy` then prefers nodes with
+//! files, for which nothing has to be rebuilt or sent. The ranks themselves check the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::supervise::talk::wire::Lying;
 
-/// What is known of a node.
+/// Facts about a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Shelf<'a> {
-    /// It would have ranks as things are: what lies there they see in any case.
+    /// Whether it would have ranks as things are: the ranks then find its files in any case.
     pub placed: bool,
     pub lying: &'a [Lying],
 }
 
 /// Positions whose file of that checkpoint lies with each node.
 ///
-/// It is the one that has got furthest, of those that some node says was whole everywhere and of which a node that has ranks has
-/// files. What lies with other nodes alone draws nobody: it is left over from a run that is none of these nodes' any more.
+/// The checkpoint is the furthest of those that some node reports as complete everywhere, and of which a node with ranks has
+/// files. Files on other nodes alone do not count: they are left over from a run that is none of these nodes' any more.
 pub fn of_best(nodes: &[Shelf]) -> Vec<BTreeSet<u32>> {
     let key = |lying: &Lying| (lying.run, lying.test, lying.epoch);
     let all = || nodes.iter().flat_map(|node| node.lying.iter().map(move |l| (node.placed, l)));
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_epoch_that_was_whole_and_has_got_furthest_counts() {
-        // Epoch 3 was not whole anywhere yet; of epoch 2 only the last node had time to write its manifest.
+        // Checkpoint 3 was not complete anywhere yet; of checkpoint 2 only the last node had time to write its manifest.
         let nodes = [
             (true, vec![lying(1, Some(10), &[0]), lying(2, None, &[0]), lying(3, None, &[0])]),
             (true, vec![]),
@@ -80,7 +80,7 @@ mod tests {
         let fresh = (true, vec![lying(2, Some(5), &[0])]);
         assert_eq!(found(&[fresh, (false, old())]), [vec![0], vec![]]);
         assert_eq!(found(&[]), Vec::<Vec<u32>>::new());
-        // A folder without a file is nothing to go on from.
+        // A folder without a file is nothing to resume from.
         assert_eq!(found(&[(true, vec![lying(1, Some(1), &[])])]), [Vec::<u32>::new()]);
     }
 }

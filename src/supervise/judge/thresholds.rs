@@ -1,33 +1,33 @@
-//! After how long what is taken for what: the limits that the judges go by.
+//! Limits that the judges apply.
 //!
-//! `skt-hpl run` fills them in from its flags. They are values, not rules: each judge says what it does with its own.
+//! `skt-hpl run` fills them in from its flags. They are values, not rules: each judge documents its use of them.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thresholds {
-    /// A node without a heartbeat for so long is lost.
+    /// Time without a heartbeat after which a node is lost.
     pub silence_ms: u64,
-    /// A connection that ended may take so long to be made again, at least.
+    /// Least time in which a connection that ended must be made again.
     pub redial_ms: u64,
-    /// A dead rank waits so long for the launcher's exit status, which says more.
+    /// Time that a dead rank waits for the launcher's exit status, which is more precise.
     pub exit_grace_ms: u64,
-    /// The same where all ranks are gone.
+    /// Time to wait for the exit status if all ranks have ended.
     pub end_grace_ms: u64,
-    /// A rank that takes so many times its usual iteration hangs...
+    /// Factor on its usual iteration after which a rank hangs...
     pub hang_factor: f64,
     /// ...but never before this.
     pub hang_min_ms: u64,
-    /// The same for what has no yardstick: starting, generating, saving, restoring, solving.
+    /// Time after which a rank hangs in phases without a measure: starting, generating, saving, restoring, solving.
     pub patience_ms: u64,
-    /// A process that is stopped for so long hangs.
+    /// Time after which a stopped process hangs.
     pub stopped_ms: u64,
-    /// The first rank must show up so soon after the launch.
+    /// Time after the launch in which the first rank must appear.
     pub start_ms: u64,
-    /// A node whose replies take so many times the others' (and at least `slow_min_ms`) is slow.
+    /// Factor on the others' time (and at least `slow_min_ms`) after which a node with slow replies is slow.
     pub slow_factor: f64,
     pub slow_min_ms: f64,
-    /// A node whose ranks compute so many times slower than the others', for so long, is slow too.
+    /// Factor by which a node's ranks compute slower than the others', for so long, after which it is slow too.
     pub pace_factor: f64,
     pub pace_ms: u64,
 }

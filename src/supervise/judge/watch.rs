@@ -1,8 +1,8 @@
-//! The watchdog of an incarnation: tells a healthy run from a broken one, by what it is told and when. Pure.
+//! Watchdog of an attempt: distinguishes a healthy run from a broken one, by the events it is given and their times. Pure.
 //!
-//! The supervisor feeds every heartbeat, the launcher's end and each lost node in, and the clock into
-//! [`Watch::tick`]; out come verdicts. The judges themselves are beside this file: `ranks`, `hang`, `speed`; here they
-//! are put together. Whether a node is lost is `nodes`' to say, which outlives incarnations.
+//! The supervisor feeds every heartbeat, the launcher's end and each lost node in, and the clock into [`Watch::tick`]; out come
+//! verdicts. The judges themselves are in other files (`ranks`, `hang`, `speed`); here they are put together. `nodes`, which
+//! outlives attempts, judges whether a node is lost.
 //!
 //! Times are milliseconds of any clock that only goes forward.
 
@@ -14,7 +14,7 @@ use super::thresholds::Thresholds;
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::talk::progress::Doing;
 
-/// What the restart loop is told by the outside.
+/// Event from the outside for the restart loop.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
     /// A heartbeat came back.
@@ -30,22 +30,22 @@ pub enum Seen {
     LauncherEnded { code: Option<i32> },
     /// A node that ranks run on is lost.
     NodeLost(Loss),
-    /// It speaks again after it was silent.
+    /// The node answers again after it was unresponsive.
     HeardAgain { node: usize },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// The launcher ended; whether that is the end of the run is the status's to say.
-    /// `death` is the rank that was seen to die first, if one was, and its node.
+    /// The launcher ended; its status decides whether that is the end of the run. `death` is the first rank that was seen to die,
+    /// if any, and its node.
     Ended { code: Option<i32>, struck_ms: u64, death: Option<(usize, u32)> },
     /// The run is broken. Given once; nothing more follows.
     Broken(Breakage),
-    /// A rank hangs, and the others can go on without it once this process of its is ended.
+    /// A rank hangs, and the others can continue without it once this process of it is ended.
     Hung { node: usize, pid: u32, detail: String },
     /// A node has become much slower than the others; given once a node and reason.
     Slow { node: usize, detail: String },
-    /// Ranks compute for the first time in this incarnation.
+    /// Ranks compute for the first time in this attempt.
     Computing { test: u32, iteration: u64 },
     /// A save was seen to end.
     Saved { test: u32, iteration: u64 },
@@ -60,7 +60,7 @@ impl From<Step> for Verdict {
     }
 }
 
-/// One incarnation under watch.
+/// An attempt under watch.
 #[derive(Clone, Debug)]
 pub struct Watch {
     thresholds: Thresholds,
@@ -74,15 +74,15 @@ pub struct Watch {
     end_expected: bool,
     progress_shows: bool,
     goes_on: bool,
-    /// A rank that hangs is being ended since then; what is wrong if nothing comes of it.
+    /// Moment since when a hanging rank is being ended, and the breakage if that fails.
     ending: Option<(u64, Breakage)>,
     seen_processes: bool,
 }
 
-/// So many iterations others may take to say that they go on without a rank.
+/// Number of iterations that others may take to report that they continue without a rank.
 const ITERATIONS_TO_GO_ON: u64 = 3;
 
-/// Who has not looked for so long stood still itself (suspended, or starved).
+/// Time between two looks after which the watch itself must have been suspended, or starved.
 const GAP_MS: u64 = 1000;
 
 impl Watch {
@@ -105,19 +105,19 @@ impl Watch {
         }
     }
 
-    /// Every rank shows progress once MPI has started; of another program nobody knows.
+    /// Sets whether every rank shows progress once MPI has started; for another program that is unknown.
     pub fn progress_shows(mut self, shows: bool) -> Self {
         self.progress_shows = shows;
         self
     }
 
-    /// The ranks go on without one that dies.
+    /// Sets whether the ranks continue without one that dies.
     pub fn goes_on(mut self, goes_on: bool) -> Self {
         self.goes_on = goes_on;
         self
     }
 
-    /// The ranks have been asked to stop: that they go is no fault.
+    /// Notes that the ranks have been asked to stop: their end is no fault.
     pub fn expect_end(&mut self) {
         self.end_expected = true;
     }
@@ -126,24 +126,25 @@ impl Watch {
         &self.ranks
     }
 
-    /// The ranks have lost some of their number and go on. Where one had to be ended for it: since when it hung.
+    /// Notes that the ranks have lost some of their number and continue. Returns the moment since when a rank that had to be
+    /// ended for it hung.
     pub fn gone_on(&mut self, now_ms: u64) -> Option<u64> {
         let (_, breakage) = self.ending.take()?;
         self.ranks.get_on(now_ms);
         Some(breakage.struck_ms)
     }
 
-    /// They go on from here.
+    /// Notes that the ranks resume at this iteration.
     pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
         self.ranks.set_back(now_ms, iteration);
     }
 
-    /// All go on without the rank that had this position, and nobody takes it.
+    /// Notes that all continue without the rank of this position, and no rank takes it.
     pub fn excuse(&mut self, position: u32) {
         self.ranks.excuse(position);
     }
 
-    /// Whether the launcher has got as far as starting ranks; of a program whose ranks do not show, any process.
+    /// Whether the launcher has got as far as starting ranks; for a program whose ranks do not show, any process.
     pub fn has_seen_ranks(&self) -> bool {
         if self.progress_shows { !self.ranks.is_empty() } else { self.seen_processes }
     }
@@ -153,12 +154,12 @@ impl Watch {
         self.ranks.foremost()
     }
 
-    /// What most ranks are busy with.
+    /// Activity of most ranks.
     pub fn doing(&self) -> Doing {
         self.ranks.doing()
     }
 
-    /// Whether all ranks that have shown up are done, or gone.
+    /// Whether all ranks that have appeared are done, or have ended.
     pub fn all_through(&self) -> bool {
         self.ranks.all_through()
     }
@@ -204,8 +205,8 @@ impl Watch {
         vec![Verdict::Broken(breakage)]
     }
 
-    /// Passes judgement on what has not happened, by those nodes that can be `heard` now. To be called several times
-    /// a second, except while no node can be heard.
+    /// Judges missing progress, on the nodes that can be `heard` now. To be called several times a second, except while no node
+    /// can be heard.
     pub fn tick(&mut self, now_ms: u64, heard: impl Fn(usize) -> bool) -> Vec<Verdict> {
         if self.over {
             return Vec::new();
@@ -218,8 +219,7 @@ impl Watch {
         }
         let t = self.thresholds;
         let name = |node: usize| self.names[node].clone();
-        // Where all have gone at once, the benchmark has most likely ended by itself, and its exit status
-        // is on its way.
+        // If all have ended at once, the benchmark has most likely ended by itself, and its exit status is on its way.
         let all_gone = self.end_expected || self.ranks.all_through();
         let grace_ms = if all_gone { t.end_grace_ms } else { self.grace_ms() };
         if let Some(breakage) = self.ranks.dead(now_ms, grace_ms, name) {
@@ -241,10 +241,10 @@ impl Watch {
         slow.map(|(node, detail)| Verdict::Slow { node, detail }).collect()
     }
 
-    /// How long a rank may be gone before that is a fault. Where the others go on without it they come to its loss at the end of
-    /// an iteration at the latest, and may have one to do once more before they say so.
+    /// Time for which a rank may be missing before that is a fault. If the others continue without it, they notice its loss at
+    /// the end of an iteration at the latest. They may have to do an iteration once more before they report.
     fn grace_ms(&self) -> u64 {
-        // How long an iteration takes is not known from the first ones on.
+        // The time of an iteration is unknown during the first ones.
         let usual_ms = self.ranks.iteration_ms();
         let iterations_ms = if self.goes_on {
             usual_ms.map_or(self.thresholds.patience_ms, |ms| ITERATIONS_TO_GO_ON * ms)
@@ -254,7 +254,7 @@ impl Watch {
         self.thresholds.exit_grace_ms.max(iterations_ms)
     }
 
-    /// Where the others can go on without it, its process is all that has to end.
+    /// Judges a hanging rank: if the others can continue without it, only its process has to end.
     fn hung(&mut self, now_ms: u64, breakage: Breakage) -> Vec<Verdict> {
         let process = breakage.position.and_then(|position| self.ranks.process_of(position));
         match process.filter(|_| self.goes_on && !self.end_expected) {
@@ -305,8 +305,8 @@ mod tests {
     use crate::supervise::talk::progress::Progress;
     use proptest::prelude::*;
 
-    /// Four nodes with a rank each, an iteration a second, heartbeats twice a second. Events are applied as
-    /// the clock passes them.
+    /// Four nodes with a rank each, an iteration a second, heartbeats twice a second. Events are applied as the clock passes
+    /// them.
     struct Run {
         watch: Watch,
         now: u64,
@@ -314,7 +314,7 @@ mod tests {
         beating: [bool; 4],
         moving: bool,
         doing: Doing,
-        /// What one of them does that the others do not.
+        /// Activity of a node in which it differs from the others.
         own: [Option<Doing>; 4],
         states: [char; 4],
         round_trip: [f64; 4],
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!(broken.iteration, 24, "others had gone on meanwhile");
     }
 
-    /// Its ranks may have done anything while it was silent; what they did not do before it fell silent is forgotten.
+    /// The progress of its ranks while it was unresponsive is unknown; their lack of progress before that is forgotten.
     #[test]
     fn a_node_that_speaks_again_is_judged_from_then_on() {
         let mut run = Run::new();
@@ -481,7 +481,7 @@ mod tests {
             let Some((at, Verdict::Hung { node: 0, pid: 100, .. })) = run.verdicts.last() else {
                 panic!("{:?}", run.verdicts)
             };
-            // One that does not die, or that nobody goes on without, breaks the run after a while.
+            // A rank that does not die, or without which the others do not continue, breaks the run after a while.
             let at = *at;
             let mut vain = Run { watch: run.watch.clone(), verdicts: Vec::new(), ..run };
             vain.until(at + 20_000);
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// The next one that hangs is judged anew.
+    /// The next rank that hangs has its full time again.
     #[test]
     fn who_goes_on_has_time_again() {
         let mut run = Run::new();
@@ -512,7 +512,7 @@ mod tests {
         assert_eq!(hung(&run), 2, "{:?}", run.verdicts);
     }
 
-    /// Before an iteration's time is known it may be minutes, and then others come to a loss as late.
+    /// Before an iteration's time is known it may be minutes, and then others notice a loss as late.
     #[test]
     fn who_goes_on_has_patience_in_the_first_iterations() {
         for goes_on in [true, false] {
@@ -529,7 +529,7 @@ mod tests {
         }
     }
 
-    /// An iteration takes a second: so where it is a matter of milliseconds, as here, others come to a loss after some of these.
+    /// An iteration takes a second. So if the grace is milliseconds, as here, others notice a loss after some of these.
     #[test]
     fn who_goes_on_has_time_for_long_iterations() {
         for (goes_on, broken_after_ms) in [(true, 3_000), (false, 300)] {
@@ -641,7 +641,7 @@ mod tests {
         assert_eq!(run.breakage().1.position, Some(1));
     }
 
-    /// One copies, generates or digests for minutes, the others wait for it.
+    /// A rank copies, generates or digests for minutes; the others wait for it.
     #[test]
     fn nothing_hangs_while_somebody_gets_on() {
         for doing in [Doing::Starting, Doing::Generating, Doing::Saving, Doing::Recovering] {
@@ -656,7 +656,7 @@ mod tests {
         }
     }
 
-    /// Those who have waited long for one are no reason to wait as long for all.
+    /// A long wait for one rank is no reason to wait as long for all.
     #[test]
     fn a_hang_after_a_long_wait_is_noticed_as_soon_as_any() {
         let mut run = Run::new();
@@ -669,7 +669,7 @@ mod tests {
         assert!(at <= 321_500 + Thresholds::default().patience_ms, "noticed at {at}: {broken:?}");
     }
 
-    /// Whoever was through with a save first has waited for the last one, which is no hang of its own.
+    /// The first rank through with a save has waited for the last one, which is no hang of its own.
     #[test]
     fn nobody_hangs_when_the_last_one_is_through_with_a_save() {
         let mut run = Run::new();
@@ -733,7 +733,7 @@ mod tests {
         }
     }
 
-    /// Before MPI has started, or of the launcher's own.
+    /// The stopped process is there before MPI has started, or is the launcher's own.
     #[test]
     fn a_stopped_process_is_noticed_although_it_shows_no_progress() {
         let mut run = Run::new();
@@ -752,8 +752,8 @@ mod tests {
     }
 
     proptest! {
-        /// Jitter of heartbeats below the silence threshold never breaks a run, and a run is broken at most
-        /// once however much goes wrong.
+        /// Jitter of heartbeats below the node timeout never breaks a run, and a run is broken at most once however much goes
+        /// wrong.
         #[test]
         fn no_false_alarm_and_no_second_one(
             delays in proptest::collection::vec(100u64..3500, 50),

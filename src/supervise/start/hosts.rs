@@ -1,8 +1,8 @@
-//! Lists of nodes: from host files and from what batch systems put into the environment.
+//! Lists of nodes: from host files and from the environment of batch systems.
 //!
-//! `skt-hpl run` and `skt-hpl doctor` call [`read_host_file`] or [`from_allocation`]; everything past this file
-//! knows nodes only as [`Host`]s. Whatever form a list comes in, its order is kept: it is the order
-//! in which launchers lay out ranks, and the last nodes of an allocation become the spares.
+//! `skt-hpl run` and `skt-hpl doctor` call [`read_host_file`] or [`from_allocation`]; everything past this file knows nodes only
+//! as [`Host`]s. The order of a list is kept in any form: it is the order in which launchers lay out ranks, and the last nodes of
+//! an allocation become the spares.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A node and how many ranks it takes.
+/// A node and its number of ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Host {
     pub name: String,
@@ -23,12 +23,12 @@ impl Host {
     }
 }
 
-/// The host of each slot, by its place in the list: in this order ranks fill them.
+/// Iterates over the host of each slot, by its place in the list: ranks fill them in this order.
 pub fn slots(hosts: &[Host]) -> impl Iterator<Item = usize> {
     hosts.iter().enumerate().flat_map(|(at, host)| std::iter::repeat_n(at, host.slots))
 }
 
-/// How many of these hosts have ranks.
+/// Number of these hosts that have ranks.
 pub fn filled(hosts: &[Host], ranks: usize) -> usize {
     slots(hosts).take(ranks).last().map_or(0, |last| last + 1)
 }
@@ -64,7 +64,7 @@ impl fmt::Display for BatchSystem {
     }
 }
 
-/// The nodes a batch system gave us, in its order.
+/// Nodes that a batch system gave us, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     pub system: BatchSystem,
@@ -101,7 +101,7 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, HostsError>
                     }
                     slots = Some(number(value).map_err(&fail)?);
                 }
-                // An upper bound for oversubscription, and where ranks are bound to: of no concern here.
+                // Upper bounds for oversubscription, and cores that ranks are bound to, do not matter here.
                 Some(("max_slots" | "max-slots" | "ifname" | "binding", _)) => {}
                 Some(("username", user)) => {
                     return Err(fail(format!(
@@ -121,7 +121,7 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, HostsError>
     list.finish(origin)
 }
 
-/// What the batch system's environment says, or None outside of any allocation.
+/// Reads the batch system's environment; None outside of any allocation.
 ///
 /// `var` looks up an environment variable, `read` a file: `PBS_NODEFILE` names one.
 pub fn from_allocation(
@@ -226,7 +226,7 @@ pub fn expand_counts(text: &str) -> Result<Vec<usize>, String> {
     Ok(counts)
 }
 
-/// More than any machine has; keeps a typing error from filling the memory.
+/// Largest number of nodes, more than any machine has: it keeps a typing error from filling the memory.
 const NODES_MAX: usize = 1_000_000;
 
 fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
@@ -291,8 +291,8 @@ fn number_or_zero(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("'{text}' is not a node number"))
 }
 
-/// A name goes into command lines of remote shells: letters that mean something there are refused,
-/// and a leading dash would be taken for an option.
+/// Checks a name, which goes into command lines of remote shells: characters with a meaning there are refused, and a leading dash
+/// would be taken for an option.
 fn check_name(name: &str) -> Result<(), String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
     if name.is_empty() || name.starts_with('-') || !name.chars().all(fine) {

@@ -1,7 +1,7 @@
-//! A loss that the ranks have made good in place, in the words of the benchmark, and read out of them again.
+//! A loss that the ranks have recovered in place, in the words of the benchmark, and read out of them again.
 //!
-//! The benchmark says it on its standard error, for people; under `skt-hpl run` the supervisor has the moments for its journal
-//! from there. So what is said and how it is read stand side by side.
+//! The benchmark prints it on its standard error, for people; under `skt-hpl run` the supervisor reads the moments for its
+//! journal from there. So the writer and the reader of the sentence stand side by side.
 
 use std::fmt::{Display, Formatter, Result as Written};
 
@@ -11,13 +11,13 @@ use crate::supervise::remember::events::unix_ms;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// A rank that is gone.
+/// A lost rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
-    /// The number the launcher gave it.
+    /// Number that the launcher gave it.
     pub rank: usize,
     pub node: String,
-    /// None where it stood by.
+    /// None if it stood by.
     pub position: Option<usize>,
 }
 
@@ -47,10 +47,10 @@ impl Gone {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
     pub lost: Vec<Gone>,
-    /// By the clock of who noticed first.
+    /// Moment of the notice, by the clock of the rank that noticed first.
     pub noticed_unix_s: f64,
     pub agreed_s: f64,
-    /// Who takes which position.
+    /// Ranks that take positions, in words.
     pub takers: String,
 }
 
@@ -61,14 +61,14 @@ const LATER: &str = " s later";
 const AFTER: &str = " s after the notice";
 const BOUNDARY: &str = "goes on from boundary ";
 
-/// What begins anew.
+/// Words of a test that begins from scratch.
 pub const ANEW: &str = "begins anew";
 
 impl Display for Notice {
     fn fmt(&self, f: &mut Formatter) -> Written {
         let who: Vec<String> = self.lost.iter().map(Gone::to_string).collect();
         let are = if who.len() == 1 { "is" } else { "are" };
-        // Rounded once: seconds never come to sixty.
+        // The time is rounded once, so that seconds never come to sixty.
         let ms = (self.noticed_unix_s * 1e3).round() as i64 % DAY_MS;
         write!(
             f,
@@ -85,35 +85,35 @@ impl Display for Notice {
 }
 
 impl Notice {
-    /// The sentence that tells it, now that the run goes on, and `how`.
+    /// Returns the sentence that reports it, now that the run continues, and `how`.
     pub fn told(&self, how: &str) -> String {
         let since = (unix_ms() as f64 / 1e3 - self.noticed_unix_s).max(0.0);
         format!("{self}; {how}; {since:.3}{AFTER}")
     }
 }
 
-/// Where a test goes on, in words.
+/// Describes the place where a test resumes.
 pub fn from_boundary(test: usize, boundary: usize, blocks: usize) -> String {
     format!("test {test} {BOUNDARY}{boundary} of {blocks}")
 }
 
-/// What such a sentence says.
+/// Content of such a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GoneOn {
     pub lost: Vec<Gone>,
-    /// Since midnight, UTC.
+    /// Milliseconds since midnight, UTC.
     pub noticed_day_ms: i64,
     pub agreed_ms: u64,
-    /// From the notice to going on.
+    /// Milliseconds from the notice until the run continued.
     pub since_ms: u64,
-    /// Where it goes on; None where all tests were done.
+    /// Boundary at which the test resumes; None if all tests were done.
     pub boundary: Option<u64>,
     /// The sentence itself.
     pub words: String,
 }
 
 impl GoneOn {
-    /// Reads a whole line; None where it tells of no such loss.
+    /// Reads a whole line; None if it reports no such loss.
     pub fn find(line: &str) -> Option<Self> {
         let seconds = |text: &str| text.parse().ok().filter(|s: &f64| s.is_finite() && *s >= 0.0);
         let milliseconds = |text: &str| Some((seconds(text)? * 1e3).round() as u64);
@@ -142,8 +142,8 @@ impl GoneOn {
         })
     }
 
-    /// When it was noticed, by the clock of who reads it at `read_ms` and knows that all was well at `well_ms`: as it was told,
-    /// as far as two clocks that differ a little leave that possible.
+    /// Moment of the notice, by the clock of the reader. The reader reads it at `read_ms` and knows that all was well at
+    /// `well_ms`. The result is the reported moment, as far as two clocks that differ a little allow it.
     pub fn noticed_ms(&self, well_ms: Option<u64>, read_ms: u64) -> u64 {
         let latest_ms = read_ms.saturating_sub(self.since_ms);
         let before_ms = (latest_ms as i64 - self.noticed_day_ms).rem_euclid(DAY_MS);
@@ -222,7 +222,7 @@ mod tests {
         let read_ms = day_ms + 5450;
         assert_eq!(at(5000).noticed_ms(None, read_ms), day_ms + 5000);
         assert_eq!(at(DAY_MS - 100).noticed_ms(None, day_ms + 300), day_ms - 100);
-        // What cannot be is put right.
+        // Impossible moments are corrected.
         assert_eq!(at(5300).noticed_ms(None, read_ms), day_ms + 5250);
         assert_eq!(at(3000).noticed_ms(Some(day_ms + 4800), read_ms), day_ms + 4800);
         assert_eq!(at(5000).noticed_ms(Some(day_ms + 5300), read_ms), day_ms + 5250);

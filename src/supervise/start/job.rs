@@ -1,8 +1,8 @@
 //! The launcher's process: started so that it outlives its supervisor, watched, and taken over by the next.
 //!
-//! It writes to files, not to pipes that would break with the supervisor, and a line of shell around it
-//! leaves its exit status in a file. So whoever looks, its parent or a supervisor started an hour later, sees
-//! the same. The files are looked at by the clerk: here is what it has seen.
+//! It writes to files, not to pipes that would break with the supervisor, and a line of shell around it leaves its exit status in
+//! a file. So its parent and a supervisor started an hour later see the same. The I/O thread looks at the files; this module has
+//! the results.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -29,23 +29,23 @@ use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::voice::say;
 
 /// Writes the exit status when the launcher has ended; `$1` is the file. A batch system's warning before a job's end may reach
-/// every process: this one is not to die of it, and the launcher is to have it as it comes.
+/// every process: this one must not die of it, and the launcher must receive it unchanged.
 const WRAPPER: &str = r#"trap '' HUP INT; trap : USR1 USR2; f=$1; shift; "$@"; c=$?; echo $c >"$f.new" && mv "$f.new" "$f""#;
 
-/// On a network file system the exit status may show up a moment after its writer has gone.
+/// Time to wait for the exit status: on a network file system it may appear a moment after its writer has ended.
 const STATUS_PATIENCE: Duration = Duration::from_millis(300);
 
-/// How long processes that are ended may take.
+/// Time for processes to end.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A file being written by somebody else, copied on as it grows.
+/// A file that another process writes, copied on as it grows.
 struct Tail {
     path: PathBuf,
     at: u64,
 }
 
 impl Tail {
-    /// What has been written since the last call.
+    /// Returns the bytes written since the last call.
     fn read(&mut self) -> Vec<u8> {
         let fresh = || -> io::Result<Vec<u8>> {
             let mut file = File::open(&self.path)?;
@@ -54,26 +54,26 @@ impl Tail {
             file.read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        // What cannot be read now can be later.
+        // Bytes that cannot be read now can be later.
         let bytes = fresh().unwrap_or_default();
         self.at += bytes.len() as u64;
         bytes
     }
 }
 
-/// What the benchmark says on its standard error when all tests are over and told, before it tidies up and MPI
-/// ends: where it is killed after that, or hangs, its work is not lost.
+/// Announcement on the benchmark's standard error that all tests are over and reported, before it tidies up and MPI ends. If it
+/// is killed after that, or hangs, its work is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub status: u8,
-    /// Bytes it has written to its standard output.
+    /// Number of bytes it has written to its standard output.
     pub printed: u64,
 }
 
 const DONE: &str = "all tests are done: status ";
 
-/// What the benchmark says on its standard error when it ends because it would not run another time either: its input is bad, it
-/// lacks something, or too much is lost. A launcher that fails by itself, or tells a signal, may end with the same status.
+/// Announcement on the benchmark's standard error that it ends because a restart would not help: its input is bad, it lacks
+/// something, or too much is lost. A launcher that fails by itself, or reports a signal, may end with the same status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub status: u8,
@@ -94,8 +94,8 @@ impl Refused {
     }
 }
 
-/// What the benchmark says on its standard error when it stops as it was asked to, and no rank has anything under way on storage
-/// any more: what is left is MPI's end.
+/// Announcement on the benchmark's standard error that it stops as it was asked to. No rank has any work in progress on storage
+/// any more: only MPI's end is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halted;
 
@@ -113,16 +113,16 @@ impl Halted {
     }
 }
 
-/// What is here of what the benchmark has announced to be all.
+/// Part of the announced output that is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
-    /// It has not said that it is done.
+    /// The benchmark has not announced its end.
     Nothing,
-    /// It has stopped, and can be gone on with.
+    /// The benchmark has stopped, and the run can resume.
     Halted,
-    /// It will end with this status, and all it has printed is here: from then on nothing that happens to it matters.
+    /// The benchmark will end with this status, and all its output is here: from then on nothing that happens to it matters.
     All { status: u8 },
-    /// It is done, but only so many bytes of what it has printed are here.
+    /// The benchmark is done, but only so many bytes of its output are here.
     Part { status: u8, here: u64, printed: u64 },
 }
 
@@ -137,13 +137,13 @@ impl Announced {
     }
 }
 
-/// Whether a status says that all tests are over, be it that they passed or that a residual failed.
+/// Whether a status means that all tests are over, with success or with a failed residual.
 pub fn is_over(status: i32) -> bool {
     matches!(status, 0 | 3)
 }
 
-/// The status with which an incarnation has come to its end, or said it would, if it has. Whether a launcher's 0
-/// says so, the caller must know.
+/// Status with which an attempt has come to its end, or announced it, if it has. The caller must know whether a launcher's 0
+/// means that.
 pub fn end_of(folder: &Folder, incarnation: u32, zero_counts: bool) -> Option<u8> {
     let left = fs::read_to_string(folder.exit(incarnation));
     let left = left.ok().and_then(|text| text.trim().parse().ok());
@@ -169,7 +169,7 @@ impl Done {
     }
 }
 
-/// The files of a launch. Only the clerk touches them.
+/// Files of a launch. Only the I/O thread touches them.
 struct Files {
     exit: PathBuf,
     output: Tail,
@@ -177,13 +177,13 @@ struct Files {
     done: Option<Done>,
     refused: Option<Refused>,
     halted: Option<Halted>,
-    /// The end of what was last looked through for the benchmark's announcements: they may come in parts.
+    /// End of the part last searched for the benchmark's announcements: they may come in parts.
     end: Vec<u8>,
-    /// A last line that has no end yet.
+    /// A last line that is not complete yet.
     line: Vec<u8>,
 }
 
-/// What the files had to tell at one moment.
+/// Content of the files at one moment.
 struct Look {
     began: Instant,
     output: Vec<u8>,
@@ -194,7 +194,7 @@ struct Look {
     gone_on: Vec<(GoneOn, u64)>,
 }
 
-/// An announcement with what a launcher may put before it is shorter than this.
+/// Upper bound of the length of an announcement with a launcher's prefix.
 const DONE_LENGTH: usize = 256;
 
 impl Files {
@@ -212,8 +212,8 @@ impl Files {
         }
     }
 
-    /// What is told of losses in lines that have come to their end with these bytes, and when that was read; and of a refusal,
-    /// which a loss that is gone on from makes void.
+    /// Returns the reports of losses in lines that these bytes complete, and the moment of reading. Notes a refusal, too, which a
+    /// recovered loss makes void.
     fn losses(&mut self, bytes: &[u8]) -> Vec<(GoneOn, u64)> {
         self.line.extend_from_slice(bytes);
         let Some(end) = self.line.iter().rposition(|&b| b == b'\n') else { return Vec::new() };
@@ -232,7 +232,7 @@ impl Files {
 
     fn look(&mut self) -> Look {
         let began = Instant::now();
-        // The status is written last: once it is there, so is all else.
+        // The status is written last: once it is there, all other output is.
         let exit = fs::read_to_string(&self.exit).ok().and_then(|text| text.trim().parse().ok());
         let errors = self.errors.read();
         let output = self.output.read();
@@ -249,12 +249,12 @@ impl Files {
     }
 }
 
-/// What a launcher had to complain of when it ended.
+/// Complaint of a launcher when it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Complaint {
-    /// The node on which a process ended first.
+    /// Node on which a process ended first.
     pub first_to_end: Option<String>,
-    /// The last lines.
+    /// Last lines of the errors.
     pub words: String,
 }
 
@@ -264,17 +264,17 @@ impl Complaint {
         let (output, errors) = (read(output), read(errors));
         let texts = [&errors, &output].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         Self {
-            // Hydra says it on its standard output.
+            // Hydra writes it to its standard output.
             first_to_end: texts.iter().find_map(|text| witness::first_to_end(text)),
             words: last_words(&errors),
         }
     }
 }
 
-/// The end of what the launcher complained about.
+/// Returns the last lines of the launcher's errors.
 fn last_words(errors: &[u8]) -> String {
     let text = String::from_utf8_lossy(&errors[errors.len().saturating_sub(2000)..]).into_owned();
-    // Open MPI frames what it has to say, and adds that it could say more.
+    // Open MPI frames its messages, and adds a hint at further ones.
     let tells = |line: &&str| {
         !line.trim_matches('-').is_empty()
             && !line.contains("help message")
@@ -286,16 +286,16 @@ fn last_words(errors: &[u8]) -> String {
 
 pub struct Job {
     id: ProcessId,
-    /// Ours to reap, unless it was started by an earlier supervisor.
+    /// Child to reap; None if an earlier supervisor started it.
     child: Option<Child>,
     clerk: Clerk,
     files: Arc<Mutex<Files>>,
     output: PathBuf,
     errors: PathBuf,
     looking: Option<Answer<Look>>,
-    /// When the last look began whose answer is here.
+    /// Beginning of the last look whose answer is here.
     looked: Option<Instant>,
-    /// What it has seen and nobody has passed on yet.
+    /// Output and errors that were seen but not passed on yet.
     unsaid: (Vec<u8>, Vec<u8>),
     exit: Option<i32>,
     announced: Announced,
@@ -304,11 +304,11 @@ pub struct Job {
     vanished: Option<Instant>,
 }
 
-/// A launcher's process that has just been started.
+/// Launcher's process that has just been started.
 pub struct Started(ProcessId, Option<Child>);
 
 impl Job {
-    /// Writes the launch's files and starts it: the clerk's work, for all of that may wait for a disk.
+    /// Writes the launch's files and starts it, on the I/O thread, as all of that may wait for a disk.
     pub fn start(launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<Started> {
         for (path, content, executable) in &launch.files {
             fs::write(path, content)?;
@@ -334,7 +334,7 @@ impl Job {
             .stdin(Stdio::null())
             .stdout(File::create(folder.output(incarnation))?)
             .stderr(File::create(folder.errors(incarnation))?)
-            // A Ctrl-C at the terminal is for the supervisor to act on, not for the ranks to die of.
+            // A Ctrl-C at the terminal is for the supervisor, and must not end the ranks.
             .process_group(0)
             .spawn()?;
         let pid = child.id();
@@ -348,7 +348,7 @@ impl Job {
         Self { child, ..Self::adopt(id, folder, incarnation, clerk) }
     }
 
-    /// A job an earlier supervisor started.
+    /// A job that an earlier supervisor started.
     pub fn adopt(id: ProcessId, folder: &Folder, incarnation: u32, clerk: &Clerk) -> Self {
         Self {
             id,
@@ -377,7 +377,7 @@ impl Job {
         processes::is_alive(id) || exit.exists()
     }
 
-    /// Has the clerk look at the files, unless it is still at it.
+    /// Asks the I/O thread to look at the files, unless a look is still in progress.
     pub fn look(&mut self) {
         if self.looking.is_none() {
             let files = Arc::clone(&self.files);
@@ -388,7 +388,7 @@ impl Job {
         }
     }
 
-    /// Takes in what the clerk has seen. False while it is still looking.
+    /// Takes in the result of the look. Returns false while the look is in progress.
     pub fn has_looked(&mut self) -> bool {
         let Some(looking) = &self.looking else { return true };
         let Some(look) = looking.here() else { return false };
@@ -403,10 +403,10 @@ impl Job {
         true
     }
 
-    /// None while it runs; then its exit status, or None again if it vanished without one. By the last look.
+    /// None while it runs; then its exit status, or None again if it vanished without one. According to the last look.
     pub fn poll(&mut self) -> Option<Option<i32>> {
         if let Some(child) = &mut self.child {
-            // Reap it; its status comes from the file, as for everybody.
+            // The child is reaped; its status comes from the file, as for an adopted job.
             let _ = child.try_wait();
         }
         if self.exit.is_some() {
@@ -419,7 +419,7 @@ impl Job {
         self.looked.is_some_and(|at| at > since + STATUS_PATIENCE).then_some(None)
     }
 
-    /// Ends the launcher and what it started on this machine; how many processes that were.
+    /// Ends the launcher and its processes on this machine; returns the number of those.
     pub fn end(&mut self, run_id: &str) -> Answer<usize> {
         let (id, child, run_id) = (self.id, self.child.take(), run_id.to_owned());
         Answer::beside(move || {
@@ -430,7 +430,7 @@ impl Job {
                     Some(machine) => machine.kill(id),
                 }
             }
-            // One that a disk holds up goes when the disk lets it: nobody waits for that.
+            // A process that a disk holds up ends when the disk lets it: only this thread waits for that.
             if let Some(mut child) = child {
                 let _ = new_thread::start("wait", move || child.wait());
             }
@@ -440,8 +440,8 @@ impl Job {
         })
     }
 
-    /// Passes on what the job has written, as far as it has been seen, unless an earlier incarnation has said the same.
-    /// True if there was anything.
+    /// Passes on the output of the job, as far as it has been seen, unless an earlier attempt has printed the same. Returns true
+    /// if there was any.
     pub fn forward(&mut self, echo: &mut Echo) -> bool {
         let (output, errors) = std::mem::take(&mut self.unsaid);
         let words = [(Stream::Output, echo.fresh(&output)), (Stream::Errors, errors)];
@@ -449,7 +449,7 @@ impl Job {
         words.map(|(stream, bytes)| say(stream, bytes)).count() > 0
     }
 
-    /// What it has printed since the last call, as far as it has been seen, for who passes on nothing of it.
+    /// Returns the output since the last call, as far as it has been seen, for a caller that passes on nothing of it.
     pub fn printed(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unsaid.0)
     }
@@ -460,28 +460,28 @@ impl Job {
         say(Stream::Output, echo.rest());
     }
 
-    /// What was here, at the last look, of what the benchmark has announced to be all.
+    /// Returns the part of the announced output that was here at the last look.
     pub fn announced(&self) -> Announced {
         self.announced
     }
 
-    /// The status with which the benchmark has refused to run, if it has, as far as the last look has seen.
+    /// Status with which the benchmark has refused to run, if it has, as far as the last look has seen.
     pub fn refused(&self) -> Option<u8> {
         self.refused.map(|refused| refused.status)
     }
 
-    /// The losses that it has made good in place, as far as the last look has seen, and when each was read.
+    /// Losses that it has recovered in place, as far as the last look has seen, and the moment when each was read.
     pub fn gone_on(&self) -> &[(GoneOn, u64)] {
         &self.gone_on
     }
 
-    /// What it complains of.
+    /// Reads the launcher's complaint.
     pub fn complaint(&self) -> Answer<Complaint> {
         let (output, errors) = (self.output.clone(), self.errors.clone());
         self.clerk.ask(move || Complaint::read(&output, &errors))
     }
 
-    /// The same, and all it has printed.
+    /// Reads all of its output, and the launcher's complaint.
     pub fn words(&self) -> Answer<(String, Complaint)> {
         let (output, errors) = (self.output.clone(), self.errors.clone());
         self.clerk.ask(move || {
@@ -535,7 +535,7 @@ mod tests {
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
     }
 
-    /// LSF warns all processes of a job: what waits for the launcher is not to die of it.
+    /// LSF warns all processes of a job: the process that waits for the launcher must not die of it.
     #[test]
     fn a_batch_systems_warning_costs_no_exit_status() {
         let (_dir, _folder, mut job, _) = started("sleep 1; exit 42");
@@ -568,7 +568,7 @@ mod tests {
         }
     }
 
-    /// A launcher's own status says nothing about the benchmark's input.
+    /// A launcher's own status means nothing for the benchmark's input.
     #[test]
     fn only_the_benchmark_refuses() {
         let refused = Refused { status: 1 };
@@ -593,7 +593,7 @@ mod tests {
         }
     }
 
-    /// Open MPI 5 ends with 0 when a node is lost: only what the benchmark has said counts then.
+    /// Open MPI 5 ends with 0 when a node is lost: only the benchmark's announcement counts then.
     #[test]
     fn a_launchers_zero_is_no_word_of_the_benchmarks() {
         let done = Done { status: 0, printed: 0 };
@@ -623,7 +623,7 @@ mod tests {
         assert!(processes::of_run(&run_id, None).is_empty());
     }
 
-    /// A disk that hangs is no launcher that vanished: only a look that began after it had gone says that it left nothing.
+    /// A disk that hangs is no launcher that vanished: only a look that began after its end shows that it left nothing.
     #[test]
     fn what_cannot_be_looked_at_has_not_vanished() {
         let (_dir, folder, mut job, _) = started("exit 7");

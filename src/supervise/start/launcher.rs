@@ -1,8 +1,8 @@
 //! Command lines of the MPI launchers: Open MPI's mpirun (4 and 5), MPICH's mpiexec (Hydra), Slurm's srun.
 //!
-//! A pure function from what shall run where to files, arguments and environment. The restart loop writes
-//! the files and starts the command; a relaunch on other nodes is the same function with another list. So
-//! ranks are bound to cores as the launcher alone would bind them, unless [`Room`] says that this cannot be.
+//! A pure function from programs and hosts to files, arguments and environment. The restart loop writes the files and starts the
+//! command; a relaunch on other nodes is the same function with another list. So ranks are bound to cores as the launcher alone
+//! would bind them, unless [`Room`] shows that this cannot be.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub fn own_run_id() -> Option<String> {
 /// Name of the environment variable that counts the launches of a run, from 1.
 pub const INCARNATION_VAR: &str = "SKT_INCARNATION";
 
-/// Which launch of its run this process is of; the first where no supervisor says.
+/// Number of the attempt that this process belongs to; 1 without a supervisor.
 pub fn own_incarnation() -> u32 {
     std::env::var(INCARNATION_VAR).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
 }
@@ -41,7 +41,7 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// Programs to look for in PATH, the most telling name first.
+    /// Programs to look for in PATH, the most specific name first.
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Launcher::Openmpi => &["mpirun.openmpi", "orterun", "mpirun"],
@@ -50,7 +50,7 @@ impl Launcher {
         }
     }
 
-    /// The launcher that belongs to an MPI library, by what the library calls itself.
+    /// Launcher that belongs to an MPI library, by the library's version text.
     pub fn of_library(version: &str) -> Option<Self> {
         let version = version.to_ascii_lowercase();
         if version.contains("open mpi") {
@@ -63,16 +63,17 @@ impl Launcher {
     }
 }
 
-/// By which Open MPI's launcher tells a process its rank; its own processes do not have it.
+/// Variable by which Open MPI's launcher gives a process its rank; its own processes do not have it.
 pub const OPEN_MPI_RANK_VAR: &str = "OMPI_COMM_WORLD_RANK";
 
-/// By which launchers tell it: Open MPI's, Hydra and those of PMI-2, those of PMIx, and Slurm's.
+/// Variables by which launchers give a process its rank: Open MPI's, those of Hydra and PMI-2, those of PMIx, and Slurm's.
 pub const RANK_VARS: [&str; 4] = [OPEN_MPI_RANK_VAR, "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"];
 
-/// How Slurm's PMIx plugin collects: over a tree, or around a ring.
+/// Variable for the way Slurm's PMIx plugin collects: over a tree, or around a ring.
 pub const PMIX_FENCE_VAR: &str = "SLURM_PMIX_FENCE";
 
-/// What Open MPI 5's launcher needs to let a job go on without a rank. How ranks watch each other they settle themselves.
+/// Options by which Open MPI 5's launcher lets a job continue without a rank. The ranks settle themselves how they watch each
+/// other.
 pub const WITH_ULFM: &[&str] = &["--with-ft", "ulfm"];
 
 /// A launcher as it was found on this machine.
@@ -80,32 +81,32 @@ pub const WITH_ULFM: &[&str] = &["--with-ft", "ulfm"];
 pub struct Tool {
     pub kind: Launcher,
     pub program: PathBuf,
-    /// The first number of its version, where that is known.
+    /// First number of its version, if known.
     pub major: Option<u32>,
-    /// Where it is installed, if that is a folder of its own: its daemons are started from there on every node.
+    /// Folder it is installed in, if that is its own: its daemons are started from there on every node.
     pub prefix: Option<PathBuf>,
-    /// srun's `--mpi`, where the user named none.
+    /// Value of srun's `--mpi`, if the user gave none.
     pub pmi: &'static str,
-    /// Whether the user's environment says how Slurm's PMIx plugin collects what all nodes have to say.
+    /// Whether the user's environment sets how Slurm's PMIx plugin collects the data of all nodes.
     pub fence_is_chosen: bool,
     /// Cores a rank, as the Slurm job was asked for: srun itself does not look.
     pub cpus_per_rank: Option<usize>,
 }
 
 impl Tool {
-    /// Open MPI 5 has another runtime than 4, PRRTE, with options of its own.
+    /// Whether it is Open MPI 5, whose runtime is PRRTE, with options of its own.
     fn is_prrte(&self) -> bool {
         self.kind == Launcher::Openmpi && self.major.is_some_and(|major| major >= 5)
     }
 
-    /// Whether it can start the remote shell's script from this folder: Open MPI takes its path apart at spaces and, since it may
-    /// be a list of them, at colons.
+    /// Whether it can start the remote shell's script from this folder. Open MPI splits its path at spaces and, since it may be a
+    /// list of paths, at colons.
     pub fn can_use(&self, folder: &Path) -> bool {
         let parts = |c: char| c.is_whitespace() || c == ':';
         self.kind != Launcher::Openmpi || !folder.to_string_lossy().contains(parts)
     }
 
-    /// What it must be told so that a job goes on without a lost rank. None where it cannot.
+    /// Options by which a job continues without a lost rank. None if it cannot.
     pub fn goes_on(&self) -> Option<&'static [&'static str]> {
         self.is_prrte().then_some(WITH_ULFM)
     }
@@ -116,7 +117,7 @@ impl Tool {
     }
 }
 
-/// The first number of what a launcher says to `--version`: `mpirun (Open MPI) 5.0.11` is 5.
+/// First number of a launcher's output for `--version`: `mpirun (Open MPI) 5.0.11` is 5.
 pub fn major_version(text: &str) -> Option<u32> {
     let number = |word: &str| {
         let word = word.strip_prefix('v').unwrap_or(word);
@@ -126,7 +127,7 @@ pub fn major_version(text: &str) -> Option<u32> {
     text.split_whitespace().find_map(|word| number(word.trim_end_matches(',')))
 }
 
-/// What shall run where.
+/// Programs to run, and their hosts.
 #[derive(Clone, Debug)]
 pub struct LaunchPlan<'a> {
     pub tool: &'a Tool,
@@ -138,36 +139,35 @@ pub struct LaunchPlan<'a> {
     pub incarnation: u32,
     /// The benchmark and its flags.
     pub command: &'a [String],
-    /// Variables every rank shall see, beside run id and incarnation.
+    /// Variables for every rank, in addition to run id and attempt.
     pub env: &'a [(String, String)],
     /// Arguments of the user's for the launcher.
     pub extra: &'a [String],
     pub shell: &'a RemoteShell,
-    /// Where the files go.
+    /// Folder for the files.
     pub dir: &'a Path,
     pub as_root: bool,
 }
 
-/// A launcher's command, ready to be started.
+/// Command of a launcher, ready to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     pub argv: Vec<String>,
     pub set: Vec<(String, String)>,
-    /// Variables whose names begin so are taken away: what a batch system says about nodes is out of date
-    /// once one has died.
+    /// Prefixes of variables that are removed: a batch system's variables on nodes are out of date once a node has died.
     pub remove_prefixes: Vec<&'static str>,
     /// Path, content, executable.
     pub files: Vec<(PathBuf, String, bool)>,
 }
 
 impl Launch {
-    /// Whether a variable is kept from the launcher. Where Slurm's configuration lies is no news of nodes.
+    /// Whether a variable is kept from the launcher. The place of Slurm's configuration does not depend on nodes.
     pub fn removes(&self, name: &str) -> bool {
         !leads_to_slurm(name) && self.remove_prefixes.iter().any(|p| name.starts_with(p))
     }
 }
 
-/// The command that starts `plan`.
+/// Command that starts `plan`.
 pub fn launch(plan: &LaunchPlan) -> Launch {
     let mut launch = Launch {
         argv: vec![text(&plan.tool.program)],
@@ -237,8 +237,8 @@ impl Launch {
         self.push(&[mca, "plm", plm, mca, &format!("plm_{plm}_agent"), script]);
         // mpirun dials every node itself: a tree would hang a branch on a node that dies meanwhile.
         self.push(&[mca, &format!("plm_{plm}_no_tree_spawn"), "1"]);
-        // Version 4 calls nodes by their shortened names otherwise: ssh may know them by the whole ones alone, and two may be
-        // left with the same.
+        // Otherwise version 4 uses the shortened names of nodes: ssh may know only the whole ones, and two may have equal short
+        // names.
         let is_whole =
             |host: &Host| host.name.contains('.') && host.name.parse::<IpAddr>().is_err();
         if !prrte && plan.hosts.iter().any(is_whole) {
@@ -251,11 +251,11 @@ impl Launch {
             } else {
                 self.push(&[mca, "orte_leave_session_attached", "1"]);
             }
-            // While they stay it starts no more of them at a time, 128 by itself, and refuses to where there are more.
+            // While they stay, it starts no more of them at a time (128 by default), and refuses more nodes.
             let most = plan.hosts.len().max(128).to_string();
             self.push(&[mca, &format!("plm_{plm}_num_concurrent"), &most]);
         }
-        // Version 4 binds where it can and else does not; 5 refuses to start more ranks than cores.
+        // Version 4 binds if it can; version 5 refuses to start more ranks than cores.
         let crowded = plan.room == Room::Short && prrte && !has_option(plan.extra, "bind-to");
         if plan.room == Room::Doubled || crowded {
             self.push(&["--bind-to", "none"]);
@@ -266,8 +266,8 @@ impl Launch {
 
     /// Adds the arguments of srun, and the variables that it reads.
     fn add_srun(&mut self, plan: &LaunchPlan, extra: &[String], nodes: usize) {
-        // Its tree mistakes nodes for one another when they are not in Slurm's order, as after a replacement: in
-        // 22.05 one start in ten hung, or crashed in MPI_Init, on 4 nodes; none of 250 with the ring.
+        // Its tree mistakes nodes for one another when they are not in Slurm's order, as after a replacement. In 22.05 one start
+        // in ten hung, or crashed in MPI_Init, on 4 nodes; none of 250 with the ring.
         if !plan.tool.fence_is_chosen {
             self.set.push((PMIX_FENCE_VAR.to_string(), "ring".to_string()));
         }
@@ -279,7 +279,7 @@ impl Launch {
         if !has_option(extra, "mpi") {
             self.push(&[&format!("--mpi={}", plan.tool.pmi)]);
         }
-        // A job that was handed in with `--export=NONE` would hand nothing on to its steps either.
+        // A job that was submitted with `--export=NONE` would pass nothing on to its steps either.
         if !has_option(extra, "export") {
             self.push(&["--export=ALL"]);
         }
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Every launcher there is, and the versions that differ.
+    /// Lists every launcher, and the versions that differ.
     fn tools() -> [Tool; 4] {
         [
             tool(Launcher::Openmpi, 4),
@@ -400,7 +400,7 @@ mod tests {
                 let told = Tool { fence_is_chosen: true, ..tool };
                 assert!(!launch(&plan_with(&told, &shell, &parts)).set.contains(&fence));
             } else {
-                // What we write, we can read.
+                // A written host file can be read again.
                 assert_eq!(read_host_file(hosts, "h").unwrap(), parts.hosts);
                 assert!(made.files[1].2, "the remote shell's script must be executable");
             }
@@ -422,7 +422,7 @@ mod tests {
         assert!(made.files[0].1.contains("n9:2\n"));
     }
 
-    /// A daemon in a site's own folder does not start without them.
+    /// A daemon in a site's own folder does not start without these libraries.
     #[test]
     fn a_launchers_daemon_finds_its_libraries_where_the_launcher_does() {
         let mut parts = parts();
@@ -471,7 +471,7 @@ mod tests {
         assert!(says(&made.argv, "--prtemca plm_ssh_no_tree_spawn 1"));
         assert!(says(&made.argv, "--prefix /opt/ompi"));
         assert!(!made.argv.contains(&"-mca".to_string()), "{made:?}");
-        // One that does not tell its version is taken for the older.
+        // A launcher without a version counts as the older one.
         four.major = None;
         let made = launch(&plan_with(&four, &shell, &parts));
         assert!(says(&made.argv, "-mca plm rsh"));
@@ -482,7 +482,7 @@ mod tests {
         assert!(says(&made.argv, "--prtemca plm_ssh_num_concurrent 128"));
         let made = launch(&plan_with(&four, &step, &parts));
         assert!(says(&made.argv, "-mca orte_leave_session_attached 1"));
-        // All of them at once: it waits for none to end before it starts the next.
+        // The launcher must start all of them at once: it waits for none to end before it starts the next.
         let mut many = parts;
         many.hosts = (0..300).map(|node| Host::new(format!("n{node}"), 1)).collect();
         let made = launch(&plan_with(&four, &step, &many));
@@ -512,10 +512,10 @@ mod tests {
         let [four, five, hydra, srun] = tools();
         assert!(!says(&with(&four, Room::Short, &parts), "--bind-to none"), "it does by itself");
         assert!(says(&with(&five, Room::Short, &parts), "--bind-to none"));
-        // Twice would be an error of version 5; the user's word counts.
+        // An option given twice would be an error of version 5; the user's option counts.
         parts.extra = ["--bind-to", "core:overload-allowed"].map(String::from).to_vec();
         assert!(!says(&with(&five, Room::Short, &parts), "--bind-to none"));
-        // On a doubled node the user's word cannot be kept.
+        // On a doubled node the user's option cannot be kept.
         for tool in [&four, &five] {
             let argv = with(tool, Room::Doubled, &parts);
             assert!(says(&argv, "--bind-to none"));

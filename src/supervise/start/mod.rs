@@ -1,4 +1,4 @@
-//! What starts: hosts and launchers as text and argument lists, trial starts of MPI, the launcher's process.
+//! Starts of a job: hosts and launchers as text and argument lists, trial starts of MPI, the launcher's process.
 
 pub mod hosts;
 pub mod in_place;

@@ -1,25 +1,25 @@
-//! Whether ranks have cores of their own, and what then is left of the user's words about placing them.
+//! Judgement whether ranks have cores of their own, and the part of the user's placement options that can be kept.
 //!
-//! `supervisor` and `skt-hpl doctor` ask [`room`] before they make a launch plan; `launcher` acts on the answer.
-//! A supervised run binds ranks as the launcher alone would: only where that must fail, because a survivor
-//! carries the ranks of a lost node, or because a launcher refuses more ranks than cores, is binding turned off.
+//! `supervisor` and `skt-hpl doctor` ask [`room`] before they make a launch plan; `launcher` acts on the answer. A supervised run
+//! binds ranks as the launcher alone would. Binding is turned off only if it must fail: a survivor carries the ranks of a lost
+//! node, or a launcher refuses more ranks than cores.
 
 use super::hosts::Host;
 use super::launcher::Launcher;
 
-/// How the ranks of the fullest node compare with its cores.
+/// Comparison of the ranks of the fullest node with its cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Every rank can have a core of its own, or nobody knows.
+    /// Every rank can have a core of its own, or the number of cores is unknown.
     Enough,
     /// A node has more ranks than cores, because the user wants it so.
     Short,
-    /// A node carries more ranks than the user gave it: those of one that was lost.
+    /// A node carries more ranks than the user gave it: those of a lost node.
     Doubled,
 }
 
-/// `listed` are the nodes the user gave to work on, `cores` is what a node has. A spare takes over as many
-/// ranks as any of those had.
+/// Compares ranks and cores. `listed` are the nodes the user gave to work on, `cores` are the cores of a node. A spare takes over
+/// as many ranks as any of those had.
 pub fn room(hosts: &[Host], listed: &[Host], cores: impl Fn(&str) -> Option<usize>) -> Room {
     let most = listed.iter().map(|l| l.slots).max();
     let doubled = |host: &Host| {
@@ -40,7 +40,7 @@ pub fn has_option(words: &[String], name: &str) -> bool {
     words.iter().any(|word| is_option(word, name).is_some())
 }
 
-/// Options of launchers, of any of them, that may put ranks elsewhere than in the order of the hosts.
+/// Options of any launcher that may put ranks elsewhere than in the order of the hosts.
 const MAPPING: [&str; 25] = [
     "map-by",
     "rank-by",
@@ -71,7 +71,7 @@ const MAPPING: [&str; 25] = [
 
 /// Whether the user's words for a launcher may put ranks elsewhere than in the order of the hosts.
 pub fn maps(words: &[String]) -> bool {
-    // As in `--mca rmaps_base_mapping_policy node`.
+    // Such as `--mca rmaps_base_mapping_policy node`.
     let by_parameter = |word: &String| word.starts_with("rmaps");
     words.iter().any(by_parameter) || MAPPING.iter().any(|name| has_option(words, name))
 }
@@ -88,7 +88,7 @@ fn is_option(word: &str, name: &str) -> Option<bool> {
     }
 }
 
-/// The options of a launcher that say which cores a rank gets, and how many words follow each.
+/// Options of a launcher that decide the cores of a rank, and the number of words that follow each.
 fn placing(launcher: Launcher) -> &'static [(&'static str, usize)] {
     match launcher {
         Launcher::Openmpi => &[
@@ -117,7 +117,7 @@ fn placing(launcher: Launcher) -> &'static [(&'static str, usize)] {
     }
 }
 
-/// The user's arguments without those.
+/// The user's arguments without those options.
 pub fn without_placement(launcher: Launcher, words: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
     let mut words = words.iter();

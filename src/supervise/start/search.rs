@@ -1,18 +1,18 @@
-//! Which of many nodes spoil a trial that names nobody: the fewest further trials that tell. Pure.
+//! Search for the nodes that spoil a trial without naming any, with the fewest further trials. Pure.
 //!
-//! The restart loop asks [`Search::next_set`] for the nodes to try together and says how it went. A set that fails is
-//! halved: a culprit among ten thousand takes some fourteen trials, each further one as many again at most, and each
-//! trial that fails may take minutes. Beside every set runs a node that is known to be well, where there is one, so
-//! that a node which starts MPI by itself and cannot be reached by others is found as well.
+//! The restart loop asks [`Search::next_set`] for the nodes to try together and reports the result. A set that fails is halved. A
+//! culprit among ten thousand takes some fourteen trials, each further one as many again at most, and each trial that fails may
+//! take minutes. Every set runs together with a node that is known to be well, if there is one. So a node which starts MPI by
+//! itself and cannot be reached by others is found as well.
 
 /// Nodes by number.
 type Set = Vec<usize>;
 
 #[derive(Clone, Debug)]
 enum Group {
-    /// Nothing is known of it.
+    /// Untried nodes.
     Unknown(Set),
-    /// It failed; or, not `tried` itself, it must have been what made a larger one fail.
+    /// Nodes that failed together; if not `tried` themselves, they must have made a larger set fail.
     Bad { nodes: Set, tried: bool },
 }
 
@@ -22,26 +22,26 @@ enum Trying {
     Half { left: Set, right: Set },
 }
 
-/// So many culprits while nothing has worked at all: then it is not the nodes.
+/// Number of culprits, while nothing has worked at all, from which the cause is not the nodes.
 const HOPELESS: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct Search {
     groups: Vec<Group>,
-    /// A node that has taken part in a trial that went well.
+    /// A node that has taken part in a successful trial.
     good: Option<usize>,
     trying: Option<Trying>,
     culprits: Set,
 }
 
 impl Search {
-    /// `suspects` failed together; `good` is a node that is well, if one is known.
+    /// Search among `suspects`, which failed together; `good` is a node that is well, if one is known.
     pub fn among(suspects: Set, good: Option<usize>) -> Self {
         let groups = vec![Group::Bad { nodes: suspects, tried: true }];
         Self { groups, good, trying: None, culprits: Vec::new() }
     }
 
-    /// The nodes to try next; None at the end.
+    /// Returns the nodes to try next; None at the end.
     pub fn next_set(&mut self) -> Option<Set> {
         if self.good.is_none() && self.culprits.len() >= HOPELESS {
             return None;
@@ -68,7 +68,7 @@ impl Search {
         None
     }
 
-    /// How the set that `next_set` named did.
+    /// Takes in the result of the set that `next_set` named.
     pub fn went(&mut self, well: bool) {
         let Some(trying) = self.trying.take() else { return };
         let tried = match (trying, well) {
@@ -89,8 +89,8 @@ impl Search {
         self.groups.push(tried);
     }
 
-    /// Those that failed by themselves, or beside a node that is well; none where nothing has worked at all, or where
-    /// it takes more than one node to fail.
+    /// Nodes that failed by themselves, or together with a node that is well. None if nothing has worked at all, or if it takes
+    /// more than one node to fail.
     pub fn culprits(mut self) -> Set {
         if self.good.is_none() && self.culprits.len() != 1 {
             return Vec::new();
@@ -106,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Searches `count` nodes with a trial that `fails`; the culprits and how many trials it took.
+    /// Searches `count` nodes with a trial that `fails`; returns the culprits and the number of trials.
     fn search(count: usize, fails: impl Fn(&[usize]) -> bool) -> (Set, usize) {
         let mut search = Search::among((0..count).collect(), None);
         let mut trials = 0;
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn two_nodes_that_cannot_meet_are_not_both_to_blame() {
-        // Each is well beside others; together they fail.
+        // Each is well with others; together they fail.
         let (found, _) = search(16, |set| set.contains(&2) && set.contains(&13));
         assert!(found.len() <= 1, "{found:?}");
     }
@@ -158,7 +158,7 @@ mod tests {
         ) {
             let culprits: BTreeSet<usize> = culprits.into_iter().filter(|c| *c < count).collect();
             prop_assume!(!culprits.is_empty() && culprits.len() < count);
-            // The first three could not be told from a launcher that never works.
+            // The first three could not be distinguished from a launcher that never works.
             let (found, trials) = search(count, |set| set.iter().any(|n| culprits.contains(n)));
             let levels = count.next_power_of_two().ilog2() as usize;
             prop_assert!(trials <= culprits.len() * (2 * levels + 2) + 1, "{} trials", trials);

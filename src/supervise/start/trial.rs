@@ -1,10 +1,9 @@
 //! A trial start of MPI: the launcher, on the very nodes, with the very arguments, but a tiny program.
 //!
-//! `skt-hpl run` makes one before its first launch, `skt-hpl doctor` at any time. Each process says where it is
-//! before MPI starts and again after a sum over all ranks, so that what goes wrong has a place: a
-//! node that the launcher cannot reach has not spoken at all, ranks that cannot talk to each other have
-//! spoken once. A node whose jobs see another /dev/shm than its agent (a private one, as batch systems can make)
-//! would lose its checkpoints with every job step; that shows here too.
+//! `skt-hpl run` makes one before its first launch, `skt-hpl doctor` at any time. Each process reports its place before MPI
+//! starts, and again after a sum over all ranks, so that a failure has a place. A node that the launcher cannot reach has not
+//! reported at all; ranks that cannot reach each other have reported once. Jobs of a node may see another /dev/shm than its agent
+//! (a private one, as batch systems can make). Such a node would lose its checkpoints with every job step; that shows here too.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::base::clock::Instant;
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::talk::wire::Facts;
 
-/// Where a process of the trial is.
+/// Place of a process of the trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub host: String,
@@ -32,17 +31,17 @@ impl Place {
     }
 }
 
-/// What a process of the trial says.
+/// Report of a process of the trial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Said {
     /// The launcher has started it; MPI is about to be.
     Started(Place),
-    /// It has added ones up over all ranks.
+    /// The rank has added ones up over all ranks.
     Joined { size: usize, place: Place },
 }
 
-/// Launchers may put words of their own around what is printed; this finds ours.
+/// Mark of our own lines: launchers may add words of their own to the output.
 const MARK: &str = "skt-hpl-trial ";
 
 pub fn line(said: &Said) -> String {
@@ -58,22 +57,22 @@ fn read(output: &str) -> Vec<Said> {
     output.lines().filter_map(of_line).collect()
 }
 
-/// What is wrong, and with which of the nodes; none where nobody can tell.
+/// Failure of a trial, and the nodes that cause it; none if unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     pub nodes: Vec<usize>,
     pub what: String,
 }
 
-/// How the launcher of a trial ended.
+/// End of a trial's launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Exit(Option<i32>),
-    /// It had to be ended after so long.
+    /// The launcher had to be ended after so long.
     Late(Duration),
 }
 
-/// Judges a trial by what was said. `nodes` are the hosts with a rank or more and what their agents say. Pure.
+/// Judges a trial by its output. `nodes` are the hosts with a rank or more, each with its agent's facts. Pure.
 pub fn judge(
     output: &str,
     complaint: &str,
@@ -82,7 +81,7 @@ pub fn judge(
     ranks: usize,
 ) -> Result<(), Trouble> {
     let said = read(output);
-    // Each of many thousand ranks speaks, so its node is not looked for among all. The first of nodes that are alike counts.
+    // Each of many thousand ranks reports, so its node is not searched for among all. The first of equal nodes counts.
     let mut known: HashMap<(&str, &str), usize> = HashMap::with_capacity(nodes.len());
     for (n, (_, place)) in nodes.iter().enumerate() {
         known.entry((&place.host, &place.boot)).or_insert(n);
@@ -102,7 +101,7 @@ pub fn judge(
         text => format!(" ({text})"),
     };
 
-    // What no MPI can correct comes first.
+    // A fault that no MPI can correct comes first.
     let private: Vec<usize> = said
         .iter()
         .filter_map(|s| match s {
@@ -153,7 +152,7 @@ pub fn judge(
         let which = if silent.len() == nodes.len() { "any node".into() } else { names(&silent) };
         return Err(Trouble {
             what: format!("the launcher started nothing on {which}: {how}"),
-            // Where nobody spoke it may as well be the launcher's own fault.
+            // If no node reported, the launcher itself may be at fault.
             nodes: if silent.len() == nodes.len() { Vec::new() } else { silent },
         });
     }
@@ -175,20 +174,20 @@ pub fn judge(
     })
 }
 
-/// A trial that fails sooner than this is worth a second one before anybody is blamed: MPI fails to start now and then by
-/// accident, because of a daemon that is not ready or a port that is taken.
+/// Time below which a failed trial is repeated before a node is blamed: MPI fails to start now and then by accident, because of a
+/// daemon that is not ready or a port that is taken.
 pub const WORTH_ANOTHER: Duration = Duration::from_secs(30);
 
-/// How far a trial has come: how it ended, and after what time.
+/// Progress of a trial: its end, and the time until then.
 enum Step {
     Running,
-    /// What is left of it is being ended.
+    /// The rest of the trial is being ended.
     Ending(End, Duration, Answer<usize>),
-    /// What it has said is being read.
+    /// The output is being read.
     Reading(End, Duration, Answer<(String, Complaint)>),
 }
 
-/// A trial under way.
+/// A running trial.
 pub struct Trial {
     job: Job,
     step: Step,
@@ -199,17 +198,17 @@ pub struct Trial {
     patience: Duration,
 }
 
-/// The number a trial's files have; incarnations count from 1.
+/// Number of a trial's files; attempts count from 1.
 pub const NUMBER: u32 = 0;
 
-/// How the trial that `plan` describes, but for its command, is launched.
+/// Launch of the trial that `plan` describes, but for its command.
 pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
     let command = [own, "agent", "--trial"].map(String::from);
     launch(&LaunchPlan { incarnation: NUMBER, command: &command, ..plan.clone() })
 }
 
 impl Trial {
-    /// The trial that was started as `job` of a run, so many ranks on these hosts. `places` are what their agents say.
+    /// The trial that was started as `job` of a run, so many ranks on these hosts. `places` are their agents' reports.
     pub fn new(
         job: Job,
         run_id: &str,
@@ -235,7 +234,7 @@ impl Trial {
         }
     }
 
-    /// None while it goes on. A trial that is late is ended, on this machine; elsewhere the agents can.
+    /// Returns None while the trial runs. A late trial is ended, on this machine; elsewhere the agents can end it.
     pub fn poll(&mut self) -> Option<Result<Duration, Trouble>> {
         match &self.step {
             Step::Running => {
@@ -264,7 +263,7 @@ impl Trial {
         }
     }
 
-    /// Ends it, on this machine. Nothing else of the run is to be started before that is done.
+    /// Ends the trial, on this machine. Nothing else of the run may be started before that is done.
     pub fn abandon(&mut self) -> Answer<usize> {
         self.job.end(&self.run_id)
     }
@@ -278,7 +277,7 @@ impl Trial {
     }
 }
 
-/// How many of the hosts get a rank, filled in order.
+/// Number of the hosts that get a rank, filled in order.
 fn hosts_with_ranks(hosts: &[Host], ranks: usize) -> usize {
     let mut filled = 0;
     hosts
@@ -333,7 +332,7 @@ mod tests {
         let found = trouble(&output, &End::Exit(Some(213)));
         assert_eq!(found.nodes, [1]);
         assert!(found.what.contains("nothing on n2") && found.what.contains("213"), "{found:?}");
-        // Nobody at all: the launcher itself may be at fault.
+        // No node reports at all: the launcher itself may be at fault.
         let found = trouble("", &End::Exit(Some(1)));
         assert!(found.nodes.is_empty());
         assert!(found.what.contains("any node"), "{found:?}");
@@ -366,8 +365,8 @@ mod tests {
         assert!(found.what.contains("private"), "{found:?}");
     }
 
-    /// One machine under two names is heard as the first; who is on none of the nodes, or on one as it was before a restart,
-    /// speaks for nobody.
+    /// A machine with two names counts as the first. A process on none of the nodes, or on a node as it was before a restart,
+    /// counts for no node.
     #[test]
     fn of_nodes_that_are_alike_the_first_is_heard_and_strangers_speak_for_nobody() {
         let alike = ["n1", "n2", "n1"].map(|n| (format!("name of {n}"), place(n)));

@@ -1,11 +1,11 @@
-//! Whom a launcher's complaints name as the process that ended first. Pure.
+//! Process that ended first, according to a launcher's complaints. Pure.
 //!
-//! A launcher ends all ranks at the first death, some of them (Hydra) within milliseconds, so that heartbeats see all of
-//! them gone at once. It knows itself which one it was, and says so. The supervisor believes it more than heartbeats.
+//! A launcher ends all ranks at the first death, some of them (Hydra) within milliseconds, so that heartbeats see all of them end
+//! at once. The launcher knows which one it was, and prints it. The supervisor trusts it more than heartbeats.
 
-/// The node on which a process ended first, as the launcher calls it.
+/// Node on which a process ended first, by the launcher's name for it.
 pub fn first_to_end(complaints: &str) -> Option<String> {
-    // Open MPI wraps its lines where it likes.
+    // Open MPI wraps its lines at any word.
     let words: Vec<&str> = complaints.split_whitespace().collect();
     (0..words.len())
         .find_map(|at| {
@@ -24,7 +24,7 @@ fn open_mpi<'t>(words: &[&'t str]) -> Option<&'t str> {
     }
 }
 
-/// `[n4:02051] Local abort before MPI_INIT completed ...`: of a rank that could not begin, others name only the number.
+/// `[n4:02051] Local abort before MPI_INIT completed ...`: for a rank that could not begin, others name only the number.
 fn open_mpi_at_start<'t>(words: &[&'t str]) -> Option<&'t str> {
     match words {
         [who, "Local", "abort", "before", "MPI_INIT", ..] => {
@@ -43,7 +43,7 @@ fn hydra<'t>(words: &[&'t str]) -> Option<&'t str> {
     }
 }
 
-/// `srun: error: n3: task 2: Killed`. Tasks of several nodes in one line (`n[2-3]: tasks 2-5`) name nobody.
+/// `srun: error: n3: task 2: Killed`. Tasks of several nodes in one line (`n[2-3]: tasks 2-5`) name no single node.
 fn srun(line: &str) -> Option<&str> {
     let (node, what) = line.trim().strip_prefix("srun: error: ")?.split_once(": ")?;
     (what.starts_with("task") && !node.contains(['[', ',', ' '])).then_some(node)

@@ -1,33 +1,31 @@
-//! What several incarnations print, passed on as if it had been one.
+//! Output of several attempts, passed on as if it were of a single one.
 //!
-//! An incarnation that goes on from memory begins its output as the one before it did: the same banner, the
-//! same results of tests that were finished. Whoever reads the supervisor's output, a person or a harness that
-//! looks for results, is to see each line once. So a line that was passed on already is not passed on again,
-//! as long as all before it was the same too. Pure.
+//! An attempt that resumes from memory begins its output as the one before it did: the same banner, the same results of tests
+//! that were finished. A reader of the supervisor's output, a person or a harness that looks for results, must see each line
+//! once. So a line that was passed on already is not passed on again, as long as all lines before it were equal too. Pure.
 
-/// How a line of progress begins: these differ from one incarnation to the next, and mean nothing for what
-/// follows.
+/// Beginning of a line of progress: such lines differ from one attempt to the next, and do not count for the lines that follow.
 const PROGRESS: &[u8] = b"Column=";
 
-/// One stream of text that begins anew now and then.
+/// A stream of text that begins again now and then.
 #[derive(Debug, Default)]
 pub struct Echo {
-    /// The lines that have been passed on, as the last incarnation has them. Progress apart.
+    /// Lines that have been passed on, as the last attempt has them. Progress apart.
     said: Vec<Vec<u8>>,
-    /// How many of them this incarnation has repeated.
+    /// Number of these lines that this attempt has repeated.
     repeated: usize,
     /// The beginning of a line.
     pending: Vec<u8>,
 }
 
 impl Echo {
-    /// Another incarnation begins to print. A line that the last one broke off was never passed on.
+    /// Begins another attempt. A line that the last one broke off was never passed on.
     pub fn again(&mut self) {
         self.repeated = 0;
         self.pending.clear();
     }
 
-    /// What of these bytes, the next that this incarnation has printed, is to be passed on.
+    /// Returns the part to pass on of these bytes, the next that this attempt has printed.
     pub fn fresh(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
@@ -40,7 +38,7 @@ impl Echo {
         out
     }
 
-    /// What is left when nothing more comes: a last line without its end.
+    /// Returns the rest when nothing more comes: a last line without its end.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         let line = std::mem::take(&mut self.pending);
@@ -56,7 +54,7 @@ impl Echo {
         } else if self.said.get(self.repeated) == Some(&line) {
             self.repeated += 1;
         } else {
-            // What an earlier one had from here on does not count any more.
+            // The lines of an earlier attempt from here on do not count any more.
             out.extend_from_slice(&line);
             self.said.truncate(self.repeated);
             self.said.push(line);
@@ -70,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// All that reaches the reader when these incarnations print, each in pieces of that many bytes.
+    /// Returns all that reaches the reader when these attempts print, each in pieces of that many bytes.
     fn heard(incarnations: &[&str], piece: usize) -> String {
         let mut echo = Echo::default();
         let mut out = Vec::new();
@@ -112,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// However an output is cut short and begun anew, the whole comes out once.
+        /// Wherever an output is cut short and begun again, the whole comes out once.
         #[test]
         fn cut_short_anywhere(
             text in "[a-c\n]{0,60}",

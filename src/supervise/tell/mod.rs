@@ -1,18 +1,18 @@
-//! What tells: the status others read, the account at the end, and what the job has printed, once.
+//! Reports of the supervisor: the status for other programs, the report at the end, and the job's output, once.
 
 pub mod echo;
 pub mod status;
 pub mod timeline;
 pub mod voice;
 
-/// A line on standard error, when there is time to write it: nobody waits for a terminal that is held up.
+/// Prints a line on standard error, when there is time to write it: a terminal that is held up delays no caller.
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::supervise::tell::say_on!("{}\n", format_args!($($words)*))
     };
 }
 
-/// The same without the end of the line.
+/// Prints text without the end of the line, otherwise like `say!`.
 macro_rules! say_on {
     ($($words:tt)*) => {{
         use $crate::supervise::tell::voice;

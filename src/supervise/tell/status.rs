@@ -1,4 +1,4 @@
-//! How the run stands: the file `skt-hpl status` reads, and the lines people see.
+//! State of the run: the file `skt-hpl status` reads, and the lines people see.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::supervise::remember::folder::{Folder, read_whole};
 use crate::supervise::remember::journal::{Held, Journal};
 use crate::supervise::talk::progress::Role;
 
-/// What the run is busy with, as a whole.
+/// Activity of the run as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activity {
@@ -33,7 +33,7 @@ pub enum NodeRole {
     Unfit,
     /// It is being called, or has answered and waits for others that are.
     Called,
-    /// It ends what a run that is given up has left there.
+    /// It ends the processes and memory that a run which is given up has left there.
     Clearing,
 }
 
@@ -42,10 +42,10 @@ pub struct NodeStatus {
     pub name: String,
     pub role: NodeRole,
     pub ranks: usize,
-    /// What its ranks are there for, where some of them stand by; empty otherwise.
+    /// Part of its ranks, if some of them stand by; empty otherwise.
     #[serde(default)]
     pub part: String,
-    /// Why it is not what it should be; empty otherwise.
+    /// Reason why it is not in its proper state; empty otherwise.
     pub note: String,
 }
 
@@ -69,8 +69,8 @@ impl Problem {
     }
 }
 
-/// What a node's ranks are there for: positions of some, with what each of them does, so many others are `lost`, and the rest
-/// stands by; where lost positions stay `vacant`, it stands idle.
+/// Describes the part of a node's ranks: positions of some, each with its role; so many others are `lost`, and the rest stands
+/// by. If lost positions stay `vacant`, the rest is idle.
 pub fn part(ranks: usize, positions: &[(u32, Role)], lost: usize, vacant: bool) -> String {
     let mut parts: Vec<(Role, Vec<String>)> = Vec::new();
     for (position, part) in positions {
@@ -116,12 +116,12 @@ pub struct Status {
     pub activity: Activity,
     pub doing: String,
     pub incarnation: u32,
-    /// Which test of the input file, from zero, and how far in it.
+    /// Test of the input file, from zero, and the iteration in it.
     #[serde(default)]
     pub test: u32,
     pub iteration: u64,
     pub problem: Option<Problem>,
-    /// Since the ranks of this incarnation began to compute; 0 where unknown.
+    /// Gflop/s since the ranks of this attempt began to compute; 0 if unknown.
     pub gflops: f64,
     pub left_s: Option<f64>,
     #[serde(flatten)]
@@ -129,7 +129,7 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     pub faults: Vec<FaultTimes>,
     pub started_ms: u64,
-    /// When this was written, by the clock on the wall and by the supervisor's own, by which all other moments here are.
+    /// Time of writing, by the clock on the wall and by the supervisor's own, which is used for all other moments here.
     pub updated_ms: u64,
     #[serde(default)]
     pub own_ms: u64,
@@ -137,15 +137,15 @@ pub struct Status {
     pub supervisor_pid: u32,
     pub exit_code: Option<u8>,
     pub why: String,
-    /// Where the wall time went, once the run has ended.
+    /// Parts of the wall time, once the run has ended.
     #[serde(default)]
     pub wall: Option<WallTime>,
 }
 
-/// Whoever supervises writes a status every second; what another node has written may be seen a while later.
+/// Time after which a status written by another node is seen; a supervisor writes one every second.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether a supervisor is at work on the run of a folder: by the lock of its journal, and by its status, where that is another
+/// Whether a supervisor is at work on the run of a folder: by the lock of its journal, and by its status, if that is another
 /// host's.
 pub fn supervised(folder: &Folder) -> Held {
     match Journal::held(&folder.journal()) {
@@ -154,8 +154,8 @@ pub fn supervised(folder: &Folder) -> Held {
     }
 }
 
-/// The other host on which a supervisor writes this folder's status just now. On some file systems (Lustre with `localflock`, NFS
-/// with `nolock`, BeeGFS unless it is told otherwise) a lock holds on one node alone, and the others see none.
+/// Returns the other host on which a supervisor writes this folder's status just now. On some file systems a lock works on one
+/// node alone, and the others do not see it: Lustre with `localflock`, NFS with `nolock`, BeeGFS by default.
 pub fn written_elsewhere(folder: &Folder) -> Option<String> {
     let read = || read_whole::<Status>(&folder.status());
     let here = nix::unistd::gethostname().unwrap_or_default();
@@ -164,7 +164,7 @@ pub fn written_elsewhere(folder: &Folder) -> Option<String> {
     let began = Instant::now();
     while began.elapsed() < SEEN_WITHIN {
         clock::sleep(Duration::from_millis(100));
-        // One that is being replaced says nothing.
+        // A status that is being replaced cannot be read.
         if let Some(now) = read().filter(|now| now.updated_ms != first.updated_ms) {
             return theirs(&now).then_some(now.supervisor_host);
         }
@@ -172,12 +172,12 @@ pub fn written_elsewhere(folder: &Folder) -> Option<String> {
     None
 }
 
-/// Share of the work between two lines of progress, at most.
+/// Largest share of the work between two lines of progress.
 const STEP: f64 = 0.05;
-/// Short runs do not say more than this often.
+/// Shortest time between two lines, for short runs.
 const GAP_MS: u64 = 5_000;
 
-/// When a line of progress is due where no terminal shows one. Pure.
+/// Moments of lines of progress if no terminal shows one. Pure.
 #[derive(Clone, Debug)]
 pub struct Lines {
     every_ms: u64,
@@ -186,12 +186,12 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// `every_ms` is the longest silence; zero for no lines at all.
+    /// `every_ms` is the longest time without a line; zero for no lines at all.
     pub fn new(every_ms: u64) -> Self {
         Self { every_ms, said_ms: 0, said_step: 0 }
     }
 
-    /// Whether to say one now; `share` of the work is done, where known.
+    /// Whether to print a line now; `share` of the work is done, if known.
     pub fn due(&mut self, now_ms: u64, share: Option<f64>) -> bool {
         if self.every_ms == 0 {
             return false;
@@ -233,7 +233,7 @@ impl Status {
         self.nodes.iter().filter(|n| n.role == role).count()
     }
 
-    /// Rate and time left, from where the incarnation began to compute and how long ago that was.
+    /// Computes rate and time left, from the iteration at which the attempt began to compute and the seconds since then.
     pub fn measure(&mut self, from: u64, seconds: f64) {
         (self.gflops, self.left_s) = (0.0, None);
         let Some(problem) = self.problem else { return };
@@ -249,7 +249,7 @@ impl Status {
         }
     }
 
-    /// One line: percent, rate, time left, last save, nodes.
+    /// Formats the progress line: percent, rate, time left, last save, nodes.
     pub fn line(&self, now_ms: u64) -> String {
         let mut text = match (self.activity, self.problem) {
             (Activity::Running | Activity::Halting, Some(problem)) => {
@@ -306,7 +306,7 @@ impl Status {
         text
     }
 
-    /// The whole picture, for `skt-hpl status`, at this moment by the clock on the wall.
+    /// Formats the whole state, for `skt-hpl status`, at this moment by the clock on the wall.
     pub fn page(&self, now_ms: u64, held: &Held) -> String {
         let silent_ms = now_ms.saturating_sub(self.updated_ms);
         let now_ms = self.own_ms + silent_ms;
@@ -405,13 +405,13 @@ mod tests {
         // Ten minutes: a step takes half a minute.
         let ten = said(60_000, 600, &|s| Some(s as f64 / 600.0));
         assert_eq!(ten.len(), 20);
-        // Half a minute: not more often than every five seconds.
+        // Half a minute: no more often than every five seconds.
         let short = said(60_000, 30, &|s| Some(s as f64 / 30.0));
         assert!(short.windows(2).all(|w| w[1] - w[0] >= 5) && short.len() >= 5, "{short:?}");
-        // Nothing known: by time alone. And none if none is wanted.
+        // Share unknown: by time alone. And none if none is wanted.
         assert_eq!(said(60_000, 180, &|_| None), [60, 120, 180]);
         assert_eq!(said(0, 600, &|s| Some(s as f64 / 600.0)), [0u64; 0]);
-        // A restart sets the share back; the steps that come again are told again.
+        // A restart sets the share back; repeated steps are printed again.
         let back = said(600_000, 200, &|s| {
             Some(if s < 100 { 0.9 } else { 0.3 + (s - 100) as f64 / 200.0 })
         });
@@ -432,7 +432,7 @@ mod tests {
         );
     }
 
-    /// The lock of a journal that nobody sees but its own node.
+    /// The lock of a journal that no other node sees.
     #[test]
     fn a_supervisor_on_another_host_is_known_by_what_it_writes() {
         let dir = tempfile::tempdir().unwrap();
@@ -464,11 +464,11 @@ mod tests {
             })
         };
         assert_eq!(while_written("far", None), (Held::Yes, Some("far".to_owned())));
-        // One that has ended, and one that is gone.
+        // A supervisor that has ended, and a status that is no longer written.
         assert_eq!(while_written("far", Some(0)), (Held::No, None));
         write("far", 7, None);
         assert_eq!(supervised(&folder), Held::No);
-        // On this host the lock tells.
+        // On this host only the lock counts.
         let here = nix::unistd::gethostname().unwrap().into_string().unwrap();
         assert_eq!(while_written(&here, None), (Held::No, None));
     }

@@ -1,8 +1,8 @@
-//! What each fault cost, from the records of a run. Pure.
+//! Cost of each fault, from the records of a run. Pure.
 //!
-//! For every fault six moments are told apart: struck, noticed, stopped, relaunched, restored, caught
-//! up. The wall time between them is what the fault cost, and the rest of the wall time is the run's own; the
-//! supervisor prints both at the end, and `skt-hpl status` while it lasts.
+//! Every fault has six moments: struck, noticed, stopped, relaunched, restored, caught up. The wall time between them is the cost
+//! of the fault, and the rest of the wall time is the run's own; the supervisor prints both at the end, and `skt-hpl status`
+//! meanwhile.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use crate::supervise::remember::events::{Event, FaultKind, Record};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::is_over;
 
-/// A fault and its moments, in Unix milliseconds; what has not happened (yet) is None.
+/// A fault and its moments, in Unix milliseconds; None for those that have not come (yet).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultTimes {
     pub fault: u32,
     pub kind: FaultKind,
     pub node: Option<String>,
     pub position: Option<u32>,
-    /// Which test of the input file, from zero.
+    /// Test of the input file, from zero.
     #[serde(default)]
     pub test: u32,
     pub iteration: u64,
@@ -28,34 +28,34 @@ pub struct FaultTimes {
     pub stopped_ms: Option<u64>,
     pub relaunched_ms: Option<u64>,
     pub restored_ms: Option<u64>,
-    /// Iteration from which the run went on.
+    /// Iteration at which the run resumed.
     pub restored_at: Option<u64>,
     pub caught_up_ms: Option<u64>,
-    /// When all ranks left had agreed on it, where they went on without a restart.
+    /// Moment at which all remaining ranks had agreed on it, if they continued without a restart.
     #[serde(default)]
     pub agreed_ms: Option<u64>,
 }
 
-/// Seconds of wall time by what they went into; they add up to `total_s`.
+/// Seconds of wall time by their use; they add up to `total_s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WallTime {
     /// From the start until the ranks computed for the first time.
     pub start_s: f64,
     pub compute_s: f64,
-    /// Broken and not yet noticed.
+    /// Time between a fault and its notice.
     pub detect_s: f64,
     pub stop_s: f64,
     /// Testing and choosing nodes, waiting for one, delays between attempts.
     pub replace_s: f64,
     /// From the launch until the ranks compute again: start of MPI, restoring.
     pub restore_s: f64,
-    /// Doing again what had been done before.
+    /// Time of work that is done again.
     pub repeat_s: f64,
     pub total_s: f64,
 }
 
 impl FaultTimes {
-    /// The fault that a record notes, if it notes one.
+    /// Returns the fault that a record notes, if it notes one.
     fn begun(record: &Record) -> Option<Self> {
         match &record.event {
             Event::Fault { fault, kind, node, position, test, iteration, struck_ms, .. } => {
@@ -88,7 +88,7 @@ impl FaultTimes {
                 boundary,
                 ..
             } => {
-                // One line for all of them: of the first that had a position, if any had.
+                // All losses share a line: that of the first with a position, if any has one.
                 let first = lost.iter().find(|gone| gone.position.is_some()).or(lost.first());
                 let back = boundary.is_some_and(|boundary| boundary < *iteration);
                 Some(Self {
@@ -112,10 +112,10 @@ impl FaultTimes {
         }
     }
 
-    /// Takes in what a later record tells of the last fault. `placed` are the nodes with ranks.
+    /// Takes in a later record about the last fault. `placed` are the nodes with ranks.
     fn follow(&mut self, record: &Record, placed: &[Host]) {
         let at = record.at_ms;
-        // The job goes on in its processes after a loss that is recovered in place.
+        // The job continues in its processes after a loss that is recovered in place.
         let ended = !self.in_place();
         match &record.event {
             // The launcher's end is often the first sign of a node's; its cause turns up afterwards.
@@ -137,7 +137,7 @@ impl FaultTimes {
                     self.restored_ms = Some(at);
                     self.restored_at = Some(*iteration);
                 }
-                // A supervisor that takes the job over notes once more that it computes, and nothing else where it is far enough.
+                // A supervisor that takes the job over notes once more that it computes, and nothing else if it is far enough.
                 if (*test, *iteration) >= (self.test, self.iteration) {
                     self.caught_up_ms.get_or_insert(at);
                 }
@@ -171,7 +171,7 @@ pub fn faults(records: &[Record]) -> Vec<FaultTimes> {
     all
 }
 
-/// How the run ended, if it has: one that another supervisor has taken on since goes on, or did.
+/// End of the run, if it has ended: a run that another supervisor has taken on since continues, or did.
 pub fn end(records: &[Record]) -> Option<(u8, &str)> {
     for record in records.iter().rev() {
         match &record.event {
@@ -183,7 +183,7 @@ pub fn end(records: &[Record]) -> Option<(u8, &str)> {
     None
 }
 
-/// What wall time goes into, in the order in which a fault runs its course.
+/// Uses of wall time, in the order of a fault's course.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Start,
@@ -193,7 +193,7 @@ pub enum Part {
     Replace,
     Restore,
     Repeat,
-    /// Between a halt and the next start: nobody was there, and the time is not counted.
+    /// Time between a halt and the next start: no supervisor ran, and the time is not counted.
     Pause,
 }
 
@@ -223,7 +223,7 @@ impl Part {
     }
 }
 
-/// A stretch of wall time that went into one part.
+/// A stretch of wall time of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub part: Part,
@@ -231,7 +231,7 @@ pub struct Stretch {
     pub to_ms: u64,
 }
 
-/// The run in time order, up to `now_ms` or its end.
+/// Stretches of the run in time order, up to `now_ms` or its end.
 pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
     // Changes of state in time order: from this moment on, time goes into that part.
     let mut changes: Vec<(u64, Part)> = Vec::new();
@@ -248,7 +248,7 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
                 changes.push(((*struck_ms).min(at), Part::Detect));
                 changes.push((at, Part::Stop));
             }
-            // Told only by whoever goes on with a run that has ended: it struck before that end.
+            // Recorded later, by a supervisor that resumes a run which has ended: it happened before that end.
             Event::GoneOn { .. } if matches!(changes.last(), Some((_, Part::Pause))) => {}
             Event::GoneOn {
                 struck_ms, noticed_ms, going_on_ms, test, iteration, boundary, ..
@@ -282,8 +282,7 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
             _ => {}
         }
     }
-    // A fault strikes before it is noticed: what was recorded in between (an iteration of the others,
-    // say) happened to a run already broken.
+    // A fault happens before it is noticed. Records in between (an iteration of the others, say) belong to a run already broken.
     for at in (1..changes.len()).rev() {
         let later = changes[at].0;
         if changes[at - 1].0 > later {
@@ -299,7 +298,7 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
         .collect()
 }
 
-/// Where the wall time went, up to `now_ms` or the end of the run.
+/// Parts of the wall time, up to `now_ms` or the end of the run.
 pub fn wall_time(records: &[Record], now_ms: u64) -> WallTime {
     let mut wall = WallTime::default();
     for stretch in stretches(records, now_ms) {
@@ -331,18 +330,18 @@ impl WallTime {
 }
 
 impl FaultTimes {
-    /// Whether the ranks that were left went on by themselves.
+    /// Whether the remaining ranks continued by themselves.
     pub fn in_place(&self) -> bool {
         self.agreed_ms.is_some()
     }
 
-    /// Seconds from the moment it struck, for each of its moments that has come.
+    /// Seconds from the fault to one of its moments, if that has come.
     fn after(&self, at_ms: Option<u64>) -> Option<f64> {
         at_ms.map(|at| at.saturating_sub(self.struck_ms) as f64 / 1e3)
     }
 
-    /// What it cost, part by part, until the run was where it had been; of the run's `all` stretches those in which nobody was
-    /// there are left out.
+    /// Cost of the fault, part by part, until the run was where it had been; of the run's `all` stretches those without a
+    /// supervisor are left out.
     pub fn cost(&self, all: &[Stretch]) -> Vec<(Part, f64)> {
         let moments = [
             (Part::Detect, Some(self.noticed_ms)),
@@ -375,8 +374,8 @@ impl FaultTimes {
 /// Columns of a bar.
 const BAR: usize = 72;
 
-/// The wall time as a bar, in time order: each column shows what most of its time went into. What
-/// took any time at all has a column, as far as there are enough.
+/// Draws the wall time as a bar, in time order: each column shows the part with most of its time. A part that took any time has a
+/// column, as far as there are enough.
 fn bar(stretches: &[Stretch]) -> String {
     let counted: Vec<(char, u64)> = stretches
         .iter()
@@ -391,7 +390,7 @@ fn bar(stretches: &[Stretch]) -> String {
     let (mut passed, mut columns) = (0u64, 0usize);
     for (at, (letter, ms)) in counted.iter().enumerate() {
         passed += ms;
-        // Every later stretch keeps a column to itself.
+        // Every later stretch keeps a column of its own.
         let later = counted.len() - at - 1;
         let end = (passed as f64 / total as f64 * BAR as f64).round() as usize;
         let end = end.min(BAR.saturating_sub(later)).max(columns + 1).min(BAR);
@@ -401,7 +400,7 @@ fn bar(stretches: &[Stretch]) -> String {
     text
 }
 
-/// The results among what HPL prints: a W line each, and what its check said.
+/// Extracts the results from HPL's output: a W line each, and the verdict of its check.
 pub fn results(output: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in output.lines() {
@@ -425,7 +424,7 @@ pub fn results(output: &str) -> Vec<String> {
     found
 }
 
-/// The report at the end of a run: results, faults, and what of the wall time each thing cost.
+/// The report at the end of a run: results, faults, and the wall time of each part.
 pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
     let mut text = String::new();
     for result in results {
@@ -523,7 +522,7 @@ mod tests {
     use crate::supervise::start::in_place::Gone;
     use proptest::prelude::*;
 
-    /// The sample run at a record a second; its fault struck half-way between the second and third.
+    /// The sample run at a record a second; its fault happened half-way between the second and third.
     fn records() -> Vec<Record> {
         samples()
             .into_iter()
@@ -605,8 +604,8 @@ mod tests {
         assert_eq!(wall_time(&records, 20_000).repeat_s, 0.0);
     }
 
-    /// One that takes the job over where it is further than it had been tells nothing else than that it computes; and the ranks
-    /// may have come to their end between two heartbeats.
+    /// If the job is further than it had been, a supervisor that takes it over records only that it computes. The ranks may have
+    /// come to their end between two heartbeats.
     #[test]
     fn who_is_seen_further_or_at_the_end_has_caught_up() {
         let mut records = records();
@@ -624,7 +623,7 @@ mod tests {
             let [f] = &faults(&told)[..] else { panic!("one fault") };
             assert_eq!((f.restored_ms, f.caught_up_ms), (Some(9000), has.then_some(11_000)));
         }
-        // Nothing had come back by its end.
+        // Nothing was restored by its end.
         let finished = Event::Finished { code: 0, why: why() };
         records[9].event = finished;
         assert_eq!(faults(&records)[0].caught_up_ms, None);
@@ -685,7 +684,7 @@ mod tests {
         assert_eq!(end(&records[..at + 3]), None);
     }
 
-    /// Computing from 2 s on; struck at 3.5 s, noticed at 4 s, going on at 5 s, where it had been at 6 s.
+    /// Computing from 2 s on; failed at 3.5 s, noticed at 4 s, continuing at 5 s, where it had been at 6 s.
     #[test]
     fn a_loss_made_good_in_place_is_a_fault_without_a_restart() {
         let samples = samples();
@@ -735,7 +734,7 @@ mod tests {
         let text = report(&records, &[], 99_000);
         let words = "fault 1 cost 2.5 s and was made good in place (agreed +0.6 s): detecting 0.5 + restoring 1.0";
         assert!(text.contains(words), "{text}");
-        // Told only by whoever goes on with the run when it has long been stopped: the time between is nobody's.
+        // Recorded by a supervisor that resumes the run long after it was stopped: the time between does not count.
         let mut late = records;
         let gone_on = late.remove(3);
         late.truncate(3);
@@ -787,7 +786,7 @@ WC00L2L2        1000    64     1     1               0.04             4.3597e+00
     }
 
     proptest! {
-        /// Any sequence of records at any times: no part is negative and the parts are the whole.
+        /// For any sequence of records at any times, no part is negative and the parts add up to the whole.
         #[test]
         fn parts_never_go_wrong(picks in proptest::collection::vec((0usize..12, 0u64..5000, 0u64..9000), 0..40)) {
             let mut at_ms = 0;

@@ -1,8 +1,8 @@
-//! What people hear, on a thread of its own: standard output and standard error may be held up.
+//! Output for people, on a thread of its own: standard output and standard error may be held up.
 //!
-//! A terminal that somebody has stopped, a pipe that is not read, a file on a file system that hangs: whoever writes to
-//! them waits, and the supervisor must not, since it hears heartbeats meanwhile. `say!` and the job's output come by
-//! here, in the order in which they were said. [`all_said`] waits for the rest at the end.
+//! A terminal that is stopped, a pipe that is not read, a file on a file system that hangs: each makes its writer wait. The
+//! supervisor must not wait, since it receives heartbeats meanwhile. `say!` and the job's output come through here, in order.
+//! [`all_said`] waits for the rest at the end.
 
 use std::io::{Write, stderr, stdout};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ enum Word {
     Settle(Sender<()>),
 }
 
-/// Takes what is to be said; None where the system gives no thread for it.
+/// Returns the queue for output; None if the system gives no thread for it.
 fn words() -> Option<&'static Sender<Word>> {
     static WORDS: OnceLock<Option<Sender<Word>>> = OnceLock::new();
     let words = WORDS.get_or_init(|| {
@@ -36,16 +36,16 @@ fn words() -> Option<&'static Sender<Word>> {
     words.as_ref()
 }
 
-/// Why something did not get to standard output, the first time.
+/// Reason why output did not get to standard output, the first time.
 static LOST: OnceLock<String> = OnceLock::new();
 
-/// The same, once [`all_said`] has returned.
+/// Returns that reason, once [`all_said`] has returned.
 pub fn lost() -> Option<&'static str> {
     LOST.get().map(String::as_str)
 }
 
 fn say_now(stream: Stream, bytes: &[u8]) {
-    // A stream that is gone, or full, is no reason to end.
+    // A closed or full stream is no reason to end.
     match stream {
         Stream::Output => {
             if let Err(error) = write(&mut stdout().lock(), bytes) {
@@ -71,7 +71,7 @@ pub fn say(stream: Stream, bytes: Vec<u8>) {
     }
 }
 
-/// Waits until all that was said has been written, or could not be.
+/// Waits until all output has been written, or could not be.
 pub fn all_said() {
     if simulated().is_some() {
         return;

@@ -1,4 +1,4 @@
-//! Which nodes are slow: by the time their replies take, and by the time their ranks take to compute. Pure.
+//! Judgement of slow nodes: by the time of their replies, and by the time their ranks take to compute. Pure.
 //!
 //! `watch` feeds heartbeats in. A slow node is named, once for each reason, and kept.
 
@@ -25,7 +25,7 @@ impl Speed {
         }
     }
 
-    /// A heartbeat of a node; in words, if that shows it to be slow.
+    /// Takes in a heartbeat of a node; returns a description if it shows the node to be slow.
     pub fn beat(
         &mut self,
         now_ms: u64,
@@ -44,7 +44,7 @@ impl Speed {
         self.trips.see(now_ms, node, trip_ms)
     }
 
-    /// Nodes that have been found to compute slowly, and how that shows.
+    /// Returns nodes that have been found to compute slowly, each with a description.
     pub fn tick(&mut self, now_ms: u64) -> Vec<(usize, String)> {
         let words = |slow: pace::Slow| {
             let detail = format!(
@@ -57,7 +57,7 @@ impl Speed {
         self.pace.tick(now_ms).into_iter().map(words).collect()
     }
 
-    /// Nobody could be seen up to now.
+    /// Leaves out a pause in which no node could be heard.
     pub fn pause(&mut self, now_ms: u64) {
         self.pace.pause(now_ms);
     }

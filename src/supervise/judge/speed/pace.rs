@@ -1,36 +1,35 @@
-//! Which node computes slowly, judged from what its ranks did by themselves. Pure.
+//! Judgement of nodes that compute slowly, from the ranks' own work. Pure.
 //!
-//! In a factorisation everybody waits for the slowest, so the time of an iteration is the same on all nodes and
-//! tells nothing. But each rank publishes how long it has multiplied, waiting for nobody, and how many
-//! operations it did in that time; a throttled processor, or one that something else runs on, takes longer for
-//! each. [`Pace`] compares every rank's time an operation with the median of the ranks on other nodes, over
-//! stretches of some seconds. One odd stretch is nothing: machines with more ranks than cores have many. A rank
-//! that is slow by the factor in several stretches running gives its node's name away; the node is named,
-//! once, and left alone.
+//! In a factorisation every rank waits for the slowest, so the time of an iteration is the same on all nodes and shows nothing.
+//! But each rank publishes how long it has multiplied, without waiting, and the number of operations in that time. A throttled
+//! processor, or one that another program uses, takes longer for each. [`Pace`] compares every rank's time an operation with the
+//! median of the ranks on other nodes, over stretches of some seconds. A single odd stretch means nothing: machines with more
+//! ranks than cores have many. If a rank is slow by the factor in several stretches running, its node is named, once, and left
+//! alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stretches in a row before anything is said.
+/// Number of slow stretches in a row before a node is named.
 const STRETCHES: u32 = 3;
-/// Who was not seen to compute for so many is no rank any more that the others could be compared with.
+/// Number of stretches without computing after which a rank is no longer compared with.
 const GONE_STRETCHES: u64 = 10;
-/// A rank has to have multiplied for this share of a stretch to be called slow. The others, who wait for it, may have done the
-/// same in next to no time.
+/// A rank has to have multiplied for this share of a stretch to count as slow. The others, which wait for it, may have done the
+/// same work in next to no time.
 const BUSY_SHARE: f64 = 0.05;
 /// Ranks that did less than this part of the largest amount have other work than the rest: the end of a run.
 const EVEN_SHARE: f64 = 0.3;
-/// A median needs company.
+/// Least number of other ranks for a median.
 const OTHERS_LEAST: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// So many times the others' time for an operation is slow...
+    /// Factor on the others' time for an operation that is slow...
     pub factor: f64,
     /// ...if it lasts for so long.
     pub after_ms: u64,
 }
 
-/// What a rank says of itself, counted from its process's start.
+/// Work that a rank reports, counted from its process's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     pub pid: u32,
@@ -52,7 +51,7 @@ struct Rank {
 pub struct Slow {
     pub node: usize,
     pub position: u32,
-    /// Its time for an operation, in those of the median of the others.
+    /// Its time for an operation, as a multiple of the others' median.
     pub times: f64,
 }
 
@@ -69,9 +68,9 @@ impl Pace {
         Self { limits, ranks: BTreeMap::new(), since_ms: None, told: BTreeSet::new() }
     }
 
-    /// A rank was seen to compute.
+    /// Notes that a rank was seen to compute.
     pub fn see(&mut self, now_ms: u64, position: u32, node: usize, work: Work) {
-        // Who keeps checksums alone never multiplies; others have not begun.
+        // A rank with checksums alone never multiplies; others have not begun.
         if work.flops == 0 {
             return;
         }
@@ -89,7 +88,7 @@ impl Pace {
         }
     }
 
-    /// What has gone on meanwhile was no computing, of anybody: the stretch begins anew.
+    /// Leaves out a time without computing on any node: the stretch begins again.
     pub fn pause(&mut self, now_ms: u64) {
         self.ranks.values_mut().for_each(|rank| rank.seen_ms = now_ms);
         self.begin(now_ms);
@@ -102,7 +101,7 @@ impl Pace {
         }
     }
 
-    /// To be called now and then; says what has become certain.
+    /// Judges a stretch that has passed; to be called now and then. Returns nodes that are certain to be slow.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Slow> {
         let since_ms = *self.since_ms.get_or_insert(now_ms);
         let stretch_ms = (self.limits.after_ms / u64::from(STRETCHES)).max(1);
@@ -111,7 +110,7 @@ impl Pace {
             return Vec::new();
         }
         self.ranks.retain(|_, r| now_ms.saturating_sub(r.seen_ms) < GONE_STRETCHES * stretch_ms);
-        // An iteration may be longer than a stretch: then that lasts until ranks can be compared.
+        // An iteration may be longer than a stretch: the stretch then lasts until ranks can be compared.
         let Some(costs) = self.costs(passed_ms) else { return Vec::new() };
         let mut found: Vec<Slow> = Vec::new();
         let sorted = Sorted::new(&costs);
@@ -131,7 +130,7 @@ impl Pace {
         found
     }
 
-    /// Everybody's time for an operation in this stretch, in the ranks' order; None where they cannot be compared.
+    /// Times for an operation in this stretch, in the ranks' order; None if they cannot be compared.
     fn costs(&self, passed_ms: u64) -> Option<Vec<Cost>> {
         let did = |r: &Rank| {
             (
@@ -159,14 +158,14 @@ struct Cost {
     position: u32,
     node: usize,
     each: f64,
-    /// It has multiplied for long enough that this counts against it.
+    /// Whether it has multiplied long enough for the time to count against it.
     busy: bool,
 }
 
 /// All costs in order, sorted once for all the medians.
 struct Sorted {
     each: Vec<f64>,
-    /// At which places a node's own stand, in order.
+    /// Places of a node's own costs, in order.
     own: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -188,7 +187,7 @@ impl Sorted {
             return None;
         }
         let other = |nth: usize| {
-            // Each of its own that stands before it moves it on by one.
+            // Each of the node's own costs at or before the place moves it on by one.
             let place = own.iter().fold(nth, |place, own| place + usize::from(*own <= place));
             self.each[place]
         };
@@ -223,12 +222,12 @@ mod tests {
                 found: vec![],
             }
         }
-        /// Half-seconds in which rank r takes `cost(r, time)` times as long for its work.
+        /// Runs half-seconds in which rank r takes `cost(r, time)` times as long for its work.
         fn until(&mut self, end: u64, cost: impl Fn(usize, u64) -> f64) -> &mut Self {
             while self.now < end {
                 self.now += 500;
                 let costs: Vec<f64> = (0..self.work.len()).map(|r| cost(r, self.now)).collect();
-                // Everybody waits for the slowest.
+                // Every rank waits for the slowest.
                 let slowest = costs.iter().copied().fold(1.0, f64::max);
                 for (r, work) in self.work.iter_mut().enumerate() {
                     work.flops += (1e9 / slowest) as u64;
@@ -253,7 +252,7 @@ mod tests {
         assert!((33_000..=42_000).contains(at), "{at}");
     }
 
-    /// The slower it is, the less do the others have to do.
+    /// The slower the node is, the less time the others spend on their work.
     #[test]
     fn the_slowest_of_all_is_named_too() {
         for times in [3.0, 10.0, 30.0, 300.0] {
@@ -264,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Ranks tell of an iteration when it is through, and those of a slow node may take minutes.
+    /// Ranks report an iteration when it is through, and those of a slow node may take minutes.
     #[test]
     fn however_long_an_iteration_takes_it_is_compared() {
         let mut pace = Pace::new(LIMITS);
@@ -281,7 +280,7 @@ mod tests {
         assert_eq!(found.iter().map(|slow| slow.node).collect::<Vec<_>>(), [2]);
     }
 
-    /// One whose place another has taken, or whose node is lost while the run goes on without it.
+    /// A rank whose place another has taken, or whose node is lost while the run continues without it.
     #[test]
     fn who_is_gone_keeps_nobody_from_being_named() {
         let mut run = Run::new(5, 1);
@@ -307,7 +306,7 @@ mod tests {
         let mut run = Run::new(8, 2);
         run.until(60_000, |r, _| if r == 5 { 1.8 } else { 1.0 });
         assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [2]);
-        // All of a node's ranks: still one word.
+        // If all ranks of a node are slow, it is still named once.
         let mut run = Run::new(8, 2);
         run.until(60_000, |r, _| if r / 2 == 3 { 1.8 } else { 1.0 });
         assert_eq!(run.found.iter().map(|f| f.1.node).collect::<Vec<_>>(), [3]);
@@ -318,7 +317,7 @@ mod tests {
         let mut run = Run::new(4, 1);
         run.until(200_000, |r, at| if r == 1 && at % 30_000 < 9_000 { 3.0 } else { 1.0 });
         run.until(400_000, |r, _| if r == 1 { 1.4 } else { 1.0 });
-        // All alike is the machine, not a node.
+        // If all are equally slow, the machine is, not a node.
         run.until(600_000, |_, _| 5.0);
         assert_eq!(run.found, []);
     }
@@ -340,7 +339,7 @@ mod tests {
         let mut found = Vec::new();
         for half_s in 1..400u64 {
             for r in 0..4u32 {
-                // One rank has a scrap of work left, at ten times the usual cost.
+                // A rank has a scrap of work left, at ten times the usual cost.
                 let scrap = r == 3;
                 let flops = if scrap { half_s * 10_000_000 } else { half_s * 1_000_000_000 };
                 let work =
@@ -376,8 +375,8 @@ mod tests {
             prop_assert_eq!(Sorted::new(&all).median_of_others(node), expected);
         }
 
-        /// As many ranks as one likes on too few cores: each half-second some run at half or at twice the speed of
-        /// others, by chance. Nobody is named.
+        /// As many ranks as one likes on too few cores: each half-second some run at half or at twice the speed of others, by
+        /// chance. No node is named.
         #[test]
         fn noise_names_nobody(
             ranks in 3usize..12,
@@ -388,7 +387,7 @@ mod tests {
             prop_assert_eq!(&run.found, &[]);
         }
 
-        /// Whatever the others' noise, a node at three times the cost is found.
+        /// Under any noise of the others, a node at three times the cost is found.
         #[test]
         fn a_very_slow_one_is_found_under_noise(
             ranks in 3usize..12, culprit in 0usize..3,

@@ -1,15 +1,15 @@
-//! Which node's replies take much longer than the others'. Pure.
+//! Judgement of nodes whose replies take much longer than the others'. Pure.
 //!
-//! `speed` feeds every heartbeat's round trip in. The usual time is the median of all nodes, worked out once in a
-//! while and not with every reply.
+//! `speed` feeds every heartbeat's round trip in. The usual time is the median of all nodes, worked out once in a while and not
+//! with every reply.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Smoothed.
+    /// Smoothed time of a round trip.
     trip_ms: f64,
-    /// Replies in a row that were slow.
+    /// Number of slow replies in a row.
     slow: u32,
 }
 
@@ -23,9 +23,9 @@ pub struct Trips {
     told: BTreeSet<usize>,
 }
 
-/// A median needs company.
+/// Least number of nodes for a median.
 const NODES_LEAST: usize = 3;
-/// Slow replies in a row before anything is said.
+/// Number of slow replies in a row before a node is named.
 const SLOW_REPLIES: u32 = 5;
 const EVERY_MS: u64 = 1000;
 
@@ -41,7 +41,7 @@ impl Trips {
         }
     }
 
-    /// A reply that took so long. In words, once a node, if it is slow.
+    /// Takes in the time of a reply. Returns a description, once a node, if it is slow.
     pub fn see(&mut self, now_ms: u64, node: usize, trip_ms: f64) -> Option<String> {
         if self.worked_out_ms.is_none_or(|at| now_ms.saturating_sub(at) >= EVERY_MS) {
             self.worked_out_ms = Some(now_ms);
@@ -50,7 +50,7 @@ impl Trips {
         let state = self.nodes.entry(node).or_insert(Node { trip_ms, slow: 0 });
         state.trip_ms = 0.7 * state.trip_ms + 0.3 * trip_ms;
         let usual_ms = self.usual_ms?;
-        // Both of them: one stall alone would stay in the smoothed time for many quick replies.
+        // Both times must be slow: one stall alone would stay in the smoothed time for many quick replies.
         let is_slow = |ms: f64| ms > self.least_ms && ms > self.factor * usual_ms;
         let slow = is_slow(trip_ms) && is_slow(state.trip_ms);
         state.slow = if slow { state.slow + 1 } else { 0 };
@@ -75,7 +75,7 @@ impl Trips {
 mod tests {
     use super::*;
 
-    /// What is said of `nodes` nodes of which the first one's replies take so long from 20 s on.
+    /// Runs `nodes` nodes, of which the first one's replies take so long from 20 s on, and returns the slow nodes.
     fn said(nodes: usize, slow_ms: f64) -> Vec<(u64, usize)> {
         let mut trips = Trips::new(8.0, 20.0);
         let mut said = Vec::new();
@@ -96,7 +96,7 @@ mod tests {
         assert!(said[0].0 < 25_000, "{said:?}");
     }
 
-    /// However long it was: what follows is quick.
+    /// A stall of any length is followed by quick replies.
     #[test]
     fn one_stall_is_no_slowness() {
         for stall in [300.0, 1000.0, 30_000.0] {

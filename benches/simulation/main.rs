@@ -5,16 +5,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use skt_hpl::base::cores;
-use skt_hpl::testkit::simulation::Stage;
-use skt_hpl::testkit::simulation::campaign::Campaign;
+use skt_hpl::testkit::simulation::campaign::{Campaign, Kind};
+use skt_hpl::testkit::simulation::ranks::Stage;
 use skt_hpl::testkit::simulation::supervisor::Office;
+use skt_hpl::testkit::simulation::{Failure, Report, Simulation};
 
-/// Simulates protected runs: their ranks take turns in an order drawn from a seed, and faults strike them
+/// Simulates protected runs from seeds, with faults
 #[derive(Parser)]
 #[command(name = "simulation")]
 struct Flags {
+    /// Simulates a run's ranks, or its supervisor and nodes
+    #[arg(long, value_enum, default_value_t = What::Ranks)]
+    what: What,
     /// How long seeds are run
     #[arg(long, value_name = "S", default_value_t = 10)]
     seconds: u64,
@@ -27,56 +31,25 @@ struct Flags {
     /// Of that seed's faults only these, by number; or none
     #[arg(long, value_name = "LIST", requires = "seed")]
     faults: Option<String>,
-    /// Writes that run to FILE, event by event
+    /// Writes that run of ranks to FILE, event by event
     #[arg(long, value_name = "FILE", requires = "seed")]
     trace: Option<PathBuf>,
-    /// Simulates supervised runs
-    #[arg(long)]
-    supervisor: bool,
+    /// Supervises that seed's run on this many nodes
+    #[arg(long, value_name = "N", requires = "seed")]
+    nodes: Option<usize>,
     /// What `cargo bench` passes on
     #[arg(long, hide = true)]
     bench: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    Ranks,
+    Supervisor,
+}
+
 fn main() -> ExitCode {
     let flags = Flags::parse();
-    if flags.supervisor {
-        let mut office = Office::new();
-        let began = Instant::now();
-        let mut ran = 0;
-        let (first, last) = match flags.seed {
-            Some(seed) => (seed, seed + 1),
-            None => (flags.from, u64::MAX),
-        };
-        let mut failed = 0;
-        for seed in first..last {
-            if began.elapsed().as_secs() >= flags.seconds {
-                break;
-            }
-            ran += 1;
-            match office.run(seed) {
-                Ok(report) if flags.seed.is_some() => println!("{report:?}"),
-                Ok(_) => {}
-                Err(failure) => {
-                    failed += 1;
-                    let small = office.smallest(seed);
-                    if flags.seed.is_some() {
-                        println!("{}", office.run_with(seed, &small).unwrap_err());
-                    } else {
-                        println!(
-                            "seed {seed} {small:?}: {}",
-                            failure.what.lines().next().unwrap_or("")
-                        );
-                    }
-                }
-            }
-        }
-        println!(
-            "{ran} runs, {failed} failed, {:.1} a second",
-            ran as f64 / began.elapsed().as_secs_f64()
-        );
-        return ExitCode::SUCCESS;
-    }
     let failed = match flags.seed {
         Some(seed) => !again(&flags, seed),
         None => many(&flags) > 0,
@@ -87,27 +60,44 @@ fn main() -> ExitCode {
 /// Whether a seed's run ends as it must.
 fn again(flags: &Flags, seed: u64) -> bool {
     let trace = flags.trace.as_ref().map(|path| File::create(path).expect("the trace"));
-    let mut stage = Stage::new(trace);
-    let numbers: Option<Vec<usize>> =
-        flags.faults.as_ref().map(|list| list.split(',').flat_map(str::parse).collect());
-    let ran = match numbers {
-        Some(faults) => stage.run_with(seed, &faults),
-        None => stage.run(seed),
+    let began = Instant::now();
+    let ran = match (flags.what, flags.nodes) {
+        (What::Ranks, _) => one(&mut Stage::new(trace), flags, seed),
+        (What::Supervisor, None) => one(&mut Office::begin(), flags, seed),
+        (What::Supervisor, Some(nodes)) => Office::begin().run_on(seed, nodes),
     };
     match &ran {
-        Ok(report) => {
-            println!("{} launches, {} faults struck", report.launches, report.struck.len())
+        Ok(Report { launches, steps, struck }) => {
+            for (fault, came_to) in struck {
+                println!("{fault:<50} {came_to}");
+            }
+            let seconds = began.elapsed().as_secs_f64();
+            println!("{launches} launches, {steps} steps, {} faults, {seconds:.2} s", struck.len());
         }
         Err(failure) => println!("FAILED: {failure}"),
     }
     ran.is_ok()
 }
 
+fn one(stage: &mut impl Simulation, flags: &Flags, seed: u64) -> Result<Report, Failure> {
+    match &flags.faults {
+        Some(list) => {
+            let faults: Vec<usize> = list.split(',').flat_map(str::parse).collect();
+            stage.run_with(seed, &faults)
+        }
+        None => stage.run(seed),
+    }
+}
+
 fn many(flags: &Flags) -> usize {
     let workers = cores::count() as u64;
+    let kind = match flags.what {
+        What::Ranks => Kind::Ranks,
+        What::Supervisor => Kind::Supervisor,
+    };
     let time = Duration::from_secs(flags.seconds);
     let began = Instant::now();
-    let tally = Campaign { first: flags.from, seeds: None, time, workers }.run();
+    let tally = Campaign { kind, first: flags.from, seeds: None, time, workers }.run();
     let seconds = began.elapsed().as_secs_f64();
     print!("{tally}");
     println!(

@@ -559,6 +559,20 @@ sabotages! {
     PrunesFirst = "prunes-first",
     /// The recomputation of U after a loss under checksum columns.
     NoRegain = "no-regain",
+    /// The wait for a record before the supervisor takes the step.
+    NoRecord = "no-record",
+    /// The second call of a node whose connection ended.
+    NoRedial = "no-redial",
+    /// The judgement that the supervisor is cut off, and not all nodes lost.
+    NoOutage = "no-outage",
+    /// The adoption of a running job by the next supervisor.
+    NoAdoption = "no-adoption",
+    /// The wait for nodes to end the last attempt's ranks.
+    LeavesRanks = "leaves-ranks",
+    /// The memory of nodes between two attempts.
+    CleansEarly = "cleans-early",
+    /// The wait for a judgement of silent nodes before others take their ranks.
+    ChoosesSoon = "chooses-soon",
 }
 
 #[cfg(not(debug_assertions))]

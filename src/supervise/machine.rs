@@ -34,8 +34,10 @@ pub trait Connections: Lines {
 /// A simulated machine.
 pub trait Machine: Sync {
     fn connections(&self) -> Box<dyn Connections>;
-    /// Does the work at a later time. Works `in_turn` are done in the order in which they were given.
-    fn does_later(&self, work: Work, in_turn: bool);
+    /// Returns a number for a new clerk.
+    fn clerk(&self) -> u32;
+    /// Does the work at a later time. Works of one clerk are done in the order in which they were given.
+    fn does_later(&self, work: Work, clerk: Option<u32>);
     /// Starts a launcher, whose files are written.
     fn launch(&self, launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<ProcessId>;
     fn is_alive(&self, process: ProcessId) -> bool;

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::remember::events::FaultKind;
 
 /// Timeouts for nodes.
@@ -336,7 +337,7 @@ impl Nodes {
             return judged;
         }
         let (elsewhere, troubled) = self.elsewhere();
-        if is_our_outage(elsewhere, troubled) {
+        if is_our_outage(elsewhere, troubled) && !sabotaged(Sabotage::NoOutage) {
             self.call_all(now_ms, &mut judged);
             return judged;
         }
@@ -345,7 +346,7 @@ impl Nodes {
             let name = &self.names[node];
             let known_ms = trouble.known_ms;
             let (kind, detail) = match trouble.closed_ms {
-                Some(_) if known_ms >= self.limits.redial_ms => (
+                Some(_) if known_ms >= self.limits.redial_ms || sabotaged(Sabotage::NoRedial) => (
                     FaultKind::NodeGone,
                     format!("the connection to {name} ended and cannot be made again"),
                 ),

@@ -14,10 +14,14 @@ use crate::supervise::machine::{Work, simulated};
 
 /// Its clones are handles of the same clerk.
 #[derive(Clone, Debug)]
-pub struct Clerk(
-    /// None in a simulation, which does the work.
-    Option<Sender<Work>>,
-);
+pub struct Clerk(Desk);
+
+#[derive(Clone, Debug)]
+enum Desk {
+    Thread(Sender<Work>),
+    /// The simulation's number of this clerk.
+    Simulated(u32),
+}
 
 /// The result of a work, once that is done.
 #[derive(Debug)]
@@ -29,21 +33,22 @@ const LOOK: Duration = Duration::from_millis(5);
 impl Clerk {
     /// Starts a clerk, whose thread has this name.
     pub fn new(name: &str) -> Result<Self, NoThread> {
-        if simulated().is_some() {
-            return Ok(Self(None));
+        if let Some(machine) = simulated() {
+            return Ok(Self(Desk::Simulated(machine.clerk())));
         }
         let (orders, works) = channel::<Work>();
         // The thread ends with the process: to wait for a disk that hangs would be to hang with it.
         new_thread::start(name, move || works.into_iter().for_each(|work| work()))?;
-        Ok(Self(Some(orders)))
+        Ok(Self(Desk::Thread(orders)))
     }
 
     pub fn ask<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
         let (work, answer) = Answer::of(work);
-        match (&self.0, simulated()) {
-            (Some(orders), _) => drop(orders.send(work)),
-            (None, Some(machine)) => machine.does_later(work, true),
-            (None, None) => unreachable!("a clerk without a thread is simulated"),
+        match &self.0 {
+            Desk::Thread(orders) => drop(orders.send(work)),
+            Desk::Simulated(number) => {
+                simulated().expect("it has begun").does_later(work, Some(*number));
+            }
         }
         answer
     }
@@ -64,7 +69,7 @@ impl<T: Send + 'static> Answer<T> {
         let (work, answer) = Self::of(work);
         match simulated() {
             None => new_thread::start_or_here("beside", work),
-            Some(machine) => machine.does_later(work, false),
+            Some(machine) => machine.does_later(work, None),
         }
         answer
     }

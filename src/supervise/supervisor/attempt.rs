@@ -9,6 +9,7 @@ use anyhow::Context as _;
 
 use super::{AttemptState, Supervisor};
 use crate::base::clock::Instant;
+use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
 };
@@ -308,7 +309,7 @@ impl Supervisor<'_> {
     /// Nodes whose memory of this run is of no use once its processes have ended: all it ran on if the run is
     /// `over`, or if that memory only shows progress.
     pub(super) fn to_clean(&self, over: bool) -> BTreeSet<String> {
-        if over || self.settings.shows_only_progress() {
+        if over || self.settings.shows_only_progress() || sabotaged(Sabotage::CleansEarly) {
             self.state.ran_on.clone()
         } else {
             BTreeSet::new()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Supervisor;
 use crate::base::clock::Instant;
+use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::fitness::{Expected, Need};
 use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
@@ -147,7 +148,8 @@ impl Supervisor<'_> {
             self.state.placed.iter().any(|host| host.name == *name)
         };
         let is_enough = matches!(placement, Placement::Go { .. });
-        self.nodes.in_trouble().any(|at| !is_enough || is_placed(at))
+        !sabotaged(Sabotage::ChoosesSoon)
+            && self.nodes.in_trouble().any(|at| !is_enough || is_placed(at))
     }
 
     /// Asks the policy for a placement on the nodes as they are now.

@@ -28,6 +28,7 @@ pub use self::settings::{Benchmark, Settings};
 use self::telling::Display;
 use self::trying::Tried;
 use crate::base::clock::Instant;
+use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{End, Next, STATUS_ENVIRONMENT, STATUS_RESUMABLE, verdict};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::members::Members;
@@ -194,7 +195,7 @@ impl Supervisor<'_> {
                 let at = self.cluster.find(&host.name);
                 at.is_some_and(|at| self.nodes.knows(at) && !failed.contains_key(&at))
             };
-            let all_well = self.state.placed.iter().all(well);
+            let all_well = self.state.placed.iter().all(well) && !sabotaged(Sabotage::NoAdoption);
             let launcher = self.state.running.filter(|_| known && all_well);
             adopted = launcher.is_some();
             left = self.left_job(launcher)?;

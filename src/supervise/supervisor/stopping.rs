@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{OUTAGE_PAUSE, Supervisor};
 use crate::base::clock::Instant;
+use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::job::Job;
@@ -161,7 +162,7 @@ impl Supervisor<'_> {
         let mut total = 0;
         let mut failed = Vec::new();
         let mut looked = begun;
-        while !waiting.is_empty() {
+        while !waiting.is_empty() && !sabotaged(Sabotage::LeavesRanks) {
             match self.hear(END_LOOK)? {
                 Some((node, News::Ended { id: of, ended }))
                     if of == id && waiting.remove(&node).is_some() =>

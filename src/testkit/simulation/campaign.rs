@@ -7,11 +7,33 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::time::{Duration, Instant};
 
-use super::{Failure, Report, Stage};
+use super::ranks::Stage;
+use super::supervisor::Office;
+use super::{Failure, Report, Simulation};
 use crate::base::cores;
+#[cfg(debug_assertions)]
+use crate::base::faults::{self, Sabotage};
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ranks,
+    Supervisor,
+}
+
+impl Kind {
+    /// The argument that repeats a run.
+    fn flag(self) -> &'static str {
+        match self {
+            Kind::Ranks => "",
+            Kind::Supervisor => " --what supervisor",
+        }
+    }
+}
 
 /// Which seeds to run, and how.
 pub struct Campaign {
+    pub kind: Kind,
     pub first: u64,
     /// As many as there is time for, or this many.
     pub seeds: Option<u64>,
@@ -35,20 +57,12 @@ impl Campaign {
     /// Runs all of it; failures are printed as they come. The calling process must have one thread.
     pub fn run(&self) -> Tally {
         let began = Instant::now();
-        let mut pipes = Vec::new();
-        for worker in 0..self.workers {
-            let (read, write) = pipe();
-            // SAFETY: this process has one thread.
-            match unsafe { libc::fork() } {
-                0 => {
-                    self.work(worker, began, write);
-                    // SAFETY: ends the worker, whose parent does what is left to do.
-                    unsafe { libc::_exit(0) };
-                }
-                -1 => panic!("no process for a worker: {}", std::io::Error::last_os_error()),
-                _ => pipes.push(read),
-            }
-        }
+        let work = |worker, told| match self.kind {
+            Kind::Ranks => self.work::<Stage>(worker, began, told),
+            Kind::Supervisor => self.work::<Office>(worker, began, told),
+        };
+        let pipes: Vec<File> =
+            (0..self.workers).map(|worker| apart(|told| work(worker, told))).collect();
         let mut tally = Tally::default();
         for mut pipe in pipes {
             let mut text = String::new();
@@ -60,47 +74,46 @@ impl Campaign {
         tally
     }
 
-    fn work(&self, worker: u64, began: Instant, mut told: File) {
+    fn work<S: Simulation>(&self, worker: u64, began: Instant, mut told: File) {
         // Its ranks take turns: on one core they wake each other soonest.
         cores::pin(worker as usize);
-        let mut stage = Stage::new(None);
+        let mut stage = S::begin();
         let last = self.seeds.map_or(u64::MAX, |seeds| self.first.saturating_add(seeds));
-        // Seeds of one problem go to one worker, which knows its solution.
-        let mut family = self.first + worker * super::scenario::FAMILY;
+        let mut family = self.first + worker * S::FAMILY;
         while family < last {
-            for seed in family..last.min(family + super::scenario::FAMILY) {
+            for seed in family..last.min(family + S::FAMILY) {
                 if began.elapsed() >= self.time {
                     return;
                 }
                 let line = match stage.run(seed) {
                     Ok(report) => lines(&report),
                     Err(failure) => {
-                        print_failure(&mut stage, seed, &failure);
+                        self.print(&mut stage, seed, &failure);
                         format!("failed {seed}\n")
                     }
                 };
                 told.write_all(line.as_bytes()).expect("the parent reads");
             }
-            family += self.workers * super::scenario::FAMILY;
+            family += self.workers * S::FAMILY;
         }
+    }
+
+    fn print(&self, stage: &mut impl Simulation, seed: u64, failure: &Failure) {
+        let faults: Vec<String> = stage.smallest(seed).iter().map(usize::to_string).collect();
+        show!(
+            "FAILED: {failure}\nrepeat: cargo bench --bench simulation --{} --seed {seed} --faults {}\n",
+            self.kind.flag(),
+            if faults.is_empty() { "none".to_owned() } else { faults.join(",") }
+        );
     }
 }
 
 fn lines(report: &Report) -> String {
     let mut text = format!("run {} {}\n", report.launches, report.steps);
     for (fault, ended) in &report.struck {
-        let phase = fault.phase.unwrap_or("starting");
-        let _ = writeln!(text, "struck\t{:?} while {phase}\t{ended}", fault.strike);
+        let _ = writeln!(text, "struck\t{fault}\t{ended}");
     }
     text
-}
-
-fn print_failure(stage: &mut Stage, seed: u64, failure: &Failure) {
-    let faults: Vec<String> = stage.smallest(seed).iter().map(usize::to_string).collect();
-    show!(
-        "FAILED: {failure}\nrepeat: cargo bench --bench simulation -- --seed {seed} --faults {}\n",
-        if faults.is_empty() { "none".to_owned() } else { faults.join(",") }
-    );
 }
 
 impl Tally {
@@ -144,6 +157,50 @@ impl fmt::Display for Tally {
             self.faults(),
             self.failed.len()
         )
+    }
+}
+
+/// Leaves a safeguard out, and runs seeds from `first` on until one fails: its number and how. None if none has failed in time.
+#[cfg(debug_assertions)]
+pub fn first_failure(
+    kind: Kind,
+    sabotage: Sabotage,
+    first: u64,
+    time: Duration,
+) -> Option<(u64, String)> {
+    fn seek<S: Simulation>(first: u64, time: Duration) -> Option<(u64, Failure)> {
+        let (mut stage, began) = (S::begin(), Instant::now());
+        let mut seeds = (first..).take_while(|_| began.elapsed() < time);
+        seeds.find_map(|seed| Some((seed, stage.run(seed).err()?)))
+    }
+    let mut found = apart(|mut told| {
+        faults::sabotage_thread(Some(sabotage));
+        let failure = match kind {
+            Kind::Ranks => seek::<Stage>(first, time),
+            Kind::Supervisor => seek::<Office>(first, time),
+        };
+        if let Some((seed, failure)) = failure {
+            write!(told, "{seed} {}", failure.what).expect("the parent reads");
+        }
+    });
+    let mut text = String::new();
+    found.read_to_string(&mut text).expect("a pipe of our own");
+    let (seed, what) = text.split_once(' ')?;
+    Some((seed.parse().expect("a seed"), what.to_owned()))
+}
+
+/// Does something in a process of its own, which this one is to have no other thread for. What it writes comes out of the pipe.
+pub fn apart(work: impl FnOnce(File)) -> File {
+    let (read, write) = pipe();
+    // SAFETY: this process has one thread.
+    match unsafe { libc::fork() } {
+        0 => {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(write)));
+            // SAFETY: ends this process, whose parent does what is left to do.
+            unsafe { libc::_exit(i32::from(done.is_err())) }
+        }
+        -1 => panic!("no process for a worker: {}", std::io::Error::last_os_error()),
+        _ => read,
     }
 }
 

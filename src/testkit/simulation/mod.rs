@@ -1,111 +1,33 @@
-//! Whole runs from a seed: the program's ranks as processes that take turns, with faults at any call and any crash point.
+//! Whole runs from a seed: a run's ranks, or its supervisor and nodes, with faults at any moment.
 //!
-//! A run is launched, struck, and launched again until it has ended. It must end with the solution's bits of an undisturbed run,
-//! and leave nothing behind.
+//! A seed stands for a run and the faults that strike it. The same seed gives the same run, so a failure is a number.
 
-mod arena;
 pub mod campaign;
 mod dice;
-mod job;
-mod rank;
-mod scenario;
+pub mod ranks;
 pub mod supervisor;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 
-use arena::{Arena, Fault, Manner, Place, SECOND};
-use job::{Ended, Job, Launch};
-use scenario::{Damage, Kind, Outage, Scenario};
+/// A place to simulate runs in, one after the other, in a process of one thread.
+pub trait Simulation: Sized {
+    /// Seeds in a row that one worker should run.
+    const FAMILY: u64;
+    fn begin() -> Self;
+    /// Returns the number of faults in a seed's run.
+    fn faults(&self, seed: u64) -> usize;
+    fn run(&mut self, seed: u64) -> Result<Report, Failure>;
+    /// Runs a seed with these of its faults, by number.
+    fn run_with(&mut self, seed: u64, faults: &[usize]) -> Result<Report, Failure>;
 
-use crate::base::cores;
-use crate::base::exit::Exit;
-#[cfg(debug_assertions)]
-use crate::base::faults::Sabotage;
-use crate::base::outcome::Verdict;
-use crate::base::topology::Topology;
-use crate::kernels::cache;
-use crate::report::json::Run;
-use crate::shm::{Depot, Store};
-
-/// A place to simulate runs in, one after the other. The process that makes it must have one thread.
-pub struct Stage {
-    arena: &'static mut Arena,
-    folder: PathBuf,
-    job: String,
-    /// Digests of x of undisturbed runs, by their words.
-    undisturbed: HashMap<Vec<String>, String>,
-    trace: Option<File>,
-    /// A safeguard that protected runs leave out.
-    #[cfg(debug_assertions)]
-    pub sabotage: Option<Sabotage>,
-}
-
-/// Files of persistent memory: position, path and content.
-type Memory = Vec<(usize, PathBuf, Vec<u8>)>;
-
-/// What a run came to.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub launches: usize,
-    pub steps: u64,
-    /// Faults that struck, each with what its launch came to.
-    pub struck: Vec<(Fault, &'static str)>,
-}
-
-/// What must not happen.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    pub what: String,
-    pub scenario: String,
-    /// The last lines that the run has printed.
-    pub printed: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}\n{}\n{}", self.what, self.scenario, self.printed)
-    }
-}
-
-impl Stage {
-    /// The trace of every event goes to a file, if one is given.
-    pub fn new(trace: Option<File>) -> Self {
-        // Read once here and not by every rank.
-        Topology::here();
-        cores::count();
-        cache::second_level();
-        let job = format!("sim-{}", std::process::id());
-        let folder = PathBuf::from("/dev/shm").join(format!("skt-{job}"));
-        Self {
-            arena: Arena::new(),
-            folder,
-            job,
-            undisturbed: HashMap::new(),
-            trace,
-            #[cfg(debug_assertions)]
-            sabotage: None,
-        }
-    }
-
-    /// Runs what a seed stands for.
-    pub fn run(&mut self, seed: u64) -> Result<Report, Failure> {
-        self.play(&Scenario::of(seed))
-    }
-
-    /// Of the faults of a seed whose run fails, those that it takes to fail, by their numbers.
-    pub fn smallest(&mut self, seed: u64) -> Vec<usize> {
-        let scenario = Scenario::of(seed);
-        let mut kept: Vec<usize> = (0..scenario.faults().count()).collect();
+    /// Returns the faults that a failing seed takes to fail.
+    fn smallest(&mut self, seed: u64) -> Vec<usize> {
+        let mut kept: Vec<usize> = (0..self.faults(seed)).collect();
         let mut at = 0;
         while at < kept.len() {
             let mut fewer = kept.clone();
             fewer.remove(at);
-            if self.play(&scenario.with_faults(&fewer)).is_err() {
+            if self.run_with(seed, &fewer).is_err() {
                 kept = fewer;
             } else {
                 at += 1;
@@ -113,295 +35,29 @@ impl Stage {
         }
         kept
     }
-
-    /// Runs a seed with some of its faults only.
-    pub fn run_with(&mut self, seed: u64, faults: &[usize]) -> Result<Report, Failure> {
-        self.play(&Scenario::of(seed).with_faults(faults))
-    }
-
-    fn play(&mut self, scenario: &Scenario) -> Result<Report, Failure> {
-        let mut report = Report::default();
-        let played = self.try_play(scenario, &mut report);
-        let printed = fs::read_to_string(self.folder.join("err")).unwrap_or_default();
-        self.clear();
-        played.map(|()| report).map_err(|what| {
-            let lines: Vec<&str> = printed.lines().collect();
-            let last = lines[lines.len().saturating_sub(40)..].join("\n");
-            Failure { what, scenario: described(scenario), printed: last }
-        })
-    }
-
-    fn try_play(&mut self, scenario: &Scenario, report: &mut Report) -> Result<(), String> {
-        let wanted = self.undisturbed(&scenario.solver)?;
-        self.clear();
-        fs::create_dir_all(self.folder.join("stored")).expect("room in /dev/shm");
-        let words = self.words(scenario);
-        let mut before_launch = Vec::new();
-        // Whether memory has a checkpoint of all positions.
-        let mut saved = false;
-        for act in &scenario.acts {
-            let before = report.struck.len();
-            let launch = self.launch(scenario, &words, &act.faults, act.seed, report);
-            let Launch { ended, committed, generated, cleans, .. } = launch;
-            if saved && generated {
-                return Err(RUN_LOST.to_owned());
-            }
-            let ended = status(ended)?;
-            if self.has_ended(ended, scenario, &wanted)? {
-                return Ok(());
-            }
-            saved |=
-                scenario.keeps_memory() && committed.count_ones() as usize >= scenario.positions();
-            saved &= !act.outage.all && !cleans;
-            if report.struck.len() == before {
-                return Err(format!("it ended with {ended}, and nothing had struck"));
-            }
-            let now = self.memory();
-            self.damage(&act.outage, &before_launch);
-            before_launch = now;
-        }
-        let launch = self.launch(scenario, &words, &[], scenario.seed, report);
-        if saved && launch.generated {
-            return Err(RUN_LOST.to_owned());
-        }
-        let ended = status(launch.ended)?;
-        match self.has_ended(ended, scenario, &wanted)? {
-            true => Ok(()),
-            false => Err(format!("a launch that nothing struck ended with {ended}")),
-        }
-    }
-
-    /// The persistent memory of the job: of each position its files, and what they contain.
-    fn memory(&self) -> Memory {
-        let of = |name: &str| -> Option<usize> {
-            let (_, rest) = name.split_once(&format!(".{}.p", self.job))?;
-            rest.split('.').next()?.parse().ok()
-        };
-        let files = fs::read_dir("/dev/shm").into_iter().flatten().flatten().filter_map(|file| {
-            let position = of(file.file_name().to_str()?)?;
-            Some((position, file.path(), fs::read(file.path()).ok()?))
-        });
-        files.collect()
-    }
-
-    fn damage(&self, outage: &Outage, earlier: &Memory) {
-        let depot = self.depot();
-        let lose = |position: usize| depot.unlink_position(position as u32);
-        for &(position, damage) in &outage.damaged {
-            match damage {
-                Damage::Lost => lose(position),
-                Damage::Flipped(part, offset) => drop(depot.flip(position as u32, part, offset)),
-                Damage::Old => {
-                    lose(position);
-                    for (_, path, content) in earlier.iter().filter(|file| file.0 == position) {
-                        let mut file = OpenOptions::new();
-                        let file =
-                            file.create(true).truncate(true).write(true).mode(0o600).open(path);
-                        let written = file.and_then(|mut file| file.write_all(content));
-                        written.expect("room in /dev/shm");
-                    }
-                }
-            }
-        }
-        if outage.all {
-            depot.positions().into_iter().for_each(|position| lose(position as usize));
-        }
-    }
-
-    /// Whether the run is over, in order; an error if not in order.
-    fn has_ended(&self, status: i32, scenario: &Scenario, wanted: &str) -> Result<bool, String> {
-        const KILLED: i32 = 137;
-        if status == 0 {
-            let (verdict, digest) = self.result()?;
-            if verdict != Verdict::Passed {
-                return Err("the residual check failed".to_owned());
-            }
-            if scenario.kind != Kind::Abft && digest != wanted {
-                return Err(format!("x is {digest}, and {wanted} undisturbed"));
-            }
-            let left = self.depot().list();
-            if !left.is_empty() && scenario.kind != Kind::InPlace {
-                return Err(format!("{} parts of persistent memory are left behind", left.len()));
-            }
-            return Ok(true);
-        }
-        let is = |exit: Exit| status == i32::from(exit.code());
-        match scenario.kind {
-            _ if status == KILLED => Ok(false),
-            // More than checksums or spare ranks make up for.
-            Kind::Abft if is(Exit::Unrecoverable) => Ok(false),
-            Kind::InPlace if is(Exit::Stopped) => Ok(false),
-            // A loss before the first attempt ends the job.
-            Kind::Abft | Kind::InPlace if is(Exit::Environment) => Ok(false),
-            _ => Err(format!("it ended with {status}")),
-        }
-    }
-
-    fn result(&self) -> Result<(Verdict, String), String> {
-        let text = fs::read_to_string(self.folder.join("run.json")).map_err(|e| e.to_string())?;
-        let run: Run = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-        let outcome = run.tests.first().and_then(|test| test.outcome.as_ref());
-        let outcome = outcome.ok_or("the results have no outcome")?;
-        Ok((outcome.verdict, outcome.x_digest.clone()))
-    }
-
-    fn launch(
-        &mut self,
-        scenario: &Scenario,
-        words: &[String],
-        faults: &[Fault],
-        seed: u64,
-        report: &mut Report,
-    ) -> Launch {
-        let (ranks, manner) = (scenario.ranks(), scenario.manner);
-        let trace = self.trace.as_ref();
-        let job = Job {
-            ranks,
-            words,
-            folder: &self.folder,
-            seed,
-            manner,
-            faults,
-            trace,
-            #[cfg(debug_assertions)]
-            sabotage: self.sabotage,
-        };
-        let launch = job::launch(self.arena, &job);
-        report.launches += 1;
-        report.steps += launch.steps;
-        let came_to = match launch.ended {
-            Ended::Status(0) => "the launch solved it",
-            Ended::Status(137) => "the job was ended",
-            Ended::Status(_) => "the job ended itself",
-            Ended::Hang(_) | Ended::Broken(_) => "failed",
-        };
-        report.struck.extend(launch.struck.iter().map(|&fault| (fault, came_to)));
-        launch
-    }
-
-    /// The digest of x that nobody has disturbed.
-    fn undisturbed(&mut self, solver: &[String]) -> Result<String, String> {
-        if let Some(known) = self.undisturbed.get(solver) {
-            return Ok(known.clone());
-        }
-        self.clear();
-        fs::create_dir_all(&self.folder).expect("room in /dev/shm");
-        let manner =
-            Manner { survives: false, eager_bytes: 0, turn_every: 8, notice_within: SECOND };
-        let mut words = solver.to_vec();
-        words.extend(COMMON.iter().map(|word| (*word).to_owned()));
-        let number = |flag: &str| -> usize {
-            let at = solver.iter().position(|word| word == flag).expect("a problem has a grid");
-            solver[at + 1].parse().expect("a number")
-        };
-        let ranks = number("-p") * number("-q");
-        let (folder, faults) = (&self.folder, &[]);
-        let job = Job {
-            ranks,
-            words: &words,
-            folder,
-            seed: 1,
-            manner,
-            faults,
-            trace: None,
-            #[cfg(debug_assertions)]
-            sabotage: None,
-        };
-        let ended = job::launch(self.arena, &job).ended;
-        if ended != Ended::Status(0) {
-            return Err(format!("undisturbed it ended so: {ended:?}"));
-        }
-        let (_, digest) = self.result()?;
-        self.undisturbed.insert(solver.to_vec(), digest.clone());
-        Ok(digest)
-    }
-
-    /// The run's words, and the files that they name.
-    fn words(&self, scenario: &Scenario) -> Vec<String> {
-        let mut words: Vec<String> = scenario.solver.clone();
-        words.extend(scenario.protection.iter().cloned());
-        words.extend(COMMON.iter().map(|word| (*word).to_owned()));
-        if scenario.domains > 0 {
-            let lines: String = (0..scenario.domains).map(|r| format!("rank:{r} d{r}\n")).collect();
-            fs::write(self.folder.join("domains"), lines).expect("room in /dev/shm");
-            // The storage of each node, where it has its own.
-            for rank in 0..scenario.domains {
-                fs::create_dir_all(self.folder.join(format!("stored/d{rank}"))).expect("room");
-            }
-            words.extend(["--domains", "domains"].map(str::to_owned));
-        }
-        words.extend(["--job".to_owned(), self.job.clone()]);
-        words
-    }
-
-    fn depot(&self) -> Depot {
-        Depot::new(Store::Posix, &self.job).expect("a job's name")
-    }
-
-    fn clear(&self) {
-        let _ = self.depot().clean();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
 }
 
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.clear();
-    }
+/// Summary of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Launches of the ranks.
+    pub launches: usize,
+    pub steps: u64,
+    /// Faults that struck, each with its result.
+    pub struck: Vec<(String, String)>,
 }
 
-const RUN_LOST: &str = "memory had a checkpoint, and a launch generated the matrix again";
-
-/// The status of a launch; an error if it has none.
-fn status(ended: Ended) -> Result<i32, String> {
-    match ended {
-        Ended::Status(status) => Ok(status),
-        Ended::Hang(phases) => Err(format!("it hangs:\n  {}", phases.join("\n  "))),
-        Ended::Broken(how) => Err(how),
-    }
+/// What must not happen.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub what: String,
+    pub scenario: String,
+    /// The last lines that the run has printed, or all that has happened.
+    pub log: String,
 }
 
-/// What all runs have alike.
-const COMMON: &[&str] = &[
-    "--threads",
-    "1",
-    "--pin",
-    "off",
-    "--no-preflight",
-    "--engine",
-    "portable",
-    "--json",
-    "run.json",
-];
-
-/// A scenario for people: a command, and its faults by number.
-fn described(scenario: &Scenario) -> String {
-    let mut text = format!(
-        "seed {}: {} ranks, {:?}: {} {}\n{:?}\n",
-        scenario.seed,
-        scenario.ranks(),
-        scenario.kind,
-        scenario.solver.join(" "),
-        scenario.protection.join(" "),
-        scenario.manner,
-    );
-    let mut number = 0;
-    for (launch, act) in scenario.acts.iter().enumerate() {
-        for fault in &act.faults {
-            text += &format!("  fault {number}, launch {}: {}\n", launch + 1, told(fault));
-            number += 1;
-        }
-        text += &format!("  after launch {}: {:?}\n", launch + 1, act.outage);
-    }
-    text
-}
-
-/// A fault in words.
-pub fn told(fault: &Fault) -> String {
-    match fault.place {
-        Place::Call { rank, number } => format!("{:?} rank {rank} at call {number}", fault.strike),
-        Place::Point { point, position, hit } => {
-            format!("{:?} position {position} at {}, hit {hit}", fault.strike, point.name())
-        }
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}\n{}\n{}", self.what, self.scenario, self.log)
     }
 }

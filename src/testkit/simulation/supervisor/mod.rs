@@ -7,7 +7,6 @@ mod scenario;
 mod site;
 mod world;
 
-use std::fmt;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -16,6 +15,7 @@ use std::time::Duration;
 use scenario::Scenario;
 use world::{Killed, Simulated, World, Wrong, now_ms};
 
+use super::{Failure, Report, Simulation};
 use crate::base::clock;
 use crate::base::simulated;
 use crate::supervise::judge::policy::Patience;
@@ -36,121 +36,77 @@ pub struct Office {
     binary: String,
 }
 
-/// Summary of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    pub launches: usize,
-    pub supervisors: usize,
-    pub strikes: usize,
-    pub status: u8,
-    pub virtual_ms: u64,
-}
+impl Simulation for Office {
+    const FAMILY: u64 = 1;
 
-/// What must not happen.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    pub what: String,
-    pub scenario: String,
-    /// What has really happened, and what was recorded and said.
-    pub log: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}\n{}\n{}", self.what, self.scenario, self.log)
-    }
-}
-
-impl Default for Office {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Office {
-    pub fn new() -> Self {
+    fn begin() -> Self {
         simulated::begin(&Simulated);
         machine::simulate(&Simulated);
         let folder = PathBuf::from(format!("/dev/shm/skt-office-{}", std::process::id()));
         Self { folder, binary: binary_digest() }
     }
 
-    pub fn run(&mut self, seed: u64) -> Result<Report, Failure> {
+    fn faults(&self, seed: u64) -> usize {
+        Scenario::of(seed).strikes.len()
+    }
+
+    fn run(&mut self, seed: u64) -> Result<Report, Failure> {
         self.play(&Scenario::of(seed))
     }
 
-    /// Runs a seed on so many nodes.
-    pub fn run_large(&mut self, seed: u64, nodes: usize) -> Result<Report, Failure> {
-        self.play(&Scenario::large(seed, nodes))
+    fn run_with(&mut self, seed: u64, faults: &[usize]) -> Result<Report, Failure> {
+        self.play(&Scenario::of(seed).with_strikes(faults))
+    }
+}
+
+impl Office {
+    /// Runs a seed on this number of nodes.
+    pub fn run_on(&mut self, seed: u64, nodes: usize) -> Result<Report, Failure> {
+        self.play(&Scenario::on(seed, nodes))
     }
 
-    /// Runs a seed with some of its strikes only.
-    pub fn run_with(&mut self, seed: u64, strikes: &[usize]) -> Result<Report, Failure> {
-        self.play(&Scenario::of(seed).with_strikes(strikes))
-    }
-
-    /// Of the strikes of a seed whose run fails, those that it takes to fail, by their numbers.
-    pub fn smallest(&mut self, seed: u64) -> Vec<usize> {
-        let scenario = Scenario::of(seed);
-        let mut kept: Vec<usize> = (0..scenario.strikes.len()).collect();
-        let mut at = 0;
-        while at < kept.len() {
-            let mut fewer = kept.clone();
-            fewer.remove(at);
-            if self.play(&scenario.with_strikes(&fewer)).is_err() {
-                kept = fewer;
-            } else {
-                at += 1;
-            }
-        }
-        kept
+    /// Runs a seed, and returns all that happens in it.
+    pub fn log(&mut self, seed: u64) -> String {
+        let (world, records, _) = self.end_of(&Scenario::of(seed));
+        world.log(&records.unwrap_or_default())
     }
 
     fn play(&mut self, scenario: &Scenario) -> Result<Report, Failure> {
+        let (world, records, ended) = self.end_of(scenario);
+        let checked = ended.and_then(|status| {
+            check(scenario, &world, &records.clone()?, status)?;
+            Ok(status)
+        });
+        match checked {
+            Ok(status) => Ok(world.report(status)),
+            Err(what) => {
+                let log = world.log(&records.unwrap_or_default());
+                Err(Failure { what, scenario: format!("{scenario:#?}"), log })
+            }
+        }
+    }
+
+    /// Plays a run: the world at its end, what was recorded, and its status or what went wrong.
+    fn end_of(
+        &mut self,
+        scenario: &Scenario,
+    ) -> (World, Result<Vec<Record>, String>, Result<u8, String>) {
         let _ = fs::remove_dir_all(&self.folder);
         let folder = Folder::new(&self.folder);
         World::begin(scenario, &self.binary, &folder);
-        let settings = settings(scenario, folder.clone());
-        let mut report = Report::default();
-        let ended = command(&settings, &mut report);
+        let ended = command(&settings(scenario, folder.clone()));
         let world = World::end();
-        let site = world.site.borrow();
-        report.launches = site.launches;
-        report.strikes = world.struck;
-        report.virtual_ms = now_ms();
         let text = fs::read(folder.journal()).unwrap_or_default();
+        let _ = fs::remove_dir_all(&self.folder);
         let records = journal::parse(&text, &folder.journal());
         let records = records.map(|(records, _)| records).map_err(|error| error.to_string());
-        let checked = ended.and_then(|status| {
-            report.status = status;
-            check(scenario, &world, &records.clone()?, status)
-        });
-        let _ = fs::remove_dir_all(&self.folder);
-        checked.map(|()| report).map_err(|what| {
-            let lines = records.unwrap_or_default().iter().map(recorded).collect::<String>();
-            let said = String::from_utf8_lossy(&world.said).into_owned();
-            let said: Vec<&str> = said.lines().collect();
-            let said = said[said.len().saturating_sub(30)..].join("\n");
-            let log = format!(
-                "--- really:\n{}\n--- recorded:\n{lines}--- said:\n{said}",
-                site.log.join("\n")
-            );
-            Failure { what, scenario: format!("{scenario:#?}"), log }
-        })
+        (world, records, ended)
     }
 }
 
-fn recorded(record: &Record) -> String {
-    let text = format!("{:?}", record.event);
-    let from_ms = 1_800_003_600_000_u64;
-    let at_s = (record.at_ms as f64 - from_ms as f64) / 1e3;
-    format!("{at_s:>9.3} s  {}\n", text.chars().take(300).collect::<String>())
-}
-
 /// Gives the command again and again until the run has ended: with its status, or what went wrong.
-fn command(settings: &Settings, report: &mut Report) -> Result<u8, String> {
+fn command(settings: &Settings) -> Result<u8, String> {
     loop {
-        report.supervisors += 1;
         World::with(World::starts_supervisor);
         let ended = catch_unwind(AssertUnwindSafe(|| supervise(settings)));
         match ended {
@@ -165,6 +121,12 @@ fn command(settings: &Settings, report: &mut Report) -> Result<u8, String> {
                     world.again_ms
                 });
                 pause(again_ms.saturating_sub(now_ms()))?;
+                // Given after the run's end, the command would begin another run.
+                if let Some(status) =
+                    world::recorded_end(&settings.folder).filter(|&code| code != 75)
+                {
+                    return Ok(status);
+                }
             }
             Err(thrown) if thrown.is::<Wrong>() => {
                 let wrong = World::with(|world| world.site.borrow().wrong.clone());

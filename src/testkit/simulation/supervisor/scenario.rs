@@ -66,6 +66,29 @@ pub(super) enum Strike {
     Halt,
 }
 
+impl Strike {
+    /// The kind of fault.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Strike::Off { .. } => "node off",
+            Strike::Boots { .. } => "node boots",
+            Strike::Cut { apart: true, .. } => "node cut off from all",
+            Strike::Cut { .. } => "node cut off from the supervisor",
+            Strike::Outage { .. } => "supervisor cut off",
+            Strike::Freeze { .. } => "node frozen",
+            Strike::Agent { .. } => "agent killed",
+            Strike::RankDies { .. } => "rank killed",
+            Strike::RankStops { .. } => "rank stopped",
+            Strike::RankHangs { .. } => "rank hangs",
+            Strike::Launcher { .. } => "launcher killed",
+            Strike::Disk { .. } => "disk stands still",
+            Strike::Wall { .. } => "clock set",
+            Strike::Supervisor { .. } => "supervisor killed",
+            Strike::Halt => "halt",
+        }
+    }
+}
+
 /// When it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
@@ -97,7 +120,7 @@ impl Scenario {
         Self::with_nodes(seed, nodes, &mut dice)
     }
 
-    pub fn large(seed: u64, nodes: usize) -> Self {
+    pub fn on(seed: u64, nodes: usize) -> Self {
         Self::with_nodes(seed, nodes, &mut Dice::new(seed))
     }
 

@@ -1,6 +1,6 @@
 //! The simulated nodes and the job on them: what is really the case, whatever the supervisor has heard of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Write as _;
 
@@ -118,6 +118,8 @@ struct Attempt {
     launcher_runs: bool,
     hosts: Vec<String>,
     ranks: Vec<Rank>,
+    /// Which ranks each node runs.
+    on: HashMap<String, Vec<usize>>,
     phase: Phase,
     fresh: bool,
     /// The iteration at which it last got stuck or saved.
@@ -140,6 +142,10 @@ pub(super) struct Site {
     /// Until when no node can be reached from the supervisor.
     outage_ms: u64,
     attempt: Option<Attempt>,
+    /// When something frozen or stopped moves again.
+    wakes_ms: Option<u64>,
+    /// Iteration of the last save, and the node of each position then.
+    last_save: Option<(u64, Vec<(Position, String)>)>,
     pids: u32,
     /// The results are complete.
     pub is_done: bool,
@@ -159,6 +165,8 @@ impl Site {
             nodes: nodes.map(|name| (name, Node::default())).collect(),
             outage_ms: 0,
             attempt: None,
+            wakes_ms: None,
+            last_save: None,
             pids: 100,
             is_done: false,
             has_refused: false,
@@ -193,6 +201,19 @@ impl Site {
     /// Number of nodes against which there has never been any evidence.
     pub fn blameless(&self) -> usize {
         self.nodes.values().filter(|node| !node.is_condemned).count()
+    }
+
+    /// What the job is doing, in a word.
+    pub fn doing(&self) -> &'static str {
+        match self.attempt.as_ref().map(|attempt| attempt.phase) {
+            None => "nothing runs",
+            Some(Phase::Launching { .. }) => "launching",
+            Some(Phase::Recovering { .. }) => "recovering",
+            Some(Phase::Computing { .. }) => "computing",
+            Some(Phase::Stuck { .. }) => "ranks wait",
+            Some(Phase::Ending { .. }) => "ending",
+            Some(Phase::Over) => "ended",
+        }
     }
 
     // Strikes
@@ -384,6 +405,10 @@ impl Site {
         let is_broken = names.iter().any(|name| self.has_evidence(name, now_ms));
         self.pids += 1;
         let launcher = ProcessId { pid: self.pids, started: u64::from(self.pids) };
+        let mut on: HashMap<String, Vec<usize>> = HashMap::new();
+        for (number, node) in places.iter().enumerate() {
+            on.entry(node.clone()).or_default().push(number);
+        }
         let ranks = places.into_iter().enumerate();
         self.attempt = Some(Attempt {
             incarnation,
@@ -399,6 +424,7 @@ impl Site {
                     health: Health::Dead,
                 })
                 .collect(),
+            on,
             phase: Phase::Launching { until_ms: now_ms + self.work.start_ms },
             fresh: true,
             reached: 0,
@@ -526,13 +552,19 @@ impl Site {
             }
             Phase::Stuck { .. } | Phase::Over => None,
         };
+        let later = self.wakes_ms.into_iter().chain(attempt.notices_ms);
+        own.into_iter().chain(later.filter(|ms| *ms > self.now_ms)).min()
+    }
+
+    /// Returns when the next frozen or stopped thing moves again.
+    fn next_wake_ms(&self) -> Option<u64> {
         let nodes = self.nodes.values().flat_map(|node| [node.frozen_ms, node.apart_ms]);
-        let stopped = attempt.ranks.iter().filter_map(|rank| match rank.health {
+        let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
+        let stopped = ranks.filter_map(|rank| match rank.health {
             Health::Stopped { until_ms } => Some(until_ms),
             _ => None,
         });
-        let later = nodes.chain(stopped).chain(attempt.notices_ms).filter(|ms| *ms > self.now_ms);
-        own.into_iter().chain(later).min()
+        nodes.chain(stopped).filter(|ms| *ms > self.now_ms).min()
     }
 
     /// The iteration at which the ranks save, end, or stop next.
@@ -556,7 +588,9 @@ impl Site {
     /// Does what is due.
     pub fn passes(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        self.settles();
+        if self.wakes_ms.is_some_and(|ms| ms <= now_ms) {
+            self.settles();
+        }
         self.judges_outage();
         let Some(attempt) = &self.attempt else { return };
         if attempt.notices_ms.is_some_and(|ms| ms <= now_ms) && attempt.launcher_runs {
@@ -601,6 +635,7 @@ impl Site {
 
     fn settles(&mut self) {
         let now_ms = self.now_ms;
+        self.wakes_ms = self.next_wake_ms();
         let Some(mut attempt) = self.attempt.take() else { return };
         let gets_on = self.gets_on(&attempt);
         match attempt.phase {
@@ -684,6 +719,7 @@ impl Site {
             }
         }
         let too_many = lost.values().any(|lost| *lost > 1);
+        let is_back = self.last_save.as_ref().is_some_and(|(at, _)| target < Some(*at));
         for rank in &mut attempt.ranks {
             pids += 1;
             (rank.pid, rank.health) = (pids, Health::Well);
@@ -694,8 +730,11 @@ impl Site {
         self.attempt = Some(attempt);
         self.pids = pids;
         self.notes(format!("ranks of attempt {incarnation} start, last save {target:?}"));
+        if (too_many || is_back) && self.could_be_kept() {
+            self.goes_wrong("a run that could have been kept has lost its memory".to_owned());
+        }
         if too_many {
-            return self.refuses(target);
+            return self.refuses();
         }
         let attempt = self.attempt.as_ref().expect("one is launched");
         for rank in &attempt.ranks {
@@ -724,20 +763,19 @@ impl Site {
         }
     }
 
-    /// Too much memory is out of reach of the ranks where they were started.
-    fn refuses(&mut self, target: Option<u64>) {
-        // Of each group: the members whose memory lies on no node that there is nothing against.
+    /// Whether the last save would be within reach if only nodes with evidence against them were lost.
+    fn could_be_kept(&self) -> bool {
+        let Some((_, holders)) = &self.last_save else { return false };
         let mut gone: BTreeMap<usize, usize> = BTreeMap::new();
-        for (position, group) in self.work.groups.iter().enumerate() {
-            let has = |node: &Node| {
-                let memory = node.memory.get(&(position as Position));
-                !node.is_condemned && memory.is_some_and(|memory| memory.saved == target)
-            };
-            *gone.entry(*group).or_default() += usize::from(!self.nodes.values().any(has));
+        for (position, node) in holders {
+            let group = self.work.groups[*position as usize];
+            *gone.entry(group).or_default() += usize::from(self.nodes[node].is_condemned);
         }
-        if gone.values().all(|gone| *gone <= 1) {
-            self.goes_wrong("a run that could have been kept was refused its memory".to_owned());
-        }
+        gone.values().all(|gone| *gone <= 1)
+    }
+
+    /// Too much memory is out of reach of the ranks where they were started.
+    fn refuses(&mut self) {
         self.has_refused = true;
         self.says(&format!("skt-hpl: {}\n", Refused { status: 4 }));
         self.kills_ranks(|_| true);
@@ -762,6 +800,8 @@ impl Site {
                 memory.saved = Some(at);
             }
         }
+        let holders = attempt.ranks.iter().map(|rank| (rank.position, rank.node.clone()));
+        self.last_save = Some((at, holders.collect()));
         // What is done is not done again.
         let since_ms = self.now_ms;
         let attempt = self.attempt.as_mut().expect("there is one");
@@ -806,10 +846,7 @@ impl Site {
     pub fn beat(&self, name: &str, seq: Option<u64>) -> Beat {
         let node = &self.nodes[name];
         let held = node.memory.len() as u64 * RANK_BYTES;
-        let here = || {
-            let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
-            ranks.filter(|rank| rank.node == name && rank.health != Health::Dead)
-        };
+        let here = || self.ranks_on(name).filter(|rank| rank.health != Health::Dead);
         let is_stopped = |rank: &&Rank| matches!(rank.health, Health::Stopped { until_ms } if self.now_ms < until_ms);
         Beat {
             seq,
@@ -822,6 +859,14 @@ impl Site {
             held_positions: node.memory.len(),
             ..Beat::default()
         }
+    }
+
+    fn ranks_on(&self, name: &str) -> impl Iterator<Item = &Rank> {
+        let numbers = self.attempt.iter().flat_map(|attempt| attempt.on.get(name));
+        let attempt = self.attempt.iter();
+        numbers
+            .zip(attempt)
+            .flat_map(|(numbers, attempt)| numbers.iter().map(|&at| &attempt.ranks[at]))
     }
 
     /// A rank as its memory and its process show it.
@@ -837,8 +882,8 @@ impl Site {
             ..Progress::default()
         };
         let Some(attempt) = &self.attempt else { return RankSeen { progress, state: 'X' } };
-        let own = |rank: &&Rank| rank.position == position && rank.node == name;
-        let rank = attempt.ranks.iter().find(own).filter(|rank| rank.pid == memory.pid);
+        let own = |rank: &&Rank| rank.position == position && rank.pid == memory.pid;
+        let rank = self.ranks_on(name).find(own);
         let Some(rank) = rank else { return RankSeen { progress, state: 'X' } };
         progress.doing = match attempt.phase {
             Phase::Launching { .. } => Doing::Starting,

@@ -20,6 +20,7 @@ use crate::supervise::talk::branch::{Heard, Lines};
 use crate::supervise::talk::relay::Hands;
 use crate::supervise::talk::wire::{Attend, Beat, Facts, Shm, WIRE_VERSION, Which};
 use crate::testkit::player::{self, Manner, OUTSIDE, Player};
+use crate::testkit::simulation::Report;
 use crate::testkit::simulation::dice::Dice;
 
 /// A run that takes longer will never end.
@@ -122,7 +123,9 @@ pub(super) struct World {
     order: u64,
     /// Number of supervisors' connections so far.
     shells: u64,
-    /// When the disk has done what it was given last, and until when it stands still.
+    /// When each clerk has done what it was given last.
+    clerks: Vec<u64>,
+    /// Until when the disk stands still.
     disk_ms: u64,
     strikes: BTreeMap<(u64, u64), Strike>,
     at_record: Vec<(u64, Strike)>,
@@ -132,7 +135,9 @@ pub(super) struct World {
     /// The supervisor is dead; the same command is given again then.
     pub again_ms: u64,
     pub printed: Vec<u8>,
-    pub struck: usize,
+    /// Faults that struck, each with what the job was doing.
+    struck: Vec<String>,
+    supervisors: usize,
     /// What the supervisors have said.
     pub said: Vec<u8>,
     idle: u32,
@@ -176,6 +181,7 @@ impl World {
             works: BTreeMap::new(),
             order: 0,
             shells: 0,
+            clerks: Vec::new(),
             disk_ms: 0,
             strikes: BTreeMap::new(),
             at_record: Vec::new(),
@@ -184,7 +190,8 @@ impl World {
             asked_to_stop: false,
             again_ms: 0,
             printed: Vec::new(),
-            struck: 0,
+            struck: Vec::new(),
+            supervisors: 0,
             said: Vec::new(),
             idle: 0,
             folder: folder.clone(),
@@ -214,6 +221,7 @@ impl World {
     /// A supervisor begins. What the last one had under way has ended with it.
     pub fn starts_supervisor(&mut self) {
         STEADY_MS.set(WALL_MS.get());
+        self.supervisors += 1;
         self.works.clear();
         self.heard.clear();
     }
@@ -221,8 +229,10 @@ impl World {
     /// Does what strikes now. Returns whether the supervisor lives.
     fn strike(&mut self, strike: &Strike) -> bool {
         let now_ms = now_ms();
-        self.struck += 1;
         let mut site = self.site.borrow_mut();
+        if !matches!(strike, Strike::Boots { .. }) {
+            self.struck.push(format!("{} while {}", strike.name(), site.doing()));
+        }
         site.notes(format!("STRIKE {strike:?}"));
         match strike {
             Strike::Off { node, back_ms } => {
@@ -239,7 +249,6 @@ impl World {
                 let name = &self.names[*node];
                 self.player.switch_on([name.as_str()]);
                 site.boots(name);
-                self.struck -= 1;
             }
             Strike::Cut { node, for_ms, apart } => {
                 let name = &self.names[*node];
@@ -270,6 +279,7 @@ impl World {
                 for ((due_ms, order), work) in held {
                     self.works.insert((due_ms.max(self.disk_ms), order), work);
                 }
+                self.clerks.iter_mut().for_each(|last_ms| *last_ms = self.disk_ms.max(*last_ms));
             }
             Strike::Wall { by_ms } => WALL_MS.set(WALL_MS.get() + by_ms),
             Strike::Halt => {
@@ -277,12 +287,9 @@ impl World {
                 self.asked_to_stop = true;
             }
             Strike::Supervisor { again_ms } => {
-                let journal = self.folder.journal();
-                let text = std::fs::read(&journal).unwrap_or_default();
-                let (records, _) = parse(&text, &journal).unwrap_or_default();
                 let incarnation = site.incarnation();
-                let is_it = |record: &Record| matches!(record.event, Event::Launched { incarnation: it, .. } if it == incarnation);
-                if !records.iter().any(is_it) {
+                let is_it = |event: &Event| matches!(event, Event::Launched { incarnation: it, .. } if *it == incarnation);
+                if !has_recorded(&self.folder, is_it) {
                     site.is_unrecorded();
                 }
                 self.again_ms = now_ms + again_ms;
@@ -290,6 +297,33 @@ impl World {
             }
         }
         true
+    }
+
+    pub fn report(&self, status: u8) -> Report {
+        let came_to = format!("status {status}");
+        Report {
+            launches: self.site.borrow().launches,
+            steps: now_ms(),
+            struck: self.struck.iter().map(|fault| (fault.clone(), came_to.clone())).collect(),
+        }
+    }
+
+    /// All that has happened, was recorded, and was said.
+    pub fn log(&self, records: &[Record]) -> String {
+        let recorded = |record: &Record| {
+            let begins_ms = 1_800_000_000_000 + HOUR_MS;
+            let at_s = (record.at_ms as f64 - begins_ms as f64) / 1e3;
+            let text = format!("{:?}", record.event);
+            format!("{at_s:>9.3} s  {}\n", text.chars().take(300).collect::<String>())
+        };
+        let records: String = records.iter().map(recorded).collect();
+        let said = String::from_utf8_lossy(&self.said);
+        let said: Vec<&str> = said.lines().collect();
+        format!(
+            "--- really:\n{}\n--- recorded:\n{records}--- said:\n{}",
+            self.site.borrow().log.join("\n"),
+            said[said.len().saturating_sub(30)..].join("\n")
+        )
     }
 
     /// Passes the time on a little, or returns what is to be done outside of the world.
@@ -404,16 +438,24 @@ impl Machine for Simulated {
         })
     }
 
-    fn does_later(&self, work: Work, in_turn: bool) {
+    fn clerk(&self) -> u32 {
+        World::with(|world| {
+            world.clerks.push(0);
+            world.clerks.len() as u32 - 1
+        })
+    }
+
+    fn does_later(&self, work: Work, clerk: Option<u32>) {
         World::with(|world| {
             let takes_ms = match world.dice.one_in(50) {
                 true => world.dice.below(500),
                 false => 1 + world.dice.below(20),
             };
             let mut due_ms = now_ms() + takes_ms;
-            if in_turn {
-                due_ms = due_ms.max(world.disk_ms);
-                world.disk_ms = due_ms;
+            if let Some(clerk) = clerk {
+                let last_ms = &mut world.clerks[clerk as usize];
+                due_ms = due_ms.max(*last_ms).max(world.disk_ms);
+                *last_ms = due_ms;
             }
             world.order += 1;
             world.works.insert((due_ms, world.order), work);
@@ -427,7 +469,14 @@ impl Machine for Simulated {
         incarnation: u32,
     ) -> std::io::Result<ProcessId> {
         let (hosts, ranks) = asked_for(launch);
-        World::with(|world| Ok(world.site.borrow_mut().launch(&hosts, ranks, folder, incarnation)))
+        World::with(|world| {
+            let mut site = world.site.borrow_mut();
+            let is_stop = |event: &Event| matches!(event, Event::Stopped { incarnation: it, .. } if *it + 1 == incarnation);
+            if incarnation > 1 && !has_recorded(folder, is_stop) {
+                site.goes_wrong("a launch before its reason was recorded".to_owned());
+            }
+            Ok(site.launch(&hosts, ranks, folder, incarnation))
+        })
     }
 
     fn is_alive(&self, process: ProcessId) -> bool {
@@ -452,6 +501,25 @@ impl Machine for Simulated {
             Stream::Errors => world.said.extend_from_slice(bytes),
         });
     }
+}
+
+/// The records that have come to disk.
+fn records(folder: &Folder) -> Vec<Record> {
+    let journal = folder.journal();
+    let text = std::fs::read(&journal).unwrap_or_default();
+    parse(&text, &journal).map(|(records, _)| records).unwrap_or_default()
+}
+
+fn has_recorded(folder: &Folder, is_meant: impl Fn(&Event) -> bool) -> bool {
+    records(folder).iter().any(|record| is_meant(&record.event))
+}
+
+/// The status with which the run has ended, if that is recorded.
+pub(super) fn recorded_end(folder: &Folder) -> Option<u8> {
+    records(folder).iter().rev().find_map(|record| match record.event {
+        Event::Finished { code, .. } => Some(code),
+        _ => None,
+    })
 }
 
 /// The nodes with their places, and the number of ranks, that a launcher is asked for.

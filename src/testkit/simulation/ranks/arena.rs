@@ -6,8 +6,8 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::dice::Dice;
 use crate::base::faults::Point;
+use crate::testkit::simulation::dice::Dice;
 
 /// Ranks of a job at most.
 pub const MOST: usize = 24;

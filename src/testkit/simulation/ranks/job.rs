@@ -9,8 +9,6 @@ use clap::{Args, Command, FromArgMatches};
 
 use super::arena::{Arena, Fault, Life, Manner, Next, PARENT, RankState};
 use super::rank::Rank;
-#[cfg(debug_assertions)]
-use crate::base::faults::Sabotage;
 use crate::base::{faults, simulated};
 use crate::comm::library;
 use crate::config::flags::BenchFlags;
@@ -48,9 +46,6 @@ pub struct Job<'a> {
     pub manner: Manner,
     pub faults: &'a [Fault],
     pub trace: Option<&'a File>,
-    /// A safeguard that all ranks leave out.
-    #[cfg(debug_assertions)]
-    pub sabotage: Option<Sabotage>,
 }
 
 /// A turn takes no longer than this on any machine.
@@ -218,8 +213,6 @@ fn run(arena: *mut Arena, me: usize, job: &Job) -> ! {
     simulated::begin(rank);
     library::simulate(rank);
     faults::arm_simulation();
-    #[cfg(debug_assertions)]
-    faults::sabotage_thread(job.sabotage);
     let command = BenchFlags::augment_args(Command::new("skt-hpl").no_binary_name(true));
     let matches = command.try_get_matches_from(job.words).unwrap_or_else(|why| {
         tell!("{why}\n");

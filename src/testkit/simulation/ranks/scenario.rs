@@ -1,9 +1,9 @@
 //! What a seed stands for: a problem, its protection, and the faults of each launch.
 
 use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
-use super::dice::Dice;
 use crate::base::faults::Point;
 use crate::shm::depot::Part;
+use crate::testkit::simulation::dice::Dice;
 
 /// Seeds that share a problem, whose undisturbed run is made once for all of them.
 pub const FAMILY: u64 = 64;

@@ -1,6 +1,7 @@
 //! Saving and restoring of local matrices, so that the loss of a node costs no more than the work since the last save.
 //!
-//! Pure decisions: `protocol` decides from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure, too.
+//! Pure decisions: `protocol` decides from headers; `distribution`, `plan`, `need`, `groups`, `layout`, `placement` and `when`
+//! are pure, too.
 //! `known` has the headers of all positions, and `identity` the fields that must match this test.
 //!
 //! Memory: `holding` is one position's memory, `saved` its checkpoints, and `taking` opens or creates it at a start. `start`
@@ -16,6 +17,7 @@
 pub mod arrival;
 mod aside;
 mod disk;
+pub mod distribution;
 mod errand;
 mod fetching;
 pub mod groups;

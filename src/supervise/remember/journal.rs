@@ -17,7 +17,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::events::{Event, FaultKind, ProcessId, Record, steady_ms};
-use crate::checkpoint::storage::shelf::sync_names;
+use crate::checkpoint::storage::writing::sync_names;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;
 

@@ -22,14 +22,14 @@ use std::thread::JoinHandle;
 use super::helper;
 use super::plan::Encoding;
 use super::protocol::{Method, Transitions};
-use super::save::Checkpointer;
-use super::saved::{Coding, Saved, Since};
+use super::save::{Checkpointer, SavePlan};
+use super::saved::{Coding, Saved};
 use super::world::World;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::threads::Crew;
 use crate::checkpoint::storage::writing::Flow;
 use crate::comm::die;
-use crate::parity::{GroupComm, Window};
+use crate::parity::GroupComm;
 use crate::shm::header::{Doing, EpochId, Mark};
 
 /// Bit in rank 0's word at a boundary, next to those of level two: all ranks check their helpers.
@@ -93,15 +93,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.encode == Encoding::Helper
     }
 
-    /// Leaves the rest of a save to a helper, once the copy of `epoch` is made. `window` is the part that changed in the copy
-    /// since its last use; `since` describes the previous checkpoint.
-    pub(super) fn leave_to_helper(
-        &mut self,
-        epoch: EpochId,
-        boundary: usize,
-        (window, since): (Window, Since),
-    ) {
+    /// Leaves the rest of a save to a helper, once the copy is made.
+    pub(super) fn leave_to_helper(&mut self, plan: &SavePlan) {
         let position = self.position();
+        let &SavePlan { next: epoch, boundary, window, since, .. } = plan;
         hit(Point::EncodeLeft, position);
         let stores = self.level2.as_mut().is_some_and(|level2| {
             level2.saved();
@@ -114,7 +109,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let coding = Coding { coder, how, window };
             // One thread: the others compute.
             let crew = &mut Crew::alone();
-            saved.encode(&*group, coding, (epoch.epoch, since), None, crew, || {
+            saved.encode(&*group, coding, epoch.epoch, since, None, crew, || {
                 // This helper is never cancelled, because the others need its rows.
                 let _ = flow.went_on(1);
                 hit(Point::EncodeBatch, position);

@@ -166,11 +166,13 @@ pub(super) struct Awaited {
 }
 
 impl Level2 {
-    /// Prepares level two. `alone` means that memory has no checkpoint; the first `working` positions have a part of the matrix.
+    /// Prepares level two of position `me`. `alone` means that memory has no checkpoint; the first `working` positions have a
+    /// part of the matrix.
     pub(super) fn new(
         storage: Storage,
         depot: &Depot,
-        (seats, working): (&[usize], usize),
+        seats: &[usize],
+        working: usize,
         me: usize,
         alone: bool,
     ) -> Self {
@@ -337,7 +339,8 @@ impl Level2 {
         &mut self,
         patience: Duration,
         id: &Identity,
-        (from, next): (Option<&About>, Option<Key>),
+        from: Option<&About>,
+        next: Option<Key>,
         attend: impl Fn(),
     ) {
         self.from = from.cloned().or(self.from.take());
@@ -365,7 +368,7 @@ impl Level2 {
     /// Cleans DIR at the start of a test, once the test cannot be refused any more. If the run resumes `from` a checkpoint on
     /// storage, this happens before the first save. A later start would resume from memory, and not know about unreadable files.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
-        self.settle(self.patience_at_start(), id, (from, None), attend);
+        self.settle(self.patience_at_start(), id, from, None, attend);
     }
 
     fn patience_at_start(&self) -> Duration {
@@ -432,7 +435,7 @@ impl Level2 {
     }
 
     /// Continues the count of an earlier start: seconds and saves.
-    fn count_on(&mut self, (seconds, saves): (f64, usize)) {
+    fn count_on(&mut self, seconds: f64, saves: usize) {
         self.scheduler = Scheduler::new(self.storage.every, 0, -seconds);
         self.saves = saves;
     }
@@ -634,8 +637,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Continues the count of [`Self::unstored`] from a save: if starts follow each other faster than checkpoints go to storage,
     /// there must be some nevertheless.
     pub fn count_on(&mut self, unstored: (f64, usize)) {
+        let (seconds, saves) = unstored;
         if let Some(level2) = &mut self.level2 {
-            level2.count_on(unstored);
+            level2.count_on(seconds, saves);
         }
     }
 
@@ -698,7 +702,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // Method disk has made room before, except for the checkpoint that it overwrites.
         if idle && level2.alone.is_none() {
             let next = Some(about.key());
-            level2.settle(PATIENCE, &self.header.id, (None, next), || self.world.attend());
+            level2.settle(PATIENCE, &self.header.id, None, next, || self.world.attend());
             level2.stuck.retain(|task| !task.is_over());
         }
         let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
@@ -711,19 +715,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let Identity { group, code, layout, .. } = *id;
             (check, Check { group, members, losses, code, layout, words })
         });
-        let vouch = match apart {
-            true => place,
-            false => place.start..place.start + buffers.vouch_words(),
-        };
+        let vouch = if apart { place } else { place.start..place.start + buffers.vouch_words() };
         // Parity is useless if no file is lost with a node.
         let nothing = !apart && self.header.id.position as usize >= self.layout.working();
         let claim = self.header.claim;
         let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
-        let task = match level2.stuck.is_empty() {
-            true if nothing => Task::start(|_| Ok(0)),
-            true => level2.send(What::Write(Box::new(write))),
+        let task = if !level2.stuck.is_empty() {
             // A further helper would only get stuck, too.
-            false => Task::failed("the helper is still stuck in an earlier epoch"),
+            Task::failed("the helper is still stuck in an earlier epoch")
+        } else if nothing {
+            Task::start(|_| Ok(0))
+        } else {
+            level2.send(What::Write(Box::new(write)))
         };
         level2.flight = Some((about, task));
     }
@@ -773,9 +776,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // This may take any time, so a loss of a rank must end the wait.
         let mine = task.wait_and(|| self.world.attend());
         let files = self.world.least(&[mine as u64])[0] == State::Done as u64;
-        match files {
-            true => self.conclude(),
-            false => self.call_off(true),
+        if files {
+            self.conclude();
+        } else {
+            self.call_off(true);
         }
         let level2 = self.level2.as_mut().expect("as above");
         let listed = (files && !level2.lists.is_empty()).then(|| {
@@ -852,7 +856,7 @@ mod tests {
             read_only: false,
         };
         let depot = Depot::new(Store::Posix, "t-level2-hangs").unwrap();
-        Level2::new(storage, &depot, (&[0], 1), 0, false)
+        Level2::new(storage, &depot, &[0], 1, 0, false)
     }
 
     /// Level two in a wait for hanging storage when a rank is lost.

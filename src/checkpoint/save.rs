@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use super::aside::Unfinished;
 use super::holding::{Holding, Renamed};
 use super::lease::Lease;
 use super::level2::{AT_ONCE, Level2, SAVE, STORE};
 use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
 use super::saved::{Coding, Reach, Since};
+use super::unfinished::Unfinished;
 use super::when::Scheduler;
 use super::world::World;
 use crate::base::clock::Instant;
@@ -368,10 +368,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         pool: &mut Pool,
     ) {
         let position = self.position();
-        let coding = Coding { coder: self.coder, how: self.encode.how(), window };
+        let coding = Coding { coder: self.coder, how: self.encode.how(), window, since };
         let (saved, group) = (self.holding.saved(), &self.group);
         pool.few(hands::MOST, |crew| {
-            saved.encode(group, coding, epoch, since, Some(a), crew, || {
+            saved.encode(group, coding, epoch, Some(a), crew, || {
                 pulse::beat();
                 hit(Point::EncodeBatch, position);
             })

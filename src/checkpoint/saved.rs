@@ -44,6 +44,8 @@ pub struct Coding {
     pub coder: Coder,
     pub how: Encode,
     pub window: Window,
+    /// Difference to the checkpoint whose digests are updated.
+    pub since: Since,
 }
 
 impl Saved {
@@ -157,9 +159,8 @@ impl Saved {
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),
-        Coding { coder, how, window }: Coding,
+        Coding { coder, how, window, since }: Coding,
         epoch: u64,
-        since: Since,
         a: Option<&mut [u64]>,
         crew: &mut Crew,
         mut between: impl FnMut(),

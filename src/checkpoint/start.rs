@@ -471,15 +471,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         };
         this.publish();
         let origin = this.fill(agreement, &mut a, make_group, pool)?;
-        let boundary = match &origin {
-            Origin::Fresh => 0,
-            Origin::Restored(r) => r.boundary,
-        };
         if let Some(level2) = &mut this.level2 {
             level2.settle_first(&this.header.id, None, || this.world.attend());
         }
         this.started = Instant::now();
-        this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
+        this.scheduler = Scheduler::new(config.interval, origin.boundary(), 0.0);
         let seconds = begin.elapsed().as_secs_f64();
         Ok(Started { checkpointer: this, a, origin, crowded, seconds })
     }

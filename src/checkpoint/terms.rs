@@ -98,6 +98,16 @@ pub enum Origin {
     Restored(Restored),
 }
 
+impl Origin {
+    /// Boundary at which the computation begins.
+    pub fn boundary(&self) -> usize {
+        match self {
+            Origin::Fresh => 0,
+            Origin::Restored(restored) => restored.boundary,
+        }
+    }
+}
+
 /// Restored checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {

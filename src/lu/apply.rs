@@ -141,7 +141,6 @@ impl<O: Observer> Run<'_, O> {
             soon,
             far: RefCell::new(far),
             begun: RefCell::new(&mut self.early.begun),
-            patience: PATIENCE * (threads as u32 - 1),
             threads,
         };
         meanwhile.look_after_panel(false);
@@ -199,8 +198,6 @@ struct Meanwhile<'m, 'a> {
     far: RefCell<&'a mut Swapper>,
     /// True once that row exchange has been started.
     begun: RefCell<&'m mut bool>,
-    /// Time for which the rows are polled.
-    patience: Duration,
     threads: usize,
 }
 
@@ -259,6 +256,7 @@ impl Meanwhile<'_, '_> {
             unsafe { far.begin(context, columns.request(context, panel), None) };
             **begun = true;
         }
+        let patience = PATIENCE * (self.threads as u32 - 1);
         let mut since = Instant::now();
         while far.under_way() {
             match far.advance(context) {
@@ -266,7 +264,7 @@ impl Meanwhile<'_, '_> {
                 // Other threads may soon wait for this one: they may run out of tasks, or wait for help with the panel.
                 Step::Solved if self.threads > 1 => break,
                 Step::Solved => {}
-                Step::Nothing if since.elapsed() >= self.patience => break,
+                Step::Nothing if since.elapsed() >= patience => break,
                 Step::Nothing => {}
             }
         }

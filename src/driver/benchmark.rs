@@ -19,7 +19,7 @@ use super::nonstop::{self, Story};
 use super::pins::{self, Loose, Pins};
 use super::power::{self, Measured, Meter};
 use super::protection::{self, Ground, Guardian, TestId};
-use super::replacement::{self, Cast, Held};
+use super::replacement::{self, Assignment, Cast, Held};
 use super::results::{About, Counted, Reports};
 use super::siblings::Siblings;
 use super::signs::Signs;
@@ -194,7 +194,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
         Err(ended) => return refuse(&world, ended.exit, &ended.why, true),
     };
     if comm.rank() == 0 {
-        say_how(&loaded, &common, &lines, &threads, &thread_variables);
+        print_set_up(&loaded, &common, &lines, &threads, &thread_variables);
     }
     let hosts = hosts(comm, &node);
     let tests: Vec<u64> =
@@ -229,7 +229,7 @@ fn choose_engines(
 }
 
 /// Prints engines, threads and helpers of the run, unless another rank 0 does, and a warning if ranks do not round alike.
-fn say_how(
+fn print_set_up(
     loaded: &Loaded,
     common: &Common,
     engines: &[String],
@@ -838,7 +838,6 @@ impl Job<'_> {
         let (cast, beside) = self.cast(number, params).map_err(Trouble::Ended)?;
         let loaded = &self.run.loaded;
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
-        let with_checksums = loaded.settings.checksums && params.n > 0;
         let position = cast.seats[comm.rank()];
         let idle = position.is_none();
         // An idle rank drops its state of this test, and must not offer it after the next loss. The other ranks generate new
@@ -863,10 +862,10 @@ impl Job<'_> {
                 kept.map(|()| None).map_err(Trouble::Ended)
             }
             (None, _) => Ok(None),
-            (Some(context), None) if with_checksums => {
+            (Some(context), None) if loaded.settings.checksums && params.n > 0 => {
                 let (held, story) = (&mut self.kept.held, &mut self.kept.story);
-                let assignment =
-                    replacement::Assignment { number, asked: loaded.settings.sums(), cast: &cast };
+                let asked = loaded.settings.sums();
+                let assignment = Assignment { number, asked, cast: &cast };
                 replacement::solve(context, assignment, pool, &mut watcher, held, story)
                     .map_err(Trouble::Skipped)
             }
@@ -881,8 +880,7 @@ impl Job<'_> {
         self.kept.progress_bytes += watcher.out.bytes;
         // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
         // 0, which reports.
-        let first = |seat: &Option<Seat>| seat.is_some_and(|seat| (seat.row, seat.col) == (0, 0));
-        let teller = cast.seats.iter().position(first).expect("it is taken");
+        let teller = cast.first_rank();
         stand_by(comm, &cast.seats, teller);
         if let Some(guardian) = guardian {
             guardian.follow(teller);

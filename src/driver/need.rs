@@ -91,7 +91,7 @@ struct Placed<'a> {
     store: Store,
     /// Bytes of a huge page: nodes of a run are assumed to be alike.
     huge: usize,
-    goes_on: bool,
+    may_resume: bool,
 }
 
 impl<'a> Placed<'a> {
@@ -99,7 +99,7 @@ impl<'a> Placed<'a> {
         loaded: &'a Loaded,
         hosts: &'a [Host],
         ranks: usize,
-        goes_on: bool,
+        may_resume: bool,
     ) -> Result<Self, String> {
         let protection = loaded.settings.protection.as_ref();
         let places = slots(hosts).take(ranks).collect();
@@ -115,7 +115,7 @@ impl<'a> Placed<'a> {
         };
         let store = protection.map_or(Store::Posix, |p| p.store);
         let huge = depot::huge_page_bytes().unwrap_or(HUGE);
-        Ok(Self { loaded, hosts, places, means, domain_file, store, huge, goes_on })
+        Ok(Self { loaded, hosts, places, means, domain_file, store, huge, may_resume })
     }
 
     /// Hosts in use that the domain file does not list, although it lists others.
@@ -170,7 +170,7 @@ impl<'a> Placed<'a> {
         let ranks = self.loaded.settings.ranks(test.p, test.q).min(self.places.len());
         let domains = self.domains(ranks);
         let divided = match scheme.layout.groups(&layout, &domains, group, scheme.losses) {
-            Err(why) if self.goes_on => {
+            Err(why) if self.may_resume => {
                 needs.other_groups = Some(why.to_string());
                 scheme.layout.groups_at_any_rate(&layout, &domains, group, scheme.losses)
             }
@@ -204,15 +204,15 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Computes the needs of a run with so many ranks, placed in the order of the hosts. `goes_on` means that the run may resume from
-/// a checkpoint. Then it accepts fewer failure domains than its groups need.
+/// Computes the needs of a run with so many ranks, placed in the order of the hosts. `may_resume` means that the run may resume
+/// from a checkpoint. Then it accepts fewer failure domains than its groups need.
 pub fn of_hosts(
     loaded: &Loaded,
     hosts: &[Host],
     ranks: usize,
-    goes_on: bool,
+    may_resume: bool,
 ) -> Result<Needs, String> {
-    let placed = Placed::new(loaded, hosts, ranks, goes_on)?;
+    let placed = Placed::new(loaded, hosts, ranks, may_resume)?;
     let store = placed.store;
     let mut needs = Needs {
         hosts: vec![Need { store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 }; hosts.len()],

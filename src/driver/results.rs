@@ -150,6 +150,14 @@ fn document_about(about: &About, engine: &str) -> json::About {
     }
 }
 
+fn name_of(output: &Output) -> String {
+    match output {
+        Output::Stdout => "standard output".to_owned(),
+        Output::Stderr => "standard error".to_owned(),
+        Output::File(path) => path.display().to_string(),
+    }
+}
+
 fn say_of_no_document(why: &str) {
     say(format_args!(
         "{why}. This rank reports in place of one that was lost: there is no document of the run, which will end with \
@@ -184,11 +192,6 @@ impl Reports {
                 Err(why) => document_lost = Some(why),
             }
         }
-        let place = match &dat.output {
-            Output::Stdout => "standard output".to_owned(),
-            Output::Stderr => "standard error".to_owned(),
-            Output::File(path) => path.display().to_string(),
-        };
         // Written in one piece: a reader gets all of the heading or nothing.
         let mut head = Vec::new();
         text.begin(&mut head, &echo(about.loaded, &engine)).expect("memory takes all");
@@ -196,7 +199,7 @@ impl Reports {
             out,
             file,
             output: dat.output.clone(),
-            place,
+            place: name_of(&dat.output),
             text,
             results: Vec::new(),
             text_lost: false,

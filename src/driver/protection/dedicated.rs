@@ -88,7 +88,7 @@ impl<O: Observer> Guard<'_, O> {
     /// Passes all boundaries of a test in step with the computing ranks, until its end or a stop.
     fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Ended> {
         let blocks = self.blocks;
-        self.hear()?;
+        self.receive_word()?;
         let began = Instant::now();
         self.watcher.began(unix_seconds());
         for k in start..blocks {
@@ -102,14 +102,14 @@ impl<O: Observer> Guard<'_, O> {
         }
         self.note(Milestone::Factored);
         // Verification is not part of the test's time, so power is measured up to here.
-        self.hear()?;
+        self.receive_word()?;
         self.note(Milestone::Solved);
-        self.hear()?;
+        self.receive_word()?;
         Ok(Halt::GoOn)
     }
 
     /// Receives a word of the computing ranks about the test.
-    fn hear(&self) -> Result<(), Ended> {
+    fn receive_word(&self) -> Result<(), Ended> {
         match self.checkpointer.world().first_says(WELL) {
             CANNOT => Err(Ended::new(Exit::Environment, "those that compute could not begin")),
             _ => Ok(()),

@@ -53,6 +53,12 @@ impl Cast {
         Self { seats: taken.map(seat).collect(), ..Self::default() }
     }
 
+    /// First rank of the grid.
+    pub fn first_rank(&self) -> usize {
+        let first = |seat: &Seat| (seat.row, seat.col) == (0, 0);
+        self.seats.iter().position(|seat| seat.as_ref().is_some_and(first)).expect("it is taken")
+    }
+
     /// Exchanges that are new in this attempt.
     pub fn exchanges(&self) -> &[Exchange] {
         let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
@@ -72,14 +78,14 @@ impl Status {
 }
 
 /// Process columns of a test after losses, by the states of the ranks that are left.
-struct Left<'a> {
+struct Survivors<'a> {
     params: &'a TestParams,
     players: &'a [Option<Status>],
     /// All exchanges and renewals: a rank may have left an attempt before it heard of the last ones.
     past: Past,
 }
 
-impl<'a> Left<'a> {
+impl<'a> Survivors<'a> {
     fn new(params: &'a TestParams, players: &'a [Option<Status>]) -> Self {
         let told = players.iter().flatten().map(|s| &s.past);
         let longest = told.max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
@@ -145,7 +151,7 @@ impl<'a> Left<'a> {
 /// More is lost than the checksums can replace; in words.
 pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Result<Cast, String> {
     let (p, q) = (params.p, params.q);
-    let all = Left::new(params, players);
+    let all = Survivors::new(params, players);
     if all.known().next().is_none() || all.known().any(|s| !s.progress.generated) {
         // No rank computes before all have generated their parts.
         return begin(params, asked, players.len());

@@ -12,6 +12,7 @@ use super::holding::survey;
 use super::placement::{Found, Lying, Player, Told, assign, prevailing, recast};
 use super::protocol;
 use super::world::{NOTHING, World};
+use crate::shm::header::Header;
 use crate::shm::ledger::{Entry, Ledger};
 use crate::shm::{Depot, Part};
 
@@ -72,6 +73,24 @@ fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
         .collect()
 }
 
+/// Traces of runs in the headers and in the results on this node.
+fn traces(headers: &[(Found, Header)], results: &[(usize, Vec<Entry>)]) -> Vec<Told> {
+    let in_memory = headers.iter().map(|(found, _)| {
+        let Found { run, position, trace, .. } = *found;
+        Told { run, position, joined: trace.joined, result: None }
+    });
+    let finished = results.iter().flat_map(|(position, list)| {
+        let one = |entry: &Entry| Told {
+            run: entry.run,
+            position: *position,
+            joined: 0,
+            result: Some(entry.mark()),
+        };
+        list.iter().map(one)
+    });
+    in_memory.chain(finished).collect()
+}
+
 /// Determines the run in progress among those that left `traces`; `latest` is the greatest id. Ranks exchange more than this
 /// number only if there are several runs.
 fn in_progress(world: &impl World, traces: &[Told], latest: u128) -> u128 {
@@ -106,20 +125,7 @@ impl Arrival {
         let speaks = me == node;
         let mut held = if speaks { survey(depot) } else { Vec::new() };
         let lists = if speaks { ledgers(depot) } else { Vec::new() };
-        let in_memory = held.iter().map(|(found, _)| {
-            let Found { run, position, trace, .. } = *found;
-            Told { run, position, joined: trace.joined, result: None }
-        });
-        let finished = lists.iter().flat_map(|(position, list)| {
-            let one = |entry: &Entry| Told {
-                run: entry.run,
-                position: *position,
-                joined: 0,
-                result: Some(entry.mark()),
-            };
-            list.iter().map(one)
-        });
-        let traces: Vec<Told> = in_memory.chain(finished).collect();
+        let traces = traces(&held, &lists);
         let mut results: Vec<Entry> = lists.into_iter().flat_map(|(_, list)| list).collect();
         let latest = newest(world, traces.iter().map(|told| told.run));
         let mut this = Self { ranks, latest, ..Self::default() };

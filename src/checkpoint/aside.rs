@@ -16,76 +16,19 @@
 //! call it (MPI_THREAD_MULTIPLE), but only in runs that need it. A waiting helper polls and sleeps, so that it takes no core from
 //! the ranks.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
-
-use super::helper;
 use super::plan::Encoding;
 use super::protocol::{Method, Transitions};
-use super::save::Checkpointer;
-use super::saved::{Coding, Saved, Since};
+use super::save::{Checkpointer, SavePlan};
+use super::saved::Coding;
+use super::unfinished::{Encoded, Helper, Unfinished};
 use super::world::World;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 use crate::base::threads::Crew;
-use crate::checkpoint::storage::writing::Flow;
-use crate::comm::die;
-use crate::parity::{GroupComm, Window};
-use crate::shm::header::{Doing, EpochId, Mark};
+use crate::parity::GroupComm;
+use crate::shm::header::{Doing, Mark};
 
 /// Bit in rank 0's word at a boundary, next to those of level two: all ranks check their helpers.
 pub(super) const ENCODED: u64 = 16;
-
-/// Result of a helper: the memory that was lent to it, and the digest over it.
-struct Encoded {
-    saved: Saved,
-    root: u64,
-}
-
-/// Checkpoint whose copy is complete, and whose parity is being computed or complete: on all ranks or on none.
-pub(super) struct Unfinished {
-    epoch: EpochId,
-    boundary: usize,
-    /// True if the checkpoint goes to storage once it is committed.
-    pub(super) stores: bool,
-    helper: Helper,
-}
-
-/// Running helper; None once its result was fetched.
-struct Helper(Option<(Arc<Flow>, JoinHandle<Encoded>)>);
-
-impl Helper {
-    /// Starts a helper. Ends the job if the system gives no more threads: the other ranks' helpers would wait for this one's rows
-    /// for ever.
-    fn start(work: impl FnOnce(&Flow) -> Encoded + Send + 'static) -> Self {
-        let (flow, thread) = helper::start("encoding", work);
-        let thread = thread.unwrap_or_else(|why| die(6, &why.to_string()));
-        Self(Some((flow, thread)))
-    }
-
-    fn is_over(&self) -> bool {
-        self.0.as_ref().is_none_or(|(_, thread)| thread.is_finished())
-    }
-
-    /// Waits for the result; meanwhile the helper's progress counts as the rank's. None if the result was fetched before.
-    fn end(&mut self) -> Option<Encoded> {
-        let (flow, thread) = self.0.take()?;
-        flow.is_awaited();
-        match thread.join() {
-            Ok(encoded) => Some(encoded),
-            // The helper ended as its rank would have, because a peer is gone.
-            Err(why) => std::panic::resume_unwind(why),
-        }
-    }
-}
-
-/// A rank that leaves waits for its helper: the helper needs the memory that it writes, and its communicator.
-impl Drop for Helper {
-    fn drop(&mut self) {
-        if let Some((_, thread)) = self.0.take() {
-            let _ = thread.join();
-        }
-    }
-}
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Returns true if helpers encode the saves.
@@ -93,15 +36,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.encode == Encoding::Helper
     }
 
-    /// Leaves the rest of a save to a helper, once the copy of `epoch` is made. `window` is the part that changed in the copy
-    /// since its last use; `since` describes the previous checkpoint.
-    pub(super) fn leave_to_helper(
-        &mut self,
-        epoch: EpochId,
-        boundary: usize,
-        (window, since): (Window, Since),
-    ) {
+    /// Leaves the rest of a save to a helper, once the copy is made.
+    pub(super) fn leave_to_helper(&mut self, plan: &SavePlan) {
         let position = self.position();
+        let &SavePlan { next: epoch, boundary, window, since, .. } = plan;
         hit(Point::EncodeLeft, position);
         let stores = self.level2.as_mut().is_some_and(|level2| {
             level2.saved();
@@ -111,10 +49,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let mut saved = self.holding.lend();
         let (coder, how) = (self.coder, self.encode.how());
         let helper = Helper::start(move |flow| {
-            let coding = Coding { coder, how, window };
+            let coding = Coding { coder, how, window, since };
             // One thread: the others compute.
             let crew = &mut Crew::alone();
-            saved.encode(&*group, coding, (epoch.epoch, since), None, crew, || {
+            saved.encode(&*group, coding, epoch.epoch, None, crew, || {
                 // This helper is never cancelled, because the others need its rows.
                 let _ = flow.went_on(1);
                 hit(Point::EncodeBatch, position);

@@ -44,7 +44,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let next = EpochId { epoch: alone.tried, made };
         let mut report = SaveReport { epoch: next.epoch, boundary, ..SaveReport::default() };
 
-        let root = self.describe((next.epoch, boundary), a, state, &mut report, pool);
+        let root = self.describe(next.epoch, boundary, a, state, &mut report, pool);
         hit(Point::EncodeEnd, position);
 
         let writing = Instant::now();
@@ -56,7 +56,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // No rank writes before there is room.
         self.world.barrier();
         hit(Point::BarrierPassed, position);
-        let level2 = self.level2.as_mut().expect("as above");
+        let level2 = self.level2.as_ref().expect("as above");
         let about = level2.about(&self.header.id, next, boundary as u64);
         let key = about.key();
         let since = spare.and_then(|spare| spare.boundary);
@@ -73,9 +73,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let alone = self.alone();
             alone.spare = alone.last;
             alone.last = Some(Place { key, boundary: Some(boundary) });
-            self.header.base = Mark { boundary: boundary as u64, root };
-            self.header.claim = self.header.claim.stored(next);
-            self.publish();
+            self.publish_stored(next, Mark { boundary: boundary as u64, root });
             hit(Point::Committed, position);
         }
         report.copy_s = writing.elapsed().as_secs_f64();
@@ -122,7 +120,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Updates small state, parity and digests for the frozen matrix. Returns the digest over everything.
     fn describe(
         &mut self,
-        (epoch, boundary): (u64, usize),
+        epoch: u64,
+        boundary: usize,
         a: &mut [u64],
         state: &[u8],
         report: &mut SaveReport,
@@ -139,7 +138,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let since = Since { before: known.map(|_| epoch), corner, parity };
         match self.scheme.losses {
             0 => self.holding.saved().digest_data(epoch, a, since, pool),
-            _ => self.encode((epoch, since), a, window, pool),
+            _ => self.encode(epoch, since, a, window, pool),
         }
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
@@ -147,6 +146,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         report.digest_s = digesting.elapsed().as_secs_f64();
         self.copies[0] = Some(boundary);
         root
+    }
+
+    /// Publishes that this checkpoint is on storage.
+    fn publish_stored(&mut self, epoch: EpochId, mark: Mark) {
+        self.header.base = mark;
+        self.header.claim = self.header.claim.stored(epoch);
+        self.publish();
     }
 
     /// Records that the matrix was read from this checkpoint, which stays the one to resume from until the next save.
@@ -158,9 +164,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         *self.alone() = Alone { last, spare: None, tried: about.epoch, arrived: true };
         let epoch = EpochId { epoch: about.epoch, made: self.header.claim.joined };
         // Memory is never checked against this; it only shows agents and `status` the progress of the run.
-        self.header.base = Mark { boundary: about.boundary, root: 0 };
-        self.header.claim = self.header.claim.stored(epoch);
-        self.publish();
+        self.publish_stored(epoch, Mark { boundary: about.boundary, root: 0 });
         hit(Point::Resumed, self.position());
         self.world.barrier();
         self.tick(Doing::Computing, about.boundary as usize);

@@ -192,9 +192,10 @@ impl Errand {
             fence(Ordering::SeqCst);
             let now = head.read().map_err(failed)?;
             let of = (now.id.run, now.id.test, now.claim);
-            match of == (about.run, about.test, file.claim) {
-                true => Ok(()),
-                false => Err(failed("the position's memory has gone on meanwhile")),
+            if of == (about.run, about.test, file.claim) {
+                Ok(())
+            } else {
+                Err(failed("the position's memory has gone on meanwhile"))
             }
         };
         let path = self.shelf.position(key, self.position);

@@ -18,7 +18,7 @@ use super::protocol::Method;
 use super::recall::{Recall, Seen, Stored, Told, recall};
 use super::save::Checkpointer;
 use super::saved::{row_is_sound, state_of};
-use super::terms::{Config, Test};
+use super::terms::Terms;
 use super::transfer::{Coming, send_file};
 use super::world::{NOTHING, World};
 use crate::base::faults::{Point, hit};
@@ -31,6 +31,24 @@ use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Hands, Share, Stripes, Window, hands};
 use crate::shm::Region;
 use crate::shm::header::Doing;
+
+/// Checkpoint on storage that a run reads.
+#[derive(Clone, Copy)]
+pub(super) struct StoredCheckpoint<'a> {
+    pub storage: &'a Storage,
+    pub about: &'a About,
+}
+
+impl StoredCheckpoint<'_> {
+    /// Path of a position's file.
+    fn path(&self, position: usize) -> PathBuf {
+        self.storage.shelf.position(self.about.key(), position as u32)
+    }
+
+    fn open(&self, position: usize) -> Result<Source<'static>, String> {
+        Source::open(&self.path(position), self.about, position as u32)
+    }
+}
 
 /// Expected contents of a position's file.
 #[derive(Clone, Copy)]
@@ -70,10 +88,10 @@ struct Opened<'a> {
 
 impl<'a> Opened<'a> {
     /// Opens a file; an error names the file and the problem.
-    fn new(storage: &Storage, about: &About, shape: Shape, me: usize) -> Result<Self, String> {
-        let path = storage.shelf.position(about.key(), me as u32);
-        let source = Source::open(&path, about, me as u32)?;
-        let listed = storage.shelf.manifest(about.key())?;
+    fn new(stored: StoredCheckpoint, shape: Shape, me: usize) -> Result<Self, String> {
+        let path = stored.path(me);
+        let source = stored.open(me)?;
+        let listed = stored.storage.shelf.manifest(stored.about.key())?;
         let listed = listed.ok_or_else(|| format!("{}: its manifest is gone", path.display()))?;
         if listed.files[me].root != source.front.root {
             return Err(format!("{}: the manifest names another file", path.display()));
@@ -112,12 +130,15 @@ impl<'a> Opened<'a> {
         let Some((count, pitch)) = parity else { return Ok(()) };
         let table = &self.vouch.words()[state_words + rows * cols.div_ceil(TILE_WORDS)..];
         let tiles = pitch.div_ceil(TILE_WORDS);
-        let sound = |row: usize, line: &[u64]| match row < count {
-            true => row_is_sound(line, &table[row * tiles..][..tiles]),
-            // Parity of the small state.
-            false => table[count * tiles] == digest(line),
+        let sound = |row: usize, line: &[u64]| {
+            if row < count {
+                row_is_sound(line, &table[row * tiles..][..tiles])
+            } else {
+                // Parity of the small state.
+                table[count * tiles] == digest(line)
+            }
         };
-        self.source.check(into, (count, pitch), sound)
+        self.source.check(into, count, pitch, sound)
     }
 }
 
@@ -125,20 +146,24 @@ impl<'a> Opened<'a> {
 fn buffers_then(
     layout: &Layout,
     scheme: &Scheme,
-    Stored { check, of, layout: lies, .. }: &Stored,
-    (position, ld, state_bytes): (usize, usize, usize),
+    group: &Stored,
+    position: usize,
+    ld: usize,
+    state_bytes: usize,
 ) -> Result<Buffers, String> {
-    let scheme = Scheme { losses: check.losses as usize, layout: *lies, ..*scheme };
+    let Stored { check, of, layout: parity_layout, .. } = group;
+    let scheme = Scheme { losses: check.losses as usize, layout: *parity_layout, ..*scheme };
     let members: Vec<usize> = check.members.iter().map(|&member| member as usize).collect();
     let known = members.iter().all(|&member| member < layout.positions());
-    let large_enough = lies.spread().members_least(scheme.losses) <= members.len();
+    let large_enough = parity_layout.spread().members_least(scheme.losses) <= members.len();
     if !known || !members.contains(&position) || scheme.losses == 0 || !large_enough {
         return Err("its group cannot be one of this run's".into());
     }
     let buffers = |position| Buffers::new(layout, &members, position, ld, &scheme, state_bytes);
-    match buffers(*of).checksum_words() as u64 == check.words {
-        true => Ok(buffers(position)),
-        false => Err("its parity is of another length than this run's".into()),
+    if buffers(*of).checksum_words() as u64 == check.words {
+        Ok(buffers(position))
+    } else {
+        Err("its parity is of another length than this run's".into())
     }
 }
 
@@ -163,9 +188,9 @@ struct Damage(usize, usize, String);
 
 impl Apart {
     /// Collects the files in each DIR, according to their headers.
-    fn gather(world: &impl World, storage: &Storage, about: &About, seats: &[usize]) -> Self {
+    fn gather(world: &impl World, stored: StoredCheckpoint, seats: &[usize]) -> Self {
         let me = world.rank();
-        let (shelf, key) = (&storage.shelf, about.key());
+        let (shelf, key) = (&stored.storage.shelf, stored.about.key());
         let mut mine = Told { seat: seats[me], seen: Vec::new() };
         let mut wrong: Vec<(usize, String)> = Vec::new();
         let files = if mine.seat == me { shelf.positions(key) } else { Ok(Vec::new()) };
@@ -174,14 +199,14 @@ impl Apart {
             wrong.push((me, why));
             Vec::new()
         });
-        for position in files {
-            let path = shelf.position(key, position);
-            match Source::open(&path, about, position).map(|source| source.front.check) {
-                Ok(Some(check)) => mine.seen.push(Seen { position: position as usize, check }),
+        for position in files.into_iter().map(|position| position as usize) {
+            match stored.open(position).map(|source| source.front.check) {
+                Ok(Some(check)) => mine.seen.push(Seen { position, check }),
                 Ok(None) => {
-                    wrong.push((position as usize, format!("{}: no parity", path.display())))
+                    let path = stored.path(position);
+                    wrong.push((position, format!("{}: no parity", path.display())))
                 }
-                Err(why) => wrong.push((position as usize, why)),
+                Err(why) => wrong.push((position, why)),
             }
         }
         let mut this = Self { told: Vec::new(), bad: BTreeSet::new(), wrong: Vec::new() };
@@ -224,21 +249,21 @@ impl Apart {
     fn look(
         &mut self,
         world: &impl World,
-        (config, test): (&Config, &Test),
-        (storage, about): (&Storage, &About),
+        Terms { config, test }: Terms,
+        stored: StoredCheckpoint,
     ) -> Result<(), String> {
         loop {
-            let plan = self.verdict(about)?;
+            let plan = self.verdict(stored.about)?;
             let mut damage = Vec::new();
             for (position, reader) in plan.readers.iter().enumerate() {
                 let Some(reader) = reader.filter(|reader| reader.rank == world.rank()) else {
                     continue;
                 };
-                let path = storage.shelf.position(about.key(), position as u32);
-                let stored = plan.group_of(position).0;
-                let read = Source::open(&path, about, position as u32).and_then(|source| {
-                    let of = (position, source.front.ld as usize, config.state_bytes);
-                    let buffers = buffers_then(&test.layout, &config.scheme, stored, of);
+                let group = plan.group_of(position).0;
+                let read = stored.open(position).and_then(|source| {
+                    let (ld, state_bytes) = (source.front.ld as usize, config.state_bytes);
+                    let (layout, scheme) = (&test.layout, &config.scheme);
+                    let buffers = buffers_then(layout, scheme, group, position, ld, state_bytes);
                     let shape = Shape::with_parity(&buffers.map_err(|why| source.wrong(&why))?);
                     let opened = Opened::of(source, shape)?;
                     opened.rows(None, || {}).and_then(|()| opened.parity(None))
@@ -256,18 +281,21 @@ impl Apart {
 /// for them. Changes nothing. An error is the same on all ranks.
 pub(super) fn look(
     world: &impl World,
-    (config, test): (&Config, &Test),
+    terms: Terms,
     about: &About,
     seats: &[usize],
     whole: bool,
 ) -> Result<Way, String> {
+    let Terms { config, test } = terms;
     let storage = config.storage.as_ref().expect("an epoch on storage was chosen");
+    let stored = StoredCheckpoint { storage, about };
     let me = world.rank();
     if storage.sight == Sight::Node {
-        let mut apart = Apart::gather(world, storage, about, seats);
-        match whole {
-            true => apart.look(world, (config, test), (storage, about))?,
-            false => drop(apart.verdict(about)?),
+        let mut apart = Apart::gather(world, stored, seats);
+        if whole {
+            apart.look(world, terms, stored)?;
+        } else {
+            apart.verdict(about)?;
         }
         return Ok(Way::Apart(apart));
     }
@@ -275,10 +303,8 @@ pub(super) fn look(
     let state_words = state_rows(config.state_bytes) * STATE_ROW_WORDS;
     let shape = Shape { rows, cols, ld: config.ld, state_words, parity: None };
     let seen = || {
-        Opened::new(storage, about, shape, me).and_then(|opened| match whole {
-            true => opened.rows(None, || {}),
-            false => Ok(()),
-        })
+        let opened = Opened::new(stored, shape, me)?;
+        if whole { opened.rows(None, || {}) } else { Ok(()) }
     };
     // A dedicated checksum rank has no file on shared storage.
     let seen = if me < test.layout.working() { seen() } else { Ok(()) };
@@ -314,21 +340,19 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Fills the matrix from storage, and saves it in memory unless the method is disk. An error is the same on all ranks.
     pub(super) fn fetch(
         &mut self,
-        (storage, about): (&Storage, &About),
+        stored: StoredCheckpoint,
         way: Way,
         a: &mut Region,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
         pool: &mut Pool,
     ) -> Result<Fetched, String> {
-        let me = self.position();
+        let (me, about) = (self.position(), stored.about);
         self.tick(Doing::Recovering, about.boundary as usize);
         let starts = self.set_out(about);
         hit(Point::FetchBegin, me);
         let mut fetched = match way {
-            Way::Shared => self.read_own(storage, about, a)?,
-            Way::Apart(apart) => {
-                self.bring_together((storage, about), apart, a, make_group, pool)?
-            }
+            Way::Shared => self.read_own(stored, a)?,
+            Way::Apart(apart) => self.bring_together(stored, apart, a, make_group, pool)?,
         };
         fetched.starts = starts;
         hit(Point::FetchEnd, me);
@@ -354,19 +378,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         (NOTHING - world.least(&[NOTHING - u64::from(mine)])[0]) as u32
     }
 
-    fn read_own(
-        &self,
-        storage: &Storage,
-        about: &About,
-        a: &mut Region,
-    ) -> Result<Fetched, String> {
+    fn read_own(&self, stored: StoredCheckpoint, a: &mut Region) -> Result<Fetched, String> {
         let me = self.position();
         let buffers = self.holding.buffers;
         let mut fetched = Fetched::default();
         let Buffers { rows, cols, ld, .. } = buffers;
         let shape = Shape { rows, cols, ld, state_words: buffers.state_words(), parity: None };
         let mut read = || {
-            let opened = Opened::new(storage, about, shape, me)?;
+            let opened = Opened::new(stored, shape, me)?;
             fetched.state = state_of(opened.state_words());
             opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))
         };
@@ -380,33 +399,17 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Sends files to the nodes of their positions and rebuilds lost ones. A file that turns out to be damaged counts as lost.
     fn bring_together(
         &mut self,
-        (storage, about): (&Storage, &About),
+        stored: StoredCheckpoint,
         mut apart: Apart,
         a: &mut Region,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
         pool: &mut Pool,
     ) -> Result<Fetched, String> {
         let me = self.position();
-        let (ld, state_bytes) = (self.holding.buffers.ld, self.header.id.state_bytes as usize);
         let mut room: Option<Region> = None;
         loop {
-            let plan = apart.verdict(about)?;
-            let (group, place) = plan.group_of(me);
-            let then = buffers_then(&self.layout, &self.scheme, group, (me, ld, state_bytes));
-            let then = then.and_then(|buffers| {
-                // Parity is needed only now, so it uses memory that is idle until the first save.
-                let words = buffers.checksum_words();
-                if self.holding.saved().spare(words).is_none() && room.is_none() {
-                    room = Some(Region::anonymous(words * 8).map_err(|e| e.to_string())?);
-                }
-                Ok(buffers)
-            });
-            if let Some(trouble) =
-                trouble_of_all(&self.world, &then.as_ref().map(|_| ()).map_err(Clone::clone))
-            {
-                return Err(trouble);
-            }
-            let then = then.expect("nobody has trouble");
+            let plan = apart.verdict(stored.about)?;
+            let then = self.room_for_parity(plan.group_of(me).0, &mut room)?;
             let words = then.checksum_words();
             let Self { world, holding, .. } = self;
             let parity = match (holding.saved().spare(words), &mut room) {
@@ -416,14 +419,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             };
             let mut state = vec![0; then.state_words()];
             let shape = Shape::with_parity(&then);
-            let read = exchange_files(world, (storage, about), &plan, |source| {
+            let read = exchange_files(world, stored, &plan, |source| {
                 let opened = Opened::of(source, shape)?;
                 state.copy_from_slice(opened.state_words());
                 opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))?;
-                match plan.needs_parity(me) {
-                    true => opened.parity(Some(bytes_mut(parity))),
-                    false => Ok(()),
-                }
+                if plan.needs_parity(me) { opened.parity(Some(bytes_mut(parity))) } else { Ok(()) }
             });
             let damage = read.err().zip(plan.readers[me]);
             let damage = damage.map(|(why, reader)| Damage(reader.seat, me, why));
@@ -432,42 +432,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
             let rebuilt = plan.lost();
             if !rebuilt.is_empty() {
-                let members: Vec<usize> =
-                    group.check.members.iter().map(|&member| member as usize).collect();
-                let comm = make_group(world, group.check.group as usize, place, &members);
-                let spread = group.layout.spread();
-                let stripes = Stripes::new(spread, members.len(), group.check.losses as usize);
-                let coder = Coder { code: group.code, stripes };
-                let (of_matrix, of_state) = parity.split_at_mut(then.parity_words());
-                let between = || hit(Point::RebuildBatch, me);
-                let mut matrix = Share {
-                    data: &mut a.words_mut()[..then.data_words()],
-                    rows: then.rows,
-                    cols: then.cols,
-                    ld: then.ld,
-                    parity: of_matrix,
-                    pitch: then.pitch,
-                };
-                let whole = self.layout.window(&members, 0, Scope::Whole);
-                let counted = "recall() counted the losses of every group";
-                let done = pool.few(hands::MOST, |crew| {
-                    let hands = Hands { crew, seen: None };
-                    coder.rebuild(&comm, &mut matrix, whole, &group.lost, hands, between)
-                });
-                assert!(done, "{counted}");
-                let mut small = Share {
-                    data: &mut state,
-                    rows: then.state_rows,
-                    cols: STATE_ROW_WORDS,
-                    ld: STATE_ROW_WORDS,
-                    parity: of_state,
-                    pitch: STATE_ROW_WORDS,
-                };
-                let window = Window { rows: then.state_rows, width: STATE_ROW_WORDS };
-                let coder = coder.suited(true);
-                let hands = Hands { crew: &mut Crew::alone(), seen: None };
-                let done = coder.rebuild(&comm, &mut small, window, &group.lost, hands, || {});
-                assert!(done, "{counted}");
+                let files = GroupFiles { buffers: &then, a, state: &mut state, parity };
+                files.rebuild(world, &self.layout, &plan, make_group, pool);
             }
             // The first save may leave gaps between rows, which must be zero.
             parity.fill(0);
@@ -475,13 +441,97 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return Ok(Fetched { state, rebuilt, wrong, starts: 0 });
         }
     }
+
+    /// Buffers of this position in the group that wrote the files, once every rank has room for its parity. Parity is needed only
+    /// now, so it uses memory that is idle until the first save, or else `room`.
+    fn room_for_parity(
+        &mut self,
+        group: &Stored,
+        room: &mut Option<Region>,
+    ) -> Result<Buffers, String> {
+        let me = self.position();
+        let (ld, state_bytes) = (self.holding.buffers.ld, self.header.id.state_bytes as usize);
+        let then = buffers_then(&self.layout, &self.scheme, group, me, ld, state_bytes);
+        let then = then.and_then(|buffers| {
+            let words = buffers.checksum_words();
+            if self.holding.saved().spare(words).is_none() && room.is_none() {
+                *room = Some(Region::anonymous(words * 8).map_err(|e| e.to_string())?);
+            }
+            Ok(buffers)
+        });
+        let mine = then.as_ref().map(|_| ()).map_err(Clone::clone);
+        match trouble_of_all(&self.world, &mine) {
+            Some(trouble) => Err(trouble),
+            None => then,
+        }
+    }
+}
+
+/// Contents of a position's file in memory, laid out as in the group that wrote it.
+struct GroupFiles<'a> {
+    buffers: &'a Buffers,
+    a: &'a mut Region,
+    state: &'a mut [u64],
+    parity: &'a mut [u64],
+}
+
+impl GroupFiles<'_> {
+    /// Rebuilds the lost members of this position's group. Collective call of the world.
+    fn rebuild<W: World, G: GroupComm>(
+        self,
+        world: &W,
+        layout: &Layout,
+        plan: &Recall,
+        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+        pool: &mut Pool,
+    ) {
+        let Self { buffers, a, state, parity } = self;
+        let me = world.rank();
+        let (group, place) = plan.group_of(me);
+        let members: Vec<usize> =
+            group.check.members.iter().map(|&member| member as usize).collect();
+        let comm = make_group(world, group.check.group as usize, place, &members);
+        let spread = group.layout.spread();
+        let stripes = Stripes::new(spread, members.len(), group.check.losses as usize);
+        let coder = Coder { code: group.code, stripes };
+        let (of_matrix, of_state) = parity.split_at_mut(buffers.parity_words());
+        let between = || hit(Point::RebuildBatch, me);
+        let mut matrix = Share {
+            data: &mut a.words_mut()[..buffers.data_words()],
+            rows: buffers.rows,
+            cols: buffers.cols,
+            ld: buffers.ld,
+            parity: of_matrix,
+            pitch: buffers.pitch,
+        };
+        let whole = layout.window(&members, 0, Scope::Whole);
+        let counted = "recall() counted the losses of every group";
+        let done = pool.few(hands::MOST, |crew| {
+            let hands = Hands { crew, seen: None };
+            coder.rebuild(&comm, &mut matrix, whole, &group.lost, hands, between)
+        });
+        assert!(done, "{counted}");
+        let mut small = Share {
+            data: state,
+            rows: buffers.state_rows,
+            cols: STATE_ROW_WORDS,
+            ld: STATE_ROW_WORDS,
+            parity: of_state,
+            pitch: STATE_ROW_WORDS,
+        };
+        let window = Window { rows: buffers.state_rows, width: STATE_ROW_WORDS };
+        let coder = coder.suited(true);
+        let hands = Hands { crew: &mut Crew::alone(), seen: None };
+        let done = coder.rebuild(&comm, &mut small, window, &group.lost, hands, || {});
+        assert!(done, "{counted}");
+    }
 }
 
 /// Passes each position's file to `take` at the position's rank; if another rank has the file, it sends it. All ranks proceed in
 /// the order of positions, so there is no deadlock. An error concerns this position's file only.
 fn exchange_files<W: World>(
     world: &W,
-    (storage, about): (&Storage, &About),
+    stored: StoredCheckpoint,
     plan: &Recall,
     mut take: impl FnMut(Source) -> Result<(), String>,
 ) -> Result<(), String> {
@@ -489,16 +539,13 @@ fn exchange_files<W: World>(
     let mut taken = Ok(());
     for (position, reader) in plan.readers.iter().enumerate() {
         let Some(reader) = reader else { continue };
-        let path: PathBuf = storage.shelf.position(about.key(), position as u32);
         match (reader.rank == me, position == me) {
-            (true, true) => {
-                taken = Source::open(&path, about, position as u32).and_then(&mut take);
-            }
-            (true, false) => send_file(world, &path, position),
+            (true, true) => taken = stored.open(position).and_then(&mut take),
+            (true, false) => send_file(world, &stored.path(position), position),
             (false, true) => {
                 let coming = Coming::new(world, reader.rank);
                 let name = PathBuf::from(format!("p{position} of position {}'s node", reader.rank));
-                taken = Source::over(Box::new(&coming), &name, about, position as u32)
+                taken = Source::over(Box::new(&coming), &name, stored.about, position as u32)
                     .and_then(&mut take);
                 coming.drain();
             }

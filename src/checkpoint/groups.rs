@@ -114,6 +114,48 @@ fn count(domains: usize) -> String {
 /// Groups as lists of members; every position is in exactly one.
 pub type Groups = Vec<Vec<usize>>;
 
+/// Failure domains in the order of their first position, and the positions of each, in order.
+struct Domains<'a> {
+    order: Vec<&'a str>,
+    of: BTreeMap<&'a str, Vec<usize>>,
+    positions: usize,
+}
+
+impl<'a> Domains<'a> {
+    fn new(domains: &'a [String]) -> Self {
+        let mut order: Vec<&str> = Vec::new();
+        let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (position, domain) in domains.iter().enumerate() {
+            let members = of.entry(domain).or_default();
+            if members.is_empty() {
+                order.push(domain);
+            }
+            members.push(position);
+        }
+        Self { order, of, positions: domains.len() }
+    }
+
+    /// Domain with the most positions, and their number.
+    fn busiest(&self) -> (&'a str, usize) {
+        let counts = self.of.iter().map(|(name, members)| (*name, members.len()));
+        counts.max_by_key(|(_, n)| *n).unwrap_or(("", 0))
+    }
+
+    /// Describes the best alternative to groups that cannot be formed.
+    fn best(&self, spread: Spread) -> String {
+        let members = (self.positions / self.busiest().1.max(1)).min(self.order.len());
+        let bearable = |losses: &usize| spread.members_least(*losses) <= members;
+        let most = (1..=members).take_while(bearable).last().unwrap_or(0);
+        match most {
+            0 => "no loss can be survived here: use more nodes, or run without --checkpoint; or name finer failure domains in a \
+                  file for --domains FILE, with a line such as `rank:0 a` or `host7 rack2` for each rank or host (ranks of one \
+                  machine as domains of their own are for trying only: its loss takes them all)"
+                .into(),
+            n => format!("the best that can be had here is --losses {n}"),
+        }
+    }
+}
+
 /// Divides positions into groups. `domains[i]` names the failure domain of position i; `size` is the requested group size, or
 /// None for the default. With this parity layout, every group survives `losses` lost domains.
 pub fn divide(
@@ -124,74 +166,39 @@ pub fn divide(
 ) -> Result<Groups, GroupError> {
     let positions = domains.len();
     let least = spread.members_least(losses).max(1);
-    // Domains in the order of their first position; positions of each domain in order.
-    let mut order: Vec<&str> = Vec::new();
-    let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (position, domain) in domains.iter().enumerate() {
-        of.entry(domain).or_insert_with(|| {
-            order.push(domain);
-            Vec::new()
-        });
-        of.get_mut(domain.as_str()).expect("just made").push(position);
-    }
+    let domains = Domains::new(domains);
     check_size(size, losses, least)?;
-    if order.len() < least {
-        return Err(GroupError::TooFewDomains {
-            losses,
-            spread,
-            least,
-            domains: order.len(),
-            best: best(&of, order.len(), spread),
-        });
+    if domains.order.len() < least {
+        let (domains, best) = (domains.order.len(), domains.best(spread));
+        return Err(GroupError::TooFewDomains { losses, spread, least, domains, best });
     }
-    let (busiest_name, busiest) = of
-        .iter()
-        .map(|(name, members)| (*name, members.len()))
-        .max_by_key(|(_, n)| *n)
-        .unwrap_or(("", 0));
+    let (name, busiest) = domains.busiest();
     // Every position of the busiest domain needs a group of its own, because a group must not have two from one domain. So there
     // are at least `busiest` groups, and the other positions must fill them.
     let least_groups = busiest.max(1);
-    let most = positions / least_groups;
-    if most < least {
-        return Err(GroupError::Lopsided {
-            name: busiest_name.into(),
-            busiest,
-            positions,
-            losses,
-            spread,
-            best: best(&of, order.len(), spread),
-        });
+    if positions / least_groups < least {
+        let (name, best) = (name.into(), domains.best(spread));
+        return Err(GroupError::Lopsided { name, busiest, positions, losses, spread, best });
     }
-    let wanted = match size {
-        Some(wanted) => {
-            let largest = positions.div_ceil(least_groups);
-            if wanted > largest {
-                return Err(GroupError::TooLarge {
-                    wanted,
-                    most: largest,
-                    positions,
-                    busiest,
-                    name: busiest_name.into(),
-                    best: format!("--group {largest} can be had"),
-                });
-            }
-            wanted
+    let most = positions.div_ceil(least_groups);
+    let wanted = match (size, spread) {
+        (Some(wanted), _) if wanted > most => {
+            let (name, best) = (name.into(), format!("--group {most} can be had"));
+            return Err(GroupError::TooLarge { wanted, most, positions, busiest, name, best });
         }
-        None => match spread {
-            Spread::Rotated | Spread::Apart => GROUP_DEFAULT,
-            // More members would not save memory.
-            Spread::Copied => least,
-        },
+        (Some(wanted), _) => wanted,
+        (None, Spread::Rotated | Spread::Apart) => GROUP_DEFAULT,
+        // More members would not save memory.
+        (None, Spread::Copied) => least,
     };
     let groups = count_of_even(positions, wanted, least, least_groups);
 
     // Divides the domains into runs of neighbours, and deals positions, domain by domain, to the groups of each run. Dealing in
     // turn gives no group two positions of a domain, as long as no domain has more positions than there are groups.
     let mut result: Groups = Vec::new();
-    for (run, share) in neighbours(&order, &of, groups, (spread, least)) {
+    for (run, share) in neighbours(&domains, groups, spread, least) {
         let mut dealt: Groups = vec![Vec::new(); share];
-        for (turn, position) in run.iter().flat_map(|d| &of[d]).enumerate() {
+        for (turn, position) in run.iter().flat_map(|d| &domains.of[d]).enumerate() {
             dealt[turn % share].push(*position);
         }
         result.extend(dealt);
@@ -208,9 +215,9 @@ pub fn count_of_even(members: usize, wanted: usize, least: usize, fewest: usize)
     members.div_ceil(wanted.max(1)).min(members / least).max(fewest)
 }
 
-/// Increases the number of groups to a multiple of the positions per node, if each group then still has `least` members. With
-/// copied parity, smaller groups take no more memory, and lose two members less often.
-pub fn alike(groups: usize, (nodes, each): (usize, usize), least: usize) -> usize {
+/// Increases the number of groups to a multiple of `each`, the positions per node, if each group then still has `least` members.
+/// With copied parity, smaller groups take no more memory, and lose two members less often.
+pub fn alike(groups: usize, nodes: usize, each: usize, least: usize) -> usize {
     let more = groups.div_ceil(each);
     if nodes / more >= least { more.saturating_mul(each) } else { groups }
 }
@@ -240,18 +247,19 @@ pub fn dealt(domains: &[String], count: usize) -> Result<Groups, GroupError> {
 /// made only if all domains have equally many positions, and only if all groups stay as even as without cuts: no group gets
 /// larger because of a cut. Otherwise there is a single run.
 fn neighbours<'a, 'o>(
-    order: &'o [&'a str],
-    of: &BTreeMap<&str, Vec<usize>>,
+    Domains { order, of, .. }: &'o Domains<'a>,
     groups: usize,
-    (spread, least): (Spread, usize),
+    spread: Spread,
+    least: usize,
 ) -> Vec<(&'o [&'a str], usize)> {
+    let order = &order[..];
     let each = of[order[0]].len();
     let nodes = order.len();
     if order.iter().any(|d| of[d].len() != each) {
         return vec![(order, groups)];
     }
     let groups = match spread {
-        Spread::Copied => alike(groups, (nodes, each), least),
+        Spread::Copied => alike(groups, nodes, each, least),
         _ => groups,
     };
     let positions = nodes * each;
@@ -303,22 +311,6 @@ pub(super) fn check_size(
         Some(size) if size > GROUP_MAX => Err(GroupError::TooMany(size)),
         Some(size) if size < least => Err(GroupError::TooSmall { size, losses, least }),
         _ => Ok(()),
-    }
-}
-
-/// Describes the best alternative.
-fn best(of: &BTreeMap<&str, Vec<usize>>, domains: usize, spread: Spread) -> String {
-    let positions: usize = of.values().map(Vec::len).sum();
-    let busiest = of.values().map(Vec::len).max().unwrap_or(1).max(1);
-    let members = (positions / busiest).min(domains);
-    let bearable = |losses: &usize| spread.members_least(*losses) <= members;
-    let most = (1..=members).take_while(bearable).last().unwrap_or(0);
-    match most {
-        0 => "no loss can be survived here: use more nodes, or run without --checkpoint; or name finer failure domains in a \
-              file for --domains FILE, with a line such as `rank:0 a` or `host7 rack2` for each rank or host (ranks of one \
-              machine as domains of their own are for trying only: its loss takes them all)"
-            .into(),
-        n => format!("the best that can be had here is --losses {n}"),
     }
 }
 

@@ -55,31 +55,36 @@ pub(super) fn start<T: Send + 'static>(
 }
 
 impl<T: Send + 'static> Task<T> {
+    /// Returns a task that began at this time, without thread and result.
+    fn new(flow: Arc<Flow>, began: Instant) -> Self {
+        Self {
+            flow,
+            thread: None,
+            result: None,
+            seen: (0, began),
+            patience: PATIENCE,
+            began,
+            over_at: None,
+        }
+    }
+
     pub(super) fn start(work: impl FnOnce(&Flow) -> Result<T, Stopped> + Send + 'static) -> Self {
         let now = Instant::now();
         if let Some(simulator) = simulator() {
-            let flow = Arc::new(Flow::default());
-            let result = Some(work(&flow));
-            let over_at = Some(now + simulator.task_takes());
-            let seen = (0, now);
-            return Self {
-                flow,
-                thread: None,
-                result,
-                seen,
-                patience: PATIENCE,
-                began: now,
-                over_at,
-            };
+            let mut task = Self::new(Arc::default(), now);
+            task.result = Some(work(&task.flow));
+            task.over_at = Some(now + simulator.task_takes());
+            return task;
         }
         let (flow, thread) = start("level-two", work);
-        let (thread, result) = match thread {
-            Ok(thread) => (Some(thread), None),
+        let mut task = Self::new(flow, now);
+        match thread {
+            Ok(thread) => task.thread = Some(thread),
             Err(NoThread(error)) => {
-                (None, Some(Err(Stopped::Failed(format!("no helper starts: {error}")))))
+                task.result = Some(Err(Stopped::Failed(format!("no helper starts: {error}"))));
             }
-        };
-        Self { flow, thread, result, seen: (0, now), patience: PATIENCE, began: now, over_at: None }
+        }
+        task
     }
 
     /// Sets the time without progress after which the helper counts as stuck.
@@ -90,18 +95,9 @@ impl<T: Send + 'static> Task<T> {
 
     /// Returns a task that failed before it began.
     pub(super) fn failed(why: &str) -> Self {
-        let now = Instant::now();
-        let result = Some(Err(Stopped::Failed(why.into())));
-        let flow = Arc::default();
-        Self {
-            flow,
-            thread: None,
-            result,
-            seen: (0, now),
-            patience: PATIENCE,
-            began: now,
-            over_at: None,
-        }
+        let mut task = Self::new(Arc::default(), Instant::now());
+        task.result = Some(Err(Stopped::Failed(why.into())));
+        task
     }
 
     /// Checks the state.
@@ -116,8 +112,8 @@ impl<T: Send + 'static> Task<T> {
             self.seen = (steps, Instant::now());
         }
         match &self.result {
-            _ if self.goes_on() && self.seen.1.elapsed() >= self.patience => State::Lost,
-            _ if self.goes_on() => State::AtWork,
+            _ if self.runs_in_simulation() && self.seen.1.elapsed() >= self.patience => State::Lost,
+            _ if self.runs_in_simulation() => State::AtWork,
             Some(Ok(_)) => State::Done,
             Some(Err(_)) => State::Lost,
             None if self.seen.1.elapsed() >= self.patience => State::Lost,
@@ -126,11 +122,11 @@ impl<T: Send + 'static> Task<T> {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(|thread| thread.is_finished()) && !self.goes_on()
+        self.thread.as_ref().is_none_or(|thread| thread.is_finished()) && !self.runs_in_simulation()
     }
 
-    /// Returns true if the task is not over in the simulation.
-    fn goes_on(&self) -> bool {
+    /// Returns true if a simulation has done the work, but the task still takes virtual time.
+    fn runs_in_simulation(&self) -> bool {
         self.over_at.is_some_and(|at| Instant::now() < at)
     }
 

@@ -12,7 +12,8 @@ pub(super) fn identity(
     config: &Config,
     run: u128,
     position: usize,
-    (number, members): (usize, &[usize]),
+    number: usize,
+    members: &[usize],
 ) -> Identity {
     let (layout, scheme) = (&test.layout, &config.scheme);
     let (rows, cols) = layout.shape(position);
@@ -114,7 +115,7 @@ pub(super) mod tests {
     ) -> Header {
         let (test, config) = asked();
         Header {
-            id: identity(&test, &config, run, position, group),
+            id: identity(&test, &config, run, position, group.0, group.1),
             claim: Claim::generating(1),
             base: Mark::default(),
             seal: Mark::default(),
@@ -163,7 +164,7 @@ pub(super) mod tests {
             let (mut other, mut other_config) = asked();
             change(&mut other, &mut other_config);
             assert!(!belongs(&ours, &other, &other_config), "{what}");
-            let id = identity(&other, &other_config, 1, 0, (0, &[0, 1]));
+            let id = identity(&other, &other_config, 1, 0, 0, &[0, 1]);
             assert!(!belongs(&Header { id, ..ours.clone() }, &test, &config), "{what}");
         }
     }

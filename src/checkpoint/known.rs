@@ -144,9 +144,10 @@ impl Known {
     /// memory: it must not be refused for that in hour nine, nor at its next test.
     pub(super) fn groups_anew(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         let Scheme { layout, losses, .. } = config.scheme;
-        let divide = match config.goes_on {
-            true => ChecksumLayout::groups_at_any_rate,
-            false => ChecksumLayout::groups,
+        let divide = if config.goes_on {
+            ChecksumLayout::groups_at_any_rate
+        } else {
+            ChecksumLayout::groups
         };
         Ok(divide(layout, &test.layout, &self.domains(), config.group, losses)?)
     }
@@ -222,9 +223,12 @@ impl Known {
         let claims: Vec<Option<Claim>> =
             self.headers.iter().map(|h| h.as_ref().map(|h| h.claim)).collect();
         let boundary = |target| self.boundary_of(target);
-        let with = |stored| match in_place {
-            true => decide_in_place(setup, &claims, boundary, stored),
-            false => decide_with(setup, &claims, boundary, stored),
+        let with = |stored| {
+            if in_place {
+                decide_in_place(setup, &claims, boundary, stored)
+            } else {
+                decide_with(setup, &claims, boundary, stored)
+            }
         };
         let decision = match (with(stored.map(|(_, boundary)| boundary)), stored) {
             // The run in memory began with the checkpoints of earlier runs, or from scratch. A later checkpoint of an earlier run

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::distribution::Layout;
 use super::groups::{
     GROUP_DEFAULT, GroupError, Groups, check_size, count_of_even, dealt, divide, even_runs,
 };
-use super::plan::Layout;
 use crate::parity::Spread;
 use crate::shm::header::GROUP_MAX;
 
@@ -230,9 +230,10 @@ fn coloured(domains: &[String], working: usize, count: usize) -> Groups {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let ends: Vec<[usize; 2]> = (0..domains.len())
         .map(|position| {
-            let row = match position < working {
-                true => position / count,
-                false => working.div_ceil(count) + (position - working) / count,
+            let row = if position < working {
+                position / count
+            } else {
+                working.div_ceil(count) + (position - working) / count
             };
             let next = numbers.len();
             [row, *numbers.entry(&domains[position]).or_insert(next)]

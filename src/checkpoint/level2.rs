@@ -26,20 +26,18 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::errand::{Errand, List, Settle, What, Write};
+use super::errand::{Errand, Settle, What};
 pub use super::helper::PATIENCE;
 use super::helper::{State, Task};
 use super::plan::{Buffers, Committed, Helpers};
-use super::save::Checkpointer;
 use super::when::{Interval, Scheduler};
 use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::outcome;
 use crate::checkpoint::storage::names::Key;
-use crate::checkpoint::storage::writing::{Flow, Over, Stopped};
-use crate::checkpoint::storage::{About, Check, Counting, FORMAT, Shelf, Sight};
-use crate::parity::GroupComm;
-use crate::shm::header::{Doing, EpochId, Identity};
+use crate::checkpoint::storage::writing::{Flow, Stopped};
+use crate::checkpoint::storage::{About, Counting, FORMAT, Shelf, Sight};
+use crate::shm::header::{EpochId, Identity};
 use crate::shm::{Depot, Part};
 
 /// Place of level two, and the times at which a checkpoint goes there.
@@ -81,7 +79,7 @@ pub(super) const SAVE: u64 = 1;
 /// The save is for a stop, which does not wait.
 pub(super) const AT_ONCE: u64 = 2;
 /// All ranks check their helpers.
-const LOOK: u64 = 4;
+pub(super) const LOOK: u64 = 4;
 /// The checkpoint goes to storage when it is committed.
 pub(super) const STORE: u64 = 8;
 
@@ -100,34 +98,34 @@ pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
 
 /// Level two of one rank.
 pub(super) struct Level2 {
-    storage: Storage,
+    pub(super) storage: Storage,
     /// Position of this rank, and the place of its memory.
     position: u32,
     depot: Depot,
     /// Positions whose files this rank lists in a manifest: those of its DIR, if it is the first there.
-    lists: Vec<u32>,
+    pub(super) lists: Vec<u32>,
     /// Time of the next checkpoint on storage, in saves or seconds.
-    scheduler: Scheduler,
-    saves: usize,
-    begin_next: bool,
+    pub(super) scheduler: Scheduler,
+    pub(super) saves: usize,
+    pub(super) begin_next: bool,
     /// Checkpoint that is being written: on all ranks or on none.
-    flight: Option<(About, Task<u64>)>,
+    pub(super) flight: Option<(About, Task<u64>)>,
     /// Manifest that is being written, on ranks that write one, for the checkpoint written last.
-    manifest: Option<(About, Instant, Task<u64>)>,
+    pub(super) manifest: Option<(About, Instant, Task<u64>)>,
     /// Checkpoints that are complete as far as known here, by a manifest on any node. They stay until a later one is complete.
-    believed: Vec<About>,
+    pub(super) believed: Vec<About>,
     /// True if something has failed since the last clean-up, and may have left files.
-    untidy: bool,
+    pub(super) untidy: bool,
     /// Checkpoint on storage from which the run resumes, until everything else there has been cleaned up.
     from: Option<About>,
     /// Checkpoint for which ranks have waited, and which is on storage: without helpers, or at a stop.
-    brought: Option<EpochId>,
+    pub(super) brought: Option<EpochId>,
     /// Cancelled helpers that have not ended yet, of this level two or of an earlier one in this process.
-    stuck: Vec<Task<u64>>,
+    pub(super) stuck: Vec<Task<u64>>,
     /// Helpers that remove files of a failed checkpoint.
-    leaving: Vec<Task<u64>>,
+    pub(super) leaving: Vec<Task<u64>>,
     /// Time since which a save has been postponed.
-    put_off_since: Option<Instant>,
+    pub(super) put_off_since: Option<Instant>,
     /// Time of the last warning, if no checkpoint has reached storage since: it is not repeated often.
     said: Option<Instant>,
     /// State of the checkpoints if memory has none (method disk).
@@ -166,11 +164,13 @@ pub(super) struct Awaited {
 }
 
 impl Level2 {
-    /// Prepares level two. `alone` means that memory has no checkpoint; the first `working` positions have a part of the matrix.
+    /// Prepares level two of position `me`. `alone` means that memory has no checkpoint; the first `working` positions have a
+    /// part of the matrix.
     pub(super) fn new(
         storage: Storage,
         depot: &Depot,
-        (seats, working): (&[usize], usize),
+        seats: &[usize],
+        working: usize,
         me: usize,
         alone: bool,
     ) -> Self {
@@ -228,7 +228,7 @@ impl Level2 {
 
     /// Ends level two: cancels a checkpoint that is being written, and waits for a manifest, which removes older checkpoints, and
     /// for the removal of failed ones. Each wait lasts as long as there is progress.
-    fn end(&mut self, attend: impl Fn()) {
+    pub(super) fn end(&mut self, attend: impl Fn()) {
         // Tasks stay in their fields during the wait: if the rank leaves at a loss, dropping `self` handles them.
         if let Some((_, task)) = &mut self.flight {
             task.give_up();
@@ -263,7 +263,7 @@ impl Level2 {
     }
 
     /// Records the result of a manifest that was being written.
-    fn note_manifest(&mut self) {
+    pub(super) fn note_manifest(&mut self) {
         let over = |of: &mut (About, Instant, Task<u64>)| of.2.state() != State::AtWork;
         let Some((about, began, task)) = self.manifest.take_if(over) else { return };
         if !task.is_over() {
@@ -295,7 +295,7 @@ impl Level2 {
     }
 
     /// Warns that a checkpoint did not reach storage; not each time if none does.
-    fn tell(&mut self, about: &About, why: &str) {
+    pub(super) fn tell(&mut self, about: &About, why: &str) {
         if self.said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
             return;
         }
@@ -333,11 +333,12 @@ impl Level2 {
     /// Takes over DIR for this start and cleans it, on ranks that write manifests: removes incomplete, interrupted and cancelled
     /// checkpoints, and outdated ones. There must be room for two checkpoints, not three. This rank must not be writing. Waits at
     /// most `patience` without progress. `next` is a checkpoint that other ranks may have begun already.
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         patience: Duration,
         id: &Identity,
-        (from, next): (Option<&About>, Option<Key>),
+        from: Option<&About>,
+        next: Option<Key>,
         attend: impl Fn(),
     ) {
         self.from = from.cloned().or(self.from.take());
@@ -365,7 +366,7 @@ impl Level2 {
     /// Cleans DIR at the start of a test, once the test cannot be refused any more. If the run resumes `from` a checkpoint on
     /// storage, this happens before the first save. A later start would resume from memory, and not know about unreadable files.
     pub(super) fn settle_first(&mut self, id: &Identity, from: Option<&About>, attend: impl Fn()) {
-        self.settle(self.patience_at_start(), id, (from, None), attend);
+        self.settle(self.patience_at_start(), id, from, None, attend);
     }
 
     fn patience_at_start(&self) -> Duration {
@@ -394,7 +395,7 @@ impl Level2 {
     }
 
     /// Starts a helper with a request.
-    fn send(&self, what: What) -> Task<u64> {
+    pub(super) fn send(&self, what: What) -> Task<u64> {
         let (shelf, depot) = (self.storage.shelf.clone(), self.depot.clone());
         let errand = Errand { shelf, depot, position: self.position, what };
         Task::start(move |flow| errand.run(flow))
@@ -427,12 +428,12 @@ impl Level2 {
     }
 
     /// Returns true if ranks stop for all writes to storage.
-    fn stops_ranks(&self) -> bool {
+    pub(super) fn stops_ranks(&self) -> bool {
         self.storage.helpers == Helpers::Off
     }
 
     /// Continues the count of an earlier start: seconds and saves.
-    fn count_on(&mut self, (seconds, saves): (f64, usize)) {
+    pub(super) fn count_on(&mut self, seconds: f64, saves: usize) {
         self.scheduler = Scheduler::new(self.storage.every, 0, -seconds);
         self.saves = saves;
     }
@@ -482,7 +483,7 @@ fn left_at(shelf: &Shelf) -> Vec<Task<u64>> {
 }
 
 /// Usual maximum time in which a cancelled helper ends.
-const SETTLES: Duration = Duration::from_millis(500);
+pub(super) const SETTLES: Duration = Duration::from_millis(500);
 /// Time without progress after which a helper delays no recovery in place.
 const MOVES: Duration = Duration::from_secs(2);
 /// Time between two warnings about storage.
@@ -490,7 +491,7 @@ const SAY_EVERY: Duration = Duration::from_secs(600);
 /// Number of positions whose problems are printed; the others' are usually the same.
 const TELLERS: usize = 3;
 
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     use std::io::Write;
     // If standard error fails, there is no place to report that.
     let _ = std::io::stderr().write_all(format!("skt-hpl: {text}\n").as_bytes());
@@ -526,276 +527,6 @@ pub(super) fn troubles(all: &[Vec<u8>]) -> String {
         told.push(format!("and {more} more"));
     }
     told.join("; ")
-}
-
-impl<W: World, G: GroupComm> Checkpointer<W, G> {
-    /// Account of level two so far; None without level two. Position 0's is complete.
-    pub fn tally(&self) -> Option<outcome::Level2> {
-        self.level2.as_ref().map(|level2| level2.tally)
-    }
-
-    /// Handles rank 0's word `told` at a boundary, on all ranks. Returns true if a save that is due can be made now.
-    pub(super) fn attend(&mut self, told: u64) -> bool {
-        let Some(level2) = &mut self.level2 else { return true };
-        level2.begin_next = told & STORE != 0;
-        if told & (SAVE | LOOK) == 0 {
-            return true;
-        }
-        let Some((_, task)) = &mut level2.flight else { return true };
-        let worst = self.world.least(&[task.state() as u64])[0];
-        if worst == State::Done as u64 {
-            self.conclude();
-        } else if worst == State::Lost as u64 {
-            self.call_off(true);
-        } else if told & AT_ONCE != 0 {
-            // The checkpoint of the stop goes to storage instead.
-            self.call_off(false);
-        } else if told & SAVE != 0 {
-            level2.put_off_since.get_or_insert_with(Instant::now);
-            return false;
-        }
-        true
-    }
-
-    /// Concludes a checkpoint whose files are all complete.
-    fn conclude(&mut self) {
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
-        let (about, task) = level2.flight.take().expect("all ranks have one");
-        let began = task.began;
-        let mine = task.end().unwrap_or(0);
-        let sight = level2.storage.sight;
-        // No single manifest has the sizes of all files.
-        let all = match sight {
-            Sight::Shared if level2.alone.is_none() => None,
-            _ => {
-                let all = self.world.allgather(&mine.to_le_bytes());
-                let bytes =
-                    |told: &Vec<u8>| u64::from_le_bytes(told[..].try_into().expect("eight bytes"));
-                Some(all.iter().map(bytes).sum())
-            }
-        };
-        if !level2.lists.is_empty() {
-            level2.believed.push(about.clone());
-            let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
-            let positions = level2.lists.clone();
-            let list = List { about: about.clone(), sight, positions, stays, all };
-            let task = level2.send(What::List(list));
-            level2.manifest = Some((about, began, task));
-        }
-    }
-
-    /// Returns true if this rank does the work that is needed once for each DIR.
-    pub fn speaks_for_dir(&self) -> bool {
-        self.level2.as_ref().is_some_and(|level2| !level2.lists.is_empty())
-    }
-
-    /// Cancels the checkpoint that is being written: because of some rank's `trouble`, which is reported, or for a better one.
-    fn call_off(&mut self, trouble: bool) {
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
-        let (about, mut task) = level2.flight.take().expect("all ranks have one");
-        let mut why = String::new();
-        if task.state() == State::Lost && !task.is_over() {
-            why = "its helper is stuck".into();
-        }
-        task.give_up();
-        if task.is_over() {
-            match task.end() {
-                // Other ranks may need the room; the removal may take time.
-                Ok(_) => {
-                    let mut task = level2.send(What::Withdraw(about.key()));
-                    if level2.stops_ranks() {
-                        task.wait();
-                    }
-                    level2.leaving.push(task);
-                }
-                Err(Stopped::GivenUp) => {}
-                Err(Stopped::Failed(text)) => why = text,
-            }
-        } else {
-            level2.stuck.push(task);
-        }
-        if !trouble {
-            return;
-        }
-        level2.untidy = true;
-        let all = self.world.allgather(why.as_bytes());
-        if self.world.rank() == 0 {
-            self.level2.as_mut().expect("as above").tell(&about, &troubles(&all));
-        }
-    }
-
-    /// Seconds and saves since a checkpoint last went to storage, counting a save made now; only time with computation counts.
-    /// Zero without level two.
-    pub fn unstored(&self) -> (f64, usize) {
-        let seconds = self.started.elapsed().as_secs_f64();
-        self.level2.as_ref().map_or((0.0, 0), |l| l.scheduler.since(l.saves + 1, seconds))
-    }
-
-    /// Continues the count of [`Self::unstored`] from a save: if starts follow each other faster than checkpoints go to storage,
-    /// there must be some nevertheless.
-    pub fn count_on(&mut self, unstored: (f64, usize)) {
-        if let Some(level2) = &mut self.level2 {
-            level2.count_on(unstored);
-        }
-    }
-
-    /// Begins to write the checkpoint just committed to storage, if rank 0 requested it. Returns the seconds for which the ranks
-    /// have stopped.
-    pub(super) fn begin_if_due(&mut self) -> f64 {
-        let Some(level2) = &mut self.level2 else { return 0.0 };
-        level2.saved();
-        if !level2.begins_next() {
-            return 0.0;
-        }
-        self.begin_committed();
-        if !self.level2.as_ref().expect("as above").stops_ranks() {
-            return 0.0;
-        }
-        let waiting = Instant::now();
-        self.bring();
-        let waited = waiting.elapsed().as_secs_f64();
-        let level2 = self.level2.as_mut().expect("as above");
-        level2.tally.wait_s += waited;
-        // Only time with computation counts from one checkpoint to the next.
-        level2.scheduler.saved(level2.saves, self.started.elapsed().as_secs_f64(), 0.0, 0.0);
-        waited
-    }
-
-    /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns true if it is.
-    /// Collective call.
-    fn bring(&mut self) -> bool {
-        let Awaited { files, listed } = self.await_flight();
-        let whole = files && listed != Some(false);
-        let whole = self.world.least(&[u64::from(whole)]) == [1];
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
-        level2.brought = self.header.claim.base.filter(|_| whole);
-        whole
-    }
-
-    /// Starts a helper that writes the committed checkpoint.
-    pub(super) fn begin_committed(&mut self) {
-        let seconds = self.started.elapsed().as_secs_f64();
-        let level2 = self.level2.as_mut().expect("somebody asked for it");
-        level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
-        let base = self.header.claim.base.expect("only what is committed is stored");
-        let about = level2.about(&self.header.id, base, self.header.base.boundary);
-        self.begin(about, None);
-    }
-
-    /// Starts a helper that writes the checkpoint in memory, to a new file or over the file of another one.
-    pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
-        let level2 = self.level2.as_mut().expect("as above");
-        for mut task in std::mem::take(&mut level2.leaving) {
-            match task.state() {
-                State::AtWork => level2.leaving.push(task),
-                _ => level2.stuck.push(task),
-            }
-        }
-        level2.stuck.iter().for_each(|task| task.settle(SETTLES));
-        level2.stuck.retain(|task| !task.is_over());
-        let idle =
-            level2.stuck.is_empty() && level2.leaving.is_empty() && level2.manifest.is_none();
-        // Method disk has made room before, except for the checkpoint that it overwrites.
-        if idle && level2.alone.is_none() {
-            let next = Some(about.key());
-            level2.settle(PATIENCE, &self.header.id, (None, next), || self.world.attend());
-            level2.stuck.retain(|task| !task.is_over());
-        }
-        let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
-        let buffers = self.holding.buffers;
-        let id = &self.header.id;
-        let apart = level2.storage.sight == Sight::Node;
-        let check = apart.then(|| {
-            let words = buffers.checksum_words() as u64;
-            let (members, losses) = (id.members.clone(), id.losses.into());
-            let Identity { group, code, layout, .. } = *id;
-            (check, Check { group, members, losses, code, layout, words })
-        });
-        let vouch = match apart {
-            true => place,
-            false => place.start..place.start + buffers.vouch_words(),
-        };
-        // Parity is useless if no file is lost with a node.
-        let nothing = !apart && self.header.id.position as usize >= self.layout.working();
-        let claim = self.header.claim;
-        let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
-        let task = match level2.stuck.is_empty() {
-            true if nothing => Task::start(|_| Ok(0)),
-            true => level2.send(What::Write(Box::new(write))),
-            // A further helper would only get stuck, too.
-            false => Task::failed("the helper is still stuck in an earlier epoch"),
-        };
-        level2.flight = Some((about, task));
-    }
-
-    /// Writes the checkpoint in memory to storage before the run stops, and waits for it. Collective call, right after a save.
-    /// Returns false if that failed, which rank 0 has reported; None without level two.
-    pub fn store_now(&mut self) -> Option<bool> {
-        self.finish_save();
-        let level2 = self.level2.as_mut()?;
-        if let Some(alone) = level2.alone {
-            // The save itself has written it, or failed to.
-            return Some(alone.arrived);
-        }
-        let waiting = Instant::now();
-        let boundary = self.header.base.boundary as usize;
-        self.holding.head.tick(Doing::Saving, boundary as u64);
-        if let Some((.., task)) = &mut level2.manifest {
-            task.wait_and(|| self.world.attend());
-        }
-        level2.note_manifest();
-        // Without helpers the save may have waited for it already.
-        let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
-        if !there && level2.flight.is_none() {
-            // A helper that was cancelled for this may be in a slow write, or be removing its file, whose room is needed; and
-            // ranks have nothing else to do.
-            for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
-                task.wait_and(|| self.world.attend());
-            }
-            self.begin_committed();
-        }
-        let whole = there || self.bring();
-        let level2 = self.level2.as_mut().expect("as above");
-        level2.tally.wait_s += waiting.elapsed().as_secs_f64();
-        if whole && self.world.rank() == 0 {
-            say(&format!(
-                "the checkpoint of boundary {boundary} is on storage, in {}",
-                level2.storage.shelf.dir().display()
-            ));
-        }
-        Some(whole)
-    }
-
-    /// Waits for the checkpoint that is being written, and for its manifest. Collective call.
-    pub(super) fn await_flight(&mut self) -> Awaited {
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
-        let (_, task) = level2.flight.as_mut().expect("all ranks have one");
-        // This may take any time, so a loss of a rank must end the wait.
-        let mine = task.wait_and(|| self.world.attend());
-        let files = self.world.least(&[mine as u64])[0] == State::Done as u64;
-        match files {
-            true => self.conclude(),
-            false => self.call_off(true),
-        }
-        let level2 = self.level2.as_mut().expect("as above");
-        let listed = (files && !level2.lists.is_empty()).then(|| {
-            if let Some((.., task)) = &mut level2.manifest {
-                task.wait_and(|| self.world.attend());
-            }
-            let before = level2.tally.epochs;
-            level2.note_manifest();
-            level2.tally.epochs > before
-        });
-        Awaited { files, listed }
-    }
-
-    /// Ends level two at the end of a test: unfinished writes are no longer needed.
-    pub fn end_level2(&mut self) {
-        if let Some(level2) = &mut self.level2 {
-            // A loss of a rank must end the wait.
-            level2.end(|| self.world.attend());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -852,7 +583,7 @@ mod tests {
             read_only: false,
         };
         let depot = Depot::new(Store::Posix, "t-level2-hangs").unwrap();
-        Level2::new(storage, &depot, (&[0], 1), 0, false)
+        Level2::new(storage, &depot, &[0], 1, 0, false)
     }
 
     /// Level two in a wait for hanging storage when a rank is lost.

@@ -1,14 +1,15 @@
 //! Saving and restoring of local matrices, so that the loss of a node costs no more than the work since the last save.
 //!
-//! Pure decisions: `protocol` decides from headers; `plan`, `need`, `groups`, `layout`, `placement` and `when` are pure, too.
-//! `known` has the headers of all positions, and `identity` the fields that must match this test.
+//! Pure decisions: `protocol` decides from headers; `distribution`, `plan`, `need`, `groups`, `layout`, `placement` and `when`
+//! are pure, too. `known` has the headers of all positions, and `identity` the fields that must match this test.
 //!
 //! Memory: `holding` is one position's memory, `saved` its checkpoints, and `taking` opens or creates it at a start. `start`
-//! agrees with all ranks, under the `terms` of the test. `save` and `restore` move the data; in `aside` helpers encode.
+//! agrees with all ranks, under the `terms` of the test. `save` and `restore` move the data; in `aside` helpers encode an
+//! `unfinished` checkpoint.
 //!
-//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out each I/O request of `errand`; `disk` saves
-//! there only. `fetching` reads checkpoints back, with the assignments of `recall` and the `transfer` of files. `storage` names,
-//! writes and reads the files that outlive the job.
+//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out each I/O request of `errand`; `storing`
+//! keeps all ranks in step, and `disk` saves there only. `fetching` reads checkpoints back, with the assignments of `recall` and
+//! the `transfer` of files. `storage` names, writes and reads the files that outlive the job.
 //!
 //! The solver uses [`Arrival`] once a launch, then [`Checkpointer`]: `start` before generation, `due` and `save` at boundaries,
 //! `finish` at the end. Nothing here depends on the purpose of the matrix. `docs/dev/protocol.md` describes the whole protocol.
@@ -16,6 +17,7 @@
 pub mod arrival;
 mod aside;
 mod disk;
+pub mod distribution;
 mod errand;
 mod fetching;
 pub mod groups;
@@ -37,9 +39,11 @@ pub mod save;
 mod saved;
 mod start;
 pub mod storage;
+mod storing;
 mod taking;
 mod terms;
 mod transfer;
+mod unfinished;
 pub mod when;
 pub mod world;
 

@@ -185,14 +185,7 @@ pub fn recast(
     });
 
     // Ranks whose domain has no other member of the group: the first free one among the first free ranks of all domains.
-    let mut group: Vec<&[usize]> = vec![&[]; positions];
-    for members in players.iter().map(|player| &player.members) {
-        for &position in members.iter().filter(|&&position| position < positions) {
-            if group[position].is_empty() {
-                group[position] = members;
-            }
-        }
-    }
+    let group = groups_known(positions, players);
     let mut in_domain = free_by(&taken, |rank| players[rank].domain.as_str());
     let firsts = in_domain.iter().filter_map(|(domain, ranks)| Some((*ranks.last()?, *domain)));
     let mut firsts: BTreeMap<usize, &str> = firsts.collect();
@@ -218,6 +211,19 @@ pub fn recast(
         taken[rank] = Some(position);
     }
     (vacant.len() <= free.len()).then_some(taken)
+}
+
+/// Group of each position, as candidate ranks know it; empty if none does.
+fn groups_known(positions: usize, players: &[Player]) -> Vec<&[usize]> {
+    let mut group: Vec<&[usize]> = vec![&[]; positions];
+    for members in players.iter().map(|player| &player.members) {
+        for &position in members.iter().filter(|&&position| position < positions) {
+            if group[position].is_empty() {
+                group[position] = members;
+            }
+        }
+    }
+    group
 }
 
 /// Groups the ranks without a position by the key `what`, the last rank first.

@@ -6,42 +6,13 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use super::distribution::{Corner, Layout, Scope};
 use super::layout::ChecksumLayout;
 use super::protocol::Method;
-use crate::base::params::{Mapping, TestParams};
-use crate::grid::Cyclic;
 use crate::parity::code::LOSSES_MAX;
-use crate::parity::{Code, Encode, Stripes, Window};
+use crate::parity::{Code, Encode, Stripes};
 use crate::shm::Part;
 use crate::shm::header::GROUP_MAX;
-
-/// Part of the matrix that a save covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// The trailing rows and columns, which are all that can have changed.
-    Corner,
-    /// The trailing columns in full height.
-    Side,
-    /// The whole matrix, each time.
-    Whole,
-}
-
-impl Scope {
-    pub const ALL: [Scope; 3] = [Scope::Corner, Scope::Side, Scope::Whole];
-
-    pub fn to_byte(self) -> u8 {
-        match self {
-            Scope::Corner => 0,
-            Scope::Side => 1,
-            Scope::Whole => 2,
-        }
-    }
-
-    pub fn from_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|s| s.to_byte() == byte)
-    }
-}
 
 /// Method of encoding, and the threads that do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,107 +51,11 @@ pub enum Helpers {
     Off,
 }
 
-/// Distribution of a problem over the grid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    pub n: usize,
-    pub nb: usize,
-    pub p: usize,
-    pub q: usize,
-    pub mapping: Mapping,
-    /// Number of dedicated positions after those of the grid: they have no part of the matrix, only checksums.
-    pub dedicated: usize,
-}
-
-/// First row and column of the trailing part of a local matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corner {
-    pub row: usize,
-    pub col: usize,
-}
-
 impl Layout {
-    /// Layout without dedicated positions.
-    pub fn of(test: &TestParams) -> Self {
-        let TestParams { n, nb, p, q, mapping, .. } = *test;
-        Self { n, nb, p, q, mapping, dedicated: 0 }
-    }
-
     /// Layout with the dedicated positions of this scheme, in groups of at most `group`.
     pub fn kept_by(self, scheme: &Scheme, group: Option<usize>) -> Self {
         let dedicated = scheme.layout.dedicated(self.working(), group, scheme.losses);
         Self { dedicated, ..self }
-    }
-
-    /// Number of positions that have a part of the matrix: the first ones.
-    pub fn working(&self) -> usize {
-        self.p * self.q
-    }
-
-    pub fn positions(&self) -> usize {
-        self.working() + self.dedicated
-    }
-
-    pub fn blocks(&self) -> usize {
-        self.n.div_ceil(self.nb)
-    }
-
-    pub(super) fn place(&self, position: usize) -> (usize, usize) {
-        match self.mapping {
-            Mapping::Row => (position / self.q, position % self.q),
-            Mapping::Column => (position % self.p, position / self.p),
-        }
-    }
-
-    /// Local rows and columns of [A|b] at a position.
-    pub fn shape(&self, position: usize) -> (usize, usize) {
-        if position >= self.working() {
-            return (0, 0);
-        }
-        let (p, q) = self.place(position);
-        (
-            Cyclic::new(self.n, self.nb, self.p).count(p),
-            Cyclic::new(self.n + 1, self.nb, self.q).count(q),
-        )
-    }
-
-    /// Start of the part of a position's matrix that can change after boundary `k`.
-    pub fn corner(&self, position: usize, boundary: usize, scope: Scope) -> Corner {
-        if position >= self.working() {
-            return Corner { row: 0, col: 0 };
-        }
-        let (p, q) = self.place(position);
-        let done = (boundary * self.nb).min(self.n);
-        Corner {
-            row: match scope {
-                Scope::Corner => Cyclic::new(self.n, self.nb, self.p).count_below(done, p),
-                _ => 0,
-            },
-            col: match scope {
-                Scope::Whole => 0,
-                _ => Cyclic::new(self.n + 1, self.nb, self.q).count_below(done, q),
-            },
-        }
-    }
-
-    /// Window that covers the changing parts of all members of a group.
-    pub fn window(&self, members: &[usize], boundary: usize, scope: Scope) -> Window {
-        let extent = |member: &usize| {
-            let (rows, cols) = self.shape(*member);
-            let corner = self.corner(*member, boundary, scope);
-            (rows - corner.row, cols - corner.col)
-        };
-        Window {
-            rows: members.iter().map(|m| extent(m).0).max().unwrap_or(0),
-            width: members.iter().map(|m| extent(m).1).max().unwrap_or(0),
-        }
-    }
-
-    /// Bytes that a save copies at a position if the last one was at `boundary`.
-    pub fn bytes(&self, position: usize, boundary: usize, scope: Scope) -> usize {
-        let (rows, cols) = self.shape(position);
-        let corner = self.corner(position, boundary, scope);
-        (rows - corner.row) * (cols - corner.col) * 8
     }
 }
 
@@ -426,6 +301,7 @@ impl Buffers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::params::Mapping;
     use proptest::prelude::*;
 
     fn layout(n: usize, nb: usize, p: usize, q: usize) -> Layout {

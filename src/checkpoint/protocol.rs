@@ -358,6 +358,22 @@ fn decide_disk(claims: &[Option<Claim>]) -> Decision {
     }
 }
 
+/// Target of an agreed recovery. It stays in force, because memory may have been changed for it. The error is a decision.
+fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<EpochId>, Decision> {
+    let mut pin: Option<(usize, EpochId)> = None;
+    for &(position, claim) in leaders {
+        if let Phase::Recovering(target) = claim.phase {
+            match pin {
+                Some((other, agreed)) if agreed != target => {
+                    return Err(inconsistent(other, position, "they recover to different epochs"));
+                }
+                _ => pin = Some((position, target)),
+            }
+        }
+    }
+    Ok(pin.map(|(_, target)| target))
+}
+
 fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
     if setup.method == Method::Disk {
         return decide_disk(claims);
@@ -370,20 +386,10 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         .enumerate()
         .filter_map(|(position, c)| c.filter(|c| c.joined == joined).map(|c| (position, c)))
         .collect();
-    // An agreed recovery stays in force: memory may have been changed because of it.
-    let mut pin: Option<(usize, EpochId)> = None;
-    for &(position, claim) in &leaders {
-        if let Phase::Recovering(target) = claim.phase {
-            match pin {
-                Some((other, agreed)) if agreed != target => {
-                    return inconsistent(other, position, "they recover to different epochs");
-                }
-                _ => pin = Some((position, target)),
-            }
-        }
-    }
-    if let Some((_, target)) = pin {
-        return recovery(setup, claims, target, |c| c.supplies(target));
+    match pinned_target(&leaders) {
+        Err(contradiction) => return contradiction,
+        Ok(Some(target)) => return recovery(setup, claims, target, |c| c.supplies(target)),
+        Ok(None) => {}
     }
 
     // Without a recovery, all survivors have joined; an older claim is a copy left behind.

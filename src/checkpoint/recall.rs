@@ -81,6 +81,32 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
     (&check.members, check.losses, check.code, check.layout)
 }
 
+/// Checks that these members of all groups are the positions of this run, each of them once.
+fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
+    // Dedicated positions have numbers after all others.
+    if members.iter().any(|&member| member as usize >= positions) {
+        return Err("its groups have more members that keep checksums alone than this run: start it with the --layout, the \
+                    --group and the --losses that it was written with"
+            .into());
+    }
+    let mut placed = vec![false; positions];
+    for &member in members {
+        if std::mem::replace(&mut placed[member as usize], true) {
+            return Err("its files tell of different groups".into());
+        }
+    }
+    let missing: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
+    match missing.first() {
+        None => Ok(()),
+        Some(&first) if first >= working => {
+            Err("its groups have fewer members that keep checksums alone than this run: start it with the --layout, the \
+                 --group and the --losses that it was written with"
+                .into())
+        }
+        Some(_) => Err(format!("no file is left of the groups of positions {missing:?}")),
+    }
+}
+
 /// Chooses the files of a checkpoint from the ranks' reports `told`, one for each position; the first `working` positions have a
 /// part of the matrix. Files in `bad`, by DIR and position, are damaged.
 pub fn recall(
@@ -109,29 +135,9 @@ pub fn recall(
             }
         }
     }
-    let mut placed = vec![false; positions];
-    // Dedicated positions have numbers after all others.
-    let beyond = |member: &u32| *member as usize >= positions;
-    if groups.values().flat_map(|(_, check)| &check.members).any(beyond) {
-        return Err("its groups have more members that keep checksums alone than this run: start it with the --layout, the \
-                    --group and the --losses that it was written with"
-            .into());
-    }
-    for &member in groups.values().flat_map(|(_, check)| &check.members) {
-        match placed.get_mut(member as usize) {
-            Some(place) if !*place => *place = true,
-            _ => return Err("its files tell of different groups".into()),
-        }
-    }
-    let untold: Vec<usize> = (0..positions).filter(|&position| !placed[position]).collect();
-    if untold.first().is_some_and(|&first| first >= working) {
-        return Err("its groups have fewer members that keep checksums alone than this run: start it with the --layout, the \
-                    --group and the --losses that it was written with"
-            .into());
-    }
-    if !untold.is_empty() {
-        return Err(format!("no file is left of the groups of positions {untold:?}"));
-    }
+    let members: Vec<u32> =
+        groups.values().flat_map(|(_, check)| check.members.iter().copied()).collect();
+    check_members(&members, positions, working)?;
     let mut stored = Vec::new();
     for (of, check) in groups.into_values() {
         let members = check.members.iter().map(|&member| member as usize);

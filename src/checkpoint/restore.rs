@@ -19,7 +19,10 @@ use crate::base::threads::{Pool, Shareable};
 use crate::parity::stripes::Role;
 use crate::parity::{GroupComm, Hands, Share, hands};
 use crate::shm::Region;
-use crate::shm::header::{Doing, Mark};
+use crate::shm::header::{Doing, EpochId, Mark};
+
+/// Start of the whole matrix.
+const WHOLE: Corner = Corner { row: 0, col: 0 };
 
 /// Workspace that receives rows of the committed copy while the group reads or writes them.
 struct Taken<'a> {
@@ -79,131 +82,151 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         a: &mut Region,
         pool: &mut Pool,
     ) -> Result<Restored, StartError> {
-        let mut wrong = String::new();
         let me = self.position();
         let target = recovery.target;
-        let lost = recovery.lost.contains(&me);
-        let members = self.members();
-        self.tick(Doing::Recovering, mark.boundary as usize);
+        let boundary = mark.boundary as usize;
+        self.tick(Doing::Recovering, boundary);
         hit(Point::Pinned, me);
         self.world.barrier();
 
         // From here on memory changes, protected by the pins.
         let words = self.holding.buffers.data_words();
-        if recovery.finish.contains(&me) {
-            if self.scheme.method == Method::SelfCheckpoint && !sabotaged(Sabotage::NoFinish) {
-                let whole = Corner { row: 0, col: 0 };
-                let half = || hit(Point::FinishHalf, me);
-                let a = &a.words()[..words];
-                self.holding.saved().copy_in(target.epoch, a, whole, pool, half);
-            }
-            self.header.base = self.header.seal;
-            hit(Point::FinishEnd, me);
-        }
-        if !lost && !sabotaged(Sabotage::KeepsSeal) {
-            self.header.claim = self.header.claim.settled(target);
-            self.holding.head.write(&self.header);
-        }
-        hit(Point::Settled, me);
+        self.settle(recovery, &a.words()[..words], pool);
         self.world.barrier();
 
         // From here on the contents of the workspace are invalid. Rows of the committed copy that the group reads or writes are
         // copied to it while they are in the cache.
-        let buffers = self.holding.buffers;
-        let a = &mut a.words_mut()[..words];
-        let taken = Taken::new(a, buffers);
-        let lost_members: Vec<usize> = members
-            .iter()
-            .enumerate()
-            .filter(|(_, m)| recovery.lost.contains(m))
-            .map(|(i, _)| i)
-            .collect();
-        if !lost_members.is_empty() {
+        let taken = Taken::new(&mut a.words_mut()[..words], self.holding.buffers);
+        let mut wrong = None;
+        if self.members().iter().any(|member| recovery.lost.contains(member)) {
             hit(Point::RebuildBegin, me);
-            let whole = self.layout.window(&members, 0, Scope::Whole);
-            let state_window = self.holding.saved().state_window();
-            let (coder, group) = (self.coder, &self.group);
-            let corner = Corner { row: 0, col: 0 };
-            let all = Since { before: None, corner, parity: self.parity_of(whole) };
-            let (saved, since) = (self.holding.saved(), lost.then_some(all));
-            pool.few(hands::MOST, |crew| {
-                saved.with_shares(target.epoch, None, since, |share, rows| {
-                    let between = || {
-                        pulse::beat();
-                        hit(Point::RebuildBatch, me)
-                    };
-                    let possible = match rows {
-                        Rows::Matrix(digests) => {
-                            let see = |share: &Share, role, columns: Range<usize>| {
-                                if let Some(digests) = digests {
-                                    digests.see(share, role, columns.clone());
-                                }
-                                // SAFETY: the code reports each column once at a time.
-                                unsafe { taken.see(share, role, columns) }
-                            };
-                            let hands = Hands { crew, seen: Some(&see) };
-                            coder.rebuild(group, share, whole, &lost_members, hands, between)
-                        }
-                        Rows::State => {
-                            let hands = Hands { crew, seen: None };
-                            let coder = coder.suited(true);
-                            coder.rebuild(group, share, state_window, &lost_members, hands, between)
-                        }
-                    };
-                    assert!(possible, "decide() counted the losses of every group");
-                })
-            });
-            if lost {
-                let root = self.holding.saved().seal(target.epoch);
-                hit(Point::RebuildEnd, me);
-                // Sums of real numbers are restored only up to rounding.
-                if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
-                    wrong = format!("position {me} as rebuilt is not what its header says it held");
-                } else {
-                    self.header.base = Mark { boundary: mark.boundary, root };
-                    self.header.claim = self.header.claim.rebuilt(target);
-                    self.holding.head.write(&self.header);
-                    hit(Point::Rebuilt, me);
-                }
+            self.rebuild(recovery, &taken, pool);
+            if recovery.lost.contains(&me) {
+                wrong = self.adopt_rebuilt(target, mark.boundary, known).err();
             }
         }
-
-        let claim = self.header.claim;
-        let settled = u64::from(is_settled(&claim, target));
-        let joined = claim.joined;
-        // All must have the same attempt: the smallest number equals the largest.
-        if self.world.least(&[settled, joined, NOTHING - joined]) != [1, joined, NOTHING - joined] {
-            let all = self.world.allgather(wrong.as_bytes());
-            let said: Vec<_> =
-                all.iter().filter(|w| !w.is_empty()).map(|w| String::from_utf8_lossy(w)).collect();
-            let why = match said.is_empty() {
-                true => "start again to repeat it".to_owned(),
-                false => {
-                    format!("{}; a further start would take it as it was rebuilt", said.join("; "))
-                }
-            };
-            return Err(StartError::NotWhole { epoch: target.epoch, why });
-        }
+        self.agree_on_settled(target, wrong)?;
         hit(Point::AgreedAgain, me);
         let (a, taken) = taken.end();
         let half = || hit(Point::RestoreHalf, me);
         self.holding.saved().copy_out(target.epoch, a, &taken, pool, half);
         self.copies = [None; 2];
-        self.copies[(target.epoch % 2) as usize] = Some(mark.boundary as usize);
+        self.copies[(target.epoch % 2) as usize] = Some(boundary);
         let state = self.holding.saved().read_state(target.epoch);
         hit(Point::RestoreEnd, me);
         self.header.claim = self.header.claim.resumed();
-        self.holding.head.write(&self.header);
+        self.publish();
         hit(Point::Resumed, me);
         self.world.barrier();
-        self.tick(Doing::Computing, mark.boundary as usize);
+        self.tick(Doing::Computing, boundary);
         Ok(Restored {
-            boundary: mark.boundary as usize,
+            boundary,
             epoch: target.epoch,
             state,
             rebuilt: recovery.lost.clone(),
             damaged: Vec::new(),
             fetched: None,
         })
+    }
+
+    /// Finishes an interrupted flush of this position from the workspace `a`, and gives up all other checkpoints.
+    fn settle(&mut self, recovery: &Recovery, a: &[u64], pool: &mut Pool) {
+        let me = self.position();
+        let target = recovery.target;
+        if recovery.finish.contains(&me) {
+            if self.scheme.method == Method::SelfCheckpoint && !sabotaged(Sabotage::NoFinish) {
+                let half = || hit(Point::FinishHalf, me);
+                self.holding.saved().copy_in(target.epoch, a, WHOLE, pool, half);
+            }
+            self.header.base = self.header.seal;
+            hit(Point::FinishEnd, me);
+        }
+        if !recovery.lost.contains(&me) && !sabotaged(Sabotage::KeepsSeal) {
+            self.header.claim = self.header.claim.settled(target);
+            self.publish();
+        }
+        hit(Point::Settled, me);
+    }
+
+    /// Rebuilds the lost members of this group, with digests if this position is one of them.
+    fn rebuild(&mut self, recovery: &Recovery, taken: &Taken, pool: &mut Pool) {
+        let me = self.position();
+        let members = self.members();
+        let is_lost = |member: &usize| recovery.lost.contains(member);
+        let lost_members: Vec<usize> =
+            (0..members.len()).filter(|&index| is_lost(&members[index])).collect();
+        let whole = self.layout.window(&members, 0, Scope::Whole);
+        let state_window = self.holding.saved().state_window();
+        let (coder, group) = (self.coder, &self.group);
+        let all = Since { before: None, corner: WHOLE, parity: self.parity_of(whole) };
+        let (saved, since) = (self.holding.saved(), is_lost(&me).then_some(all));
+        pool.few(hands::MOST, |crew| {
+            saved.with_shares(recovery.target.epoch, None, since, |share, rows| {
+                let between = || {
+                    pulse::beat();
+                    hit(Point::RebuildBatch, me)
+                };
+                let possible = match rows {
+                    Rows::Matrix(digests) => {
+                        let see = |share: &Share, role, columns: Range<usize>| {
+                            if let Some(digests) = digests {
+                                digests.see(share, role, columns.clone());
+                            }
+                            // SAFETY: the code reports each column once at a time.
+                            unsafe { taken.see(share, role, columns) }
+                        };
+                        let hands = Hands { crew, seen: Some(&see) };
+                        coder.rebuild(group, share, whole, &lost_members, hands, between)
+                    }
+                    Rows::State => {
+                        let hands = Hands { crew, seen: None };
+                        let coder = coder.suited(true);
+                        coder.rebuild(group, share, state_window, &lost_members, hands, between)
+                    }
+                };
+                assert!(possible, "decide() counted the losses of every group");
+            })
+        });
+    }
+
+    /// Puts this position's rebuilt checkpoint in force, unless its digest differs from the `known` one.
+    fn adopt_rebuilt(
+        &mut self,
+        target: EpochId,
+        boundary: u64,
+        known: Option<u64>,
+    ) -> Result<(), String> {
+        let me = self.position();
+        let root = self.holding.saved().seal(target.epoch);
+        hit(Point::RebuildEnd, me);
+        // Sums of real numbers are restored only up to rounding.
+        if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
+            return Err(format!("position {me} as rebuilt is not what its header says it held"));
+        }
+        self.header.base = Mark { boundary, root };
+        self.header.claim = self.header.claim.rebuilt(target);
+        self.publish();
+        hit(Point::Rebuilt, me);
+        Ok(())
+    }
+
+    /// Checks that all positions have the checkpoint, in one attempt; `wrong` is the problem of this one.
+    fn agree_on_settled(&self, target: EpochId, wrong: Option<String>) -> Result<(), StartError> {
+        let claim = self.header.claim;
+        let settled = u64::from(is_settled(&claim, target));
+        let joined = claim.joined;
+        // All must have the same attempt: the smallest number equals the largest.
+        if self.world.least(&[settled, joined, NOTHING - joined]) == [1, joined, NOTHING - joined] {
+            return Ok(());
+        }
+        let all = self.world.allgather(wrong.unwrap_or_default().as_bytes());
+        let said: Vec<_> =
+            all.iter().filter(|w| !w.is_empty()).map(|w| String::from_utf8_lossy(w)).collect();
+        let why = if said.is_empty() {
+            "start again to repeat it".to_owned()
+        } else {
+            format!("{}; a further start would take it as it was rebuilt", said.join("; "))
+        };
+        Err(StartError::NotWhole { epoch: target.epoch, why })
     }
 }

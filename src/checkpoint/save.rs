@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use super::aside::Unfinished;
 use super::holding::{Holding, Renamed};
 use super::lease::Lease;
 use super::level2::{AT_ONCE, Level2, SAVE, STORE};
 use super::plan::{Corner, Encoding, Layout, Scheme, Scope};
 use super::protocol::{Method, Transitions};
 use super::saved::{Coding, Reach, Since};
+use super::unfinished::Unfinished;
 use super::when::Scheduler;
 use super::world::World;
 use crate::base::clock::Instant;
@@ -20,7 +20,7 @@ use crate::base::pulse;
 use crate::base::threads::Pool;
 use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Window, hands};
-use crate::shm::header::{Doing, Header, Mark, count_of};
+use crate::shm::header::{Doing, EpochId, Header, Mark, count_of};
 use crate::shm::ledger::Entry;
 use crate::shm::{Depot, Hold};
 
@@ -42,6 +42,19 @@ pub struct SaveReport {
     pub store_s: f64,
     /// Bytes of the matrix that this rank copied.
     pub bytes: usize,
+}
+
+/// Checkpoint that is about to be made: what it copies and encodes.
+pub(super) struct SavePlan {
+    pub(super) next: EpochId,
+    pub(super) boundary: usize,
+    /// Boundary of the data in the copy that this checkpoint overwrites.
+    copy_boundary: Option<usize>,
+    /// Part that the copy lacks, here and in the group.
+    corner: Corner,
+    pub(super) window: Window,
+    /// Difference to the previous checkpoint.
+    pub(super) since: Since,
 }
 
 /// Checkpoint state of one rank for one test.
@@ -203,82 +216,27 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         let begin = Instant::now();
         let position = self.position();
-        let mut report = SaveReport { boundary, ..SaveReport::default() };
         self.tick(Doing::Saving, boundary);
         hit(Point::SaveBegin, position);
         let a = &mut words(a)[..self.holding.buffers.data_words()];
-        let next = self.header.claim.next_epoch();
-        let epoch = next.epoch;
-        report.epoch = epoch;
-        let base = self.header.claim.base.map(|b| b.epoch);
-        let base_boundary = base.map(|_| self.header.base.boundary as usize);
-        // Part that this checkpoint's copy lacks: method double builds on the checkpoint before the last.
-        let copy_boundary = match self.scheme.method {
-            Method::Double if !sabotaged(Sabotage::OldCopy) => self.copies[(epoch % 2) as usize],
-            _ => base_boundary,
-        };
-        let (corner, window) = self.reach(copy_boundary);
-        // Part that differs from the last checkpoint, whose digests are available.
-        let (new_corner, new_window) = self.reach(base_boundary);
-        let shape = self.layout.shape(position);
-        report.bytes = (shape.0 - corner.row) * (shape.1 - corner.col) * 8;
+        let plan = self.plan_save(boundary);
+        let epoch = plan.next.epoch;
+        let bytes = self.layout.bytes_from(position, plan.corner);
+        let mut report = SaveReport { epoch, boundary, bytes, ..SaveReport::default() };
 
         self.holding.saved().write_state(epoch, state);
         hit(Point::SaveState, position);
 
         let copied = Instant::now();
-        match self.scheme.method {
-            Method::SelfCheckpoint => {
-                // The place of the parity before the last lacks the part that only the last save encoded.
-                let held = self.copies[(epoch % 2) as usize].take();
-                let stale = self.reach(held).1;
-                let (stale, coming) = (self.parity_of(stale), self.parity_of(window));
-                if !sabotaged(Sabotage::StaleParity) {
-                    self.holding.saved().carry_checksum(epoch, stale, coming, pool);
-                }
-            }
-            Method::Double => {
-                self.copies[(epoch % 2) as usize] = None;
-                let half = || hit(Point::FlushHalf, position);
-                self.holding.saved().copy_in(epoch, a, corner, pool, half);
-                hit(Point::FlushData, position);
-            }
-            Method::Single => {
-                self.header.claim = self.header.claim.overwriting();
-                self.publish();
-                let half = || hit(Point::FlushHalf, position);
-                self.holding.saved().copy_in(epoch, a, corner, pool, half);
-                hit(Point::FlushData, position);
-            }
-            Method::Disk => unreachable!("it has saves of its own"),
-        }
+        self.prepare_copy(&plan, a, pool);
         report.copy_s += copied.elapsed().as_secs_f64();
 
-        let since = Since { before: base, corner: new_corner, parity: self.parity_of(new_window) };
         if self.has_helpers() {
-            self.leave_to_helper(next, boundary, (window, since));
-            self.account(begin, copy_boundary, &mut report);
+            self.leave_to_helper(&plan);
+            self.account(begin, plan.copy_boundary, &mut report);
             return report;
         }
-
-        if sabotaged(Sabotage::SealsEarly) {
-            self.header.claim = self.header.claim.sealed(self.scheme.method, next);
-            self.publish();
-        }
-        let encoding = Instant::now();
-        self.encode((epoch, since), a, window, pool);
-        report.encode_s = encoding.elapsed().as_secs_f64();
-        let digesting = Instant::now();
-        let root = self.holding.saved().seal(epoch);
-        report.digest_s = digesting.elapsed().as_secs_f64();
-        hit(Point::EncodeEnd, position);
-
-        if !sabotaged(Sabotage::SealsEarly) {
-            self.header.claim = self.header.claim.sealed(self.scheme.method, next);
-        }
-        self.header.seal = Mark { boundary: boundary as u64, root };
-        self.publish();
-        hit(Point::Sealed, position);
+        self.seal(&plan, a, pool, &mut report);
 
         let waiting = Instant::now();
         if !sabotaged(Sabotage::NoBarrier) {
@@ -289,15 +247,92 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let copied = Instant::now();
         if self.scheme.method == Method::SelfCheckpoint {
-            let half = || hit(Point::FlushHalf, position);
-            self.holding.saved().copy_in(epoch, a, corner, pool, half);
-            hit(Point::FlushData, position);
+            self.flush(epoch, a, plan.corner, pool);
         }
         report.copy_s += copied.elapsed().as_secs_f64();
         self.commit(boundary);
         report.store_s = self.begin_if_due();
-        self.account(begin, copy_boundary, &mut report);
+        self.account(begin, plan.copy_boundary, &mut report);
         report
+    }
+
+    /// Determines what the next checkpoint, at `boundary`, copies and encodes.
+    fn plan_save(&self, boundary: usize) -> SavePlan {
+        let next = self.header.claim.next_epoch();
+        let base = self.header.claim.base.map(|b| b.epoch);
+        let base_boundary = base.map(|_| self.header.base.boundary as usize);
+        // Method double builds on the checkpoint before the last.
+        let copy_boundary = match self.scheme.method {
+            Method::Double if !sabotaged(Sabotage::OldCopy) => {
+                self.copies[(next.epoch % 2) as usize]
+            }
+            _ => base_boundary,
+        };
+        let (corner, window) = self.reach(copy_boundary);
+        // Part that differs from the last checkpoint, whose digests are available.
+        let (new_corner, new_window) = self.reach(base_boundary);
+        let parity = self.parity_of(new_window);
+        let since = Since { before: base, corner: new_corner, parity };
+        SavePlan { next, boundary, copy_boundary, corner, window, since }
+    }
+
+    /// Makes the copy of the methods that copy before they encode; method self carries the parity of the last checkpoint over.
+    fn prepare_copy(&mut self, plan: &SavePlan, a: &[u64], pool: &mut Pool) {
+        let epoch = plan.next.epoch;
+        let place = (epoch % 2) as usize;
+        match self.scheme.method {
+            Method::SelfCheckpoint => {
+                // The place of the parity before the last lacks the part that only the last save encoded.
+                let held = self.copies[place].take();
+                let stale = self.reach(held).1;
+                let (stale, coming) = (self.parity_of(stale), self.parity_of(plan.window));
+                if !sabotaged(Sabotage::StaleParity) {
+                    self.holding.saved().carry_checksum(epoch, stale, coming, pool);
+                }
+            }
+            Method::Double => {
+                self.copies[place] = None;
+                self.flush(epoch, a, plan.corner, pool);
+            }
+            Method::Single => {
+                self.header.claim = self.header.claim.overwriting();
+                self.publish();
+                self.flush(epoch, a, plan.corner, pool);
+            }
+            Method::Disk => unreachable!("it has saves of its own"),
+        }
+    }
+
+    /// Copies the matrix from `corner` on to the copy of this checkpoint.
+    fn flush(&mut self, epoch: u64, a: &[u64], corner: Corner, pool: &mut Pool) {
+        let position = self.position();
+        let half = || hit(Point::FlushHalf, position);
+        self.holding.saved().copy_in(epoch, a, corner, pool, half);
+        hit(Point::FlushData, position);
+    }
+
+    /// Encodes the parity of the checkpoint and publishes it as sealed.
+    fn seal(&mut self, plan: &SavePlan, a: &mut [u64], pool: &mut Pool, report: &mut SaveReport) {
+        let position = self.position();
+        let &SavePlan { next, boundary, window, since, .. } = plan;
+        if sabotaged(Sabotage::SealsEarly) {
+            self.header.claim = self.header.claim.sealed(self.scheme.method, next);
+            self.publish();
+        }
+        let encoding = Instant::now();
+        self.encode(next.epoch, since, a, window, pool);
+        report.encode_s = encoding.elapsed().as_secs_f64();
+        let digesting = Instant::now();
+        let root = self.holding.saved().seal(next.epoch);
+        report.digest_s = digesting.elapsed().as_secs_f64();
+        hit(Point::EncodeEnd, position);
+
+        if !sabotaged(Sabotage::SealsEarly) {
+            self.header.claim = self.header.claim.sealed(self.scheme.method, next);
+        }
+        self.header.seal = Mark { boundary: boundary as u64, root };
+        self.publish();
+        hit(Point::Sealed, position);
     }
 
     /// Puts the sealed checkpoint and its parity in force.
@@ -326,13 +361,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Encodes the parity of a checkpoint from the frozen matrix, and computes digests of the rows on the way.
     pub(super) fn encode(
         &mut self,
-        epoch: (u64, Since),
+        epoch: u64,
+        since: Since,
         a: &mut [u64],
         window: Window,
         pool: &mut Pool,
     ) {
         let position = self.position();
-        let coding = Coding { coder: self.coder, how: self.encode.how(), window };
+        let coding = Coding { coder: self.coder, how: self.encode.how(), window, since };
         let (saved, group) = (self.holding.saved(), &self.group);
         pool.few(hands::MOST, |crew| {
             saved.encode(group, coding, epoch, Some(a), crew, || {

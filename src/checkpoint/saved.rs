@@ -44,6 +44,8 @@ pub struct Coding {
     pub coder: Coder,
     pub how: Encode,
     pub window: Window,
+    /// Difference to the checkpoint whose digests are updated.
+    pub since: Since,
 }
 
 impl Saved {
@@ -157,8 +159,8 @@ impl Saved {
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),
-        Coding { coder, how, window }: Coding,
-        (epoch, since): (u64, Since),
+        Coding { coder, how, window, since }: Coding,
+        epoch: u64,
         a: Option<&mut [u64]>,
         crew: &mut Crew,
         mut between: impl FnMut(),
@@ -193,7 +195,7 @@ impl Saved {
         half: impl FnMut(),
     ) {
         let buffers = self.buffers;
-        copy_rows((&buffers, from), a, self.copy(epoch), |_| true, pool, half);
+        copy_rows(&buffers, from, a, self.copy(epoch), |_| true, pool, half);
     }
 
     /// Copies this checkpoint's whole copy to A, except for rows that A has already (`taken`).
@@ -207,7 +209,7 @@ impl Saved {
     ) {
         let buffers = self.buffers;
         let from = Corner { row: 0, col: 0 };
-        copy_rows((&buffers, from), self.copy(epoch), a, |row| !taken[row], pool, half);
+        copy_rows(&buffers, from, self.copy(epoch), a, |row| !taken[row], pool, half);
     }
 
     /// Updates the parity of `epoch` to that of the checkpoint before it, where these differ and the next encoding does not
@@ -293,15 +295,17 @@ impl Saved {
         let (parity, state_parity) = check.split_at(buffers.parity_words());
         let Buffers { rows, cols, ld, pitch, parity_rows, .. } = buffers;
         tail[0] == digest(state_parity)
-            && rows_are_sound(data, (rows, cols, ld), data_table, pool)
-            && rows_are_sound(parity, (parity_rows, pitch, pitch), parity_table, pool)
+            && rows_are_sound(data, rows, cols, ld, data_table, pool)
+            && rows_are_sound(parity, parity_rows, pitch, pitch, parity_table, pool)
     }
 }
 
 /// Returns true if a matrix matches its digests; rows are `ld` words apart.
 fn rows_are_sound(
     words: &[u64],
-    (rows, cols, ld): (usize, usize, usize),
+    rows: usize,
+    cols: usize,
+    ld: usize,
     table: &[u64],
     pool: &mut Pool,
 ) -> bool {
@@ -385,9 +389,8 @@ impl<'a> Digests<'a> {
     /// Stores the digests of the tiles of a row that end within these columns.
     fn note(&self, line: &[u64], table: usize, columns: Range<usize>) {
         // The last tile may be short, and ends with the row.
-        let before = |column: usize| match column == line.len() {
-            true => column.div_ceil(TILE_WORDS),
-            false => column / TILE_WORDS,
+        let before = |column: usize| {
+            if column == line.len() { column.div_ceil(TILE_WORDS) } else { column / TILE_WORDS }
         };
         for tile in before(columns.start)..before(columns.end) {
             self.tables[table + tile].store(digest(tile_of(line, tile)), Ordering::Relaxed);
@@ -435,7 +438,8 @@ fn tile_of(line: &[u64], tile: usize) -> &[u64] {
 
 /// Copies the trailing part of the `wanted` rows, with all threads. `half` is called midway.
 fn copy_rows(
-    (buffers, from): (&Buffers, Corner),
+    buffers: &Buffers,
+    from: Corner,
     source: &[u64],
     target: &mut [u64],
     wanted: impl Fn(usize) -> bool + Sync,

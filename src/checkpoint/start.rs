@@ -3,20 +3,19 @@
 //! Every rank calls [`Checkpointer::start`]. All decisions follow from the same gathered facts, so all ranks get the same result:
 //! all resume, or all get an error, and none is left waiting.
 
-use super::fetching::{Fetched, Way, look};
-use super::groups;
+use super::fetching::{Fetched, StoredCheckpoint, Way, look};
+use super::groups::{self, Groups};
 use super::holding::{Holding, OpenHead, open_head};
 use super::identity::identity;
 use super::known::{Fact, Known};
 use super::lease::Lease;
 use super::level2::{Level2, seats};
-use super::plan::Buffers;
 use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
 use super::save::Checkpointer;
-use super::taking::{Early, Memory, make_way};
-use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Test, now};
+use super::taking::{PositionMemory, Taken, make_way, trouble};
+use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Terms, Test, now};
 use super::when::Scheduler;
-use super::world::{NOTHING, World};
+use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::faults::{self, Point, hit};
 use crate::base::threads::Pool;
@@ -39,40 +38,11 @@ fn arm(depot: &Depot) {
     }
 }
 
-/// Describes why memory is not available. If there is a checkpoint to resume from, the advice must not be to remove it, nor to
-/// choose another N, to which the checkpoint would not belong.
-fn words(error: &MemoryError, goes_on: bool) -> String {
-    match error {
-        MemoryError::NoRoom { what, wanted, available, place } if goes_on => format!(
-            "{what}: {wanted} bytes are wanted, {available} bytes are free in {place} on this node; make room there (a larger \
-             size= mount option, or less of others' memory), or start with another node in its place"
-        ),
-        other => other.to_string(),
-    }
-}
-
-/// Joins the problems of all ranks into one text; None if there are none.
-fn trouble<W: World>(world: &W, mine: Option<String>) -> Option<String> {
-    // Usually there are none, and only one number is exchanged.
-    if world.least(&[if mine.is_some() { 0 } else { NOTHING }]) == [NOTHING] {
-        return None;
-    }
-    let text = mine.unwrap_or_default();
-    let all: Vec<String> = world
-        .allgather(text.as_bytes())
-        .iter()
-        .enumerate()
-        .filter(|(_, t)| !t.is_empty())
-        .map(|(position, t)| format!("position {position}: {}", String::from_utf8_lossy(t)))
-        .collect();
-    (!all.is_empty()).then(|| all.join("; "))
-}
-
 /// Memory of this position at the start.
 struct Here {
+    head: Option<Head>,
     /// None only if the position could not be locked.
     hold: Option<Hold>,
-    head: Option<Head>,
     header: Option<Header>,
     /// Reason why this memory cannot be used.
     trouble: String,
@@ -133,7 +103,21 @@ impl Here {
             head.tick(Doing::Starting, 0);
             head.take_pulse();
         }
-        Ok(Self { hold, head, header, trouble: trouble_here, unread })
+        Ok(Self { head, hold, header, trouble: trouble_here, unread })
+    }
+
+    /// Facts about this rank and its memory, for all ranks.
+    fn fact(&self, config: &Config) -> Fact {
+        Fact {
+            run: config.run,
+            unix_ms: now().as_millis() as u64,
+            domain: config.domain.clone(),
+            node: config.node.clone(),
+            leader: config.leader as u64,
+            trouble: self.trouble.clone(),
+            unread: self.unread,
+            header: self.header.clone(),
+        }
     }
 }
 
@@ -170,11 +154,11 @@ impl Offers {
     fn take_best<W: World>(
         &mut self,
         world: &W,
-        asked: (&Config, &Test),
+        terms: Terms,
         whole: bool,
     ) -> Option<(About, Way)> {
         let about = self.stored.remove(0);
-        match look(world, asked, &about, &self.seats, whole) {
+        match look(world, terms, &about, &self.seats, whole) {
             Ok(way) => Some((about, way)),
             Err(trouble) => {
                 self.unusable.push(trouble);
@@ -196,8 +180,8 @@ impl Offers {
     }
 }
 
-/// Origin on which the ranks have agreed.
-enum Agreed {
+/// Source of the matrix on which the ranks have agreed.
+enum Source {
     Nothing,
     /// A checkpoint in memory.
     Memory(Recovery),
@@ -205,101 +189,229 @@ enum Agreed {
     Storage(About, Way),
 }
 
-/// Decides; lets every rank check the data on which the decision relies; decides again without damaged memory.
-fn agree<W: World>(
-    world: &W,
-    (config, test, setup): (&Config, &Test, &Setup),
-    known: &mut Known,
-    (memory, early): (&mut Memory, &mut Early),
-    offers: &mut Offers,
-    told: bool,
-    pool: &mut Pool,
-) -> Result<Agreed, StartError> {
-    let me = world.rank();
-    let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
-    // If memory has a run, checkpoints of earlier runs come last, however far they are.
-    let run = known.run();
-    offers.stored.sort_by_key(|about| told && about.run < run);
-    loop {
-        let best = offers.stored.first().map(|about| (about.run, about.boundary));
-        let recovery = match known.decide(setup, in_place, best) {
-            Decision::Fetch => {
-                // All files are read beforehand if something would be given up for them, or if there is a choice.
-                let disk = config.scheme.method == Method::Disk;
-                let whole = !disk && (told || offers.stored.len() > 1);
-                match offers.take_best(world, (config, test), whole) {
-                    Some((about, way)) => return Ok(Agreed::Storage(about, way)),
-                    None => continue,
-                }
-            }
-            // If there was something, the program must not decide to start from scratch.
-            Decision::Fresh if !offers.unusable.is_empty() => {
-                return Err(offers.refused(config, ""));
-            }
-            Decision::Fresh => return Ok(Agreed::Nothing),
-            Decision::Refuse(refusal) if !offers.unusable.is_empty() => {
-                let survey = format!("{refusal}\n{}", known.survey());
-                return Err(offers.refused(config, &survey));
-            }
-            Decision::Refuse(refusal) => return Err(known.refused(refusal, config)),
-            Decision::Restore(r) | Decision::FinishAndRestore(r) => r,
-        };
-        let sound = match known.header(me) {
-            Some(header) if !recovery.lost.contains(&me) => {
-                memory.sound(config, test, header, &recovery, me, pool)
-            }
-            _ => {
-                // This rank needs new memory, whatever the others find about theirs.
-                let members = setup.groups.iter().find(|members| members.contains(&me));
-                let members = members.expect("every position is in a group");
-                early.make(&config.buffers(test, members, me));
-                Ok(())
-            }
-        };
-        let trouble = sound.err().unwrap_or_default();
-        if world.least(&[u64::from(trouble.is_empty())]) == [1] {
-            return Ok(Agreed::Memory(recovery));
-        }
-        known.strike_out(world.allgather(trouble.as_bytes()));
-    }
+/// Findings of all ranks, the same on every rank.
+struct Survey<'a> {
+    terms: Terms<'a>,
+    known: Known,
+    /// True if any memory belonged to this test.
+    has_memory: bool,
+    setup: Setup,
+    offers: Offers,
+    /// Attempt whose memory is used to resume, and the number of this attempt.
+    latest: Option<u64>,
+    joined: u64,
 }
 
-/// Returns this position's memory, created again unless it exists and is usable (`kept`). `goes_on` means that the run resumes
-/// from a checkpoint. An error is the same on all ranks.
-fn take_memory<W: World>(
-    world: &W,
-    memory: Memory,
-    (goes_on, kept): (bool, bool),
-    early: &mut Early,
-    buffers: &Buffers,
-) -> Result<(Holding, Region), StartError> {
-    match memory {
-        Memory::Open(open) if kept => {
-            if let Some(text) = trouble(world, None) {
-                return Err(StartError::Memory(text));
+impl<'a> Survey<'a> {
+    fn new<W: World>(world: &W, terms: Terms<'a>, mut known: Known) -> Result<Self, StartError> {
+        let Terms { config, test } = terms;
+        let has_memory = known.tells();
+        let setup = Setup {
+            method: config.scheme.method,
+            losses: config.scheme.losses,
+            groups: known.groups(test, config)?,
+        };
+        let (latest, joined) = (known.leading(), known.joins());
+        let offers = Offers::of(world, config);
+        Ok(Self { terms, known, has_memory, setup, offers, latest, joined })
+    }
+
+    /// Decides; lets every rank check the data on which the decision relies; decides again without damaged memory.
+    fn choose<W: World>(
+        &mut self,
+        world: &W,
+        memory: &mut PositionMemory,
+        pool: &mut Pool,
+    ) -> Result<Source, StartError> {
+        let Self { terms, known, has_memory, setup, offers, .. } = self;
+        let (Terms { config, test }, has_memory) = (*terms, *has_memory);
+        let me = world.rank();
+        let in_place = config.storage.as_ref().is_some_and(|storage| storage.in_place);
+        // If memory has a run, checkpoints of earlier runs come last, however far they are.
+        let run = known.run();
+        offers.stored.sort_by_key(|about| has_memory && about.run < run);
+        loop {
+            let best = offers.stored.first().map(|about| (about.run, about.boundary));
+            let recovery = match known.decide(setup, in_place, best) {
+                Decision::Fetch => {
+                    // All files are read beforehand if something would be given up for them, or if there is a choice.
+                    let disk = config.scheme.method == Method::Disk;
+                    let whole = !disk && (has_memory || offers.stored.len() > 1);
+                    match offers.take_best(world, *terms, whole) {
+                        Some((about, way)) => return Ok(Source::Storage(about, way)),
+                        None => continue,
+                    }
+                }
+                // If there was something, the program must not decide to start from scratch.
+                Decision::Fresh if !offers.unusable.is_empty() => {
+                    return Err(offers.refused(config, ""));
+                }
+                Decision::Fresh => return Ok(Source::Nothing),
+                Decision::Refuse(refusal) if !offers.unusable.is_empty() => {
+                    let survey = format!("{refusal}\n{}", known.survey());
+                    return Err(offers.refused(config, &survey));
+                }
+                Decision::Refuse(refusal) => return Err(known.refused(refusal, config)),
+                Decision::Restore(r) | Decision::FinishAndRestore(r) => r,
+            };
+            let sound = match known.header(me) {
+                Some(header) if !recovery.lost.contains(&me) => {
+                    memory.sound(*terms, header, &recovery, pool)
+                }
+                _ => {
+                    // This rank needs new memory, whatever the others find about theirs.
+                    let members = setup.groups.iter().find(|members| members.contains(&me));
+                    let members = members.expect("every position is in a group");
+                    memory.make_early(&config.buffers(test, members, me));
+                    Ok(())
+                }
+            };
+            let trouble = sound.err().unwrap_or_default();
+            if world.least(&[u64::from(trouble.is_empty())]) == [1] {
+                return Ok(Source::Memory(recovery));
             }
-            Ok(*open)
+            known.strike_out(world.allgather(trouble.as_bytes()));
         }
-        other => {
-            // The lock on replaced memory must be released before new memory is created.
-            drop(other);
-            let made = early.take(buffers);
-            if let Some(text) =
-                trouble(world, made.as_ref().err().map(|error| words(error, goes_on)))
-            {
-                // Without the others' memory it is useless, and takes their room.
-                early.discard();
-                return Err(StartError::Memory(text));
-            }
-            Ok(made.expect("somebody would have had trouble"))
+    }
+
+    /// Agrees with all ranks on the source of the matrix, and on the groups and the run id that follow from it.
+    fn agree<W: World>(
+        mut self,
+        world: &W,
+        memory: &mut PositionMemory,
+        pool: &mut Pool,
+    ) -> Result<Agreement<'a>, StartError> {
+        let source = self.choose(world, memory, pool)?;
+        hit(Point::Agreed, world.rank());
+        let Self { terms, known, setup, offers, latest, joined, .. } = self;
+        let Terms { config, test } = terms;
+        if matches!(source, Source::Nothing) && config.restart == Restart::Require {
+            return Err(StartError::Nothing { job: config.depot.job().into() });
         }
+        // Groups stay as they were saved; a fresh start may form new ones.
+        let groups = match source {
+            Source::Memory(_) => setup.groups,
+            _ => known.groups_anew(test, config)?,
+        };
+        // A checkpoint from storage gets a new run id, so that old copies in memory never belong to it, wherever they appear.
+        let run = match (&source, &config.storage) {
+            (Source::Storage(..), Some(storage)) => agreed_run(world, storage.fresh_run),
+            _ => known.run(),
+        };
+        Ok(Agreement { terms, known, offers, source, groups, run, latest, joined })
     }
 }
 
 /// Broadcasts rank 0's run id.
 fn agreed_run(world: &impl World, mine: u128) -> u128 {
-    let told = world.tell(&mine.to_le_bytes(), 0);
-    u128::from_le_bytes(told.try_into().expect("sixteen bytes"))
+    let run = world.tell(&mine.to_le_bytes(), 0);
+    u128::from_le_bytes(run.try_into().expect("sixteen bytes"))
+}
+
+/// Agreement of all ranks on the start of a test; the same on every rank.
+struct Agreement<'a> {
+    terms: Terms<'a>,
+    known: Known,
+    offers: Offers,
+    source: Source,
+    groups: Groups,
+    run: u128,
+    /// As in [`Survey`].
+    latest: Option<u64>,
+    joined: u64,
+}
+
+/// Group of a position, its number, and the position's index in it.
+struct Membership {
+    number: usize,
+    members: Vec<usize>,
+    place: usize,
+}
+
+impl Agreement<'_> {
+    /// Recovery to carry out, if the run resumes from memory.
+    fn recovery(&self) -> Option<&Recovery> {
+        match &self.source {
+            Source::Memory(recovery) => Some(recovery),
+            _ => None,
+        }
+    }
+
+    /// Header of this position's usable memory, if it is not lost.
+    fn kept(&self, me: usize) -> Option<&Header> {
+        self.recovery().filter(|recovery| !recovery.lost.contains(&me))?;
+        self.known.header(me)
+    }
+
+    fn membership(&self, me: usize) -> Membership {
+        let place = |members: &Vec<usize>| members.iter().position(|&member| member == me);
+        let mut groups = self.groups.iter().enumerate();
+        let (number, members, place) = groups
+            .find_map(|(number, members)| Some((number, members, place(members)?)))
+            .expect("every position is in a group");
+        // A group keeps the number in its headers, whatever the order here.
+        let kept = self.recovery().and_then(|_| self.known.number_of_group(me));
+        Membership { number: kept.unwrap_or(number), members: members.clone(), place }
+    }
+
+    /// Removes memory on this node that will not be used, at the first rank there.
+    fn make_way(&self, me: usize) {
+        let neighbours = self.known.neighbours(me);
+        if neighbours.first() != Some(&me) {
+            return;
+        }
+        let Terms { config, test } = self.terms;
+        // A copy of a position that must still be rebuilt stays: if this start is interrupted before, the next may need it.
+        let stands_in = |header: &Header| {
+            self.recovery().is_some_and(|recovery| {
+                recovery.lost.contains(&(header.id.position as usize))
+                    && header.claim.supplies(recovery.target)
+            })
+        };
+        make_way(&config.depot, &neighbours, |header| {
+            (header.id.run, header.id.test) == (self.run, test.index)
+                && header.claim.stage != Stage::Vacant
+                && (Some(header.claim.joined) == self.latest || stands_in(header))
+        });
+    }
+
+    /// First header of this position in this attempt.
+    fn header(&self, me: usize, membership: &Membership) -> Header {
+        let Terms { config, test } = self.terms;
+        let (joined, kept) = (self.joined, self.kept(me));
+        let claim = match (&self.source, kept) {
+            (Source::Memory(r), Some(header)) => header.claim.pinned(joined, r.target),
+            (Source::Memory(r), None) => Claim::vacant(joined, r.target),
+            // For method disk, memory records that there was a checkpoint, even if the process is killed while reading it.
+            (Source::Storage(about, _), _) if config.scheme.method == Method::Disk => {
+                let epoch = EpochId { epoch: about.epoch, made: joined };
+                Claim::generating(joined).stored(epoch)
+            }
+            _ => Claim::generating(joined),
+        };
+        let base = match &self.source {
+            Source::Storage(about, _) if claim.base.is_some() => {
+                Mark { boundary: about.boundary, root: 0 }
+            }
+            _ => kept.map(|h| h.base).unwrap_or_default(),
+        };
+        let Membership { number, members, .. } = membership;
+        Header {
+            id: identity(test, config, self.run, me, *number, members),
+            claim,
+            base,
+            seal: kept.map(|h| h.seal).unwrap_or_default(),
+        }
+    }
+
+    /// Level two of this position, if the run may write to storage.
+    fn level2(&self, me: usize) -> Option<Level2> {
+        let Terms { config, test } = self.terms;
+        let storage = config.storage.clone().filter(|storage| !storage.read_only)?;
+        let disk = config.scheme.method == Method::Disk;
+        let (seats, working) = (&self.offers.seats, test.layout.working());
+        Some(Level2::new(storage, &config.depot, seats, working, me, disk))
+    }
 }
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
@@ -316,205 +428,122 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     ) -> Result<Started<W, G>, StartError> {
         let begin = Instant::now();
         config.scheme.check()?;
-        let me = world.rank();
+        let (me, scheme) = (world.rank(), config.scheme);
         assert_eq!(world.size(), test.layout.positions(), "one rank for each position");
         arm(&config.depot);
+        let terms = Terms { config: &config, test: &test };
 
-        let Here { hold, head, header, trouble, unread } = Here::look(&world, &config)?;
+        let here = Here::look(&world, &config)?;
         hit(Point::AgreeBegin, me);
-        let fact = Fact {
-            run: config.run,
-            unix_ms: now().as_millis() as u64,
-            domain: config.domain.clone(),
-            node: config.node.clone(),
-            leader: config.leader as u64,
-            trouble,
-            unread,
-            header,
-        };
-        let mut known = Known::new(gather(&world, &fact), &test, &config)?;
-        let told = known.tells();
-        let setup = Setup {
-            method: config.scheme.method,
-            losses: config.scheme.losses,
-            groups: known.groups(&test, &config)?,
-        };
-        let (latest, joined) = (known.leading(), known.joins());
-        let mut memory = Memory::Closed(head);
-        let mut early = Early::new(&config.depot, me, hold);
-        let mut offers = Offers::of(&world, &config);
-        let taking = (&mut memory, &mut early);
-        let asked = (&config, &test, &setup);
-        let agreed = agree(&world, asked, &mut known, taking, &mut offers, told, pool)?;
-        hit(Point::Agreed, me);
-        if matches!(agreed, Agreed::Nothing) && config.restart == Restart::Require {
-            return Err(StartError::Nothing { job: config.depot.job().into() });
-        }
+        let known = Known::new(gather(&world, &here.fact(&config)), &test, &config)?;
+        let survey = Survey::new(&world, terms, known)?;
+        let mut memory = PositionMemory::new(&config.depot, me, here.hold, here.head);
+        let agreement = survey.agree(&world, &mut memory, pool)?;
 
-        // Groups stay as they were saved; a fresh start may form new ones.
-        let groups = match agreed {
-            Agreed::Memory(_) => setup.groups,
-            _ => known.groups_anew(&test, &config)?,
-        };
-        // A checkpoint from storage gets a new run id, so that old copies in memory never belong to it, wherever they appear.
-        let run = match (&agreed, &config.storage) {
-            (Agreed::Storage(..), Some(storage)) => agreed_run(&world, storage.fresh_run),
-            _ => known.run(),
-        };
-        let crowded = groups::crowded(&groups, &known.domains(), config.scheme.losses);
-        let (number, members) = groups
-            .into_iter()
-            .enumerate()
-            .find(|(_, members)| members.contains(&me))
-            .expect("every position is in a group");
-        // A group keeps the number in its headers, whatever the order here.
-        let number = match &agreed {
-            Agreed::Memory(_) => known.number_of_group(me).unwrap_or(number),
-            _ => number,
-        };
-        let place = members.iter().position(|&m| m == me).expect("found above");
-        let group = make_group(&world, number, place, &members);
-        let buffers = config.buffers(&test, &members, me);
-        let stripes = config.scheme.stripes(members.len());
-        let coder = Coder { code: config.scheme.code, stripes };
-        // Header of this position's usable memory, if it is not lost.
-        let kept = match &agreed {
-            Agreed::Memory(recovery) if !recovery.lost.contains(&me) => known.header(me),
-            _ => None,
-        };
-        let neighbours = known.neighbours(me);
-        if neighbours.first() == Some(&me) {
-            let recovery = match &agreed {
-                Agreed::Memory(recovery) => Some(recovery),
-                _ => None,
-            };
-            // A copy of a position that must still be rebuilt stays: if this start is interrupted before, the next may need it.
-            let stands_in = |header: &Header| {
-                recovery.is_some_and(|recovery| {
-                    recovery.lost.contains(&(header.id.position as usize))
-                        && header.claim.supplies(recovery.target)
-                })
-            };
-            make_way(&config.depot, &neighbours, |header| {
-                (header.id.run, header.id.test) == (run, test.index)
-                    && header.claim.stage != Stage::Vacant
-                    && (Some(header.claim.joined) == latest || stands_in(header))
-            });
-        }
+        let crowded = groups::crowded(&agreement.groups, &agreement.known.domains(), scheme.losses);
+        let membership = agreement.membership(me);
+        let Membership { number, members, place } = &membership;
+        let group = make_group(&world, *number, *place, members);
+        agreement.make_way(me);
         // Memory is created only after the room is free.
         world.barrier();
-        let goes_on = !matches!(agreed, Agreed::Nothing);
-        let taken = (goes_on, kept.is_some());
-        let (holding, mut a) = take_memory(&world, memory, taken, &mut early, &buffers)?;
-        let hold = early.keep();
-        let claim = match (&agreed, kept) {
-            (Agreed::Memory(r), Some(header)) => header.claim.pinned(joined, r.target),
-            (Agreed::Memory(r), None) => Claim::vacant(joined, r.target),
-            // For method disk, memory records that there was a checkpoint, even if the process is killed while reading it.
-            (Agreed::Storage(about, _), _) if config.scheme.method == Method::Disk => {
-                let epoch = EpochId { epoch: about.epoch, made: joined };
-                Claim::generating(joined).stored(epoch)
-            }
-            _ => Claim::generating(joined),
-        };
-        let base = match &agreed {
-            Agreed::Storage(about, _) if claim.base.is_some() => {
-                Mark { boundary: about.boundary, root: 0 }
-            }
-            _ => kept.map(|h| h.base).unwrap_or_default(),
-        };
+        let buffers = config.buffers(&test, members, me);
+        let resumes = !matches!(agreement.source, Source::Nothing);
+        let kept = agreement.kept(me).is_some();
+        let Taken { holding, mut a, hold } = memory.take(&world, resumes, kept, &buffers)?;
         let mut this = Checkpointer {
             unfinished: None,
             group,
             depot: config.depot.clone(),
             holding,
             hold,
-            header: Header {
-                id: identity(&test, &config, run, me, (number, &members)),
-                claim,
-                base,
-                seal: kept.map(|h| h.seal).unwrap_or_default(),
-            },
+            header: agreement.header(me, &membership),
             layout: test.layout,
-            scheme: config.scheme,
-            coder,
+            scheme,
+            coder: Coder { code: scheme.code, stripes: scheme.stripes(members.len()) },
             encode: config.encode,
             scheduler: Scheduler::new(config.interval, 0, 0.0),
             lease: Lease::default(),
             copies: [None; 2],
             started: Instant::now(),
-            level2: config.storage.clone().filter(|storage| !storage.read_only).map(|storage| {
-                let seats = (&offers.seats[..], test.layout.working());
-                let disk = config.scheme.method == Method::Disk;
-                Level2::new(storage, &config.depot, seats, me, disk)
-            }),
+            level2: agreement.level2(me),
             world,
         };
-        this.holding.head.write(&this.header);
-        let origin = match agreed {
-            Agreed::Storage(about, way) => {
-                let asked = (&config, &test);
-                let best = (about, way);
-                let fetched = this.fetch_any(asked, best, offers, &mut a, &make_group, pool);
+        this.publish();
+        let origin = this.fill(agreement, &mut a, make_group, pool)?;
+        if let Some(level2) = &mut this.level2 {
+            level2.settle_first(&this.header.id, None, || this.world.attend());
+        }
+        this.started = Instant::now();
+        this.scheduler = Scheduler::new(config.interval, origin.boundary(), 0.0);
+        let seconds = begin.elapsed().as_secs_f64();
+        Ok(Started { checkpointer: this, a, origin, crowded, seconds })
+    }
+
+    /// Restores the matrix from the source of the agreement, if there is one.
+    fn fill(
+        &mut self,
+        agreement: Agreement,
+        a: &mut Region,
+        make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
+        pool: &mut Pool,
+    ) -> Result<Origin, StartError> {
+        let me = self.position();
+        let kept = agreement.kept(me).is_some();
+        let Agreement { terms, known, offers, source, .. } = agreement;
+        let restored = match source {
+            Source::Storage(about, way) => {
+                let fetched = self.fetch_any(terms, (about, way), offers, a, make_group, pool);
                 let (about, Fetched { state, rebuilt, wrong, starts }) = fetched?;
-                Origin::Restored(Restored {
+                Restored {
                     boundary: about.boundary as usize,
                     epoch: about.epoch,
                     state,
                     rebuilt,
                     damaged: [known.unusable(), wrong].concat(),
                     fetched: Some(starts),
-                })
+                }
             }
-            Agreed::Nothing => {
-                this.tick(Doing::Generating, 0);
+            Source::Nothing => {
+                self.tick(Doing::Generating, 0);
                 hit(Point::GenerateBegin, me);
-                Origin::Fresh
+                return Ok(Origin::Fresh);
             }
-            Agreed::Memory(recovery) => {
+            Source::Memory(recovery) => {
                 let mark = known.mark(&recovery);
                 // Digest from the header of memory that could not be used: the rebuilt data must match it.
-                let held = known.root_once_held(me, &recovery).filter(|_| kept.is_none());
-                let mut restored = this.recover(&recovery, mark, held, &mut a, pool)?;
-                restored.damaged = known.unusable();
-                Origin::Restored(restored)
+                let root = known.root_once_held(me, &recovery).filter(|_| !kept);
+                let restored = self.recover(&recovery, mark, root, a, pool)?;
+                Restored { damaged: known.unusable(), ..restored }
             }
         };
-        let boundary = match &origin {
-            Origin::Fresh => 0,
-            Origin::Restored(r) => r.boundary,
-        };
-        if let Some(level2) = &mut this.level2 {
-            level2.settle_first(&this.header.id, None, || this.world.attend());
-        }
-        this.started = Instant::now();
-        this.scheduler = Scheduler::new(config.interval, boundary, 0.0);
-        let seconds = begin.elapsed().as_secs_f64();
-        Ok(Started { checkpointer: this, a, origin, crowded, seconds })
+        Ok(Origin::Restored(restored))
     }
 
     /// Fills the matrix from `best`. If that one's files turn out to be unusable, tries other checkpoints on storage, unless
     /// something was given up for `best`.
     fn fetch_any(
         &mut self,
-        (config, test): (&Config, &Test),
+        terms: Terms,
         best: (About, Way),
         mut offers: Offers,
         a: &mut Region,
         make_group: impl Fn(&W, usize, usize, &[usize]) -> G,
         pool: &mut Pool,
     ) -> Result<(About, Fetched), StartError> {
+        let config = terms.config;
         let storage = config.storage.as_ref().expect("an epoch there was chosen");
         let disk = config.scheme.method == Method::Disk;
         let mut best = Some(best);
         while let Some((about, way)) = best.take() {
-            match self.fetch((storage, &about), way, a, &make_group, pool) {
+            let stored = StoredCheckpoint { storage, about: &about };
+            match self.fetch(stored, way, a, &make_group, pool) {
                 Ok(fetched) => return Ok((about, fetched)),
                 Err(trouble) => offers.unusable.push(trouble),
             }
             // If nothing was given up for it, its files were not read beforehand, and an older checkpoint may do.
             while disk && best.is_none() && !offers.stored.is_empty() {
-                best = offers.take_best(&self.world, (config, test), false);
+                best = offers.take_best(&self.world, terms, false);
             }
         }
         // The partly filled memory is useless.

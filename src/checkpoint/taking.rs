@@ -6,7 +6,8 @@
 use super::holding::{Holding, open_head};
 use super::plan::Buffers;
 use super::protocol::{Method, Recovery};
-use super::terms::{Config, Test};
+use super::terms::{StartError, Terms};
+use super::world::{NOTHING, World};
 use crate::base::threads::Pool;
 use crate::shm::header::{Head, Header, Mark};
 use crate::shm::{Depot, Hold, MemoryError, Region};
@@ -39,11 +40,11 @@ pub(super) fn make_way(depot: &Depot, here: &[usize], of_use: impl Fn(&Header) -
 }
 
 /// All parts of a position and its matrix, or the reason why they are not available.
-pub(super) type Made = Result<(Holding, Region), MemoryError>;
+type Made = Result<(Holding, Region), MemoryError>;
 
 /// This position, with memory created while the others still check theirs, because that can take as long. The memory is removed
 /// again if it is not taken, that is, if the run is refused.
-pub(super) struct Early<'a> {
+struct Early<'a> {
     depot: &'a Depot,
     position: usize,
     /// None only if the position could not be locked; locking again gives the reason.
@@ -52,12 +53,8 @@ pub(super) struct Early<'a> {
 }
 
 impl<'a> Early<'a> {
-    pub(super) fn new(depot: &'a Depot, position: usize, hold: Option<Hold>) -> Self {
-        Self { depot, position, hold, made: None }
-    }
-
     /// Creates the memory, unless the position has any, even useless memory: that stays until the run is certain to begin.
-    pub(super) fn make(&mut self, buffers: &Buffers) {
+    fn make(&mut self, buffers: &Buffers) {
         if self.made.is_none() && self.hold.as_ref().is_some_and(Hold::is_vacant) {
             self.made = Some((*buffers, self.create(buffers)));
         }
@@ -72,7 +69,7 @@ impl<'a> Early<'a> {
     }
 
     /// Hands the memory out, and creates it now unless it exists in that shape. There may be room now that was lacking before.
-    pub(super) fn take(&mut self, buffers: &Buffers) -> Made {
+    fn take(&mut self, buffers: &Buffers) -> Made {
         match self.made.take() {
             Some((shape, Ok(made))) if shape == *buffers => return Ok(made),
             // While mapped, it takes the room that the other shape needs.
@@ -81,7 +78,7 @@ impl<'a> Early<'a> {
         self.create(buffers)
     }
 
-    pub(super) fn discard(&mut self) {
+    fn discard(&mut self) {
         self.made = None;
         if let Some(hold) = &mut self.hold {
             Holding::discard(self.depot, self.position, hold);
@@ -89,7 +86,7 @@ impl<'a> Early<'a> {
     }
 
     /// Returns the lock on the position.
-    pub(super) fn keep(mut self) -> Hold {
+    fn keep(mut self) -> Hold {
         self.hold.take().expect("memory was opened or made")
     }
 }
@@ -102,25 +99,83 @@ impl Drop for Early<'_> {
     }
 }
 
-/// Position memory before its use is decided.
-pub(super) enum Memory {
+/// Describes why memory is not available. If there is a checkpoint to resume from, the advice must not be to remove it, nor to
+/// choose another N, to which the checkpoint would not belong.
+fn words(error: &MemoryError, resumes: bool) -> String {
+    match error {
+        MemoryError::NoRoom { what, wanted, available, place } if resumes => format!(
+            "{what}: {wanted} bytes are wanted, {available} bytes are free in {place} on this node; make room there (a larger \
+             size= mount option, or less of others' memory), or start with another node in its place"
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// Joins the problems of all ranks into one text; None if there are none.
+pub(super) fn trouble<W: World>(world: &W, mine: Option<String>) -> Option<String> {
+    // Usually there are none, and only one number is exchanged.
+    if world.least(&[if mine.is_some() { 0 } else { NOTHING }]) == [NOTHING] {
+        return None;
+    }
+    let text = mine.unwrap_or_default();
+    let all: Vec<String> = world
+        .allgather(text.as_bytes())
+        .iter()
+        .enumerate()
+        .filter(|(_, t)| !t.is_empty())
+        .map(|(position, t)| format!("position {position}: {}", String::from_utf8_lossy(t)))
+        .collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Memory of this position before its use is decided.
+pub(super) struct PositionMemory<'a> {
+    /// Declared first, so that the lock is released before the memory is closed.
+    early: Early<'a>,
+    found: Memory,
+}
+
+/// Memory that an earlier process left.
+enum Memory {
     /// The header is locked, the rest is not opened.
     Closed(Option<Head>),
     Open(Box<(Holding, Region)>),
 }
 
-impl Memory {
+/// Memory of this position, its matrix, and the lock on it.
+pub(super) struct Taken {
+    pub holding: Holding,
+    pub a: Region,
+    pub hold: Hold,
+}
+
+impl<'a> PositionMemory<'a> {
+    /// `hold` is None only if the position could not be locked.
+    pub(super) fn new(
+        depot: &'a Depot,
+        position: usize,
+        hold: Option<Hold>,
+        head: Option<Head>,
+    ) -> Self {
+        let early = Early { depot, position, hold, made: None };
+        Self { early, found: Memory::Closed(head) }
+    }
+
+    /// Creates memory for this position, in case it has none.
+    pub(super) fn make_early(&mut self, buffers: &Buffers) {
+        self.early.make(buffers);
+    }
+
     /// Checks that the parts exist, have their sizes, and match the header's root; otherwise returns the reason.
     pub(super) fn sound(
         &mut self,
-        config: &Config,
-        test: &Test,
+        Terms { config, test }: Terms,
         header: &Header,
         recovery: &Recovery,
-        me: usize,
         pool: &mut Pool,
     ) -> Result<(), String> {
-        if let Memory::Closed(head) = self {
+        let me = self.early.position;
+        if let Memory::Closed(head) = &mut self.found {
             let members: Vec<usize> = header.id.members.iter().map(|&m| m as usize).collect();
             // The memory has the leading dimension with which it was created, which must be today's.
             if header.id.ld != config.ld as u64 {
@@ -129,9 +184,9 @@ impl Memory {
             let buffers = config.buffers(test, &members, me);
             let head = head.take().ok_or("its header is gone")?;
             let open = Holding::open(&config.depot, me, head, buffers);
-            *self = Memory::Open(Box::new(open.map_err(|error| error.to_string())?));
+            self.found = Memory::Open(Box::new(open.map_err(|error| error.to_string())?));
         }
-        let Memory::Open(open) = self else {
+        let Memory::Open(open) = &mut self.found else {
             return Err("its memory is gone".into());
         };
         let (holding, a) = &mut **open;
@@ -141,10 +196,43 @@ impl Memory {
         let words = holding.buffers.data_words();
         let workspace =
             (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
-        match holding.saved().verify(epoch, mark.root, workspace, pool) {
-            true => Ok(()),
-            false => Err(format!("its memory of epoch {epoch} is not what its header says")),
+        if holding.saved().verify(epoch, mark.root, workspace, pool) {
+            Ok(())
+        } else {
+            Err(format!("its memory of epoch {epoch} is not what its header says"))
         }
+    }
+
+    /// Returns the memory, created again unless it exists and is usable (`kept`). `resumes` means that the run resumes from a
+    /// checkpoint. An error is the same on all ranks.
+    pub(super) fn take<W: World>(
+        mut self,
+        world: &W,
+        resumes: bool,
+        kept: bool,
+        buffers: &Buffers,
+    ) -> Result<Taken, StartError> {
+        let (holding, a) = match self.found {
+            Memory::Open(open) if kept => {
+                if let Some(text) = trouble(world, None) {
+                    return Err(StartError::Memory(text));
+                }
+                *open
+            }
+            other => {
+                // The lock on replaced memory must be released before new memory is created.
+                drop(other);
+                let made = self.early.take(buffers);
+                let problem = made.as_ref().err().map(|error| words(error, resumes));
+                if let Some(text) = trouble(world, problem) {
+                    // Without the others' memory it is useless, and takes their room.
+                    self.early.discard();
+                    return Err(StartError::Memory(text));
+                }
+                made.expect("a failure here would have been reported")
+            }
+        };
+        Ok(Taken { holding, a, hold: self.early.keep() })
     }
 }
 
@@ -171,7 +259,8 @@ mod tests {
         let bytes = |buffers: &Buffers| buffers.parts().iter().map(|part| part.1).sum::<usize>();
         in_a_small_tmpfs(bytes(&early) * 3 / 2 + (128 << 10), |folder| {
             let depot = Depot::with_directory(Store::Posix, "early", folder).unwrap();
-            let mut memory = Early::new(&depot, 1, Some(depot.hold(1).unwrap()));
+            let hold = Some(depot.hold(1).unwrap());
+            let mut memory = Early { depot: &depot, position: 1, hold, made: None };
             memory.make(&early);
             assert!(matches!(memory.made, Some((_, Ok(_)))));
             let (holding, _) = memory.take(&wanted).unwrap();

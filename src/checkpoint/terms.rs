@@ -73,6 +73,13 @@ impl Config {
     }
 }
 
+/// Test and its protection, as all functions of a start need them.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub config: &'a Config,
+    pub test: &'a Test,
+}
+
 /// Current time, by this node's clock.
 pub(super) fn now() -> Duration {
     clock::since_1970()
@@ -89,6 +96,16 @@ pub enum Origin {
     /// The matrix must be generated.
     Fresh,
     Restored(Restored),
+}
+
+impl Origin {
+    /// Boundary at which the computation begins.
+    pub fn boundary(&self) -> usize {
+        match self {
+            Origin::Fresh => 0,
+            Origin::Restored(restored) => restored.boundary,
+        }
+    }
 }
 
 /// Restored checkpoint.

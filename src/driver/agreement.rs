@@ -8,10 +8,10 @@
 //! `benchmark` calls this once, before the first test. `protection` calls [`unanimous`] wherever a later step can fail on a
 //! single rank. Engines and the order of messages come from here only, so every choice is an agreed one.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::pins::Extent;
 use crate::base::exit::Exit;
 use crate::base::faults;
 use crate::base::params::{self, TestParams};
@@ -150,6 +150,24 @@ impl Common {
     }
 }
 
+/// Extent of pinning over all ranks, not counting ranks that are idle next to computing ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    All,
+    Some,
+    None,
+}
+
+impl Extent {
+    pub fn name(self) -> &'static str {
+        match self {
+            Extent::All => "all",
+            Extent::Some => "some",
+            Extent::None => "none",
+        }
+    }
+}
+
 /// Returns a digest below [`TOP`] that is never 0.
 fn digest(text: &str) -> u64 {
     xxh3_64(text.as_bytes()) >> 1 | 1
@@ -201,8 +219,10 @@ impl Proposal {
     /// `run_id` names the supervised run, if any.
     pub fn new(
         rank: usize,
-        (choice, computes): (params::Engine, bool),
-        (threads, pinned): (usize, bool),
+        choice: params::Engine,
+        computes: bool,
+        threads: usize,
+        pinned: bool,
         run_id: Option<&str>,
     ) -> Self {
         let digest_here = |name: &str| {
@@ -275,7 +295,8 @@ impl Proposal {
 pub fn agree(
     comm: &Comm,
     proposal: Proposal,
-    (choice, protected): (params::Engine, bool),
+    choice: params::Engine,
+    protected: bool,
 ) -> Result<Agreed, Ended> {
     let verdict = cast(comm, &proposal);
     if let Some(refuser) = verdict.refuser {
@@ -334,14 +355,24 @@ fn cast(comm: &Comm, proposal: &Proposal) -> Verdict {
 
 /// Broadcasts the message of rank `teller`, with its name and node.
 fn told_by(comm: &Comm, teller: usize, mine: Option<Ended>) -> Ended {
-    let mut bytes = Vec::new();
-    if comm.rank() == teller {
+    shared_by(comm, teller, || {
         let Ended { exit, why } = mine.expect("the verdict says who has something to say");
         let host = nix::unistd::gethostname().unwrap_or_default();
         let why = format!("rank {teller} on {}: {why}", host.to_string_lossy());
-        bytes = serde_json::to_vec(&Ended { exit, why }).expect("plain values have a JSON form");
+        Ended { exit, why }
+    })
+}
+
+/// Returns the value that one rank makes, on all ranks. Collective call.
+pub fn shared_by<T>(comm: &Comm, rank: usize, make: impl FnOnce() -> T) -> T
+where
+    T: Serialize + DeserializeOwned,
+{
+    let mut bytes = Vec::new();
+    if comm.rank() == rank {
+        bytes = serde_json::to_vec(&make()).expect("plain values have a JSON form");
     }
-    comm.broadcast_bytes(&mut bytes, teller);
+    comm.broadcast_bytes(&mut bytes, rank);
     serde_json::from_slice(&bytes).expect("what one rank wrote another can read")
 }
 
@@ -469,7 +500,7 @@ mod tests {
                 assert_eq!(all(&with), all(&two));
             }
         }
-        let new = |computes| Proposal::new(1, (params::Engine::Auto, computes), (1, false), None);
+        let new = |computes| Proposal::new(1, params::Engine::Auto, computes, 1, false, None);
         assert!(new(false).rounding.is_none() && new(true).rounding.is_some());
     }
 

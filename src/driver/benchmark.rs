@@ -7,20 +7,19 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{self, Common, Ended, Proposal};
+use super::agreement::{self, Agreed, Common, Ended, Proposal, shared_by};
 use super::contest;
 use super::glance::{self, Glance};
 use super::launcher_rank;
 use super::machine;
 use super::need;
 use super::nonstop::{self, Story};
-use super::pins;
+use super::pins::{self, Loose, Pins};
 use super::power::{self, Measured, Meter};
-use super::protection::{self, Ground, Guardian};
-use super::replacement::{self, Cast, Held};
+use super::protection::{self, Ground, Guardian, TestId};
+use super::replacement::{self, Assignment, Cast, Held};
 use super::results::{About, Counted, Reports};
 use super::siblings::Siblings;
 use super::signs::Signs;
@@ -29,7 +28,7 @@ use crate::base::cores;
 use crate::base::course::Recorder;
 use crate::base::exit::Exit;
 use crate::base::faults::{self, Point, hit};
-use crate::base::outcome::Outcome;
+use crate::base::outcome::{Outcome, Power};
 use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
@@ -49,30 +48,43 @@ use crate::shm::{self, Depot, Store};
 use crate::supervise::start::job::{Done, Halted, Refused};
 use crate::supervise::start::launcher::own_run_id;
 
-/// Runs the benchmark according to flags and files.
-pub fn run(flags: &BenchFlags) -> Exit {
+/// This process after the start of MPI.
+struct Launched {
+    world: World,
+    /// Problems before the start of MPI, on which all ranks agree later: with injected faults, and with the library of --blas.
+    armed: Result<(), String>,
+    library: Result<(), String>,
+    /// Value of --blas for this rank.
+    blas: Option<String>,
+    /// The user's thread variables, read before any library was loaded or started.
+    thread_variables: [(&'static str, String); pins::THREAD_VARIABLES.len()],
+}
+
+/// Does what must precede the start of MPI, and starts MPI. The error is the exit status of a rank that cannot start.
+fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     // Errors in the settings are reported later, by rank 0 alone.
     let settings = flags::load_overrides(flags).map(|(set, _)| set).unwrap_or_default();
     if own_run_id().is_some() && settings.saves() {
         // MPI starts as late as the last of many ranks. A request to stop before that must not kill this rank.
         protection::obey_signals();
     }
-    // The user's values, read before any library is loaded or started.
-    let set = pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
+    let thread_variables =
+        pins::THREAD_VARIABLES.map(|name| (name, std::env::var(name).unwrap_or_default()));
     if settings.goes_on()
         && let Some(why) = World::refusal()
     {
-        return refuse_to_start(&why);
+        return Err(refuse_to_start(&why));
     }
     let siblings = if settings.goes_on() { Siblings::watch() } else { None };
     let armed = faults::arm_from_environment();
-    let chosen = settings.blas.as_deref().map_or(Ok(()), kernels::load);
+    let library = settings.blas.as_deref().map_or(Ok(()), kernels::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
     // Threads are the program's own: threads of the library would compete with them.
     set_library_threads(1);
-    let mut world = match settings.helpers_talk() {
-        true => World::with_helpers(),
-        false => World::init(settings.goes_on()),
+    let world = if settings.helpers_talk() {
+        World::with_helpers()
+    } else {
+        World::init(settings.goes_on())
     };
     if let Some(siblings) = siblings {
         siblings.end();
@@ -81,105 +93,117 @@ pub fn run(flags: &BenchFlags) -> Exit {
     if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
         say(finding);
     }
+    Ok(Launched { world, armed, library, blas: settings.blas, thread_variables })
+}
+
+/// Reads the input on rank 0, for all ranks. The error is the exit status of a refused run.
+fn read_input(world: &World, flags: &BenchFlags) -> Result<Loaded, Exit> {
+    let comm = world.comm();
     set_phase("reading the input");
     // Printed before any refusal, so that the reader knows the origin of the settings. A supervisor has printed it already; it
     // also sets variables of its own for its ranks.
-    if world.comm().rank() == 0 && own_run_id().is_none() {
+    if comm.rank() == 0 && own_run_id().is_none() {
         flags::told_sources(flags).iter().for_each(say);
     }
-    let loaded = match share(world.comm(), || flags::load(flags).map_err(|e| e.to_string())) {
-        Ok(loaded) => loaded,
-        Err(why) => return refuse(&world, Exit::BadInput, &why, true),
-    };
-    if world.comm().rank() == 0 {
+    let loaded = shared_by(comm, 0, || flags::load(flags).map_err(|e| e.to_string()))
+        .map_err(|why| refuse(world, Exit::BadInput, &why, true))?;
+    if comm.rank() == 0 {
         for warning in &loaded.warnings {
             tell!("{warning}\n");
         }
     }
-    if let Err(why) = enough_ranks(&loaded.dat, &loaded.settings, world.comm().size()) {
-        return refuse(&world, Exit::BadInput, &why.to_string(), true);
+    enough_ranks(&loaded.dat, &loaded.settings, comm.size())
+        .map_err(|why| refuse(world, Exit::BadInput, &why.to_string(), true))?;
+    Ok(loaded)
+}
+
+/// Number and processors of this rank's threads.
+struct Threads {
+    count: usize,
+    pins: Result<Pins, Loose>,
+    /// Message about cores that no rank uses.
+    idle: Option<String>,
+}
+
+impl Threads {
+    /// Chooses them. `computes` means that this rank computes when the run begins, `turn` that it may later. Collective call.
+    fn choose(comm: &Comm, node: &Comm, loaded: &Loaded, computes: bool, turn: bool) -> Self {
+        let settings = &loaded.settings;
+        let (threads, bound) = match settings.threads {
+            Some(threads) => (threads, None),
+            None => {
+                let bound = pins::Bound::on(comm, node, computes);
+                (bound.usual_threads(), Some(bound))
+            }
+        };
+        let count = threads_of_all(comm, threads, computes, turn);
+        // If the user sets the number of threads or the helpers' cores, unused cores need no message.
+        let sets_aside = settings.protection.as_ref().is_some_and(|p| p.helper_cores.is_some());
+        let idle = bound.filter(|_| !sets_aside).and_then(|bound| bound.left_idle(comm));
+        let pins = pins::decide(comm, count, computes, settings.pin);
+        Self { count, pins, idle }
     }
+}
+
+/// Runs the benchmark according to flags and files.
+pub fn run(flags: &BenchFlags) -> Exit {
+    let Launched { mut world, armed, library, blas, thread_variables } = match launch(flags) {
+        Ok(launched) => launched,
+        Err(exit) => return exit,
+    };
+    let loaded = match read_input(&world, flags) {
+        Ok(loaded) => loaded,
+        Err(exit) => return exit,
+    };
     set_phase("looking at the nodes");
     let node = world.comm().split_by_node();
     let comm = world.comm();
-    let protection = loaded.settings.protection.as_ref();
+    let settings = &loaded.settings;
+    let protection = settings.protection.as_ref();
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
-    let (threads, bound) = match loaded.settings.threads {
-        Some(threads) => (threads, None),
-        None => {
-            let bound = pins::Bound::on(comm, &node, computes);
-            (bound.usual_threads(), Some(bound))
-        }
-    };
-    let turn = protection.is_some() || loaded.settings.goes_on();
-    let threads = threads_of_all(comm, (threads, computes), turn);
-    // If the user sets the number of threads or the helpers' cores, unused cores need no message.
-    let idle = bound.filter(|_| helper_cores.is_none()).and_then(|bound| bound.left_idle(comm));
-    let pins = pins::decide(comm, (threads, computes), loaded.settings.pin);
-    let (choice, run_id) = (loaded.settings.engine, own_run_id());
-    let pinned = pins::are_kept(&pins);
-    let may_compute = (choice, computes || turn);
+    let turn = protection.is_some() || settings.goes_on();
+    let threads = Threads::choose(comm, &node, &loaded, computes, turn);
+    let (choice, run_id) = (settings.engine, own_run_id());
+    let (may_compute, pinned) = (computes || turn, pins::are_kept(&threads.pins));
+    let run_id = run_id.as_deref();
     let mut proposal =
-        Proposal::new(comm.rank(), may_compute, (threads, pinned), run_id.as_deref());
+        Proposal::new(comm.rank(), choice, may_compute, threads.count, pinned, run_id);
     proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
-    proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
-    proposal.needs(same_library(settings.blas.as_deref(), loaded.settings.blas.as_deref()));
+    proposal.needs(library.map_err(|why| Ended::new(Exit::Environment, why)));
+    proposal.needs(same_library(blas.as_deref(), settings.blas.as_deref()));
     proposal.needs(nonstop::fits(&loaded, &world));
     proposal.needs(helpers_fit(&loaded, &world));
     proposal.needs(aside);
     let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
-    let room = room(comm, &node, &loaded, threads, ground.as_ref());
+    let room = room(comm, &node, &loaded, threads.count, ground.as_ref());
     let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
     let unfit = unfit.unwrap_or_default();
-    let pool = proposal.needs(pins::pool(threads, &pins));
+    let pool = proposal.needs(pins::pool(threads.count, &threads.pins));
     // One thread is enough if nothing will be computed.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
-    let asked = (choice, protection.is_some());
-    let common = agreement::agree(comm, proposal, asked).and_then(|agreed| {
+    let agreed = agreement::agree(comm, proposal, choice, protection.is_some());
+    let common = agreed.and_then(|agreed| {
         let tests: Vec<TestParams> = loaded.tests().collect();
         let asked = contest::Asked { tests: &tests, computes, turns: turn };
-        let (engines, told) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);
-        let common = agreement::settle(comm, agreed, engines, &tests);
-        suits(&common, protection.is_some()).map(|()| (common, told))
+        choose_engines(comm, &node, agreed, asked, protection.is_some(), &mut pool)
     });
-    let (common, told) = match common {
+    let (common, lines) = match common {
         Ok(common) => common,
         Err(ended) => return refuse(&world, ended.exit, &ended.why, true),
     };
-    if comm.rank() == 0 && launcher_rank::speaks_for_all() {
-        told.iter().for_each(say);
-        idle.iter().for_each(say);
-        say(pins::told(common.threads, common.pinned, &pins));
-        if loaded.settings.threads.is_none()
-            && let Some(line) = pins::unheeded(&set, threads)
-        {
-            say(line);
-        }
-        if let Some(line) = protection.and_then(pins::helpers_told) {
-            say(line);
-        }
-    }
-    if let (Some(differs), 0) = (&common.differs, comm.rank()) {
-        say(format_args!("mind: {}", unlike(&common, differs)));
+    if comm.rank() == 0 {
+        print_set_up(&loaded, &common, &lines, &threads, &thread_variables);
     }
     let hosts = hosts(comm, &node);
     let tests: Vec<u64> =
         loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
     drop(node);
-    let survives = loaded.settings.goes_on();
+    let survives = settings.goes_on();
     let story = if survives { begin_story(comm, ground.as_ref()) } else { Story::default() };
     let run = Run { loaded, common, hosts, tests, unfit, ground };
-    let mut kept = Kept {
-        pool,
-        reports: None,
-        ended: None,
-        story,
-        progress_bytes: 0,
-        held: None,
-        finished: Vec::new(),
-    };
+    let mut kept = Kept::new(pool, story);
     nonstop::play(
         &mut world,
         survives,
@@ -187,6 +211,48 @@ pub fn run(flags: &BenchFlags) -> Exit {
         |kept| &mut kept.story,
         |world, kept| act(world, &run, kept),
     )
+}
+
+/// Chooses the engine of each test, and describes the choice in lines. Collective call.
+fn choose_engines(
+    comm: &Comm,
+    node: &Comm,
+    agreed: Agreed,
+    asked: contest::Asked,
+    protected: bool,
+    pool: &mut Pool,
+) -> Result<(Common, Vec<String>), Ended> {
+    let (engines, lines) = contest::decide(comm, node, asked, &agreed.engines, pool);
+    let common = agreement::settle(comm, agreed, engines, asked.tests);
+    suits(&common, protected)?;
+    Ok((common, lines))
+}
+
+/// Prints engines, threads and helpers of the run, unless another rank 0 does, and a warning if ranks do not round alike.
+fn print_set_up(
+    loaded: &Loaded,
+    common: &Common,
+    engines: &[String],
+    threads: &Threads,
+    thread_variables: &[(&str, String)],
+) {
+    if launcher_rank::speaks_for_all() {
+        engines.iter().for_each(say);
+        threads.idle.iter().for_each(say);
+        let (fewest, most) = common.threads;
+        say(pins::told(fewest, most, common.pinned, &threads.pins));
+        if loaded.settings.threads.is_none()
+            && let Some(line) = pins::unheeded(thread_variables, threads.count)
+        {
+            say(line);
+        }
+        if let Some(line) = loaded.settings.protection.as_ref().and_then(pins::helpers_told) {
+            say(line);
+        }
+    }
+    if let Some(differs) = &common.differs {
+        say(format_args!("mind: {}", unlike(common, differs)));
+    }
 }
 
 /// Starts the recovery history of a job that survives losses. Host and failure domain come from the protection, if there is any.
@@ -205,13 +271,10 @@ fn begin_story(comm: &Comm, ground: Option<&Ground>) -> Story {
 ///
 /// A rank that does not compute gets at most as many as the others: otherwise the order of messages would follow a number of
 /// threads that no computing rank has. It gets one if its `turn` never comes.
-fn threads_of_all(comm: &Comm, (threads, computes): (usize, bool), turn: bool) -> usize {
+fn threads_of_all(comm: &Comm, threads: usize, computes: bool, turn: bool) -> usize {
     let mut most = [if computes { threads as u64 } else { 1 }];
     comm.all_reduce(&mut most, Reduce::Max);
-    match computes || turn {
-        true => threads.min(most[0] as usize),
-        false => 1,
-    }
+    if computes || turn { threads.min(most[0] as usize) } else { 1 }
 }
 
 /// Checks that this rank and rank 0 were both started with --blas, or both without. A library is loaded before ranks can
@@ -230,19 +293,6 @@ fn same_library(mine: Option<&str>, first: Option<&str>) -> Result<(), Ended> {
          every node"
     );
     Err(Ended::new(Exit::Environment, why))
-}
-
-/// Calls `make` on rank 0 and broadcasts its result to all ranks.
-fn share<T, E>(comm: &Comm, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>
-where
-    Result<T, E>: Serialize + DeserializeOwned,
-{
-    let mut bytes = Vec::new();
-    if comm.rank() == 0 {
-        bytes = serde_json::to_vec(&make()).expect("plain values have a JSON form");
-    }
-    comm.broadcast_bytes(&mut bytes, 0);
-    serde_json::from_slice(&bytes).expect("what rank 0 wrote can be read")
 }
 
 /// Ends all ranks together. Rank 0 prints the reason, and reports to a supervisor whether a retry would fail, too.
@@ -356,9 +406,10 @@ fn lacking(
 fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
-    let divide = match need::may_go_on(p) {
-        true => ChecksumLayout::groups_at_any_rate,
-        false => ChecksumLayout::groups,
+    let divide = if need::may_go_on(p) {
+        ChecksumLayout::groups_at_any_rate
+    } else {
+        ChecksumLayout::groups
     };
     divide(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
 }
@@ -370,6 +421,41 @@ struct Unfit(Vec<([usize; 5], String)>);
 impl Unfit {
     fn of(params: &TestParams) -> [usize; 5] {
         [params.n, params.nb, params.p, params.q, params.depth]
+    }
+
+    /// Collects them with their reasons: for each test of `lacking`, from the rank that `tellers` names; ranks count from 1
+    /// there. Collective call.
+    fn gather(comm: &Comm, lacking: &[(TestParams, Option<TooLarge>)], tellers: &[u64]) -> Self {
+        let here = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let all: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
+        let mut unfit = Self::default();
+        for teller in all {
+            unfit.0.extend(shared_by(comm, teller as usize - 1, || {
+                let of_it = lacking.iter().zip(tellers).filter(|(_, other)| **other == teller);
+                let words = of_it.filter_map(|((test, lacks), _)| {
+                    let why = format!("on {here} it {}", lacks.as_ref()?.numbers());
+                    Some((Self::of(test), why))
+                });
+                words.collect::<Vec<_>>()
+            }));
+        }
+        unfit
+    }
+
+    /// Prints how many tests these are; `runs` means that they are run nevertheless.
+    fn say(&self, loaded: &Loaded, runs: bool) {
+        let largest = self.0.iter().max_by_key(|([n, ..], _)| *n);
+        let Some(([n, nb, p, q, depth], why)) = largest else { return };
+        let all = loaded.tests().count();
+        let few = loaded.tests().filter(|test| self.why(test).is_some()).count();
+        let what = if runs {
+            "run all the same (--memory-check warn)"
+        } else {
+            "skipped (--memory-check off runs them all the same)"
+        };
+        say(format_args!(
+            "{few} of {all} tests need more memory than there is and are {what}, such as N={n} NB={nb} P={p} Q={q} DEPTH={depth}: {why}"
+        ));
     }
 
     /// Reason why this test is skipped, if it is.
@@ -413,38 +499,10 @@ fn room(
         let despite = "; --memory-check off runs it all the same";
         return worst.map_or(Ok(Unfit::default()), |lacks| Err(format!("{lacks}{despite}")));
     }
-    let here = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-    let told: BTreeSet<u64> = tellers.iter().copied().filter(|teller| *teller > 0).collect();
-    let mut unfit = Unfit::default();
-    for teller in told {
-        let of_it = lacking.iter().zip(&tellers).filter(|(_, told_by)| **told_by == teller);
-        let words = of_it.filter_map(|((test, lacks), _)| {
-            let why = format!("on {here} it {}", lacks.as_ref()?.numbers());
-            Some((Unfit::of(test), why))
-        });
-        let mut bytes = Vec::new();
-        if own == teller {
-            let words: Vec<_> = words.collect();
-            bytes = serde_json::to_vec(&words).expect("plain values have a JSON form");
-        }
-        comm.broadcast_bytes(&mut bytes, teller as usize - 1);
-        let words: Vec<_> = serde_json::from_slice(&bytes).expect("what one rank wrote");
-        unfit.0.extend(words);
-    }
-    let Some(([n, nb, p, q, depth], why)) = unfit.0.iter().max_by_key(|([n, ..], _)| *n) else {
-        return Ok(unfit);
-    };
+    let unfit = Unfit::gather(comm, &lacking, &tellers);
     let runs = settings.memory_check == MemoryCheck::Warn;
     if comm.rank() == 0 {
-        let all = loaded.tests().count();
-        let few = loaded.tests().filter(|test| unfit.why(test).is_some()).count();
-        let what = match runs {
-            true => "run all the same (--memory-check warn)",
-            false => "skipped (--memory-check off runs them all the same)",
-        };
-        say(format_args!(
-            "{few} of {all} tests need more memory than there is and are {what}, such as N={n} NB={nb} P={p} Q={q} DEPTH={depth}: {why}"
-        ));
+        unfit.say(loaded, runs);
     }
     Ok(if runs { Unfit::default() } else { unfit })
 }
@@ -453,17 +511,17 @@ fn room(
 /// rank of a sound job.
 fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
     let talk = loaded.settings.protection.as_ref().is_some_and(|p| p.encode.by_helper());
-    match talk && !world.lets_helpers_talk() {
-        false => Ok(()),
-        true => Err(Ended::new(
-            Exit::Environment,
-            format!(
-                "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
-                 MPI_THREAD_MULTIPLE, or give --encode pipelined",
-                World::library()
-            ),
-        )),
+    if !talk || world.lets_helpers_talk() {
+        return Ok(());
     }
+    Err(Ended::new(
+        Exit::Environment,
+        format!(
+            "--encode helper: this MPI library does not let helpers call it beside their ranks ({}): take one that grants \
+             MPI_THREAD_MULTIPLE, or give --encode pipelined",
+            World::library()
+        ),
+    ))
 }
 
 /// Refuses to protect results that depend on which rank computes them: a restart would give others.
@@ -522,6 +580,20 @@ struct Kept {
     finished: Vec<Result<Outcome, String>>,
 }
 
+impl Kept {
+    fn new(pool: Pool, story: Story) -> Self {
+        Self {
+            pool,
+            reports: None,
+            ended: None,
+            story,
+            progress_bytes: 0,
+            held: None,
+            finished: Vec::new(),
+        }
+    }
+}
+
 /// Runs one in-place attempt: from reading the nodes' memory to the end of the last test.
 fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
     let comm = world.comm();
@@ -540,7 +612,7 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         Some((settings, ground)) => {
             let rounding = &run.common.rounding;
             let story = &kept.story;
-            match Guardian::new(comm, &node, settings, ground, (&run.tests, rounding), story) {
+            match Guardian::new(comm, &node, settings, ground, &run.tests, rounding, story) {
                 Ok(guardian) => Some(guardian),
                 // Only the removal of the memory is left to do.
                 Err(ended) if kept.story.verdict.is_some() => {
@@ -725,7 +797,8 @@ impl Job<'_> {
     /// Assigns a position in the test to each rank; after a loss, to each rank that is left. Also returns this rank's position if
     /// that is outside of the grid.
     fn cast(&mut self, number: usize, params: &TestParams) -> Result<(Cast, Option<usize>), Ended> {
-        let (comm, story) = (self.world.comm(), &mut self.kept.story);
+        let (comm, test) = (self.world.comm(), self.test_id(number));
+        let story = &mut self.kept.story;
         let positions = params.p * params.q;
         // A test without blocks needs no protection.
         if self.run.loaded.settings.checksums && params.n > 0 {
@@ -747,7 +820,7 @@ impl Job<'_> {
             };
         };
         let players = story.players(number);
-        let Some(taken) = guardian.place((number, self.run.tests[number]), params, &players) else {
+        let Some(taken) = guardian.place(test, params, &players) else {
             return Err(story.too_few(comm.size(), positions));
         };
         if !players.is_empty() {
@@ -765,7 +838,6 @@ impl Job<'_> {
         let (cast, beside) = self.cast(number, params).map_err(Trouble::Ended)?;
         let loaded = &self.run.loaded;
         let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
-        let with_checksums = loaded.settings.checksums && params.n > 0;
         let position = cast.seats[comm.rank()];
         let idle = position.is_none();
         // An idle rank drops its state of this test, and must not offer it after the next loss. The other ranks generate new
@@ -779,65 +851,36 @@ impl Job<'_> {
         self.kept.held.take_if(|_| idle);
         let place = position.map(|seat| seat.place).or(beside);
         let everybody = guardian.and_then(|guardian| guardian.with_dedicated(params, place));
-        // The first participating rank of each node measures its power.
-        let takes_part = position.is_some() || beside.is_some();
-        let taking_part = if takes_part { self.node.rank() } else { self.node.size() };
-        let mut first_here = [taking_part as u64];
-        self.node.all_reduce(&mut first_here, Reduce::Min);
-        let measures = takes_part && first_here[0] == self.node.rank() as u64;
-        let command = loaded.settings.power_command.as_deref();
-        let tells = loaded.settings.glance && comm.rank() == 0 && own_run_id().is_none();
-        let mut watcher = Watcher {
-            power: if measures { power::Source::here(command) } else { None },
-            meter: None,
-            measured: None,
-            glance: (tells && glance::watched()).then(Glance::new),
-            progress: loaded.settings.progress && comm.rank() == 0,
-            n: params.n,
-            nb: params.nb,
-            last: 0.0,
-            out: Counted { inner: io::stdout(), bytes: 0, mute: false },
-            began: Instant::now(),
-            way: Recorder::default(),
-        };
+        let mut watcher = self.watcher(params, position.is_some() || beside.is_some());
+        let test = self.test_id(number);
         let pool = &mut self.kept.pool;
         let verdict = match (&mut context, guardian) {
             (None, Some(guardian)) if beside.is_some() => {
-                let test = (number, self.run.tests[number]);
                 let everybody =
                     everybody.expect("who has a position beside the grid is one of them");
                 let kept = guardian.keep(params, test, everybody, pool, &mut watcher);
                 kept.map(|()| None).map_err(Trouble::Ended)
             }
             (None, _) => Ok(None),
-            (Some(context), None) if with_checksums => {
-                let test = (number, loaded.settings.sums(), &cast);
+            (Some(context), None) if loaded.settings.checksums && params.n > 0 => {
                 let (held, story) = (&mut self.kept.held, &mut self.kept.story);
-                replacement::solve(context, test, pool, &mut watcher, held, story)
+                let asked = loaded.settings.sums();
+                let assignment = Assignment { number, asked, cast: &cast };
+                replacement::solve(context, assignment, pool, &mut watcher, held, story)
                     .map_err(Trouble::Skipped)
             }
             (Some(context), None) => {
-                let solved = match Signs::show(context, number, &mut watcher) {
-                    Ok(mut signs) => solve_plainly(context, pool, &mut signs),
-                    Err(watcher) => solve_plainly(context, pool, watcher),
-                };
-                let course = watcher.way.course(params.n, params.nb);
-                solved.map(|outcome| outcome.map(|outcome| Outcome { course, ..outcome }))
+                solve_plainly(context, number, pool, &mut watcher).map_err(Trouble::Skipped)
             }
-            .map_err(Trouble::Skipped),
-            (Some(context), Some(guardian)) => {
-                let test = (number, self.run.tests[number]);
-                guardian
-                    .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.story)
-                    .map(Some)
-                    .map_err(Trouble::Ended)
-            }
+            (Some(context), Some(guardian)) => guardian
+                .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.story)
+                .map(Some)
+                .map_err(Trouble::Ended),
         };
         self.kept.progress_bytes += watcher.out.bytes;
         // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
         // 0, which reports.
-        let first = |seat: &Option<Seat>| seat.is_some_and(|seat| (seat.row, seat.col) == (0, 0));
-        let teller = cast.seats.iter().position(first).expect("it is taken");
+        let teller = cast.first_rank();
         stand_by(comm, &cast.seats, teller);
         if let Some(guardian) = guardian {
             guardian.follow(teller);
@@ -845,22 +888,22 @@ impl Job<'_> {
             guardian.has_ended(number);
         }
         // Collective even for a test that could not end: all ranks arrive here in any case.
-        let power = power::sum(comm, watcher.measured.as_ref(), self.run.hosts);
-        if let Some(command) = loaded.settings.power_command.as_deref()
-            && power.is_none()
-            && comm.rank() == 0
-        {
-            power::warn_of_lack(command);
-        }
+        let power = self.power(watcher.measured.as_ref());
         hit(Point::Verdict, self.world.launched()[comm.rank()]);
-        let mut bytes = Vec::new();
-        if comm.rank() == teller {
-            bytes = serde_json::to_vec(&verdict).expect("plain values have a JSON form");
-        }
-        comm.broadcast_bytes(&mut bytes, teller);
-        let verdict: Result<Option<Outcome>, Trouble> =
-            serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
-        if loaded.settings.checksums {
+        self.share_verdict(number, verdict, teller, power)
+    }
+
+    /// Sends the verdict of rank `teller` on a test to all ranks. Collective call.
+    fn share_verdict(
+        &mut self,
+        number: usize,
+        mine: Result<Option<Outcome>, Trouble>,
+        teller: usize,
+        power: Option<Power>,
+    ) -> Result<Option<Outcome>, Trouble> {
+        let comm = self.world.comm();
+        let verdict = shared_by(comm, teller, || mine);
+        if self.run.loaded.settings.checksums {
             // Another test begins only when all ranks have this verdict.
             let ended = match &verdict {
                 Ok(outcome) => {
@@ -879,6 +922,47 @@ impl Job<'_> {
         told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome }))
     }
 
+    /// Power of all nodes, with a warning if the user's command has measured none. Collective call.
+    fn power(&self, measured: Option<&Measured>) -> Option<Power> {
+        let comm = self.world.comm();
+        let power = power::sum(comm, measured, self.run.hosts);
+        if let Some(command) = self.run.loaded.settings.power_command.as_deref()
+            && power.is_none()
+            && comm.rank() == 0
+        {
+            power::warn_of_lack(command);
+        }
+        power
+    }
+
+    fn test_id(&self, number: usize) -> TestId {
+        TestId { number, digest: self.run.tests[number] }
+    }
+
+    /// Observer of a test. The first rank of each node that takes part measures its power. Collective call.
+    fn watcher(&self, params: &TestParams, takes_part: bool) -> Watcher {
+        let (comm, settings) = (self.world.comm(), &self.run.loaded.settings);
+        let taking_part = if takes_part { self.node.rank() } else { self.node.size() };
+        let mut first_here = [taking_part as u64];
+        self.node.all_reduce(&mut first_here, Reduce::Min);
+        let measures = takes_part && first_here[0] == self.node.rank() as u64;
+        let command = settings.power_command.as_deref();
+        let tells = settings.glance && comm.rank() == 0 && own_run_id().is_none();
+        Watcher {
+            power: if measures { power::Source::here(command) } else { None },
+            meter: None,
+            measured: None,
+            glance: (tells && glance::watched()).then(Glance::new),
+            progress: settings.progress && comm.rank() == 0,
+            n: params.n,
+            nb: params.nb,
+            last: 0.0,
+            out: Counted { inner: io::stdout(), bytes: 0, mute: false },
+            began: Instant::now(),
+            way: Recorder::default(),
+        }
+    }
+
     /// Opens the outputs and writes the heading on rank 0; the others only learn whether that succeeded.
     fn open_reports(&mut self) -> Result<(), Ended> {
         let comm = self.world.comm();
@@ -887,7 +971,7 @@ impl Job<'_> {
             Some(_) => machine::gather(comm, &self.node),
             None => Machine::default(),
         };
-        share(comm, || -> Result<(), Ended> {
+        shared_by(comm, 0, || -> Result<(), Ended> {
             if self.kept.reports.is_none() {
                 let Run { loaded, common, hosts, .. } = self.run;
                 let about = About { loaded, common, ranks: comm.size(), hosts: *hosts, machine };
@@ -926,14 +1010,28 @@ enum Trouble {
     Ended(Ended),
 }
 
-/// Solves one test in private memory.
+/// Solves test `number` in private memory.
 fn solve_plainly(
     context: &Context,
+    number: usize,
     pool: &mut Pool,
-    watcher: &mut impl Observer,
+    watcher: &mut Watcher,
+) -> Result<Option<Outcome>, String> {
+    let solved = match Signs::show(context, number, watcher) {
+        Ok(mut signs) => solve_observed(context, pool, &mut signs),
+        Err(watcher) => solve_observed(context, pool, watcher),
+    };
+    let course = watcher.way.course(context.params.n, context.params.nb);
+    solved.map(|outcome| outcome.map(|outcome| Outcome { course, ..outcome }))
+}
+
+fn solve_observed(
+    context: &Context,
+    pool: &mut Pool,
+    observer: &mut impl Observer,
 ) -> Result<Option<Outcome>, String> {
     own_part(context)
-        .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, watcher))
+        .and_then(|mut local| solve_test(context, &mut local, Start::Fresh, pool, observer))
         .map_err(|error| error.to_string())
 }
 

@@ -5,6 +5,7 @@
 //! processors, so a restart may use another of them and get the same bits.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::agreement::Engines;
@@ -43,6 +44,128 @@ fn measuring(node: &Comm, computes: bool, turns: bool) -> Vec<usize> {
 /// Rate of a rank without a say: it never is the minimum.
 const NO_SAY: u64 = i64::MAX as u64;
 
+/// Measurement of the competing engines by all ranks.
+struct Measurement<'a> {
+    comm: &'a Comm,
+    node: &'a Comm,
+    competing: &'a [Engine],
+    /// Ranks of this node that measure.
+    ranks: Vec<usize>,
+    /// File with the results of earlier runs.
+    file: Option<PathBuf>,
+}
+
+impl Measurement<'_> {
+    /// Rates in the order of the competing engines; zero for an engine without a rate.
+    fn in_order(&self, rates: choice::Rates) -> Vec<u64> {
+        let rate = |e: &Engine| rates.iter().find(|(name, _)| name == e.name()).map_or(0, |r| r.1);
+        self.competing.iter().map(rate).collect()
+    }
+
+    /// Rates of all engines as remembered; zeros if none are. The first rank of a node looks them up for all.
+    fn recalled(&self, place: &Place) -> Vec<u64> {
+        let found = self.file.as_ref().filter(|_| self.node.rank() == 0);
+        let found = found.and_then(|file| choice::recall(file, place, self.competing));
+        let unknown = if self.ranks.is_empty() { NO_SAY } else { 0 };
+        found.map_or(vec![unknown; self.competing.len()], |rates| self.in_order(rates))
+    }
+
+    /// Measures the rates of the slowest rank and remembers those of each node; `contest` is None on a rank that does not
+    /// measure. Collective call.
+    fn measure(&self, place: &Place, contest: Option<&mut Contest>, pool: &mut Pool) -> Vec<u64> {
+        let Self { comm, node, competing, ranks, file } = self;
+        // All ranks measure at the same time, as they will compute.
+        comm.barrier();
+        let mut rates = if let Some(contest) = contest {
+            let rates = self.in_order(contest.rates(place.nb, pool));
+            if node.rank() == ranks[0] {
+                let others = (0..node.size()).filter(|rank| !ranks.contains(rank));
+                others.for_each(|rank| node.send::<u8>(&[], rank, TAG));
+            }
+            rates
+        } else {
+            if let Some(&first) = ranks.first() {
+                // This rank's cores belong to the ranks that measure, so it sleeps.
+                node.await_word(first, TAG, LOOK_EVERY);
+                node.recv::<u8>(&mut [], first, TAG);
+            }
+            vec![NO_SAY; competing.len()]
+        };
+        node.all_reduce(&mut rates, Reduce::Min);
+        let names = competing.iter().map(|engine| engine.name().to_owned());
+        let of_node: choice::Rates = names.zip(rates.clone()).collect();
+        let keeps = file.as_ref().filter(|_| node.rank() == 0 && !ranks.is_empty());
+        // Nodes may share a home directory, and thousands of them would write the same file at once. So rank 0 writes first,
+        // and the others write only if the entry is missing then.
+        if let Some(file) = keeps.filter(|_| comm.rank() == 0) {
+            choice::remember(file, place, &of_node);
+        }
+        comm.all_reduce(&mut rates, Reduce::Min);
+        if let Some(file) = keeps.filter(|_| comm.rank() != 0)
+            && choice::recall(file, place, competing).is_none()
+        {
+            choice::remember(file, place, &of_node);
+        }
+        rates
+    }
+
+    /// Takes the engine with the highest of these rates, and describes the choice; `how` tells the origin of the rates.
+    fn winner(&self, rates: &[u64], nb: usize, how: &str) -> (Engine, String) {
+        let winner = choice::choose(&[rates.to_vec()]).unwrap_or(0);
+        let name = |i: usize| self.competing[i].name();
+        let rate = |i: usize| format!("{} {:.1}", name(i), rates[i] as f64 / 1000.0);
+        let others: Vec<String> = (0..rates.len()).filter(|&i| i != winner).map(rate).collect();
+        let line = format!(
+            "engine: {} Gflop/s a rank, {how} at NB = {nb}; {}",
+            rate(winner),
+            others.join(", ")
+        );
+        (self.competing[winner], line)
+    }
+}
+
+/// Panel width for which the engines compete.
+struct Width {
+    place: Place,
+    /// True if a measurement pays.
+    worth: bool,
+    /// Rate of each engine on the slowest rank, as remembered.
+    rates: Vec<u64>,
+}
+
+impl Width {
+    fn is_unknown(&self) -> bool {
+        self.rates.contains(&0)
+    }
+}
+
+/// Finds for each width of `work`, with its operations a rank, the remembered rates, and whether a measurement pays. Collective
+/// call. `may_compute` means that this rank may compute at some time.
+fn widths(
+    measurement: &Measurement,
+    work: &BTreeMap<usize, f64>,
+    threads: usize,
+    may_compute: bool,
+) -> Vec<Width> {
+    let Measurement { comm, node, competing, ranks, .. } = measurement;
+    let places = work.keys().map(|&width| Place::here(width, threads, ranks.len()));
+    let places: Vec<Place> = places.collect();
+    let mut slowest: Vec<u64> =
+        places.iter().flat_map(|place| measurement.recalled(place)).collect();
+    node.broadcast(&mut slowest, 0);
+    comm.all_reduce(&mut slowest, Reduce::Min);
+    // The number of threads may differ from rank to rank.
+    let is_worth = |work: &f64| may_compute && work / threads as f64 > WORTH;
+    let mut worth: Vec<u64> = work.values().map(|work| u64::from(is_worth(work))).collect();
+    comm.all_reduce(&mut worth, Reduce::Max);
+    let width = |((place, worth), rates): ((Place, u64), &[u64])| Width {
+        place,
+        worth: worth != 0,
+        rates: rates.to_vec(),
+    };
+    places.into_iter().zip(worth).zip(slowest.chunks(competing.len())).map(width).collect()
+}
+
 /// Chooses among the `competing` engines for the run's tests, and describes the choice in lines. Collective call: all ranks must
 /// pass the same tests and engines, and get the same result. The rates in the lines are those of the slowest rank.
 pub fn decide(
@@ -63,108 +186,45 @@ pub fn decide(
         return (Engines::new(first, Vec::new()), vec![format!("engine: {}", first.name())]);
     }
     let ranks = measuring(node, computes, turns);
-    let places: Vec<Place> =
-        work.keys().map(|&width| Place::here(width, pool.threads(), ranks.len())).collect();
-    let file = choice::file();
-    let order = |rates: choice::Rates| -> Vec<u64> {
-        let rate = |e: &Engine| rates.iter().find(|(name, _)| name == e.name()).map_or(0, |r| r.1);
-        competing.iter().map(rate).collect()
-    };
-    // Rates of all engines for each width; zeros if none are remembered. The first rank of a node looks them up for all.
-    let recalled = |place: &Place| -> Vec<u64> {
-        let found = file.as_ref().filter(|_| node.rank() == 0);
-        let found = found.and_then(|file| choice::recall(file, place, competing));
-        let unknown = if ranks.is_empty() { NO_SAY } else { 0 };
-        found.map_or(vec![unknown; competing.len()], order)
-    };
-    let mut slowest: Vec<u64> = places.iter().flat_map(recalled).collect();
-    node.broadcast(&mut slowest, 0);
-    comm.all_reduce(&mut slowest, Reduce::Min);
-    // The number of threads may differ from rank to rank.
-    let may_compute = computes || turns;
-    let is_worth = |work: &f64| may_compute && work / pool.threads() as f64 > WORTH;
-    let mut worth: Vec<u64> = work.values().map(|work| u64::from(is_worth(work))).collect();
-    comm.all_reduce(&mut worth, Reduce::Max);
-    let each = || places.iter().zip(&worth);
-    let wanted: Vec<usize> = (each().zip(slowest.chunks(competing.len())))
-        .filter(|((_, worth), slowest)| slowest.contains(&0) && **worth != 0)
-        .map(|((place, _), _)| place.nb)
-        .collect();
+    let measurement = Measurement { comm, node, competing, ranks, file: choice::file() };
+    let widths = widths(&measurement, &work, pool.threads(), computes || turns);
+    let ranks = &measurement.ranks;
+    let wanted = widths.iter().filter(|width| width.is_unknown() && width.worth);
+    let wanted: Vec<usize> = wanted.map(|width| width.place.nb).collect();
     let takes_part = !wanted.is_empty() && ranks.contains(&node.rank());
     let contest = takes_part.then(|| Contest::new(competing, &wanted, ranks.len(), pool));
     // If one rank has no memory for the measurement, no rank measures.
     let mut has_room = [u8::from(!matches!(contest, Some(Err(_))))];
     comm.all_reduce(&mut has_room, Reduce::Min);
     let mut contest = contest.and_then(Result::ok);
-    let (mut widths, mut told) = (Vec::new(), Vec::new());
+    let (mut engines, mut lines) = (Vec::new(), Vec::new());
     let (mut small, mut no_room) = (Vec::new(), Vec::new());
-    for ((place, worth), slowest) in each().zip(slowest.chunks_mut(competing.len())) {
-        let mut how = "as remembered";
-        if slowest.contains(&0) {
-            if *worth == 0 {
-                small.push(place.nb.to_string());
-                continue;
-            }
-            if has_room == [0] {
-                no_room.push(place.nb.to_string());
-                continue;
-            }
-            how = "measured";
-            // All ranks measure at the same time, as they will compute.
-            comm.barrier();
-            let mut rates = if let Some(contest) = &mut contest {
-                let rates = order(contest.rates(place.nb, pool));
-                if node.rank() == ranks[0] {
-                    let others = (0..node.size()).filter(|rank| !ranks.contains(rank));
-                    others.for_each(|rank| node.send::<u8>(&[], rank, TAG));
-                }
-                rates
-            } else {
-                if let Some(&first) = ranks.first() {
-                    // This rank's cores belong to the ranks that measure, so it sleeps.
-                    node.await_word(first, TAG, LOOK_EVERY);
-                    node.recv::<u8>(&mut [], first, TAG);
-                }
-                vec![NO_SAY; competing.len()]
-            };
-            node.all_reduce(&mut rates, Reduce::Min);
-            let names = competing.iter().map(|engine| engine.name().to_owned());
-            let of_node: choice::Rates = names.zip(rates.clone()).collect();
-            let keeps = file.as_ref().filter(|_| node.rank() == 0 && !ranks.is_empty());
-            // Nodes may share a home directory, and thousands of them would write the same file at once. So rank 0 writes first,
-            // and the others write only if the entry is missing then.
-            if let Some(file) = keeps.filter(|_| comm.rank() == 0) {
-                choice::remember(file, place, &of_node);
-            }
-            comm.all_reduce(&mut rates, Reduce::Min);
-            slowest.copy_from_slice(&rates);
-            if let Some(file) = keeps.filter(|_| comm.rank() != 0)
-                && choice::recall(file, place, competing).is_none()
-            {
-                choice::remember(file, place, &of_node);
-            }
-        }
-        let winner = choice::choose(&[slowest.to_vec()]).unwrap_or(0);
-        let rate = |i: usize| format!("{} {:.1}", competing[i].name(), slowest[i] as f64 / 1000.0);
-        let others = (0..competing.len()).filter(|&i| i != winner).map(rate);
-        told.push(format!(
-            "engine: {} Gflop/s a rank, {how} at NB = {}; {}",
-            rate(winner),
-            place.nb,
-            others.collect::<Vec<_>>().join(", ")
-        ));
-        widths.push((place.nb, competing[winner]));
+    for width in &widths {
+        let nb = width.place.nb;
+        let (engine, line) = if !width.is_unknown() {
+            measurement.winner(&width.rates, nb, "as remembered")
+        } else if !width.worth {
+            small.push(nb.to_string());
+            continue;
+        } else if has_room == [0] {
+            no_room.push(nb.to_string());
+            continue;
+        } else {
+            let rates = measurement.measure(&width.place, contest.as_mut(), pool);
+            measurement.winner(&rates, nb, "measured")
+        };
+        engines.push((nb, engine));
+        lines.push(line);
     }
-    let all = places.len();
     for (unmeasured, why) in
         [(small, "for so small a problem"), (no_room, "for want of memory on a node")]
     {
         let which = match unmeasured.len() {
             0 => continue,
-            some if some == all => String::new(),
+            some if some == widths.len() => String::new(),
             _ => format!(" at NB = {}", unmeasured.join(", ")),
         };
-        told.push(format!("engine: {}{which} (not measured {why})", first.name()));
+        lines.push(format!("engine: {}{which} (not measured {why})", first.name()));
     }
-    (Engines::new(first, widths), told)
+    (Engines::new(first, engines), lines)
 }

@@ -2,7 +2,10 @@
 //! the checkpoints of this run there. `protection` calls this; one rank reads each DIR for all, so all ranks get the same result.
 
 use std::cell::Cell;
+use std::path::Path;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::agreement::{Ended, unanimous};
 use crate::base::exit::Exit;
@@ -22,13 +25,27 @@ use crate::config::settings;
 /// Positions that have a file in a DIR, by checkpoint.
 type Files = Vec<(Key, Vec<u32>)>;
 
-/// Report of a rank on its DIR: the directory id, and, from the first rank that sees the DIR, its failure domain and the
-/// inventory.
-type Told = (usize, Option<(String, Result<(Stock, Files), String>)>);
+/// Report of a rank on its DIR.
+#[derive(Serialize, Deserialize)]
+struct Report {
+    /// Directory id.
+    seat: usize,
+    /// Contents of DIR, from the first rank that sees it.
+    contents: Option<Contents>,
+}
+
+/// Contents of a DIR.
+#[derive(Serialize, Deserialize)]
+struct Contents {
+    /// Failure domain of the rank that has read them.
+    domain: String,
+    read: Result<(Stock, Files), String>,
+}
 
 /// Level two of one run, on one rank.
 pub struct Level2<'a> {
     settings: &'a settings::Level2,
+    helpers: Helpers,
     /// Checkpoint directory of this rank.
     pub shelf: Shelf,
     /// Directory id: the first rank of those that see this DIR.
@@ -65,110 +82,194 @@ pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
     u64::from_le_bytes(first[..8].try_into().expect("eight bytes")) as usize
 }
 
-impl<'a> Level2<'a> {
-    /// Checks the scope of DIR and takes the inventory, unless the run begins `anew` (from scratch). Waits at most `patience` for
-    /// storage that hangs. `tests` are the digests of the run's tests. Collective call.
-    ///
-    /// An unwritable DIR gives no proof of its scope. The run can still resume from checkpoints there, because every reader
-    /// checks which run they belong to.
-    pub fn open(
-        (comm, node): (&Comm, &Comm),
-        settings: &'a settings::Protection,
-        domain: &str,
-        (tests, known): (&[u64], choice::Known),
-        patience: Duration,
-        anew: bool,
-    ) -> Result<Option<Self>, Ended> {
-        let Some(shelf) = shelf(settings, domain) else { return Ok(None) };
-        let level2 = settings.level2.as_ref().expect("it has a shelf");
-        let sight = level2.scope;
+/// Conditions under which a start opens DIR.
+pub struct Conditions<'t> {
+    /// Digests of the run's tests.
+    pub tests: &'t [u64],
+    pub known: choice::Known,
+    /// Time without progress after which storage counts as hanging.
+    pub patience: Duration,
+    pub from_scratch: bool,
+}
+
+/// Function that checks or prepares DIR; its second argument is a token that all ranks know.
+type Check = fn(&Shelf, &str) -> Result<(), String>;
+
+/// DIR while it is being opened.
+struct Opening<'c> {
+    comm: &'c Comm,
+    shelf: Shelf,
+    sight: Sight,
+    seat: usize,
+    token: String,
+    patience: Duration,
+    /// True on the rank that reads this DIR for all ranks that see it.
+    first: bool,
+    /// True on the rank that checks for its node that the scope is right.
+    leads: bool,
+}
+
+impl<'c> Opening<'c> {
+    /// Makes a token for this start. Collective call.
+    fn new(comm: &'c Comm, node: &Comm, shelf: Shelf, sight: Sight, patience: Duration) -> Self {
         let seat = seat(comm, node, sight, &shelf);
-        let dir = shelf.dir().display().to_string();
-        let ended = |why: String| {
-            // An error about a hang does not name the directory.
-            let why = if why.contains(&dir) { why } else { format!("--level2 {dir}: {why}") };
-            Ended::new(Exit::Environment, why)
-        };
         let mut token = format!("{:032x}", new_run()).into_bytes();
         comm.broadcast_bytes(&mut token, 0);
         let mut token = String::from_utf8(token).expect("hexadecimal digits");
         if sight == Sight::Node {
             token += &format!(".{seat}");
         }
-        // `first` reads this DIR for all ranks that see it; `leads` checks for its node that the scope is right.
         let first = comm.rank() == seat;
         let leads = if sight == Sight::Node { first } else { node.rank() == 0 };
-        // Limits the wait for a file system that hangs.
-        let look = |with: fn(&Shelf, &str) -> Result<(), String>, mine: bool| {
-            let (shelf, token) = (shelf.clone(), token.clone());
-            let found =
-                if mine { patiently_for(patience, move |_| with(&shelf, &token)) } else { Ok(()) };
-            unanimous(comm, found.map_err(ended))
+        Self { comm, shelf, sight, seat, token, patience, first, leads }
+    }
+
+    fn ended(&self, why: String) -> Ended {
+        let dir = self.shelf.dir().display().to_string();
+        // An error about a hang does not name the directory.
+        let why = if why.contains(&dir) { why } else { format!("--level2 {dir}: {why}") };
+        Ended::new(Exit::Environment, why)
+    }
+
+    /// Checks DIR where it is `mine` to check, and waits only for a limited time if the file system hangs. Collective call.
+    fn look(&self, check: Check, mine: bool) -> Result<(), Ended> {
+        let (shelf, token) = (self.shelf.clone(), self.token.clone());
+        let found = if mine {
+            patiently_for(self.patience, move |_| check(&shelf, &token))
+        } else {
+            Ok(())
         };
-        // An unwritable DIR may be readable; one that hangs is an error.
-        let refusal = |with: fn(&Shelf, &str) -> Result<(), String>,
-                       mine: bool|
-         -> Result<Option<Ended>, Ended> {
-            let (shelf, token) = (shelf.clone(), token.clone());
-            let told = match mine {
-                true => patiently_for(patience, move |_| Ok(with(&shelf, &token).err())),
-                false => Ok(None),
-            };
-            let told = unanimous(comm, told.map_err(ended))?.map(ended);
-            Ok(unanimous(comm, told.map_or(Ok(()), Err)).err())
+        unanimous(self.comm, found.map_err(|why| self.ended(why)))
+    }
+
+    /// Returns the reason why a check of DIR fails: an unwritable DIR may be readable. One that hangs is an error. Collective
+    /// call.
+    fn refusal(&self, check: Check, mine: bool) -> Result<Option<Ended>, Ended> {
+        let (shelf, token) = (self.shelf.clone(), self.token.clone());
+        let refused = if mine {
+            patiently_for(self.patience, move |_| Ok(check(&shelf, &token).err()))
+        } else {
+            Ok(None)
         };
-        look(|shelf, _| shelf.is_there(), leads)?;
-        let unwritable = match refusal(|shelf, _| shelf.check(), leads)? {
-            None => refusal(Shelf::prepare, first)?,
+        let ended = |why| self.ended(why);
+        let refused = unanimous(self.comm, refused.map_err(ended))?.map(ended);
+        Ok(unanimous(self.comm, refused.map_or(Ok(()), Err)).err())
+    }
+
+    /// Checks that DIR is there and has its declared scope. Returns the reason why it cannot be written, which is an error if
+    /// the run must write. An unwritable DIR gives no proof of its scope. Collective call.
+    fn check_scope(&self, must_write: bool) -> Result<Option<Ended>, Ended> {
+        self.look(|shelf, _| shelf.is_there(), self.leads)?;
+        let unwritable = match self.refusal(|shelf, _| shelf.check(), self.leads)? {
+            None => self.refusal(Shelf::prepare, self.first)?,
             refused => refused,
         };
-        let must_write = anew || settings.scheme.method == Method::Disk;
-        match (&unwritable, sight) {
+        match (&unwritable, self.sight) {
             (Some(refused), _) if must_write => return Err(refused.clone()),
             (Some(_), _) => {}
-            (None, Sight::Shared) => look(Shelf::sees, leads)?,
-            (None, Sight::Node) => look(Shelf::is_apart, leads)?,
+            (None, Sight::Shared) => self.look(Shelf::sees, self.leads)?,
+            (None, Sight::Node) => self.look(Shelf::is_apart, self.leads)?,
         }
-        let found = first.then(|| {
-            if anew {
-                return (domain.to_owned(), Ok((Stock::default(), Vec::new())));
+        Ok(unwritable)
+    }
+
+    /// Reads the contents of DIR at the first rank that sees it; without contents if the run begins from scratch.
+    fn contents(&self, domain: &str, from_scratch: bool) -> Option<Contents> {
+        let read = || {
+            if from_scratch {
+                return Ok((Stock::default(), Vec::new()));
             }
-            let shelf = shelf.clone();
-            let found = patiently_for(patience, move |flow| {
+            let (shelf, sight) = (self.shelf.clone(), self.sight);
+            patiently_for(self.patience, move |flow| {
                 let files = if sight == Sight::Node { shelf.files()? } else { Vec::new() };
                 Ok((shelf.survey_for(flow)?, files))
-            });
-            (domain.to_owned(), found)
-        });
-        let mine: Told = (seat, found);
+            })
+        };
+        self.first.then(|| Contents { domain: domain.to_owned(), read: read() })
+    }
+
+    /// Collects the contents of each DIR, with failure domains, and for each rank its directory id and the files that it has
+    /// found. Collective call.
+    fn gather(&self, contents: Option<Contents>) -> Result<Gathered, Ended> {
+        let mine = Report { seat: self.seat, contents };
         let mut bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
-        let all = match sight {
+        let all = match self.sight {
             Sight::Shared => {
-                comm.broadcast_bytes(&mut bytes, 0);
+                self.comm.broadcast_bytes(&mut bytes, 0);
                 vec![bytes]
             }
-            Sight::Node => comm.all_gather_bytes(&bytes),
+            Sight::Node => self.comm.all_gather_bytes(&bytes),
         };
-        let (mut stocks, mut seats, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let mut gathered = Gathered::default();
         for bytes in &all {
-            let (seat, found): Told =
+            let Report { seat, contents } =
                 serde_json::from_slice(bytes).expect("ranks of one run are one program");
             let mut here = Vec::new();
-            if let Some((node, found)) = found {
-                let (stock, files) = found.map_err(&ended)?;
-                stocks.push((node, stock));
+            if let Some(Contents { domain, read }) = contents {
+                let (stock, files) = read.map_err(|why| self.ended(why))?;
+                gathered.stocks.push((domain, stock));
                 here = files;
             }
-            seats.push(seat);
-            files.push(here);
+            gathered.seats.push(seat);
+            gathered.files.push(here);
         }
-        let strays = match sight {
-            Sight::Shared => Vec::new(),
-            Sight::Node => leave_out_strays(&mut stocks, tests, known),
-        };
-        let stock = match sight {
-            Sight::Shared => stocks.swap_remove(0).1,
-            Sight::Node => Stock::merged(stocks, known.in_memory),
+        Ok(gathered)
+    }
+}
+
+/// Contents of all DIRs, and directory ids and files by rank.
+#[derive(Default)]
+struct Gathered {
+    stocks: Vec<(String, Stock)>,
+    seats: Vec<usize>,
+    files: Vec<Files>,
+}
+
+/// Refuses checkpoints that were written with another directory scope.
+fn check_written_scope(stock: &Stock, sight: Sight, dir: &Path) -> Result<(), Ended> {
+    if stock.sights.iter().all(|other| *other == sight) {
+        return Ok(());
+    }
+    let (was, is) = match sight {
+        Sight::Shared => ("node", "shared"),
+        Sight::Node => ("shared", "node"),
+    };
+    Err(Ended::new(
+        Exit::BadInput,
+        format!(
+            "{} has checkpoints that were written with --level2-scope {was}, and {is} is asked for now: give {was} \
+             to go on from them, give this run another --job name, or begin anew with --restart never",
+            dir.display()
+        ),
+    ))
+}
+
+impl<'a> Level2<'a> {
+    /// Checks the scope of DIR and takes the inventory, unless the run begins from scratch. Collective call.
+    ///
+    /// The run can resume from checkpoints in an unwritable DIR, because every reader checks which run they belong to.
+    pub fn open(
+        comm: &Comm,
+        node: &Comm,
+        settings: &'a settings::Protection,
+        domain: &str,
+        conditions: Conditions,
+    ) -> Result<Option<Self>, Ended> {
+        let Conditions { tests, known, patience, from_scratch } = conditions;
+        let Some(shelf) = shelf(settings, domain) else { return Ok(None) };
+        let level2 = settings.level2.as_ref().expect("it has a shelf");
+        let sight = level2.scope;
+        let opening = Opening::new(comm, node, shelf, sight, patience);
+        let must_write = from_scratch || settings.scheme.method == Method::Disk;
+        let unwritable = opening.check_scope(must_write)?;
+        let contents = opening.contents(domain, from_scratch);
+        let Gathered { mut stocks, mut seats, mut files } = opening.gather(contents)?;
+        let (stock, strays) = match sight {
+            Sight::Shared => (stocks.swap_remove(0).1, Vec::new()),
+            Sight::Node => {
+                let strays = leave_out_strays(&mut stocks, tests, known);
+                (Stock::merged(stocks, known.in_memory), strays)
+            }
         };
         if let Some(refused) = &unwritable
             && stock.whole.is_empty()
@@ -177,19 +278,8 @@ impl<'a> Level2<'a> {
             return Err(refused.clone());
         }
         let unwritable = unwritable.map(|refused| refused.why);
-        if stock.sights.iter().any(|other| *other != sight) {
-            let (was, is) = match sight {
-                Sight::Shared => ("node", "shared"),
-                Sight::Node => ("shared", "node"),
-            };
-            return Err(Ended::new(
-                Exit::BadInput,
-                format!(
-                    "{dir} has checkpoints that were written with --level2-scope {was}, and {is} is asked for now: give {was} \
-                     to go on from them, give this run another --job name, or begin anew with --restart never"
-                ),
-            ));
-        }
+        let Opening { shelf, seat, .. } = opening;
+        check_written_scope(&stock, sight, shelf.dir())?;
         if comm.rank() == 0 {
             for (node, about) in &strays {
                 let what = words(about);
@@ -206,8 +296,9 @@ impl<'a> Level2<'a> {
             // All nodes see all files.
             (seats, files) = (Vec::new(), Vec::new());
         }
-        let first = Cell::new(None);
-        Ok(Some(Self { settings: level2, shelf, seat, seats, files, stock, unwritable, first }))
+        let (helpers, first) = (settings.helpers, Cell::new(None));
+        let settings = level2;
+        Ok(Some(Self { settings, helpers, shelf, seat, seats, files, stock, unwritable, first }))
     }
 
     /// Records that the run has reached test `number`. Collective call.
@@ -264,16 +355,16 @@ impl<'a> Level2<'a> {
         })
     }
 
-    /// Description of storage for the start of test `number`. `finished` are the tests whose results were found, `ended` those
-    /// that ended since. `in_place` is true in a launch that has lost ranks.
+    /// Description of storage for the start of test `number`. `results` may stay there. `in_place` is true in a launch that has
+    /// lost ranks.
     pub fn of_test(
         &self,
-        (number, digest): (u32, u64),
-        (finished, ended): (impl Iterator<Item = u32>, &[u32]),
+        number: u32,
+        digest: u64,
+        results: Results,
         rounding: &str,
         fresh_run: u128,
         in_place: bool,
-        helpers: Helpers,
     ) -> Storage {
         let first = self.first.get() == Some(number);
         Storage {
@@ -281,20 +372,20 @@ impl<'a> Level2<'a> {
             sight: self.settings.scope,
             seat: self.seat as u64,
             every: self.settings.every,
-            helpers,
+            helpers: self.helpers,
             arithmetic: rounding.to_owned(),
             stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
             damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
             whole: self.stock.whole.clone(),
-            results: Some(Counting { results: self.counting(finished, ended), first }),
+            results: Some(Counting { results, first }),
             fresh_run,
             in_place,
             read_only: self.unwritable.is_some(),
         }
     }
 
-    /// Results that may stay on storage.
-    fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
+    /// Results that may stay on storage. `finished` are the tests whose results were found, `ended` those that ended since.
+    pub fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
         // The text of results that were found only in memory is not known here.
         let of_memory = finished.map(|test| (test, None));
         let here = self.stock.results.iter().map(|(test, text)| (*test, Some(Results::mark(text))));

@@ -10,7 +10,7 @@ use super::protection::{STATE_BYTES, read_domains};
 use crate::base::cores;
 use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::topology::Topology;
-use crate::checkpoint::groups::Groups;
+use crate::checkpoint::groups::{DomainFile, Groups};
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
 use crate::checkpoint::storage::Sight;
@@ -71,110 +71,171 @@ pub fn may_go_on(protection: &Protection) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
 }
 
-/// Computes the needs of a run with so many ranks, placed in the order of the hosts. `goes_on` means that the run may resume from
-/// a checkpoint. Then it accepts fewer failure domains than its groups need.
+/// Bytes that a test takes on a host.
+#[derive(Clone, Copy, Default)]
+struct Bytes {
+    /// Persistent shared memory.
+    named: u64,
+    own: u64,
+    stored: u64,
+}
+
+/// Ranks of a run on their hosts.
+struct Placed<'a> {
+    loaded: &'a Loaded,
+    hosts: &'a [Host],
+    /// Host of each rank.
+    places: Vec<usize>,
+    means: Means,
+    domain_file: Option<DomainFile>,
+    store: Store,
+    /// Bytes of a huge page: nodes of a run are assumed to be alike.
+    huge: usize,
+    may_resume: bool,
+}
+
+impl<'a> Placed<'a> {
+    fn new(
+        loaded: &'a Loaded,
+        hosts: &'a [Host],
+        ranks: usize,
+        may_resume: bool,
+    ) -> Result<Self, String> {
+        let protection = loaded.settings.protection.as_ref();
+        let places = slots(hosts).take(ranks).collect();
+        // Without a given number of threads, ranks are assumed to have as many as they would have on this node.
+        let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
+        let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
+        let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
+        let threads = loaded.settings.threads.unwrap_or((cores / most.max(1)).max(1));
+        let means = Means { engine: loaded.settings.engine, threads };
+        let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
+            Some(path) => Some(read_domains(path)?),
+            None => None,
+        };
+        let store = protection.map_or(Store::Posix, |p| p.store);
+        let huge = depot::huge_page_bytes().unwrap_or(HUGE);
+        Ok(Self { loaded, hosts, places, means, domain_file, store, huge, may_resume })
+    }
+
+    /// Hosts in use that the domain file does not list, although it lists others.
+    fn left_out(&self) -> Vec<String> {
+        let Some(file) = &self.domain_file else { return Vec::new() };
+        let names = self.places.iter().map(|at| &self.hosts[*at].name).enumerate();
+        let left_out = names.filter(|(rank, name)| file.leaves_out(*rank, name));
+        let mut left_out: Vec<String> = left_out.map(|(_, name)| name.clone()).collect();
+        left_out.dedup();
+        left_out
+    }
+
+    /// Failure domains of the first ranks.
+    fn domains(&self, ranks: usize) -> Vec<String> {
+        let domain = |(rank, at): (usize, &usize)| match &self.domain_file {
+            Some(file) => file.domain(rank, &self.hosts[*at].name),
+            None => self.hosts[*at].name.clone(),
+        };
+        self.places[..ranks].iter().enumerate().map(domain).collect()
+    }
+
+    /// Adds the memory that the ranks of a test take for themselves.
+    fn add_own(&self, test: &TestParams, protected: bool, of_test: &mut [Bytes]) {
+        let settings = &self.loaded.settings;
+        // If the memory check of the ranks is off, the supervisor's is off, too.
+        if settings.memory_check != MemoryCheck::On {
+            return;
+        }
+        let own =
+            if protected { beside_bytes(test, self.means) } else { rank_bytes(test, self.means) };
+        let (ranks, dedicated) =
+            (settings.ranks(test.p, test.q), settings.dedicated(test.p, test.q));
+        for (rank, &host) in self.places.iter().take(ranks).enumerate() {
+            // A dedicated checksum rank needs just a process in addition to its parity.
+            let own = if rank + dedicated < ranks { own } else { PROCESS_BYTES };
+            let own: u64 = own.try_into().unwrap_or(u64::MAX);
+            of_test[host].own = of_test[host].own.saturating_add(own);
+        }
+    }
+
+    /// Adds what the checkpoints of a test take, in memory and on storage.
+    fn add_checkpoints(
+        &self,
+        test: &TestParams,
+        protection: &Protection,
+        of_test: &mut [Bytes],
+        needs: &mut Needs,
+    ) -> Result<(), String> {
+        let (scheme, group) = (&protection.scheme, protection.group);
+        let layout = Layout::of(test).kept_by(scheme, group);
+        let ld = |position| leading_dimension(test, position);
+        let ranks = self.loaded.settings.ranks(test.p, test.q).min(self.places.len());
+        let domains = self.domains(ranks);
+        let divided = match scheme.layout.groups(&layout, &domains, group, scheme.losses) {
+            Err(why) if self.may_resume => {
+                needs.other_groups = Some(why.to_string());
+                scheme.layout.groups_at_any_rate(&layout, &domains, group, scheme.losses)
+            }
+            as_asked => as_asked,
+        };
+        let groups = divided.map_err(|why| why.to_string())?;
+        let all = buffers_of_each(&layout, &groups, ld, scheme, STATE_BYTES);
+        for (&host, buffers) in self.places.iter().zip(&all) {
+            let bytes = memory_bytes(buffers, self.store, self.huge);
+            of_test[host].named += bytes;
+            needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
+        }
+        match protection.level2.as_ref().map(|level2| level2.scope) {
+            Some(Sight::Node) => {
+                for (&host, buffers) in self.places.iter().zip(&all) {
+                    of_test[host].stored += file_bytes_with_parity(buffers);
+                }
+            }
+            Some(Sight::Shared) => {
+                let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
+                // A dedicated checksum rank writes nothing to shared storage.
+                let whole: u64 = (0..layout.working()).map(file).sum();
+                of_test.iter_mut().for_each(|of_host| of_host.stored = whole);
+            }
+            None => {}
+        }
+        if ranks > needs.groups.len() {
+            needs.groups = group_of_each(&groups, ranks);
+        }
+        Ok(())
+    }
+}
+
+/// Computes the needs of a run with so many ranks, placed in the order of the hosts. `may_resume` means that the run may resume
+/// from a checkpoint. Then it accepts fewer failure domains than its groups need.
 pub fn of_hosts(
     loaded: &Loaded,
     hosts: &[Host],
     ranks: usize,
-    goes_on: bool,
+    may_resume: bool,
 ) -> Result<Needs, String> {
-    let protection = loaded.settings.protection.as_ref();
-    let store = protection.map_or(Store::Posix, |p| p.store);
+    let placed = Placed::new(loaded, hosts, ranks, may_resume)?;
+    let store = placed.store;
     let mut needs = Needs {
         hosts: vec![Need { store, named_bytes: 0, own_bytes: 0, stored_bytes: 0 }; hosts.len()],
         rank_bytes: None,
         groups: Vec::new(),
-        left_out: Vec::new(),
+        left_out: placed.left_out(),
         other_groups: None,
     };
-    // Nodes of a run are assumed to be alike.
-    let huge = depot::huge_page_bytes().unwrap_or(HUGE);
-    let places: Vec<usize> = slots(hosts).take(ranks).collect();
-    // Without a given number of threads, ranks are assumed to have as many as they would have on this node.
-    let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
-    let helpers = protection.and_then(|p| p.helper_cores.as_ref()).map(|named| &named.0);
-    let cores = helpers.map_or(cores::count(), |named| cores_beside(named, Topology::here()));
-    let threads = loaded.settings.threads.unwrap_or((cores / most.max(1)).max(1));
-    let means = Means { engine: loaded.settings.engine, threads };
-    let domain_file = match protection.and_then(|p| p.domains.as_deref()) {
-        Some(path) => Some(read_domains(path)?),
-        None => None,
-    };
-    if let Some(file) = &domain_file {
-        let left_out = places
-            .iter()
-            .enumerate()
-            .filter(|(rank, at)| file.leaves_out(*rank, &hosts[**at].name));
-        needs.left_out = left_out.map(|(_, at)| hosts[*at].name.clone()).collect();
-        needs.left_out.dedup();
-    }
     for test in loaded.largest_tests() {
-        let working = loaded.settings.ranks(test.p, test.q).min(places.len());
-        let mut of_test = vec![(0u64, 0u64, 0u64); hosts.len()];
         // Absurd sizes fit nowhere; the exact sums would only overflow.
+        let protection = loaded.settings.protection.as_ref();
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
-        let own = match protection {
-            Some(_) => beside_bytes(&test, means),
-            None => rank_bytes(&test, means),
-        };
-        let dedicated = loaded.settings.dedicated(test.p, test.q);
-        for (rank, &host) in places[..working].iter().enumerate() {
-            // A dedicated checksum rank needs just a process in addition to its parity.
-            let solves = rank + dedicated < loaded.settings.ranks(test.p, test.q);
-            let own = if solves { own } else { PROCESS_BYTES };
-            // If the memory check of the ranks is off, the supervisor's is off, too.
-            let own = if loaded.settings.memory_check == MemoryCheck::On { own } else { 0 };
-            of_test[host].1 = of_test[host].1.saturating_add(own.try_into().unwrap_or(u64::MAX));
+        let mut of_test = vec![Bytes::default(); hosts.len()];
+        placed.add_own(&test, protection.is_some(), &mut of_test);
+        let all = test.p * test.q + loaded.settings.dedicated(test.p, test.q);
+        let working = loaded.settings.ranks(test.p, test.q).min(placed.places.len());
+        if let Some(protection) = protection.filter(|_| working == all) {
+            placed.add_checkpoints(&test, protection, &mut of_test, &mut needs)?;
         }
-        if let Some(protection) = protection.filter(|_| working == test.p * test.q + dedicated) {
-            let domains: Vec<String> = places[..working]
-                .iter()
-                .enumerate()
-                .map(|(rank, at)| match &domain_file {
-                    Some(file) => file.domain(rank, &hosts[*at].name),
-                    None => hosts[*at].name.clone(),
-                })
-                .collect();
-            let layout = Layout::of(&test).kept_by(&protection.scheme, protection.group);
-            let ld = |position| leading_dimension(&test, position);
-            let (scheme, group) = (&protection.scheme, protection.group);
-            let divided = scheme.layout.groups(&layout, &domains, group, scheme.losses);
-            let divided = match divided {
-                Err(why) if goes_on => {
-                    needs.other_groups = Some(why.to_string());
-                    scheme.layout.groups_at_any_rate(&layout, &domains, group, scheme.losses)
-                }
-                as_asked => as_asked,
-            };
-            let groups = divided.map_err(|why| why.to_string())?;
-            let all = buffers_of_each(&layout, &groups, ld, scheme, STATE_BYTES);
-            for (&host, buffers) in places.iter().zip(&all) {
-                let bytes = memory_bytes(buffers, store, huge);
-                of_test[host].0 += bytes;
-                needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
-            }
-            match protection.level2.as_ref().map(|level2| level2.scope) {
-                Some(Sight::Node) => {
-                    for (&host, buffers) in places.iter().zip(&all) {
-                        of_test[host].2 += file_bytes_with_parity(buffers);
-                    }
-                }
-                Some(Sight::Shared) => {
-                    let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
-                    // A dedicated checksum rank writes nothing to shared storage.
-                    let whole: u64 = (0..layout.working()).map(file).sum();
-                    of_test.iter_mut().for_each(|of_host| of_host.2 = whole);
-                }
-                None => {}
-            }
-            if working > needs.groups.len() {
-                needs.groups = group_of_each(&groups, working);
-            }
-        }
-        for (need, (named_bytes, own_bytes, stored_bytes)) in needs.hosts.iter_mut().zip(of_test) {
+        for (need, Bytes { named, own, stored }) in needs.hosts.iter_mut().zip(of_test) {
             // Tests run one after the other.
-            *need = need.max(Need { store, named_bytes, own_bytes, stored_bytes });
+            let of_test = Need { store, named_bytes: named, own_bytes: own, stored_bytes: stored };
+            *need = need.max(of_test);
         }
     }
     Ok(needs)

@@ -88,7 +88,8 @@ impl Processor {
             name,
             flops_per_cycle: flops_per_cycle(
                 first("vendor_id"),
-                (first("cpu family").parse().unwrap_or(0), first("model").parse().unwrap_or(0)),
+                first("cpu family").parse().unwrap_or(0),
+                first("model").parse().unwrap_or(0),
                 first("flags"),
             ),
             clocks_mhz: clocks
@@ -103,7 +104,7 @@ impl Processor {
 ///
 /// AMD's family 25 (Zen 3 and 4) has units of 256 bits, also for AVX-512. The first Zen, by AMD and by Hygon, has units of 128
 /// bits. Some small Xeons have only one unit of 512 bits, which no flag shows; their true figure is half of the result.
-fn flops_per_cycle(vendor: &str, (family, model): (u64, u64), flags: &str) -> Option<u64> {
+fn flops_per_cycle(vendor: &str, family: u64, model: u64, flags: &str) -> Option<u64> {
     let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
     let first_zen = matches!((vendor, family), ("AuthenticAMD", 23)) && model < 0x30
         || matches!((vendor, family), ("HygonGenuine", 24));
@@ -262,13 +263,13 @@ mod tests {
 
     #[test]
     fn operations_in_a_cycle_follow_the_units() {
-        assert_eq!(flops_per_cycle("AuthenticAMD", (25, 1), "avx avx2 fma avx512f"), Some(16));
-        assert_eq!(flops_per_cycle("AuthenticAMD", (23, 0x01), "avx avx2 fma"), Some(8));
-        assert_eq!(flops_per_cycle("AuthenticAMD", (23, 0x31), "avx avx2 fma"), Some(16));
-        assert_eq!(flops_per_cycle("HygonGenuine", (24, 1), "avx avx2 fma"), Some(8));
-        assert_eq!(flops_per_cycle("AuthenticAMD", (26, 2), "avx avx2 fma avx512f"), Some(32));
-        assert_eq!(flops_per_cycle("GenuineIntel", (6, 85), "avx avx2 fma avx512f"), Some(32));
-        assert_eq!(flops_per_cycle("GenuineIntel", (6, 63), "avx avx2 fma"), Some(16));
-        assert_eq!(flops_per_cycle("", (0, 0), ""), None, "no other architecture tells by flags");
+        assert_eq!(flops_per_cycle("AuthenticAMD", 25, 1, "avx avx2 fma avx512f"), Some(16));
+        assert_eq!(flops_per_cycle("AuthenticAMD", 23, 0x01, "avx avx2 fma"), Some(8));
+        assert_eq!(flops_per_cycle("AuthenticAMD", 23, 0x31, "avx avx2 fma"), Some(16));
+        assert_eq!(flops_per_cycle("HygonGenuine", 24, 1, "avx avx2 fma"), Some(8));
+        assert_eq!(flops_per_cycle("AuthenticAMD", 26, 2, "avx avx2 fma avx512f"), Some(32));
+        assert_eq!(flops_per_cycle("GenuineIntel", 6, 85, "avx avx2 fma avx512f"), Some(32));
+        assert_eq!(flops_per_cycle("GenuineIntel", 6, 63, "avx avx2 fma"), Some(16));
+        assert_eq!(flops_per_cycle("", 0, 0, ""), None, "no other architecture tells by flags");
     }
 }

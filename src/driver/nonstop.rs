@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::Ended;
-use super::replacement::Status;
+use super::replacement::cast::Status;
 use crate::base::clock::{self, Instant};
 use crate::base::exit::Exit;
 use crate::base::faults;

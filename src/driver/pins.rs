@@ -17,7 +17,7 @@ use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::agreement::Ended;
+use super::agreement::{Ended, Extent};
 use crate::base::cores::{self, Given};
 use crate::base::exit::Exit;
 use crate::base::params::Pinning;
@@ -227,9 +227,12 @@ fn aside(
     let of = |has: &Has| -> BTreeSet<usize> { named & &has.processors };
     let shared = if of(&ranks[me]).is_empty() { named.clone() } else { of(&ranks[me]) };
     // Ranks without a named processor share with each other, whatever their binding.
-    let with = |rank: usize| match of(&ranks[me]).is_empty() {
-        true => of(&ranks[rank]).is_empty(),
-        false => ranks[rank].processors == *mine,
+    let with = |rank: usize| {
+        if of(&ranks[me]).is_empty() {
+            of(&ranks[rank]).is_empty()
+        } else {
+            ranks[rank].processors == *mine
+        }
     };
     let sharing: Vec<usize> = (0..ranks.len()).filter(|&rank| with(rank)).collect();
     let place = sharing.iter().position(|&rank| rank == me).expect("a rank is like itself");
@@ -343,14 +346,12 @@ pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
     let (ranks, me) = under_one_kernel(comm, Has::here(0, true));
     let (seats, left) = aside(&ranks, me, Topology::here(), &named.0)
         .map_err(|why| Ended::new(Exit::BadInput, why))?;
-    match cores::set_aside(&seats, left) {
-        true => Ok(()),
-        false => {
-            let seats = List(seats.into_iter().collect());
-            let why = format!("--helper-cores: the system does not let this rank run on {seats}");
-            Err(Ended::new(Exit::Environment, why))
-        }
+    if cores::set_aside(&seats, left) {
+        return Ok(());
     }
+    let seats = List(seats.into_iter().collect());
+    let why = format!("--helper-cores: the system does not let this rank run on {seats}");
+    Err(Ended::new(Exit::Environment, why))
 }
 
 /// Facts about the ranks under this rank's kernel, and the index of this one. Collective call.
@@ -374,11 +375,7 @@ fn under_one_kernel(comm: &Comm, own: Has) -> (Vec<Has>, usize) {
 
 /// Chooses the processors of this rank's `threads`, or returns the reason why they have none of their own. `computes` is true if
 /// the rank has a position in the process grid when the run begins. Collective call.
-pub fn decide(
-    comm: &Comm,
-    (threads, computes): (usize, bool),
-    wanted: Pinning,
-) -> Result<Pins, Loose> {
+pub fn decide(comm: &Comm, threads: usize, computes: bool, wanted: Pinning) -> Result<Pins, Loose> {
     if wanted == Pinning::Off {
         return Err(Loose::Unwanted);
     }
@@ -409,30 +406,9 @@ pub fn are_kept<T>(pins: &Result<T, Loose>) -> bool {
     matches!(pins, Ok(_) | Err(Loose::StandsBy))
 }
 
-/// Extent of pinning over all ranks, not counting ranks that are idle next to computing ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    All,
-    Some,
-    None,
-}
-
-impl Extent {
-    pub fn name(self) -> &'static str {
-        match self {
-            Extent::All => "all",
-            Extent::Some => "some",
-            Extent::None => "none",
-        }
-    }
-}
-
 /// Line about the threads of all ranks: the least and greatest number, and the pinning, as seen by rank 0.
-pub fn told((fewest, most): (usize, usize), extent: Extent, own: &Result<Pins, Loose>) -> String {
-    let number = match fewest == most {
-        true => most.to_string(),
-        false => format!("{fewest} to {most}"),
-    };
+pub fn told(fewest: usize, most: usize, extent: Extent, own: &Result<Pins, Loose>) -> String {
+    let number = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
     let what = match own {
         Ok(Pins { cores: false, .. }) => "a hardware thread of its own",
         _ => "a core of its own",
@@ -799,12 +775,12 @@ mod tests {
     fn a_line_says_how_many_and_where() {
         let own = Err(Loose::Uneven { threads: 4, cores: 2 });
         assert_eq!(
-            told((1, 1), Extent::None, &own),
+            told(1, 1, Extent::None, &own),
             "threads: 1 a rank, not pinned: 4 threads on 2 cores, which does not come out even"
         );
-        assert!(told((1, 2), Extent::Some, &own).starts_with("threads: 1 to 2 a rank, those of"));
+        assert!(told(1, 2, Extent::Some, &own).starts_with("threads: 1 to 2 a rank, those of"));
         let own = |cores| Ok(Pins { processors: vec![0], cores });
-        let all = |cores| told((1, 1), Extent::All, &own(cores));
+        let all = |cores| told(1, 1, Extent::All, &own(cores));
         assert_eq!(all(true), "threads: 1 a rank, each pinned to a core of its own");
         assert_eq!(all(false), "threads: 1 a rank, each pinned to a hardware thread of its own");
     }

@@ -104,6 +104,68 @@ fn why(output: &Output, error: &io::Error) -> String {
     }
 }
 
+/// Target of the text.
+struct TextOutput {
+    out: Box<dyn Write>,
+    /// File behind `out`, if it is a file.
+    file: Option<File>,
+    /// Error of a file that cannot be created, if the run continues without it.
+    lost: Option<io::Error>,
+}
+
+impl TextOutput {
+    /// Opens the target. `already` has the meaning of [`Reports::begin`].
+    fn open(output: &Output, already: bool) -> Result<Self, Ended> {
+        let stream = |out| Self { out, file: None, lost: None };
+        let path = match output {
+            Output::Stdout => return Ok(stream(Box::new(whole(io::stdout())))),
+            Output::Stderr => return Ok(stream(Box::new(whole(io::stderr())))),
+            Output::File(path) => path,
+        };
+        match File::create(path).and_then(|f| Ok((f.try_clone()?, f))) {
+            Ok((other, made)) => Ok(Self { out: Box::new(made), file: Some(other), lost: None }),
+            Err(error) if already => {
+                Ok(Self { out: Box::new(io::sink()), file: None, lost: Some(error) })
+            }
+            Err(e) => Err(cannot(&e, format!("cannot write to {}: {e}", path.display()))),
+        }
+    }
+}
+
+/// Beginning of the JSON document; `engine` names the engines of the run.
+fn document_about(about: &About, engine: &str) -> json::About {
+    let library = Library::query();
+    let Common { threads, pinned, .. } = about.common;
+    json::About {
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        mpi: Mpi { library: World::library(), ranks: about.ranks, hosts: about.hosts },
+        blas: Blas {
+            name: format!("{} {}", library.name, library.version),
+            kernel: library.kernel,
+            engine: engine.to_owned(),
+        },
+        threads: Threads { fewest: threads.0, most: threads.1, pinned: pinned.name().into() },
+        machine: about.machine.clone(),
+        planned: about.loaded.dat.test_count() as usize,
+    }
+}
+
+fn name_of(output: &Output) -> String {
+    match output {
+        Output::Stdout => "standard output".to_owned(),
+        Output::Stderr => "standard error".to_owned(),
+        Output::File(path) => path.display().to_string(),
+    }
+}
+
+fn say_of_no_document(why: &str) {
+    say(format_args!(
+        "{why}. This rank reports in place of one that was lost: there is no document of the run, which will end with \
+         status {}",
+        Exit::Environment.code()
+    ));
+}
+
 impl Reports {
     /// Opens the outputs and writes the heading. `already` means that another rank has written it: a stream then gets only new
     /// output, but files are written from the beginning. In that case a write error ends nothing: the place may exist on the
@@ -117,60 +179,19 @@ impl Reports {
                 .and_then(|()| JsonLog::can_be_at(path).map_err(|e| cannot(&e, e.to_string())));
             document_lost = unless_it_goes_on(fits, already)?.err();
         }
-        let (mut file, mut text_lost) = (None, None);
-        let out: Box<dyn Write> = match &dat.output {
-            Output::Stdout => Box::new(whole(io::stdout())),
-            Output::Stderr => Box::new(whole(io::stderr())),
-            Output::File(path) => match File::create(path).and_then(|f| Ok((f.try_clone()?, f))) {
-                Ok((other, made)) => {
-                    file = Some(other);
-                    Box::new(made)
-                }
-                Err(error) if already => {
-                    text_lost = Some(error);
-                    Box::new(io::sink())
-                }
-                Err(e) => {
-                    return Err(cannot(&e, format!("cannot write to {}: {e}", path.display())));
-                }
-            },
-        };
+        let TextOutput { out, file, lost } = TextOutput::open(&dat.output, already)?;
         let out = Counted { inner: out, bytes: 0, mute: already && is_stream(&dat.output) };
         let text = TextReport::new(dat.threshold, settings.timing);
         let engine = about.common.engines.told(about.loaded.tests(), |engine| engine.name().into());
-        let json = match &settings.json {
-            None => None,
-            Some(_) if document_lost.is_some() => None,
-            Some(path) => {
-                let library = Library::query();
-                let about = json::About {
-                    command_line: std::env::args_os()
-                        .map(|word| word.to_string_lossy().into_owned())
-                        .collect(),
-                    mpi: Mpi { library: World::library(), ranks: about.ranks, hosts: about.hosts },
-                    blas: Blas {
-                        name: format!("{} {}", library.name, library.version),
-                        kernel: library.kernel,
-                        engine: engine.clone(),
-                    },
-                    threads: Threads {
-                        fewest: about.common.threads.0,
-                        most: about.common.threads.1,
-                        pinned: about.common.pinned.name().into(),
-                    },
-                    machine: about.machine,
-                    planned: dat.test_count() as usize,
-                };
-                let log = JsonLog::create(path, about).map_err(|e| cannot(&e, e.to_string()));
-                let log = unless_it_goes_on(log, already)?;
-                log.map_err(|why| document_lost = Some(why)).ok()
+        let mut json = None;
+        if let (Some(path), None) = (&settings.json, &document_lost) {
+            let log = JsonLog::create(path, document_about(&about, &engine));
+            let log = log.map_err(|e| cannot(&e, e.to_string()));
+            match unless_it_goes_on(log, already)? {
+                Ok(log) => json = Some(log),
+                Err(why) => document_lost = Some(why),
             }
-        };
-        let place = match &dat.output {
-            Output::Stdout => "standard output".to_owned(),
-            Output::Stderr => "standard error".to_owned(),
-            Output::File(path) => path.display().to_string(),
-        };
+        }
         // Written in one piece: a reader gets all of the heading or nothing.
         let mut head = Vec::new();
         text.begin(&mut head, &echo(about.loaded, &engine)).expect("memory takes all");
@@ -178,7 +199,7 @@ impl Reports {
             out,
             file,
             output: dat.output.clone(),
-            place,
+            place: name_of(&dat.output),
             text,
             results: Vec::new(),
             text_lost: false,
@@ -189,13 +210,9 @@ impl Reports {
             tests: 0,
         };
         if let Some(why) = document_lost {
-            say(format_args!(
-                "{why}. This rank reports in place of one that was lost: there is no document of the run, which will end with \
-                 status {}",
-                Exit::Environment.code()
-            ));
+            say_of_no_document(&why);
         }
-        if let Some(error) = text_lost {
+        if let Some(error) = lost {
             this.say_of_text(&error);
         }
         if already {

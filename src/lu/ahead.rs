@@ -7,12 +7,20 @@ use std::ops::Range;
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::factor::Factor;
-use super::iteration::start_broadcast;
 use super::panel::Panel;
 use super::swap::{Step, Swapper};
 use super::update::{Columns, solve};
 use crate::base::faults::{Point, hit};
 use crate::base::threads::{Crew, Pool};
+use crate::comm::Broadcast;
+
+const TAG: i32 = 16;
+/// Number of tags for concurrent broadcasts of panels.
+///
+/// With some broadcast orders, a process column has two panels in transit from different senders. The process column may forward
+/// the later one first, so each panel needs its own tag. The number is far larger than needed. A rank that factors a panel has
+/// received all panels before it, so at most one more per process column is in transit.
+const TAGS: usize = 8192;
 
 /// The parts of a run that looking ahead needs.
 pub(super) struct Ahead<'a> {
@@ -90,6 +98,23 @@ impl Ahead<'_> {
         let context = self.context;
         Columns::new(context, context.width(k), self.a, panel_columns(context, next), self.u)
     }
+}
+
+/// Starts the broadcast of the panel in `panel`: on its owner after the factorisation, on the other ranks as soon as the slot is
+/// free.
+pub(super) fn start_broadcast(context: &Context, panel: &mut Panel) {
+    if context.along().size() == 1 {
+        return;
+    }
+    let root = context.shape.col_map.owner(panel.k * context.params.nb);
+    let tag = TAG + (panel.k % TAGS) as i32;
+    let message = panel.message();
+    let (data, len) = (message.as_mut_ptr(), message.len());
+    // SAFETY: the slot keeps the message in place and is not reused before the broadcast has ended; receivers read the message
+    // only after it has arrived.
+    panel.broadcast = Some(unsafe {
+        Broadcast::start(context.along(), context.params.bcast, data, len, root, tag)
+    });
 }
 
 /// Waits for the message of a panel and derives from it the data that the update needs.

@@ -7,28 +7,19 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::ahead::Ahead;
 use super::clock::Part;
 use super::crew::mates;
 use super::halves;
-use super::iteration::Run;
+use super::iteration::{Early, Run};
 use super::observer::Observer;
-use super::swap::Step;
+use super::swap::{Step, Swapper};
 use super::update::{Columns, from_rest, solve};
 use crate::base::faults::{Point, hit};
 use crate::base::threads::{Crew, Pool};
 
 /// Time for which the main thread polls for rows, per other thread of the rank. The other threads multiply meanwhile.
 const PATIENCE: Duration = Duration::from_micros(20);
-
-/// State of the row exchange that runs while other columns are multiplied.
-#[derive(Default)]
-pub(super) struct Early {
-    /// Panel whose row exchange may start before its iteration. All ranks of the process column start that exchange early or will
-    /// start it later, whichever process column owns the panel.
-    panel: Option<usize>,
-    /// True if this rank has started the next row exchange.
-    begun: bool,
-}
 
 impl<O: Observer> Run<'_, O> {
     /// Applies panel `k`, whose message has arrived, to all columns from block `factored` on.
@@ -39,10 +30,11 @@ impl<O: Observer> Run<'_, O> {
         let in_steps = self.steps.is_some();
         let shape = &self.context.shape;
         let first = (factored * self.context.params.nb).min(self.context.params.n);
-        let first = match shape.is_sums() {
+        let first = if shape.is_sums() {
             // Checksum columns also contain the panel's own columns: their share is eliminated, too.
-            true => shape.col_from_block(k),
-            false => shape.col_map.count_below(first, shape.col),
+            shape.col_from_block(k)
+        } else {
+            shape.col_map.count_below(first, shape.col)
         };
         let parts = self.parts(k, first);
         let cut = (parts.len() > 1).then(|| parts[0].cols.start);
@@ -138,105 +130,144 @@ impl<O: Observer> Run<'_, O> {
         soon: Option<(usize, &Columns)>,
     ) {
         let (context, slot, quiet) = (self.context, self.slot(k), self.quiet());
-        let slots = self.work.panels.len();
+        let threads = self.pool.threads();
         let (ready, awaited) = if context.order.overlap() { (lead, None) } else { (None, lead) };
         let (ahead, far) = self.work.ahead(context, self.a, self.clock, &mut self.flops);
-        let (ahead, awaited) = (RefCell::new(ahead), Cell::new(awaited));
-        // Factors the awaited panel. All ranks of the process column factor it together, so this rank waits for them (`wait`) or
-        // tests whether they have come.
-        let look_after_panel = |wait: bool| {
-            let Some(next) = awaited.get() else { return };
-            let mut ahead = ahead.borrow_mut();
-            if wait || ahead.others_are_here() {
-                // The panel is postponed up to here only if no rank has more than one thread.
-                ahead.catch_up(k, next, true, &mut Pool::new(1));
-                ahead.factor(next, quiet, &mut Crew::alone());
-                awaited.set(None);
-            }
+        let meanwhile = Meanwhile {
+            ahead: RefCell::new(ahead),
+            k,
+            awaited: Cell::new(awaited),
+            quiet,
+            soon,
+            far: RefCell::new(far),
+            begun: RefCell::new(&mut self.early.begun),
+            threads,
         };
-        look_after_panel(false);
-        let amid = awaited.get().is_some();
+        meanwhile.look_after_panel(false);
+        let amid = meanwhile.awaited.get().is_some();
         // SAFETY: `a` is the whole local matrix, no other thread touches these columns, and `u` is their buffer.
         let rest = unsafe {
-            let ahead = &mut *ahead.borrow_mut();
+            let ahead = &mut *meanwhile.ahead.borrow_mut();
             // If Q > 1, panels in transit are forwarded between tasks, which therefore must be short.
             let often = soon.is_some() || context.shape.grid.q > 1;
             solve(context, &ahead.panels[slot], columns, often, self.pool, ahead.clock)
         };
-        look_after_panel(false);
+        meanwhile.look_after_panel(false);
         if let Some((_, columns)) = soon.filter(|(of, _)| *of == k) {
-            let ahead = &mut *ahead.borrow_mut();
             // Started here, and not between tasks, so that all threads help to copy the first messages.
-            let before = ahead.clock.enter(Part::Swap);
-            let request = columns.request(context, &ahead.panels[slot]);
-            // SAFETY: as above; the multiplication does not touch these columns.
-            unsafe { far.begin(context, request, Some(self.pool)) };
-            self.early.begun = true;
-            ahead.clock.enter(before);
+            meanwhile.begin_rows(columns, slot, self.pool);
         }
-        *ahead.borrow_mut().flops += rest.flops();
-        let before = ahead.borrow_mut().clock.enter(Part::Multiply);
-        let threads = self.pool.threads();
+        *meanwhile.ahead.borrow_mut().flops += rest.flops();
+        let before = meanwhile.ahead.borrow_mut().clock.enter(Part::Multiply);
         let q = context.shape.grid.q;
         let mates = ready.map_or(0, |next| mates(threads, context.width(next), rest.columns(), q));
-        let (far, begun) = (RefCell::new(far), RefCell::new(&mut self.early.begun));
-        // Advances the row exchange of `soon` while the other threads multiply.
-        let look_after_rows = || {
-            let Some((of, columns)) = soon else { return };
-            let (mut far, mut begun) = (far.borrow_mut(), begun.borrow_mut());
-            if **begun && !far.under_way() {
-                return;
-            }
-            let ahead = &mut *ahead.borrow_mut();
-            let before = ahead.clock.enter(Part::Swap);
-            let panel = &mut ahead.panels[of % slots];
-            if !**begun && panel.is_here(of) {
-                panel.open(context);
-                // SAFETY: as above.
-                unsafe { far.begin(context, columns.request(context, panel), None) };
-                **begun = true;
-            }
-            let patience = PATIENCE * (threads as u32 - 1);
-            let mut since = Instant::now();
-            while far.under_way() {
-                match far.advance(context) {
-                    Step::Moved => since = Instant::now(),
-                    // Other threads may soon wait for this one: they may run out of tasks, or wait for help with the panel.
-                    Step::Solved if threads > 1 => break,
-                    Step::Solved => {}
-                    Step::Nothing if since.elapsed() >= patience => break,
-                    Step::Nothing => {}
-                }
-            }
-            ahead.clock.enter(before);
-        };
         self.pool.spread(
             rest.tasks(),
             |task| rest.run(task),
             mates,
             |crew| {
                 if let Some(next) = ready {
-                    ahead.borrow_mut().factor(next, quiet, crew);
+                    meanwhile.ahead.borrow_mut().factor(next, quiet, crew);
                 }
-                look_after_rows();
+                meanwhile.look_after_rows();
             },
             || {
                 // Reports a lost rank at once, even if no message is awaited until the multiplication ends.
                 context.grid.attend();
-                // Forwards panels that have arrived during the multiplication.
-                for panel in ahead.borrow_mut().panels.iter_mut() {
-                    if let Some(broadcast) = &mut panel.broadcast
-                        && broadcast.complete(context.along())
-                    {
-                        panel.broadcast = None;
-                    }
-                }
-                look_after_panel(false);
-                look_after_rows();
+                meanwhile.forward_panels();
+                meanwhile.look_after_panel(false);
+                meanwhile.look_after_rows();
             },
         );
-        look_after_panel(true);
-        ahead.borrow_mut().clock.enter(before);
+        meanwhile.look_after_panel(true);
+        meanwhile.ahead.borrow_mut().clock.enter(before);
         self.work.halves.amid += u64::from(amid);
+    }
+}
+
+/// Work of the main thread between the tasks of a multiplication.
+struct Meanwhile<'m, 'a> {
+    ahead: RefCell<Ahead<'a>>,
+    /// Panel that is being applied.
+    k: usize,
+    /// Panel that all ranks of the process column factor once they have come.
+    awaited: Cell<Option<usize>>,
+    quiet: bool,
+    /// Panel and columns of the row exchange that runs meanwhile.
+    soon: Option<(usize, &'m Columns)>,
+    far: RefCell<&'a mut Swapper>,
+    /// True once that row exchange has been started.
+    begun: RefCell<&'m mut bool>,
+    threads: usize,
+}
+
+impl Meanwhile<'_, '_> {
+    /// Factors the awaited panel. All ranks of the process column factor it together, so this rank waits for them (`wait`) or
+    /// tests whether they have come.
+    fn look_after_panel(&self, wait: bool) {
+        let Some(next) = self.awaited.get() else { return };
+        let mut ahead = self.ahead.borrow_mut();
+        if wait || ahead.others_are_here() {
+            // The panel is postponed up to here only if no rank has more than one thread.
+            ahead.catch_up(self.k, next, true, &mut Pool::new(1));
+            ahead.factor(next, self.quiet, &mut Crew::alone());
+            self.awaited.set(None);
+        }
+    }
+
+    /// Forwards panels that have arrived during the multiplication.
+    fn forward_panels(&self) {
+        let ahead = &mut *self.ahead.borrow_mut();
+        for panel in ahead.panels.iter_mut() {
+            if let Some(broadcast) = &mut panel.broadcast
+                && broadcast.complete(ahead.context.along())
+            {
+                panel.broadcast = None;
+            }
+        }
+    }
+
+    /// Starts the row exchange of the panel in `slot` in these columns.
+    fn begin_rows(&self, columns: &Columns, slot: usize, pool: &mut Pool) {
+        let ahead = &mut *self.ahead.borrow_mut();
+        let before = ahead.clock.enter(Part::Swap);
+        let request = columns.request(ahead.context, &ahead.panels[slot]);
+        // SAFETY: `a` is the whole local matrix; the multiplication does not touch these columns, and `u` is their buffer.
+        unsafe { self.far.borrow_mut().begin(ahead.context, request, Some(pool)) };
+        **self.begun.borrow_mut() = true;
+        ahead.clock.enter(before);
+    }
+
+    /// Advances the row exchange while the other threads multiply.
+    fn look_after_rows(&self) {
+        let Some((of, columns)) = self.soon else { return };
+        let (mut far, mut begun) = (self.far.borrow_mut(), self.begun.borrow_mut());
+        if **begun && !far.under_way() {
+            return;
+        }
+        let ahead = &mut *self.ahead.borrow_mut();
+        let context = ahead.context;
+        let before = ahead.clock.enter(Part::Swap);
+        let slots = ahead.panels.len();
+        let panel = &mut ahead.panels[of % slots];
+        if !**begun && panel.is_here(of) {
+            panel.open(context);
+            // SAFETY: `a` is the whole local matrix; the multiplication does not touch these columns, and `u` is their buffer.
+            unsafe { far.begin(context, columns.request(context, panel), None) };
+            **begun = true;
+        }
+        let patience = PATIENCE * (self.threads as u32 - 1);
+        let mut since = Instant::now();
+        while far.under_way() {
+            match far.advance(context) {
+                Step::Moved => since = Instant::now(),
+                // Other threads may soon wait for this one: they may run out of tasks, or wait for help with the panel.
+                Step::Solved if self.threads > 1 => break,
+                Step::Solved => {}
+                Step::Nothing if since.elapsed() >= patience => break,
+                Step::Nothing => {}
+            }
+        }
+        ahead.clock.enter(before);
     }
 }

@@ -1,7 +1,5 @@
 //! The data that every step of one test needs: parameters, grid position, communicators.
 
-use super::halves;
-use super::need::Lengths;
 use super::roles::SUMS_EVER;
 use crate::base::params::{Halves, TestParams};
 use crate::comm::Comm;
@@ -111,17 +109,6 @@ impl<'a> Context<'a> {
     /// Returns the grid position that the mapping gives to a rank of the launcher.
     pub fn position_of(params: &TestParams, rank: usize) -> Option<(usize, usize)> {
         ProcessGrid::of(params).coordinates(rank)
-    }
-
-    /// Returns the local column at which the update with panel `k` is split in halves; `None` if it is not split.
-    pub fn cut(&self, k: usize) -> Option<usize> {
-        halves::cut(&self.shape, self.params.lookahead(), self.engine, self.order, k)
-    }
-
-    /// Returns the lengths of this rank's work arrays with `threads` threads.
-    pub fn lengths(&self, threads: usize) -> Lengths {
-        let layout = (self.params.depth, self.params.align);
-        Lengths::new(&self.shape, layout, threads, self.engine)
     }
 
     /// Number of columns in panel `k`: `nb`, or fewer in the last panel.

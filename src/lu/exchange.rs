@@ -119,6 +119,18 @@ impl Builder<'_> {
     }
 }
 
+/// Collects the rows of `v` after the exchanges with all partners at less than `distance`: its own rows, then each partner's in
+/// turn.
+fn gathered(own: &dyn Fn(usize, &mut Vec<usize>), v: usize, distance: usize, to: &mut Vec<usize>) {
+    match distance / 2 {
+        0 => own(v, to),
+        half => {
+            gathered(own, v, half, to);
+            gathered(own, v ^ half, half, to);
+        }
+    }
+}
+
 /// Plans a binary exchange.
 pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
@@ -128,21 +140,6 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let sources = |v: usize| &holdings.sources[b.real(v)];
     let displaced: Vec<&Vec<usize>> = (0..size).map(|v| &holdings.displaced[b.real(v)]).collect();
     let folded = |v: usize| (v + cube < size).then_some(v + cube);
-    // Rows of `v` after the exchanges with all partners at less than `distance`: its own rows, then each partner's in turn.
-    fn gathered(
-        own: &dyn Fn(usize, &mut Vec<usize>),
-        v: usize,
-        distance: usize,
-        to: &mut Vec<usize>,
-    ) {
-        match distance / 2 {
-            0 => own(v, to),
-            half => {
-                gathered(own, v, half, to);
-                gathered(own, v ^ half, half, to);
-            }
-        }
-    }
     let own = |v: usize, to: &mut Vec<usize>| {
         to.extend(sources(v));
         folded(v).iter().for_each(|&v| to.extend(sources(v)));
@@ -164,14 +161,11 @@ pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
             // A displaced row for t moves from the root along the bits of t, lowest first. Rows for a folded rank go to the rank
             // that will serve it.
             let for_others = (v + distance..cube).step_by(2 * distance);
-            let displaced = match v < distance {
-                true => for_others
-                    .clone()
-                    .chain(for_others.filter_map(folded))
-                    .flat_map(|t| displaced[t])
-                    .copied()
-                    .collect(),
-                false => Vec::new(),
+            let displaced = if v < distance {
+                let targets = for_others.clone().chain(for_others.filter_map(folded));
+                targets.flat_map(|t| displaced[t]).copied().collect()
+            } else {
+                Vec::new()
             };
             Parcel { upper: has(v, distance), displaced }
         };

@@ -9,7 +9,7 @@
 //! depends on sizes and on settings agreed on by all ranks. The current lookahead does not matter, because only the next
 //! iteration knows it. The time at which a rank starts its exchange is free.
 
-use super::context::Order;
+use super::context::{Context, Order};
 use super::crew::mates;
 use super::update::{blas_strips, from_rest};
 use crate::base::params::Halves;
@@ -21,6 +21,13 @@ use std::ops::Range;
 /// one after the other, each with microseconds of latency, and the threads synchronize once more.
 const WORTHWHILE: f64 = 5e7;
 
+impl Context<'_> {
+    /// Returns the local column at which the update with panel `k` is split in halves; `None` if it is not split.
+    pub fn cut(&self, k: usize) -> Option<usize> {
+        cut(&self.shape, self.params.lookahead(), self.engine, self.order, k)
+    }
+}
+
 /// Returns the local column at which the update with panel `k` is split. `None` if it is not split. Both sides have columns.
 pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) -> Option<usize> {
     if shape.grid.p == 1 || order.halves == Halves::Never {
@@ -28,13 +35,12 @@ pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) 
     }
     let rest = from_rest(shape, depth, k);
     let middle = rest.midpoint(shape.cols);
-    let cut = match engine.cuts_freely() {
+    let cut = if engine.cuts_freely() {
         // At a block column, where rows of C begin at a cache line for most NB.
-        true => middle.next_multiple_of(shape.nb),
-        false => {
-            let strips = blas_strips(shape, depth, k, &(rest..shape.cols));
-            rest + strips.iter().map(|strip| strip.start).find(|&at| rest + at >= middle)?
-        }
+        middle.next_multiple_of(shape.nb)
+    } else {
+        let strips = blas_strips(shape, depth, k, &(rest..shape.cols));
+        rest + strips.iter().map(|strip| strip.start).find(|&at| rest + at >= middle)?
     };
     let there = rest < cut && cut < shape.cols;
     (there && (order.halves == Halves::Always || pays(shape, depth, order, k, cut))).then_some(cut)

@@ -40,7 +40,8 @@ pub const DEPTH_IN_STEPS: usize = 1;
 pub unsafe fn factorise_in_steps<O: Observer>(
     context: &Context,
     a: *mut f64,
-    (start, ready): (usize, bool),
+    start: usize,
+    ready: bool,
     summing: Summing,
     work: &mut Work,
     progress: &mut Progress,
@@ -51,7 +52,7 @@ pub unsafe fn factorise_in_steps<O: Observer>(
     let (blocks, depth) = (context.params.blocks(), context.params.depth);
     assert!(depth <= DEPTH_IN_STEPS, "refused beforehand");
     let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: false });
-    let mut run = Run::new(context, a, work, (pool, clock), observer, steps);
+    let mut run = Run::new(context, a, work, pool, clock, observer, steps);
     let mut factored = start;
     if ready {
         run.share(start);
@@ -101,7 +102,7 @@ pub unsafe fn catch_up_in_steps(
     let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: true });
     let (mut clock, mut observer) = (Clock::start(), Silent);
     let (clock, observer) = (&mut clock, &mut observer);
-    let mut run = Run::new(context, a, work, (pool, clock), observer, steps);
+    let mut run = Run::new(context, a, work, pool, clock, observer, steps);
     let next = ahead.then_some(k + 1);
     run.iterate(k, next, k + 1 + usize::from(ahead));
     let last = run.steps.as_ref().map(|own| own.steps.step());

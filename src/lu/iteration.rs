@@ -4,26 +4,16 @@
 
 use ndarray::{ArrayViewMut2, ShapeBuilder};
 
-use super::ahead::{Ahead, await_panel};
-use super::apply::Early;
+use super::ahead::{Ahead, await_panel, start_broadcast};
 use super::clock::{Clock, Part};
 use super::context::Context;
 use super::observer::Observer;
-use super::panel::Panel;
 use super::roles::Progress;
 use super::work::Work;
 use crate::base::faults::{Point, hit};
 use crate::base::threads::Pool;
-use crate::comm::{Broadcast, Step, Steps};
+use crate::comm::{Step, Steps};
 use crate::matrix::Shape;
-
-const TAG: i32 = 16;
-/// Number of tags for concurrent broadcasts of panels.
-///
-/// With some broadcast orders, a process column has two panels in transit from different senders. The process column may forward
-/// the later one first, so each panel needs its own tag. The number is far larger than needed. A rank that factors a panel has
-/// received all panels before it, so at most one more per process column is in transit.
-const TAGS: usize = 8192;
 
 /// State of a factorisation in progress on one rank.
 pub(super) struct Run<'a, O> {
@@ -40,6 +30,16 @@ pub(super) struct Run<'a, O> {
     pub(super) steps: Option<InSteps<'a>>,
 }
 
+/// State of the row exchange that runs while other columns are multiplied.
+#[derive(Default)]
+pub(super) struct Early {
+    /// Panel whose row exchange may start before its iteration. All ranks of the process column start that exchange early or will
+    /// start it later, whichever process column owns the panel.
+    pub(super) panel: Option<usize>,
+    /// True if this rank has started the next row exchange.
+    pub(super) begun: bool,
+}
+
 /// A factorisation in steps: a process column completes every step that it begins.
 pub(super) struct InSteps<'a> {
     pub(super) steps: Steps,
@@ -53,7 +53,8 @@ impl<'a, O: Observer> Run<'a, O> {
         context: &'a Context<'a>,
         a: *mut f64,
         work: &'a mut Work,
-        (pool, clock): (&'a mut Pool, &'a mut Clock),
+        pool: &'a mut Pool,
+        clock: &'a mut Clock,
         observer: &'a mut O,
         steps: Option<InSteps<'a>>,
     ) -> Self {
@@ -186,13 +187,15 @@ impl<'a, O: Observer> Run<'a, O> {
         let mut lead = None;
         if let Some(next) = ours {
             let (mut ahead, pool) = self.ahead();
-            match amid {
-                true => ahead.begin(k, next, pool),
-                false => ahead.catch_up(k, next, false, pool),
+            if amid {
+                ahead.begin(k, next, pool);
+            } else {
+                ahead.catch_up(k, next, false, pool);
             }
-            match amid || overlap {
-                true => lead = Some(next),
-                false => pool.together(|crew| ahead.factor(next, quiet, crew)),
+            if amid || overlap {
+                lead = Some(next);
+            } else {
+                pool.together(|crew| ahead.factor(next, quiet, crew));
             }
         }
         self.await_panel(k);
@@ -210,21 +213,4 @@ impl<'a, O: Observer> Run<'a, O> {
             hit(Point::StepEnd, self.context.place);
         }
     }
-}
-
-/// Starts the broadcast of the panel in `panel`: on its owner after the factorisation, on the other ranks as soon as the slot is
-/// free.
-pub(super) fn start_broadcast(context: &Context, panel: &mut Panel) {
-    if context.along().size() == 1 {
-        return;
-    }
-    let root = context.shape.col_map.owner(panel.k * context.params.nb);
-    let tag = TAG + (panel.k % TAGS) as i32;
-    let message = panel.message();
-    let (data, len) = (message.as_mut_ptr(), message.len());
-    // SAFETY: the slot keeps the message in place and is not reused before the broadcast has ended; receivers read the message
-    // only after it has arrived.
-    panel.broadcast = Some(unsafe {
-        Broadcast::start(context.along(), context.params.bcast, data, len, root, tag)
-    });
 }

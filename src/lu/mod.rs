@@ -42,6 +42,7 @@ mod factor;
 mod halves;
 mod in_steps;
 mod iteration;
+mod lengths;
 mod lookahead;
 pub mod need;
 mod observer;

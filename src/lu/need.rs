@@ -6,8 +6,10 @@
 //!
 //! A new buffer of the solver must be counted here, or the test `memory_is_what_is_told` fails.
 
+use super::context::Context;
 use super::cuts::array_len;
 use super::factor::{candidate_len, found_len};
+pub use super::lengths::Lengths;
 use super::panel::Layout;
 use super::{halves, residual, solve};
 use crate::base::params::{Engine as EngineChoice, Mapping, SIZE_MOST, TestParams};
@@ -17,42 +19,15 @@ use crate::matrix::{HugeBuffer, Shape};
 
 const DOUBLE_BYTES: u128 = 8;
 
-/// Lengths of a rank's work arrays, in doubles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lengths {
-    /// Number of panels that exist at the same time, each with a message and a triangle.
-    pub slots: usize,
-    pub message: usize,
-    pub triangle: usize,
-    /// Work array W, in which panels are factored.
-    pub panel: usize,
-    /// Number of packing buffers for the engine within a panel: one per thread.
-    pub scratches: usize,
-    pub scratch: usize,
-    /// A message of the pivot search; there are two.
-    pub candidate: usize,
-    /// Results of the panel threads' pivot searches in their parts of W.
-    pub found: usize,
-    /// An array of rows in transit between process rows: for the columns of the next panel, and for the remaining columns. There
-    /// are three arrays of each.
-    pub swap_ahead: usize,
-    pub swap_rest: usize,
-    /// U for the columns of the next panel, and for the remaining columns, which may be split in halves.
-    pub ahead: usize,
-    pub rest: usize,
-    /// Back substitution, x included, while the work arrays still exist.
-    pub solve: usize,
-    /// Check of x, x included, after the work arrays are freed.
-    pub verify: usize,
+impl Context<'_> {
+    /// Returns the lengths of this rank's work arrays with `threads` threads.
+    pub fn lengths(&self, threads: usize) -> Lengths {
+        Lengths::new(&self.shape, self.params.depth, self.params.align, threads, self.engine)
+    }
 }
 
 impl Lengths {
-    pub fn new(
-        shape: &Shape,
-        (depth, align): (usize, usize),
-        threads: usize,
-        engine: Engine,
-    ) -> Self {
+    pub fn new(shape: &Shape, depth: usize, align: usize, threads: usize, engine: Engine) -> Self {
         let width = shape.nb.min(shape.n);
         let blocks = shape.n.div_ceil(shape.nb);
         let across = shape.grid.p > 1;
@@ -157,10 +132,10 @@ impl Problem {
         let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
         let shape = Shape::of(self.n, nb, grid, place);
         let Means { engine, threads } = self.means;
-        let layout = (self.depth, self.align.min(SIZE_MOST));
+        let align = self.align.min(SIZE_MOST);
         let beside = Engine::made(engine)
             .into_iter()
-            .map(|engine| Lengths::new(&shape, layout, threads, engine).most_bytes())
+            .map(|engine| Lengths::new(&shape, self.depth, align, threads, engine).most_bytes())
             .max();
         Bytes { matrix: buffer_bytes(shape.len()), beside: beside.unwrap_or(0) }
     }
@@ -239,7 +214,7 @@ mod tests {
             let grid = ProcessGrid { p, q, mapping: Mapping::Row };
             let shape = Shape::of(n, nb.min(n + 1), grid, (0, 0));
             for engine in Engine::made(EngineChoice::Auto) {
-                let taken = Lengths::new(&shape, (depth, 8), MEANS.threads, engine).most_bytes();
+                let taken = Lengths::new(&shape, depth, 8, MEANS.threads, engine).most_bytes();
                 prop_assert!(taken <= counted.beside);
                 if engine != Engine::Blas && nb >= 32 {
                     let more = counted.beside - taken;

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::need::Lengths;
+use super::lengths::Lengths;
 use super::pivots::RowMoves;
 use crate::base::threads::Pool;
 use crate::comm::Broadcast;

@@ -36,7 +36,7 @@ pub unsafe fn factorise<O: Observer>(
     observer: &mut O,
 ) -> Halt {
     let blocks = context.params.blocks();
-    let mut run = Run::new(context, a, work, (pool, clock), observer, None);
+    let mut run = Run::new(context, a, work, pool, clock, observer, None);
     let mut ahead = Lookahead::new(start, blocks, context.params.depth);
     for k in start..blocks {
         if ahead.is_clean(k, |k| run.observer.drains(k)) {

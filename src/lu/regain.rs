@@ -147,12 +147,13 @@ impl Shares<'_> {
             let mut at = cols.start;
             while at < cols.end {
                 let next = alike_until(shape, row, at).min(cols.end);
-                if let Some(factor) = self.factor(band, of, (row, at)) {
+                if let Some(factor) = self.factor(band, of, row, at) {
                     let sums = &mut line[at - cols.start..next - cols.start];
                     let pairs = sums.iter_mut().zip(&mine[at..next]);
-                    match ends {
-                        true => pairs.for_each(|(sum, own)| *sum = factor * own - *sum),
-                        false => pairs.for_each(|(sum, own)| *sum += factor * own),
+                    if ends {
+                        pairs.for_each(|(sum, own)| *sum = factor * own - *sum);
+                    } else {
+                        pairs.for_each(|(sum, own)| *sum += factor * own);
                     }
                 }
                 at = next;
@@ -160,9 +161,9 @@ impl Shares<'_> {
         }
     }
 
-    /// Returns the factor with which the element here contributes to the lost element of column `of` in the given row and local
-    /// column. `None` if it does not contribute.
-    fn factor(&mut self, band: &Band, of: &Column, (row, l): (usize, usize)) -> Option<f64> {
+    /// Returns the factor with which the element here contributes to the lost element of column `of` in global row `row` and
+    /// local column `l`. `None` if it does not contribute.
+    fn factor(&mut self, band: &Band, of: &Column, row: usize, l: usize) -> Option<f64> {
         let &mut Self { shape, exchanges, columns, .. } = self;
         let is_lost = |(c, lost): &(&Column, &Range<usize>)| {
             lost.contains(&l) && counts(shape, c.col, row, l)

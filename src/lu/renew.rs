@@ -55,7 +55,7 @@ pub fn renew(
         if along.rank() == keeper {
             a.fill(0.0);
         }
-        let sums = Sums { from: 0, ..Sums::new(context, boundary, (by, keeper)) };
+        let sums = Sums { from: 0, ..Sums::new(context, boundary, by, keeper) };
         sums.make(context, &mut a, exchanges, Point::RenewHalf);
     }
 }
@@ -73,7 +73,7 @@ pub fn refresh(
     let q = context.shape.grid.q;
     let cols = context.along().all_gather(&[context.shape.col as u64]);
     for (keeper, &col) in cols.iter().enumerate().skip(q) {
-        let sums = Sums::new(context, boundary, (col as usize - q, keeper));
+        let sums = Sums::new(context, boundary, col as usize - q, keeper);
         sums.make(context, &mut a, exchanges, Point::RefreshHalf);
     }
 }
@@ -83,6 +83,12 @@ pub fn refresh(
 struct Known {
     of: (Which, Which),
     adds: f64,
+}
+
+/// Local row of sums, and the local column at which they begin.
+struct Start {
+    row: usize,
+    col: usize,
 }
 
 /// A checksum column that is being computed.
@@ -99,7 +105,7 @@ struct Sums {
 
 impl Sums {
     /// Starts at the local column that contains the boundary.
-    fn new(context: &Context, boundary: usize, (by, keeper): (usize, usize)) -> Self {
+    fn new(context: &Context, boundary: usize, by: usize, keeper: usize) -> Self {
         let Shape { nb, grid, .. } = context.shape;
         let cols = Shape::new(context.params, (context.shape.row, grid.q)).cols;
         Self { by, boundary, keeper, cols, from: boundary / grid.q * nb }
@@ -118,10 +124,7 @@ impl Sums {
         if shape.is_sums() && along.rank() != self.keeper {
             return;
         }
-        let from = match shape.is_sums() {
-            true => Some(shape.grid.q - 1),
-            false => shape.col.checked_sub(1),
-        };
+        let from = if shape.is_sums() { Some(shape.grid.q - 1) } else { shape.col.checked_sub(1) };
         let next = if shape.col + 1 < shape.grid.q { shape.col + 1 } else { self.keeper };
         let to = (!shape.is_sums()).then_some(next);
         let pieces = self.strips(shape).into_iter().map(|what| {
@@ -130,9 +133,10 @@ impl Sums {
         });
         let mut half = Some(half);
         carry(along, &pieces.collect::<Vec<_>>(), |strip, sums| {
-            match shape.is_sums() {
-                true => strip.keep(a, sums),
-                false => self.add(context, a, exchanges, strip, sums),
+            if shape.is_sums() {
+                strip.keep(a, sums);
+            } else {
+                self.add(context, a, exchanges, strip, sums);
             }
             if strip.rows.end >= shape.rows / 2
                 && let Some(half) = half.take()
@@ -172,17 +176,24 @@ impl Sums {
         let mut known =
             Known { of: (0, 0), adds: exchanges.adds(0, 0, self.by, context.shape.col) };
         for (i, line) in strip.lines(sums) {
-            self.add_row(context, a, exchanges, (i, strip.first), &mut known, line);
+            self.add_row(
+                context,
+                a,
+                exchanges,
+                Start { row: i, col: strip.first },
+                &mut known,
+                line,
+            );
         }
     }
 
-    /// Adds this process column's share to the sums in local row `i`, which begin at local column `first`.
+    /// Adds this process column's share to the sums of a local row.
     fn add_row(
         &self,
         context: &Context,
         a: &ArrayViewMut2<f64>,
         exchanges: &Exchanges,
-        (i, first): (usize, usize),
+        Start { row: i, col: first }: Start,
         known: &mut Known,
         line: &mut [f64],
     ) {

@@ -82,7 +82,7 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
     let mut x_1 = [x.iter().map(|v| v.abs()).sum::<f64>()];
     context.row.all_reduce(&mut x_1, Reduce::Sum);
     let [r_inf, a_inf, b_inf, a_1, x_inf] = norms;
-    let scaled = scaled(r_inf, (a_inf, x_inf, b_inf), n);
+    let scaled = scaled(r_inf, a_inf, x_inf, b_inf, n);
     Residual { scaled, r_inf, a_inf, a_1, x_inf, x_1: x_1[0], b_inf }
 }
 
@@ -90,7 +90,7 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
 ///
 /// A wrong x may be so large that the divisor overflows although Ax-b does not. The quotient would be 0, that of a perfect
 /// solution.
-fn scaled(r_inf: f64, (a_inf, x_inf, b_inf): (f64, f64, f64), n: usize) -> f64 {
+fn scaled(r_inf: f64, a_inf: f64, x_inf: f64, b_inf: f64, n: usize) -> f64 {
     // Unit roundoff, as in HPL.
     let eps = f64::EPSILON / 2.0;
     let divisor = eps * (a_inf * x_inf + b_inf) * n as f64;
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn no_wrong_solution_is_so_large_that_it_passes() {
-        let of = |r, x| scaled(r, (256.0, x, 0.5), 1000);
+        let of = |r, x| scaled(r, 256.0, x, 0.5, 1000);
         // An element of x with the highest bit of its exponent flipped.
         let flipped = of(3.8e307, 7.9e307);
         assert!((1.6e10..1.8e10).contains(&flipped), "{flipped}");
@@ -169,7 +169,7 @@ mod tests {
     fn a_good_solution_has_the_references_number() {
         let eps = f64::EPSILON / 2.0;
         let wanted = 1e-13 / (eps * (256.0 * 3.5 + 0.5) * 1000.0);
-        assert_eq!(scaled(1e-13, (256.0, 3.5, 0.5), 1000), wanted);
-        assert_eq!(scaled(0.0, (0.0, 0.0, 0.0), 0), 0.0);
+        assert_eq!(scaled(1e-13, 256.0, 3.5, 0.5, 1000), wanted);
+        assert_eq!(scaled(0.0, 0.0, 0.0, 0.0, 0), 0.0);
     }
 }

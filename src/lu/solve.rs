@@ -42,89 +42,132 @@ pub fn back_substitute(
 ) -> Vec<f64> {
     let before = clock.enter(Part::Solve);
     let shape = &context.shape;
-    let params = context.params;
-    let n = params.n;
-    let mut x = vec![0.0; shape.col_map.count_below(n, shape.col)];
-    // Accumulated share of this process column in each local row, negated. In the process column of the right-hand side, it
-    // starts as the right-hand side.
+    let n = context.params.n;
+    let x = vec![0.0; shape.col_map.count_below(n, shape.col)];
     let mut rest = vec![0.0; shape.rows];
     if shape.col_map.owner(n) == shape.col {
         for (y, b) in rest.iter_mut().zip(a.column(shape.col_map.local(n))) {
             *y = *b;
         }
     }
-    let mut share = vec![0.0; share_len(shape)];
-    let blocks = params.blocks();
-    let is_ours = |k: usize| k < blocks && shape.col_map.owner(k * params.nb) == shape.col;
+    let share = vec![0.0; share_len(shape)];
+    let mut run = Substitution { context, a, x, rest, share };
+    let blocks = context.params.blocks();
     for k in (0..blocks).rev() {
         if k == blocks / 2 {
             hit(Point::SolveHalf, context.place);
         }
+        run.collect_shares(k);
+        if run.owns(k) {
+            run.solve_block(k);
+            run.subtract_block(k, pool);
+        }
+    }
+    clock.enter(before);
+    run.x
+}
+
+/// Back substitution in progress on one rank.
+struct Substitution<'a> {
+    context: &'a Context<'a>,
+    a: ArrayView2<'a, f64>,
+    x: Vec<f64>,
+    /// Accumulated share of this process column in each local row, negated. In the process column of the right-hand side, it
+    /// starts as the right-hand side.
+    rest: Vec<f64>,
+    /// Shares of another process column in a block's rows.
+    share: Vec<f64>,
+}
+
+/// Returns some columns of a local row.
+fn row_of<'a>(a: ArrayView2<'a, f64>, i: usize, columns: Range<usize>) -> &'a [f64] {
+    a.slice_move(s![i, columns]).to_slice().expect("a row lies in one piece")
+}
+
+impl Substitution<'_> {
+    /// Returns whether this process column has block `k`.
+    fn owns(&self, k: usize) -> bool {
+        let Context { params, shape, .. } = self.context;
+        k < params.blocks() && shape.col_map.owner(k * params.nb) == shape.col
+    }
+
+    /// Adds the shares of all process columns in the rows of block `k`, on the diagonal.
+    fn collect_shares(&mut self, k: usize) {
+        let Context { params, shape, row, .. } = self.context;
         let first = k * params.nb;
-        let width = context.width(k);
-        let row_owner = shape.row_map.owner(first);
-        let col_owner = shape.col_map.owner(first);
+        if shape.row != shape.row_map.owner(first) {
+            return;
+        }
+        let width = self.context.width(k);
         let local_row = shape.row_map.local(first);
-        if shape.row == row_owner {
-            let mine = local_row..local_row + width;
-            if shape.col == col_owner {
-                for col in (0..params.q).filter(|&col| col != col_owner) {
-                    context.row.recv(&mut share[..width], col, TAG);
-                    for (y, s) in rest[mine.clone()].iter_mut().zip(&share) {
-                        *y += s;
-                    }
+        let mine = local_row..local_row + width;
+        let col_owner = shape.col_map.owner(first);
+        if shape.col == col_owner {
+            for col in (0..params.q).filter(|&col| col != col_owner) {
+                row.recv(&mut self.share[..width], col, TAG);
+                for (y, s) in self.rest[mine.clone()].iter_mut().zip(&self.share) {
+                    *y += s;
                 }
-            } else if !is_ours(k + 1) {
-                context.row.send(&rest[mine], col_owner, TAG);
             }
+        } else if !self.owns(k + 1) {
+            row.send(&self.rest[mine], col_owner, TAG);
         }
-        if shape.col != col_owner {
-            continue;
-        }
-        let local_col = shape.col_map.local(first);
-        // The block's columns of a local row.
-        let row = |i: usize| {
-            let part = a.slice_move(s![i, local_col..local_col + width]);
-            part.to_slice().expect("a row lies in one piece")
-        };
+    }
+
+    /// Solves block `k` on the diagonal, and sends its part of x to all process rows.
+    fn solve_block(&mut self, k: usize) {
+        let Context { params, shape, column, .. } = self.context;
+        let first = k * params.nb;
+        let width = self.context.width(k);
+        let row_owner = shape.row_map.owner(first);
+        let (local_row, local_col) = (shape.row_map.local(first), shape.col_map.local(first));
         if shape.row == row_owner {
+            let row = |i: usize| row_of(self.a, local_row + i, local_col..local_col + width);
             for i in (0..width).rev() {
                 if let Some(soon) = i.checked_sub(AHEAD) {
-                    ask_for(row(local_row + soon)[soon..].as_ptr(), width - soon);
+                    ask_for(row(soon)[soon..].as_ptr(), width - soon);
                 }
-                let row = row(local_row + i);
-                let known = &x[local_col + i + 1..local_col + width];
-                let y = rest[local_row + i] - vector::dot(&row[i + 1..], known);
-                x[local_col + i] = y / row[i];
+                let row = row(i);
+                let known = &self.x[local_col + i + 1..local_col + width];
+                let y = self.rest[local_row + i] - vector::dot(&row[i + 1..], known);
+                self.x[local_col + i] = y / row[i];
             }
         }
-        context.column.broadcast(&mut x[local_col..local_col + width], row_owner);
-        // Rows above the block, those of the next block first: another rank may wait for them.
+        column.broadcast(&mut self.x[local_col..local_col + width], row_owner);
+    }
+
+    /// Subtracts the share of block `k` from all rows above: those of the next block first, because another rank may wait for
+    /// them.
+    fn subtract_block(&mut self, k: usize, pool: &mut Pool) {
+        let Context { params, shape, .. } = self.context;
+        let (first, width) = (k * params.nb, self.context.width(k));
+        let local_col = shape.col_map.local(first);
         let above = shape.row_from_block(k);
         let next = shape.row_from_block(k.saturating_sub(1));
-        let x = &x[local_col..local_col + width];
+        let columns = local_col..local_col + width;
+        let x = &self.x[columns.clone()];
+        let a = self.a;
         let take = |rest: &mut [f64], rows: Range<usize>| {
             for (y, i) in rest.iter_mut().zip(rows) {
-                let row = row(i);
+                let row = row_of(a, i, columns.clone());
                 // Rows are too far apart for the hardware prefetcher.
                 ask_for(row.as_ptr().wrapping_add(AHEAD * shape.ld), width);
                 *y -= vector::dot(row, x);
             }
         };
-        let (later, soon) = rest[..above].split_at_mut(next);
+        let owns_next = k > 0 && self.owns(k - 1);
+        let (later, soon) = self.rest[..above].split_at_mut(next);
         take(soon, next..above);
         // With this share, the rows of the next block contain all shares of this process column, so they are sent to its diagonal
         // at once. The other process columns send theirs when the block is next.
-        if k > 0 && !is_ours(k - 1) && shape.row == shape.row_map.owner(first - params.nb) {
-            context.row.send(soon, shape.col_map.owner(first - params.nb), TAG);
+        if k > 0 && !owns_next && shape.row == shape.row_map.owner(first - params.nb) {
+            self.context.row.send(soon, shape.col_map.owner(first - params.nb), TAG);
         }
-        hit(Point::SolveSent, context.place);
+        hit(Point::SolveSent, self.context.place);
         let parts: Vec<Mutex<&mut [f64]>> = later.chunks_mut(ROWS).map(Mutex::new).collect();
         pool.run(parts.len(), |task| {
             let rest = &mut *parts[task].lock().expect("a part has one task");
             take(rest, task * ROWS..task * ROWS + rest.len());
         });
     }
-    clock.enter(before);
-    x
 }

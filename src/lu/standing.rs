@@ -94,9 +94,9 @@ impl Standing {
         let a = self.local.pointer();
         let shape = self.local.shape;
         let none = Past::default();
-        let ((from, past), new): (_, &[usize]) = match from {
-            None => (((0, false), &none), &[]),
-            Some(from) => (((from.boundary, from.ready), &from.past), &from.renew),
+        let (start, ready, past, new): (_, _, _, &[usize]) = match from {
+            None => (0, false, &none, &[]),
+            Some(from) => (from.boundary, from.ready, &from.past, &from.renew),
         };
         let exchanges = &Exchanges::new(past, &shape);
         let summing = Summing { exchanges, new };
@@ -105,12 +105,12 @@ impl Standing {
         self.progress.began_unix_s = timer.began;
         observer.began(timer.began);
         let (work, progress) = (self.work.as_mut(), &mut self.progress);
-        if let (true, Some(work)) = (from.0 < context.params.blocks(), work) {
+        if let (true, Some(work)) = (start < context.params.blocks(), work) {
             // SAFETY: the local matrix is borrowed mutably for the whole attempt.
             unsafe {
                 let clock = &mut timer.clock;
                 factorise_in_steps(
-                    context, a, from, summing, work, progress, pool, clock, observer,
+                    context, a, start, ready, summing, work, progress, pool, clock, observer,
                 );
             }
         }

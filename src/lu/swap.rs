@@ -155,10 +155,12 @@ impl Swapper {
     /// Does the work that is possible without waiting, in this thread alone: one round, or a piece of it.
     pub fn advance(&mut self, context: &Context) -> Step {
         let Some(mut way) = self.way.take() else { return Step::Nothing };
-        let step = match way.pending.test() {
-            false => Step::Nothing,
-            true if *way.at_hand() == Round::Solve => Step::Solved,
-            true => Step::Moved,
+        let step = if !way.pending.test() {
+            Step::Nothing
+        } else if *way.at_hand() == Round::Solve {
+            Step::Solved
+        } else {
+            Step::Moved
         };
         // SAFETY: ensured by the caller of `begin`.
         if step == Step::Nothing || unsafe { self.arrived(context, &mut way, None) } {
@@ -395,10 +397,8 @@ impl Swapper {
                     u.get_row(parcel.upper[j], u_first, cols, to);
                 } else {
                     let i = parcel.displaced[j - upper];
-                    let from = match is_root {
-                        true => row(moves.displaced[i].0),
-                        false => line(transit, i, cols),
-                    };
+                    let from =
+                        if is_root { row(moves.displaced[i].0) } else { line(transit, i, cols) };
                     std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
                 }
             });
@@ -442,10 +442,8 @@ impl Swapper {
             } else {
                 let i = parcel.displaced[j - upper];
                 let to = moves.displaced[i].1;
-                let to = match shape.row_map.owner(to) == shape.row {
-                    true => row(to),
-                    false => line(transit, i, cols),
-                };
+                let here = shape.row_map.owner(to) == shape.row;
+                let to = if here { row(to) } else { line(transit, i, cols) };
                 std::ptr::copy_nonoverlapping(from.cast_const(), to, cols);
             }
         });

@@ -99,7 +99,6 @@ pub unsafe fn solve(
     clock: &mut Clock,
 ) -> Multiplication {
     let shape = &context.shape;
-    let width = panel.width;
     let Columns { a, cols, upper, .. } = columns.clone();
     let lower = panel.lower(context);
     let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
@@ -107,39 +106,9 @@ pub unsafe fn solve(
     // If U is already solved, it is only written to A, by the process row that owns the block's rows.
     if !cols.is_empty() && (owner || !solved) {
         let before = clock.enter(Part::Triangle);
-        let triangle = panel.triangle(context);
-        let first_row = shape.row_from_block(panel.k);
-        let strips = if context.engine.cuts_freely() {
-            Strips::new(cols.len(), upper.column_unit(), pool.threads()).all()
-        } else {
-            blas_strips(shape, context.params.lookahead(), panel.k, &cols)
-        };
-        let shape = *shape;
-        let first_col = cols.start;
-        let request = (context.params.p == 1).then(|| columns.request(context, panel));
-        let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
-        pool.run(strips.len(), |task| {
-            let strip = strips[task].clone();
-            // SAFETY: each task has its own columns.
-            unsafe {
-                let start = Instant::now();
-                if let Some(request) = &request {
-                    within(&shape, request, strip.clone());
-                    add(&swapping, start);
-                }
-                if !solved {
-                    upper.solve(&triangle, strip.clone());
-                }
-                if owner {
-                    for i in 0..width {
-                        let row = a.get().add((first_row + i) * shape.ld + first_col);
-                        upper.get_row(i, strip.start, strip.len(), row.add(strip.start));
-                    }
-                }
-                add(&all, start);
-            }
-        });
-        clock.give(Part::Swap, swapping.into_inner() as f64 / all.into_inner().max(1) as f64);
+        // SAFETY: ensured by the caller.
+        let swapping = unsafe { solve_upper(context, panel, columns, owner, solved, pool) };
+        clock.give(Part::Swap, swapping);
         clock.enter(before);
     }
     // If no row is left below, the pointer is past the end and is not dereferenced.
@@ -157,6 +126,55 @@ pub unsafe fn solve(
     Multiplication { lower, upper, c, ld, row_unit, row_blocks, strips }
 }
 
+/// Solves U unless it is `solved`, and writes it to A on the `owner` of its rows. Returns the fraction of the time in which a
+/// single process row exchanged its rows.
+///
+/// # Safety
+/// As for [`solve`].
+unsafe fn solve_upper(
+    context: &Context,
+    panel: &Panel,
+    columns: &Columns,
+    owner: bool,
+    solved: bool,
+    pool: &mut Pool,
+) -> f64 {
+    let (shape, width) = (context.shape, panel.width);
+    let Columns { a, cols, upper, .. } = columns.clone();
+    let triangle = panel.triangle(context);
+    let first_row = shape.row_from_block(panel.k);
+    let strips = if context.engine.cuts_freely() {
+        Strips::new(cols.len(), upper.column_unit(), pool.threads()).all()
+    } else {
+        blas_strips(&shape, context.params.lookahead(), panel.k, &cols)
+    };
+    let first_col = cols.start;
+    let request = (context.params.p == 1).then(|| columns.request(context, panel));
+    let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    pool.run(strips.len(), |task| {
+        let strip = strips[task].clone();
+        // SAFETY: each task has its own columns.
+        unsafe {
+            let start = Instant::now();
+            if let Some(request) = &request {
+                within(&shape, request, strip.clone());
+                add(&swapping, start);
+            }
+            if !solved {
+                upper.solve(&triangle, strip.clone());
+            }
+            if owner {
+                for i in 0..width {
+                    let row = a.get().add((first_row + i) * shape.ld + first_col);
+                    upper.get_row(i, strip.start, strip.len(), row.add(strip.start));
+                }
+            }
+            add(&all, start);
+        }
+    });
+    swapping.into_inner() as f64 / all.into_inner().max(1) as f64
+}
+
 /// Adds the nanoseconds since `start`.
 fn add(sum: &AtomicU64, start: Instant) {
     sum.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -165,10 +183,7 @@ fn add(sum: &AtomicU64, start: Instant) {
 /// Returns the local column before which nothing remains below panel `k` once it is applied. These are columns of checksums to
 /// which no process column contributes any more. They need the rows of the panel, but no multiplication.
 fn done_with(shape: &Shape, k: usize) -> usize {
-    match shape.is_sums() {
-        true => (k + 1) / shape.grid.q * shape.nb,
-        false => 0,
-    }
+    if shape.is_sums() { (k + 1) / shape.grid.q * shape.nb } else { 0 }
 }
 
 /// Number of strips for a BLAS, which multiplies each in one call.
@@ -202,9 +217,10 @@ pub fn blas_strips(
     let mut strips = Vec::new();
     let mut at = cols.start;
     while at < cols.end {
-        let mut end = match at < rest {
-            true => (at / shape.nb + 1) * shape.nb,
-            false => rest + ((at - rest) / wide + 1) * wide,
+        let mut end = if at < rest {
+            (at / shape.nb + 1) * shape.nb
+        } else {
+            rest + ((at - rest) / wide + 1) * wide
         };
         if at < right_hand_side {
             end = end.min(right_hand_side);

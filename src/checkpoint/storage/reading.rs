@@ -87,9 +87,10 @@ impl<'a> Source<'a> {
         let mut region = Region::anonymous(words * 8).map_err(|e| self.wrong(&e))?;
         let into = region.bytes_mut();
         self.feed.read_exact_at(into, BLOCK_BYTES as u64).map_err(|e| self.wrong(&e))?;
-        match digest(region.words()) == self.front.root {
-            true => Ok(region),
-            false => Err(self.wrong(&"its state and digests are not what was written")),
+        if digest(region.words()) == self.front.root {
+            Ok(region)
+        } else {
+            Err(self.wrong(&"its state and digests are not what was written"))
         }
     }
 
@@ -104,11 +105,12 @@ impl<'a> Source<'a> {
         self.read("matrix", Rows { at: self.front.data_at(), count, ld }, target, sound, half)
     }
 
-    /// Reads or checks the parity: of the matrix, in rows of `pitch` words, and then of the small state, as one row.
+    /// Reads or checks the parity: of the matrix, in `count` rows of `pitch` words, and then of the small state, as one row.
     pub fn check(
         &self,
         target: Option<&mut [u8]>,
-        (count, pitch): (usize, usize),
+        count: usize,
+        pitch: usize,
         mut sound: impl FnMut(usize, &[u64]) -> bool,
     ) -> Result<(), String> {
         let words = self.front.check.as_ref().map_or(0, |check| check.words as usize);
@@ -233,12 +235,12 @@ mod tests {
             seen.push((row, line.len()));
             true
         };
-        source.check(Some(into.bytes_mut()), (rows, pitch), note).unwrap();
+        source.check(Some(into.bytes_mut()), rows, pitch, note).unwrap();
         assert!(into.words() == parity.words());
         assert_eq!((seen.len(), seen[9], seen[10]), (11, (9, 70), (10, 64)));
-        let why = source.check(None, (rows, pitch), |row, _| row != 10).unwrap_err();
+        let why = source.check(None, rows, pitch, |row, _| row != 10).unwrap_err();
         assert!(why.contains("its state's parity"), "{why}");
-        assert!(source.check(None, (rows, 77), |_, _| true).is_err());
+        assert!(source.check(None, rows, 77, |_, _| true).is_err());
     }
 
     /// Dedicated ranks have no data rows, and the ranks that they protect no parity.
@@ -254,7 +256,7 @@ mod tests {
         anew(&path, &none, &vouch, [data.bytes(), &[]]).unwrap();
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
         let source = Source::open(&path, &front.about, 0).unwrap();
-        source.check(Some(&mut []), (0, 40), |_, _| false).unwrap();
+        source.check(Some(&mut []), 0, 40, |_, _| false).unwrap();
         // The same words as parity only, in thirty rows of 40 and none for the small state.
         let alone = Front { rows: 0, cols: 0, ld: 0, check: check(1200), ..front };
         anew(&path, &alone, &vouch, [&[], data.bytes()]).unwrap();
@@ -266,7 +268,7 @@ mod tests {
             rows += 1;
             line.len() == 40
         };
-        source.check(Some(into.bytes_mut()), (30, 40), seen).unwrap();
+        source.check(Some(into.bytes_mut()), 30, 40, seen).unwrap();
         assert!(into.words() == data.words() && rows == 30);
     }
 

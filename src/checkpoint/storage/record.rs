@@ -204,9 +204,10 @@ impl Manifest {
         let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
         let listed = ordered && !files.is_empty();
         // A node's own storage may have parity of dedicated positions.
-        match listed && (manifest.sight == Sight::Node || (known && files.len() == positions)) {
-            true => Ok(manifest),
-            false => Err(Fault::Damaged),
+        if listed && (manifest.sight == Sight::Node || (known && files.len() == positions)) {
+            Ok(manifest)
+        } else {
+            Err(Fault::Damaged)
         }
     }
 }

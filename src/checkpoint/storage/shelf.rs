@@ -20,16 +20,12 @@ use super::choice::{Results, Stock};
 use super::names::{self, Key, MANIFEST, STARTS, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
-use super::writing::{Flow, Stopped};
+use super::writing::{Flow, Stopped, cannot, give_name, sync_folder};
 use crate::base::clock::{self, Instant};
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
 
 /// Number by which injected faults know the writer of manifests, results and the token.
 const FIRST: usize = 0;
-
-fn cannot(what: &str, path: &Path, error: io::Error) -> String {
-    format!("cannot {what} {}: {error}", path.display())
-}
 
 /// Place of one job's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -298,15 +294,15 @@ impl Shelf {
 
     fn is_ours(&self) -> Result<(), String> {
         let meta = fs::metadata(&self.folder).map_err(|e| cannot("look at", &self.folder, e))?;
-        match meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
-            true => Ok(()),
-            false => Err(format!(
-                "{} belongs to user {} with mode {:o}: it is left alone and not used",
-                self.folder.display(),
-                meta.uid(),
-                meta.mode() & 0o7777
-            )),
+        if meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
+            return Ok(());
         }
+        Err(format!(
+            "{} belongs to user {} with mode {:o}: it is left alone and not used",
+            self.folder.display(),
+            meta.uid(),
+            meta.mode() & 0o7777
+        ))
     }
 
     /// Manifest of a checkpoint; None if it is incomplete.
@@ -664,18 +660,6 @@ fn private_folder(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Syncs a folder's names to the device. A file system that reports EINVAL does not need it.
-pub fn sync_names(folder: &Path) -> io::Result<()> {
-    match File::open(folder).and_then(|folder| folder.sync_all()) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-        told => told,
-    }
-}
-
-fn sync_folder(path: &Path) -> Result<(), String> {
-    sync_names(path).map_err(|error| cannot("sync", path, error))
-}
-
 /// Writes a small file under another name, syncs and renames it; `synced` is called in between.
 fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), String> {
     let aside = names::aside(path);
@@ -689,12 +673,6 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
-}
-
-/// Renames a complete file to its final name, and syncs the folder.
-pub(super) fn give_name(aside: &Path, path: &Path) -> Result<(), String> {
-    fs::rename(aside, path).map_err(|e| cannot("rename", aside, e))?;
-    sync_folder(path.parent().expect("a file is in a folder"))
 }
 
 fn read_sealed<T: for<'de> serde::Deserialize<'de>>(path: &Path) -> Result<T, String> {
@@ -713,15 +691,6 @@ mod tests {
     use super::super::record::tests::about;
     use super::super::writing::tests::write_small;
     use super::*;
-
-    /// procfs reports EINVAL, like file systems that cannot sync.
-    #[test]
-    fn a_file_system_that_cannot_sync_names_need_not() {
-        assert!(File::open("/proc").unwrap().sync_all().is_err());
-        sync_names(Path::new("/proc")).unwrap();
-        let missing = sync_names(Path::new("/no/such/folder")).unwrap_err();
-        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-    }
 
     fn shelf() -> (tempfile::TempDir, Shelf) {
         let dir = tempfile::tempdir().unwrap();

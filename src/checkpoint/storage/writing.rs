@@ -17,7 +17,6 @@ use thiserror::Error;
 use super::BLOCK_BYTES;
 use super::names;
 use super::record::Front;
-use super::shelf::give_name;
 use crate::base::faults::{Point, hit};
 use crate::base::pulse;
 use crate::shm::Region;
@@ -72,10 +71,7 @@ impl Flow {
             // Only while the rank waits: heartbeats for a computing rank would hide that it hangs.
             pulse::beat();
         }
-        match self.is_given_up() {
-            true => Err(Stopped::GivenUp),
-            false => Ok(()),
-        }
+        if self.is_given_up() { Err(Stopped::GivenUp) } else { Ok(()) }
     }
 
     pub fn is_given_up(&self) -> bool {
@@ -175,10 +171,10 @@ impl Target {
     /// Opens an existing file, which must have this length.
     fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         let target = Self::with(&mut options(), path)?;
-        match target.file.metadata()?.len() == bytes {
-            true => Ok(target),
-            false => Err(io::Error::other("it is not as long as it was written")),
+        if target.file.metadata()?.len() != bytes {
+            return Err(io::Error::other("it is not as long as it was written"));
         }
+        Ok(target)
     }
 
     /// Writes whole blocks from page-aligned memory.
@@ -261,62 +257,116 @@ fn stream(
             fs::rename(&over.from, aside).and_then(|()| Target::open(aside, front.file_bytes()))
         }
     };
-    let mut target = target.map_err(|e| failed("make", e))?;
-    let mut written = 0;
+    let target = target.map_err(|e| failed("make", e))?;
     // Data not aligned to pages is copied to aligned memory.
     let room = Region::anonymous(CHUNK_BYTES.min(front.data_at() as usize).max(BLOCK_BYTES));
     let mut room = room.map_err(|e| Stopped::Failed(e.to_string()))?;
-    let mut put = |target: &mut Target, bytes: &[u8]| -> Result<(), Stopped> {
-        target.put(bytes).map_err(|e| failed("write", e))?;
-        written += bytes.len() as u64;
-        flow.went_on(bytes.len() as u64)
-    };
     let room = room.bytes_mut();
-    room[..BLOCK_BYTES].copy_from_slice(&front.to_block());
-    let mut held = BLOCK_BYTES;
-    for &word in vouch {
-        room[held..held + 8].copy_from_slice(&word.to_le_bytes());
-        held += 8;
-        if held == room.len() {
-            put(&mut target, room)?;
-            held = 0;
-        }
-    }
-    let blocks = held.next_multiple_of(BLOCK_BYTES);
-    room[held..blocks].fill(0);
-    put(&mut target, &room[..blocks])?;
+    let mut stream = Stream { target, written: 0, flow, failed };
+    stream.head(front, vouch, room)?;
 
     let data = &data[..front.data_words() as usize * 8];
     let check = &check[..front.check.as_ref().map_or(0, |check| check.words as usize * 8)];
+    let half = || hit(Point::StreamHalf, position);
     // A position without a part of the matrix writes parity only.
-    let longer = usize::from(data.is_empty());
-    for (part, bytes) in [data, check].into_iter().enumerate() {
-        let at = [front.data_at(), front.check_at()][part];
+    let half: &dyn Fn() = &half;
+    let halves = if data.is_empty() { [None, Some(half)] } else { [Some(half), None] };
+    stream.part(front.data_at(), data, over.map(|over| &over.data[..]), room, halves[0])?;
+    stream.part(front.check_at(), check, over.map(|over| &over.check[..]), room, halves[1])?;
+    stream.target.sync().map_err(|e| failed("sync", e))?;
+    flow.went_on(0)?;
+    hit(Point::StreamSynced, position);
+    debug_assert!(over.is_some() || stream.written == front.file_bytes());
+    Ok(stream.written)
+}
+
+/// File of a position that is being written, and its progress.
+struct Stream<'a> {
+    target: Target,
+    written: u64,
+    flow: &'a Flow,
+    failed: &'a dyn Fn(&str, io::Error) -> Stopped,
+}
+
+impl Stream<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
+        self.target.put(bytes).map_err(|e| (self.failed)("write", e))?;
+        self.written += bytes.len() as u64;
+        self.flow.went_on(bytes.len() as u64)
+    }
+
+    /// Writes the header, the small state and the digests; `room` is aligned memory.
+    fn head(&mut self, front: &Front, vouch: &[u64], room: &mut [u8]) -> Result<(), Stopped> {
+        room[..BLOCK_BYTES].copy_from_slice(&front.to_block());
+        let mut held = BLOCK_BYTES;
+        for &word in vouch {
+            room[held..held + 8].copy_from_slice(&word.to_le_bytes());
+            held += 8;
+            if held == room.len() {
+                self.put(room)?;
+                held = 0;
+            }
+        }
+        let blocks = held.next_multiple_of(BLOCK_BYTES);
+        room[held..blocks].fill(0);
+        self.put(&room[..blocks])
+    }
+
+    /// Writes the matrix or the parity to offset `at`: all of it, or only the `changed` ranges. `half` is called midway.
+    fn part(
+        &mut self,
+        at: u64,
+        bytes: &[u8],
+        changed: Option<&[Range<u64>]>,
+        room: &mut [u8],
+        half: Option<&dyn Fn()>,
+    ) -> Result<(), Stopped> {
         let (whole, rest) = bytes.split_at(bytes.len() / BLOCK_BYTES * BLOCK_BYTES);
         let all = 0..whole.len() as u64;
-        let pieces = match over {
+        let pieces = match changed {
             None => in_pieces(std::slice::from_ref(&all)),
-            Some(over) => in_pieces(&in_blocks([&over.data, &over.check][part], all.end)),
+            Some(changed) => in_pieces(&in_blocks(changed, all.end)),
         };
         for (turn, piece) in pieces.iter().enumerate() {
-            if part == longer && turn == pieces.len() / 2 {
-                hit(Point::StreamHalf, position);
+            if turn == pieces.len() / 2
+                && let Some(half) = half
+            {
+                half();
             }
-            target.at = at + piece.start as u64;
-            put(&mut target, &whole[piece.clone()])?;
+            self.target.at = at + piece.start as u64;
+            self.put(&whole[piece.clone()])?;
         }
         if !rest.is_empty() {
             room[..rest.len()].copy_from_slice(rest);
             room[rest.len()..BLOCK_BYTES].fill(0);
-            target.at = at + all.end;
-            put(&mut target, &room[..BLOCK_BYTES])?;
+            self.target.at = at + all.end;
+            self.put(&room[..BLOCK_BYTES])?;
         }
+        Ok(())
     }
-    target.sync().map_err(|e| failed("sync", e))?;
-    flow.went_on(0)?;
-    hit(Point::StreamSynced, position);
-    debug_assert!(over.is_some() || written == front.file_bytes());
-    Ok(written)
+}
+
+/// Error text for an operation on a file or folder.
+pub(super) fn cannot(what: &str, path: &Path, error: io::Error) -> String {
+    format!("cannot {what} {}: {error}", path.display())
+}
+
+/// Syncs a folder's names to the device. A file system that reports EINVAL does not need it.
+pub fn sync_names(folder: &Path) -> io::Result<()> {
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+        told => told,
+    }
+}
+
+pub(super) fn sync_folder(path: &Path) -> Result<(), String> {
+    sync_names(path).map_err(|error| cannot("sync", path, error))
+}
+
+/// Renames a complete file to its final name, and syncs the folder.
+pub(super) fn give_name(aside: &Path, path: &Path) -> Result<(), String> {
+    fs::rename(aside, path).map_err(|e| cannot("rename", aside, e))?;
+    sync_folder(path.parent().expect("a file is in a folder"))
 }
 
 #[cfg(test)]
@@ -326,6 +376,15 @@ pub(super) mod tests {
     use super::super::record::About;
     use super::*;
     use crate::parity::digest::digest;
+
+    /// procfs reports EINVAL, like file systems that cannot sync.
+    #[test]
+    fn a_file_system_that_cannot_sync_names_need_not() {
+        assert!(File::open("/proc").unwrap().sync_all().is_err());
+        sync_names(Path::new("/proc")).unwrap();
+        let missing = sync_names(Path::new("/no/such/folder")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
 
     /// Confirms that the source does not change.
     fn same() -> Result<(), Stopped> {

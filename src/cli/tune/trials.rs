@@ -94,14 +94,14 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     set_phase("looking at the nodes");
     let node = comm.split_by_node();
     // The threads are pinned as in the run whose parts these are.
-    let pins = pins::decide(comm, (flags.threads, true), Pinning::Auto);
-    let threads = (flags.threads, pins.is_ok());
-    let mut proposal = Proposal::new(comm.rank(), (Engine::Auto, true), threads, None);
+    let pins = pins::decide(comm, flags.threads, true, Pinning::Auto);
+    let mut proposal =
+        Proposal::new(comm.rank(), Engine::Auto, true, flags.threads, pins.is_ok(), None);
     proposal.needs(chosen.map_err(|why| Ended::new(Exit::Environment, why)));
     let pool = proposal.needs(pins::pool(flags.threads, &pins));
     // If nothing will be computed, a pool of one thread is enough.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
-    let agreed = agreement::agree(comm, proposal, (Engine::Auto, false))?;
+    let agreed = agreement::agree(comm, proposal, Engine::Auto, false)?;
     let tests: Vec<TestParams> = trials.iter().map(|trial| trial.test.clone()).collect();
     let asked = contest::Asked { tests: &tests, computes: true, turns: false };
     let (engines, _) = contest::decide(comm, &node, asked, &agreed.engines, &mut pool);

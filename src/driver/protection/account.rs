@@ -52,11 +52,12 @@ impl Account {
 
     /// Adds the cost of a failure and of the restart at boundary `boundary`. The first array is the same on all ranks: the time
     /// of the last heartbeat of any rank, the time of the restored save, and the start of the test. `started` is the time of this
-    /// start.
+    /// start, `now` that of the end of the recovery.
     pub(super) fn charge_restart(
         &mut self,
         [last, saved, began]: [f64; 3],
-        (started, now): (f64, f64),
+        started: f64,
+        now: f64,
         boundary: usize,
     ) {
         let last = last.clamp(saved, started.max(saved));
@@ -86,7 +87,7 @@ mod tests {
     fn a_failure_costs_lost_work_a_gap_and_a_start() {
         let mut account = Account::default();
         // Started at 100, saved at 130, lost at 150, restarted at 170, computing at 175.
-        account.charge_restart([150.0, 130.0, 100.0], (170.0, 175.0), 7);
+        account.charge_restart([150.0, 130.0, 100.0], 170.0, 175.0, 7);
         let Account { began_unix_s, told, way, .. } = account;
         assert_eq!(
             (began_unix_s, told.lost_s, told.down_s, told.restore_s),
@@ -104,8 +105,8 @@ mod tests {
     #[test]
     fn a_second_failure_adds_to_the_first() {
         let mut account = Account::default();
-        account.charge_restart([150.0, 130.0, 100.0], (170.0, 175.0), 7);
-        account.charge_restart([0.0, 130.0, 100.0], (180.0, 181.0), 7);
+        account.charge_restart([150.0, 130.0, 100.0], 170.0, 175.0, 7);
+        account.charge_restart([0.0, 130.0, 100.0], 180.0, 181.0, 7);
         // No rank has sent a heartbeat since the save: all of the time was down time.
         let Protection { lost_s, down_s, restore_s, .. } = account.told;
         assert_eq!((lost_s, down_s, restore_s), (20.0, 70.0, 6.0));
@@ -146,7 +147,7 @@ mod tests {
             now in 0.0..1e6f64,
         ) {
             let mut account = Account::default();
-            account.charge_restart(moments, (started, now), 1);
+            account.charge_restart(moments, started, now, 1);
             let Protection { lost_s, down_s, restore_s, .. } = account.told;
             prop_assert!(lost_s >= 0.0 && down_s >= 0.0 && restore_s >= 0.0);
             let [_, saved, _] = moments;

@@ -4,9 +4,9 @@
 //! For the checkpoint, it is a position like any other, with an empty matrix and no state. It has no position in the grid. On
 //! other ranks the solver calls the observer at each boundary; here a loop counts the boundaries.
 
-use super::Guardian;
 use super::account::Account;
-use super::guard::{Guard, Whose};
+use super::guard::{CANNOT, Guard, WELL, Whose};
+use super::{Guardian, TestId};
 use crate::base::clock::Instant;
 use crate::base::exit::Exit;
 use crate::base::params::TestParams;
@@ -17,11 +17,6 @@ use crate::comm::set_phase;
 use crate::driver::agreement::Ended;
 use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::shm::header::Doing;
-
-/// Word of the computing ranks to the others before the first iteration, with the solution and at the end: all is well.
-pub(super) const WELL: u64 = 0;
-/// Word of the computing ranks: the test could not begin.
-pub(super) const CANNOT: u64 = 1;
 
 /// Position that sends the result.
 pub(super) const TELLER: usize = 0;
@@ -46,28 +41,22 @@ impl Guardian<'_> {
     pub fn keep(
         &self,
         params: &TestParams,
-        test: (usize, u64),
+        test: TestId,
         everybody: Positions,
         pool: &mut Pool,
         watcher: &mut impl Observer,
     ) -> Result<(), Ended> {
         let (position, blocks) = (everybody.rank(), params.blocks());
-        let (number, digest) = test;
+        let number = test.number as u32;
         // Recovery in place is not possible with dedicated ranks.
-        let storage = self.storage(number as u32, digest, false);
+        let storage = self.storage(number, test.digest, false);
         // A stays mapped as long as its name is checked; here the part is only its first page.
         let Started { mut checkpointer, a: _a, origin, .. } =
             self.take(params, test, everybody, 0, storage, pool)?;
         set_phase("keeping checksums");
-        let start = match origin {
-            Origin::Fresh => 0,
-            Origin::Restored(restored) => {
-                if restored.fetched.is_some() {
-                    self.go_on_as_another_run(&mut checkpointer);
-                }
-                restored.boundary
-            }
-        };
+        if matches!(&origin, Origin::Restored(restored) if restored.fetched.is_some()) {
+            self.go_on_as_another_run(&mut checkpointer);
+        }
         self.hand_results_on(&mut checkpointer);
         let mut saved = None;
         let whose = Whose {
@@ -78,38 +67,52 @@ impl Guardian<'_> {
             others_wait: true,
             has_state: false,
             saved: &mut saved,
-            test: number,
+            test: test.number,
         };
         let mut guard = Guard::new(checkpointer, Account::default(), watcher, whose);
-        let could_not = || Ended::new(Exit::Environment, "those that compute could not begin");
-        let told = |guard: &Guard<_>| match guard.checkpointer.world().first_says(WELL) {
-            CANNOT => Err(could_not()),
-            _ => Ok(()),
-        };
-        told(&guard)?;
-        let began = Instant::now();
-        guard.watcher.began(unix_seconds());
-        for k in start..blocks {
-            if k > start
-                && guard.drains(k)
-                && guard.boundary(k, std::ptr::NonNull::dangling().as_ptr(), pool) == Halt::Stop
-            {
-                guard.checkpointer.tick(Doing::Done, blocks);
-                return Ok(());
-            }
-            guard.iteration(k, blocks, began.elapsed().as_secs_f64());
+        if guard.count_boundaries(origin.boundary(), pool)? == Halt::Stop {
+            guard.checkpointer.tick(Doing::Done, blocks);
+            return Ok(());
         }
-        guard.note(Milestone::Factored);
-        // Verification is not part of the test's time, so power is measured up to here.
-        told(&guard)?;
-        guard.note(Milestone::Solved);
-        told(&guard)?;
         let mut checkpointer = guard.checkpointer;
         checkpointer.tick(Doing::Done, blocks);
         checkpointer.end_level2();
         // A node may have only such a rank, and keeps the result, too.
         let result = checkpointer.world().tell(&[], TELLER);
-        self.end(checkpointer, number as u32, result);
+        self.end(checkpointer, number, result);
         Ok(())
+    }
+}
+
+impl<O: Observer> Guard<'_, O> {
+    /// Passes all boundaries of a test in step with the computing ranks, until its end or a stop.
+    fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Ended> {
+        let blocks = self.blocks;
+        self.receive_word()?;
+        let began = Instant::now();
+        self.watcher.began(unix_seconds());
+        for k in start..blocks {
+            if k > start
+                && self.drains(k)
+                && self.boundary(k, std::ptr::NonNull::dangling().as_ptr(), pool) == Halt::Stop
+            {
+                return Ok(Halt::Stop);
+            }
+            self.iteration(k, blocks, began.elapsed().as_secs_f64());
+        }
+        self.note(Milestone::Factored);
+        // Verification is not part of the test's time, so power is measured up to here.
+        self.receive_word()?;
+        self.note(Milestone::Solved);
+        self.receive_word()?;
+        Ok(Halt::GoOn)
+    }
+
+    /// Receives a word of the computing ranks about the test.
+    fn receive_word(&self) -> Result<(), Ended> {
+        match self.checkpointer.world().first_says(WELL) {
+            CANNOT => Err(Ended::new(Exit::Environment, "those that compute could not begin")),
+            _ => Ok(()),
+        }
     }
 }

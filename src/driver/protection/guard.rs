@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::account::Account;
-use super::{dedicated, signals};
+use super::signals;
 use crate::base::clock::Instant;
 use crate::base::course::What;
 use crate::base::faults::{Point, hit};
@@ -20,6 +20,11 @@ use crate::lu::{Halt, Milestone, Observer, unix_seconds};
 use crate::shm::Part;
 use crate::shm::header::Doing;
 
+/// Word of the computing ranks to the dedicated ones before the first iteration, with the solution and at the end: all is well.
+pub(super) const WELL: u64 = 0;
+/// Word of the computing ranks: the test could not begin.
+pub(super) const CANNOT: u64 = 1;
+
 /// Checkpoint observer.
 pub(super) struct Guard<'w, O> {
     pub(super) checkpointer: Checkpointer<Positions, Group>,
@@ -31,7 +36,7 @@ pub(super) struct Guard<'w, O> {
     pub(super) stored: Option<bool>,
     pub(super) watcher: &'w mut O,
     stop: bool,
-    blocks: usize,
+    pub(super) blocks: usize,
     position: usize,
     host: &'w str,
     /// Time of the last check of the names.
@@ -136,9 +141,10 @@ impl<'w, O: Observer> Guard<'w, O> {
         );
         let read: Vec<&str> =
             found.later.iter().filter(|part| **part != Part::A).map(|part| part.name()).collect();
-        let matrix = match found.later.contains(&Part::A) {
-            true => ", that of the matrix at the next save",
-            false => "",
+        let matrix = if found.later.contains(&Part::A) {
+            ", that of the matrix at the next save"
+        } else {
+            ""
         };
         match (found.trouble, read.is_empty(), matrix.is_empty()) {
             (Some(why), ..) => say(format_args!(
@@ -172,9 +178,10 @@ impl<O: Observer> Observer for Guard<'_, O> {
         self.account.way.interrupt(What::Save, k, at_s, 0.0);
         self.account.told.level2 = level2::account(self.earlier, self.checkpointer.tally());
         self.account.unstored = self.checkpointer.unstored();
-        let state = match self.has_state {
-            true => serde_json::to_vec(&self.account).expect("plain values have a JSON form"),
-            false => Vec::new(),
+        let state = if self.has_state {
+            serde_json::to_vec(&self.account).expect("plain values have a JSON form")
+        } else {
+            Vec::new()
         };
         // SAFETY: the whole local matrix, which the factorisation does not touch at a boundary.
         let a = unsafe { std::slice::from_raw_parts_mut(a, self.len) };
@@ -193,14 +200,14 @@ impl<O: Observer> Observer for Guard<'_, O> {
     }
 
     fn began(&mut self, unix_s: f64) {
-        self.tell(dedicated::WELL);
+        self.tell(WELL);
         self.account.began_unix_s = unix_s;
         self.watcher.began(unix_s);
     }
 
     fn reached(&mut self, milestone: Milestone) {
         if milestone == Milestone::Solved {
-            self.tell(dedicated::WELL);
+            self.tell(WELL);
         }
         self.note(milestone);
     }

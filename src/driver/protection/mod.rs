@@ -36,6 +36,14 @@ pub use ground::{Ground, read_domains};
 pub use record::digest;
 pub use signals::obey as obey_signals;
 
+/// Test of a run.
+#[derive(Clone, Copy)]
+pub struct TestId {
+    pub number: usize,
+    /// Digest of its settings.
+    pub digest: u64,
+}
+
 /// Protection session of one run on one rank.
 pub struct Guardian<'a> {
     comm: &'a Comm,
@@ -96,11 +104,11 @@ impl Guardian<'_> {
         self.arrival.test.filter(open).or(stored.filter(open)).map(|test| test as usize)
     }
 
-    /// Assigns a position in test `number` to each rank: where the memory of its node is, or its file. `players` are the
+    /// Assigns a position in a test to each rank: where the memory of its node is, or its file. `players` are the
     /// candidate ranks after a loss; each keeps its own position. None if there are too few ranks. Collective call.
     pub fn place(
         &self,
-        (number, digest): (usize, u64),
+        TestId { number, digest }: TestId,
         params: &TestParams,
         players: &[Player],
     ) -> Option<Vec<Option<usize>>> {
@@ -111,9 +119,10 @@ impl Guardian<'_> {
         let nobody_keeps = players.iter().all(|player| player.kept.is_none());
         // After a loss, a new rank finds its position's data in memory of the group. Files decide only if all ranks start.
         let by_files = files.is_some() && nobody_keeps && players.len() >= positions;
-        match players.is_empty() || by_files {
-            true => Some(self.arrival.place(number as u32, positions, files)),
-            false => self.arrival.place_again(number as u32, positions, players),
+        if players.is_empty() || by_files {
+            Some(self.arrival.place(number as u32, positions, files))
+        } else {
+            self.arrival.place_again(number as u32, positions, players)
         }
     }
 

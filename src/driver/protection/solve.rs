@@ -3,10 +3,10 @@
 //! `take` and the functions for the end of a test serve dedicated checksum ranks, too (`dedicated`).
 
 use super::account::{Account, STATE_BYTES};
-use super::guard::{Guard, Whose};
+use super::guard::{CANNOT, Guard, WELL, Whose};
 use super::record::Record;
 use super::stock::told_by;
-use super::{Guardian, dedicated, words};
+use super::{Guardian, TestId, dedicated, words};
 use crate::base::exit::Exit;
 use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
@@ -26,12 +26,18 @@ use crate::shm::header::{Doing, Head};
 use crate::supervise::start::in_place::{self, ANEW};
 use crate::supervise::start::launcher::own_run_id;
 
+/// Beginning of a test in this start.
+struct Resumed {
+    start: Start,
+    account: Account,
+}
+
 impl Guardian<'_> {
     /// Takes this position's memory for a test, and restores it if there is a checkpoint. Collective call of the `world`.
     pub(super) fn take(
         &self,
         params: &TestParams,
-        (number, digest): (usize, u64),
+        TestId { number, digest }: TestId,
         world: Positions,
         ld: usize,
         storage: Option<Storage>,
@@ -71,12 +77,12 @@ impl Guardian<'_> {
         .map_err(|error| words::refused(self.storage_gone.as_deref(), error))
     }
 
-    /// Solves test `number` under protection. Collective call of all ranks of the grid. `everybody` includes the dedicated
-    /// checksum ranks, if there are any.
+    /// Solves a test under protection. Collective call of all ranks of the grid. `everybody` includes the dedicated checksum
+    /// ranks, if there are any.
     pub fn solve(
         &self,
         context: &Context,
-        (number, digest): (usize, u64),
+        test: TestId,
         everybody: Option<Positions>,
         pool: &mut Pool,
         watcher: &mut impl Observer,
@@ -88,13 +94,13 @@ impl Guardian<'_> {
         let last_sign = self.last_sign_of_life(position);
         let storage = self.level2.as_ref().and_then(|_| {
             let in_place = max(context, story.has_lost.into()) > 0;
-            self.storage(number as u32, digest, in_place)
+            self.storage(test.number as u32, test.digest, in_place)
         });
         let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
         let others_wait = everybody.is_some();
         let world = everybody.unwrap_or_else(|| Positions::new(among()));
         let Started { mut checkpointer, a, origin, crowded, .. } =
-            self.take(params, (number, digest), world, shape.ld, storage, pool)?;
+            self.take(params, test, world, shape.ld, storage, pool)?;
         for (domain, count) in crowded.iter().filter(|_| context.grid.rank() == 0) {
             say(format_args!(
                 "warning: {domain} now holds {count} members of one group, which survives {}: losing it would end the run",
@@ -105,6 +111,67 @@ impl Guardian<'_> {
         if context.grid.rank() == 0 {
             self.warn_of_storage();
         }
+        let resumed =
+            self.resume(context, test.number, origin, last_sign, &mut checkpointer, story);
+        let Resumed { start, account } = resumed;
+        let whose = Whose {
+            position,
+            host: &self.host,
+            len: shape.len(),
+            blocks: params.blocks(),
+            others_wait,
+            has_state: true,
+            saved: &mut story.saved,
+            test: test.number,
+        };
+        let mut guard = Guard::new(checkpointer, account, watcher, whose);
+        let mut local = Local::new(shape, a);
+        let outcome = solve_test(context, &mut local, start, pool, &mut guard)
+            .inspect_err(|_| guard.tell(CANNOT))
+            .map_err(|error| Ended::new(Exit::Environment, error.to_string()))?;
+        if outcome.is_some() {
+            guard.tell(WELL);
+        }
+        self.conclude(params, test, guard, outcome)
+    }
+
+    /// Keeps the outcome of a test; without one, the run stops. Collective call of all ranks of the grid.
+    fn conclude<O: Observer>(
+        &self,
+        params: &TestParams,
+        test: TestId,
+        guard: Guard<O>,
+        outcome: Option<Outcome>,
+    ) -> Result<Outcome, Ended> {
+        let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
+        // An observer must not take the end of this process for a failure.
+        checkpointer.tick(Doing::Done, params.blocks());
+        let Some(mut outcome) = outcome else {
+            return Err(Ended::new(Exit::Stopped, words::stopped(self.settings, stored)));
+        };
+        checkpointer.end_level2();
+        account.told.level2 = level2::account(earlier, checkpointer.tally());
+        outcome.protection = Some(account.told);
+        outcome.course = account.way.course(params.n, params.nb);
+        let record = Record { digest: test.digest, run_id: own_run_id(), outcome };
+        let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
+        // All nodes keep the same text. If nodes have different texts, these come from different runs.
+        let bytes = checkpointer.world().tell(&bytes, dedicated::TELLER);
+        self.end(checkpointer, test.number as u32, bytes);
+        Ok(record.outcome)
+    }
+
+    /// Reports the origin of a test's matrix, and continues the account of earlier starts. `last_sign` is the time of the
+    /// position's last heartbeat. Collective call of all ranks of the grid.
+    fn resume(
+        &self,
+        context: &Context,
+        number: usize,
+        origin: Origin,
+        last_sign: Option<f64>,
+        checkpointer: &mut Checkpointer<Positions, Group>,
+        story: &mut Story,
+    ) -> Resumed {
         let mut account = Account::default();
         let mut fetched = None;
         let start = match origin {
@@ -123,8 +190,8 @@ impl Guardian<'_> {
                     for (position, why) in &restored.damaged {
                         say(format_args!("position {position} could not be used: {why}"));
                     }
-                    let from =
-                        in_place::from_boundary(number + 1, restored.boundary, params.blocks());
+                    let blocks = context.params.blocks();
+                    let from = in_place::from_boundary(number + 1, restored.boundary, blocks);
                     let how = words::restored(self.settings, &restored, &from);
                     let notice = story.notice.take();
                     say(notice.map_or(how.clone(), |notice| notice.told(&how)));
@@ -133,11 +200,11 @@ impl Guardian<'_> {
                 let mut times =
                     [last_sign.unwrap_or(0.0), account.saved_unix_s, account.began_unix_s];
                 context.grid.all_reduce(&mut times, Reduce::Max);
-                let start = (self.started_unix_s, unix_seconds());
-                account.charge_restart(times, start, restored.boundary);
+                let (started, now) = (self.started_unix_s, unix_seconds());
+                account.charge_restart(times, started, now, restored.boundary);
                 fetched = restored.fetched;
                 if fetched.is_some() {
-                    self.go_on_as_another_run(&mut checkpointer);
+                    self.go_on_as_another_run(checkpointer);
                     account.told.level2.get_or_insert_default().fetched += 1;
                 } else {
                     checkpointer.count_on(account.unstored);
@@ -145,58 +212,16 @@ impl Guardian<'_> {
                 Start::Resumed { boundary: restored.boundary, began_unix_s: account.began_unix_s }
             }
         };
-        self.hand_results_on(&mut checkpointer);
+        self.hand_results_on(checkpointer);
         account.count_start(checkpointer.run().1, fetched);
-        // The last save may be older than the last loss.
-        let losses = max(context, story.losses.into()) as u32;
-        // Rank 0, which also passes here, has printed the last notice.
-        story.notice = None;
-        story.losses_before = match losses {
-            0 => account.told.in_place,
-            _ => max(context, story.losses_before.into()) as u32,
-        };
-        account.told.in_place = story.losses_before + losses;
-        account.told.attempts = account.told.attempts.max(account.told.in_place + 1);
+        count_losses(context, &mut account, story);
         account.told.memory_bytes_max = max(context, checkpointer.bytes() as u64);
         let mut group_min = [checkpointer.members().len() as u64];
         context.grid.all_reduce(&mut group_min, Reduce::Min);
         account.told.group_min = group_min[0] as usize;
         // Clears the figures of the process before this one.
         checkpointer.worked(0.0, 0.0);
-        let whose = Whose {
-            position,
-            host: &self.host,
-            len: shape.len(),
-            blocks: params.blocks(),
-            others_wait,
-            has_state: true,
-            saved: &mut story.saved,
-            test: number,
-        };
-        let mut guard = Guard::new(checkpointer, account, watcher, whose);
-        let mut local = Local::new(shape, a);
-        let outcome = solve_test(context, &mut local, start, pool, &mut guard)
-            .inspect_err(|_| guard.tell(dedicated::CANNOT))
-            .map_err(|error| Ended::new(Exit::Environment, error.to_string()))?;
-        if outcome.is_some() {
-            guard.tell(dedicated::WELL);
-        }
-        let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
-        // An observer must not take the end of this process for a failure.
-        checkpointer.tick(Doing::Done, params.blocks());
-        let Some(mut outcome) = outcome else {
-            return Err(Ended::new(Exit::Stopped, words::stopped(self.settings, stored)));
-        };
-        checkpointer.end_level2();
-        account.told.level2 = level2::account(earlier, checkpointer.tally());
-        outcome.protection = Some(account.told);
-        outcome.course = account.way.course(params.n, params.nb);
-        let record = Record { digest, run_id: own_run_id(), outcome };
-        let bytes = serde_json::to_vec(&record).expect("plain values have a JSON form");
-        // All nodes keep the same text. If nodes have different texts, these come from different runs.
-        let bytes = checkpointer.world().tell(&bytes, dedicated::TELLER);
-        self.end(checkpointer, number as u32, bytes);
-        Ok(record.outcome)
+        Resumed { start, account }
     }
 
     /// Ends a test: keeps its result and removes its matrix. Collective call of all ranks with a position.
@@ -243,12 +268,10 @@ impl Guardian<'_> {
 
     /// Description of storage for the start of a test.
     pub(super) fn storage(&self, number: u32, digest: u64, in_place: bool) -> Option<Storage> {
-        let helpers = self.settings.helpers;
         let level2 = self.level2.as_ref()?;
-        let test = (number, digest);
         let finished = self.finished.iter().map(|test| test.number);
-        let tests = (finished, &self.ended.borrow()[..]);
-        Some(level2.of_test(test, tests, &self.rounding, self.fresh_run, in_place, helpers))
+        let results = level2.counting(finished, &self.ended.borrow());
+        Some(level2.of_test(number, digest, results, &self.rounding, self.fresh_run, in_place))
     }
 
     /// Adopts the id of the new run that a checkpoint from storage has started in memory.
@@ -279,6 +302,20 @@ impl Guardian<'_> {
         let progress = Head::new(region).ok()?.progress();
         (progress.worked_unix_ms > 0).then_some(progress.worked_unix_ms as f64 / 1e3)
     }
+}
+
+/// Counts the losses of ranks that the test has survived, according to all ranks.
+fn count_losses(context: &Context, account: &mut Account, story: &mut Story) {
+    // The last save may be older than the last loss.
+    let losses = max(context, story.losses.into()) as u32;
+    // Rank 0, which also passes here, has printed the last notice.
+    story.notice = None;
+    story.losses_before = match losses {
+        0 => account.told.in_place,
+        _ => max(context, story.losses_before.into()) as u32,
+    };
+    account.told.in_place = story.losses_before + losses;
+    account.told.attempts = account.told.attempts.max(account.told.in_place + 1);
 }
 
 fn max(context: &Context, value: u64) -> u64 {

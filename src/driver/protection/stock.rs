@@ -16,12 +16,13 @@ use crate::base::params::TestParams;
 use crate::base::terminal::say;
 use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
+use crate::checkpoint::storage::Shelf;
 use crate::checkpoint::storage::choice::{Known, Stock};
 use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::comm::Comm;
 use crate::config::settings::{self, Restart};
 use crate::driver::agreement::{Ended, unanimous};
-use crate::driver::level2::{self, Level2};
+use crate::driver::level2::{self, Conditions, Level2};
 use crate::driver::nonstop::Story;
 use crate::lu::unix_seconds;
 use crate::shm::{MemoryError, bus};
@@ -65,7 +66,8 @@ impl<'a> Guardian<'a> {
         node: &Comm,
         settings: &'a settings::Protection,
         ground: Ground,
-        (tests, rounding): (&[u64], &str),
+        tests: &[u64],
+        rounding: &str,
         story: &Story,
     ) -> Result<Self, Ended> {
         let begun = story.begun;
@@ -111,36 +113,49 @@ impl<'a> Guardian<'a> {
             domain,
             started_unix_s,
         };
-        let patience = if begun { IN_PLACE } else { PATIENCE };
-        let restart = if begun { Restart::Auto } else { settings.restart };
+        this.look_at_storage(node, tests, story)?;
+        this.take_stock(node, tests, rounding)?;
+        let requires = settings.restart == Restart::Require && !begun;
+        if requires && !this.continued {
+            return Err(StartError::Nothing { job: settings.job.clone() }.into());
+        }
+        Ok(this)
+    }
+
+    /// Opens storage, unless memory has everything that it may have; and decides whether earlier runs are unwanted. Collective
+    /// call.
+    fn look_at_storage(&mut self, node: &Comm, tests: &[u64], story: &Story) -> Result<(), Ended> {
+        let patience = if story.begun { IN_PLACE } else { PATIENCE };
+        let never = self.settings.restart == Restart::Never && !story.begun;
         // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
-        let again = restart == Restart::Never && launched_before(comm);
-        this.unwanted = restart == Restart::Never && !again;
-        if this.unwanted {
-            this.arrival = this.arrival.anew();
+        let again = never && launched_before(self.comm);
+        self.unwanted = never && !again;
+        if self.unwanted {
+            self.forget_memory();
         }
         // If memory has the checkpoint, storage is not needed. If only storage may have it, the run cannot resume without
         // storage. Between two tests there are only results, which memory has, too.
-        let has = |test: usize| this.arrival.finished.contains_key(&(test as u32));
-        let in_memory = this.arrival.test.is_some() || story.is_between_tests(has);
-        this.level2 = match this.open_level2(node, tests, patience, this.unwanted) {
-            Err(Ended { why, .. }) if in_memory && !this.on_disk_alone() => {
-                this.storage_gone = Some(why);
+        let has = |test: usize| self.arrival.finished.contains_key(&(test as u32));
+        let in_memory = self.arrival.test.is_some() || story.is_between_tests(has);
+        self.level2 = match self.open_level2(node, tests, patience, self.unwanted) {
+            Err(Ended { why, .. }) if in_memory && !self.on_disk_alone() => {
+                self.storage_gone = Some(why);
                 None
             }
             opened => opened?,
         };
-        if again && this.storage_gone.is_none() && !this.has_own() {
+        if again && self.storage_gone.is_none() && !self.has_own() {
             // Earlier launches ended before they removed what others had left.
-            this.unwanted = true;
-            this.arrival = this.arrival.anew();
-            this.level2 = this.open_level2(node, tests, PATIENCE, true)?;
+            self.unwanted = true;
+            self.forget_memory();
+            self.level2 = self.open_level2(node, tests, PATIENCE, true)?;
         }
-        this.take_stock(node, tests, rounding)?;
-        if restart == Restart::Require && !this.continued {
-            return Err(StartError::Nothing { job: settings.job.clone() }.into());
-        }
-        Ok(this)
+        Ok(())
+    }
+
+    /// Ignores the memory that this launch has found.
+    fn forget_memory(&mut self) {
+        self.arrival = std::mem::take(&mut self.arrival).anew();
     }
 
     /// Opens storage, once the contents of memory are known. Collective call.
@@ -149,7 +164,7 @@ impl<'a> Guardian<'a> {
         node: &Comm,
         tests: &[u64],
         patience: Duration,
-        anew: bool,
+        from_scratch: bool,
     ) -> Result<Option<Level2<'a>>, Ended> {
         let Arrival { test, params_digest, .. } = &self.arrival;
         let ours = test.is_some_and(|test| tests.get(test as usize).copied() == *params_digest);
@@ -157,8 +172,8 @@ impl<'a> Guardian<'a> {
             in_memory: self.arrival.run.filter(|_| ours),
             launched_before: launched_before(self.comm),
         };
-        let ours = (tests, known);
-        Level2::open((self.comm, node), self.settings, &self.domain, ours, patience, anew)
+        let conditions = Conditions { tests, known, patience, from_scratch };
+        Level2::open(self.comm, node, self.settings, &self.domain, conditions)
     }
 
     /// Returns true if an earlier launch of this supervised run has left anything here. The same on every rank.
@@ -186,6 +201,27 @@ impl<'a> Guardian<'a> {
         let results = in_memory.chain(on_storage);
         let Kept { finished, stale } = record::sort(results, tests, own.as_deref(), in_progress);
         self.finished = finished;
+        self.check_memory(tests, rounding, stale && in_progress)?;
+        let latest = self.arrival.latest.max(stock.latest());
+        let on_storage =
+            !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
+        let something = self.arrival.run.is_some() || on_storage;
+        if stale {
+            // Results of a run that has ended or was given up, without anything to resume.
+            self.finished.clear();
+            self.remove(node, None)?;
+            self.level2 = self.open_level2(node, tests, PATIENCE, false)?;
+        }
+        let number = record::run_number(new_run(), own.as_deref(), latest);
+        self.fresh_run = told_by(self.comm, 0, number);
+        self.continued = something && !stale;
+        self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
+        Ok(())
+    }
+
+    /// Refuses memory or checkpoints that do not belong to this run. `other_tests` means that there are checkpoints of a run with
+    /// other tests.
+    fn check_memory(&self, tests: &[u64], rounding: &str, other_tests: bool) -> Result<(), Ended> {
         let here = self.arrival.test.and_then(|test| tests.get(test as usize));
         if let (Some(&here), Some(there)) = (here, self.arrival.params_digest)
             && rounds_otherwise(here, there)
@@ -200,7 +236,7 @@ impl<'a> Guardian<'a> {
                 ),
             ));
         }
-        if stale && in_progress {
+        if other_tests {
             return Err(Ended::new(
                 Exit::BadInput,
                 format!(
@@ -219,20 +255,6 @@ impl<'a> Guardian<'a> {
             let what = format!("its test {} is none of this one's", test + 1);
             return Err(StartError::Other { job: self.settings.job.clone(), what }.into());
         }
-        let latest = self.arrival.latest.max(stock.latest());
-        let on_storage =
-            !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
-        let something = self.arrival.run.is_some() || on_storage;
-        if stale {
-            // Results of a run that has ended or was given up, without anything to resume.
-            self.finished.clear();
-            self.remove(node, None)?;
-            self.level2 = self.open_level2(node, tests, PATIENCE, false)?;
-        }
-        let number = record::run_number(new_run(), own.as_deref(), latest);
-        self.fresh_run = told_by(self.comm, 0, number);
-        self.continued = something && !stale;
-        self.run.set(self.arrival.run.filter(|_| self.continued).unwrap_or(self.fresh_run));
         Ok(())
     }
 
@@ -297,43 +319,46 @@ impl<'a> Guardian<'a> {
         });
         let shelf =
             shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());
-        let mut left = Ok(());
-        if let Some(shelf) = shelf {
-            let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
-            // A missing DIR seems to have nothing to remove.
-            let removed = patiently(move |flow| {
-                shelf.check()?;
-                let cleaned = shelf.clean(flow);
-                // Files that another start has taken over belong to that start.
-                let theirs = shelf.is_held().err();
-                if theirs.is_none() {
-                    cleaned?;
-                }
-                Ok(theirs)
-            });
-            match removed {
-                Ok(None) => {}
-                Ok(Some(theirs)) => {
-                    say(format_args!("what lies on storage is left there: {theirs}"))
-                }
-                Err(why) => {
-                    let words = format!(
-                        "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
-                         `skt-hpl clean --job {job} --level2 {}` removes it",
-                        dir.display()
-                    );
-                    match start {
-                        // The run has ended and does not depend on the removal.
-                        Some(_) => say(words),
-                        // A restart of the run that begins would find these files.
-                        None => left = Err(Ended::new(Exit::Environment, words)),
-                    }
-                }
+        let left = match shelf.map_or(Ok(()), |shelf| self.clean_storage(shelf)) {
+            // The run has ended and does not depend on the removal.
+            Err(why) if start.is_some() => {
+                say(why);
+                Ok(())
             }
-        }
+            // A restart of the run that begins would find these files.
+            left => left.map_err(|why| Ended::new(Exit::Environment, why)),
+        };
         // No rank reads storage before the removal is complete.
         unanimous(self.comm, left)?;
         strike(Point::GroundCleared);
         Ok(())
+    }
+
+    /// Removes all files of the job from this DIR, unless another start has taken them over. The error is a message.
+    fn clean_storage(&self, shelf: Shelf) -> Result<(), String> {
+        let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
+        // A missing DIR seems to have nothing to remove.
+        let removed = patiently(move |flow| {
+            shelf.check()?;
+            let cleaned = shelf.clean(flow);
+            // Files that another start has taken over belong to that start.
+            let theirs = shelf.is_held().err();
+            if theirs.is_none() {
+                cleaned?;
+            }
+            Ok(theirs)
+        });
+        match removed {
+            Ok(None) => Ok(()),
+            Ok(Some(theirs)) => {
+                say(format_args!("what lies on storage is left there: {theirs}"));
+                Ok(())
+            }
+            Err(why) => Err(format!(
+                "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
+                 `skt-hpl clean --job {job} --level2 {}` removes it",
+                dir.display()
+            )),
+        }
     }
 }

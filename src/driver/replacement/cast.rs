@@ -53,6 +53,12 @@ impl Cast {
         Self { seats: taken.map(seat).collect(), ..Self::default() }
     }
 
+    /// First rank of the grid.
+    pub fn first_rank(&self) -> usize {
+        let first = |seat: &Seat| (seat.row, seat.col) == (0, 0);
+        self.seats.iter().position(|seat| seat.as_ref().is_some_and(first)).expect("it is taken")
+    }
+
     /// Exchanges that are new in this attempt.
     pub fn exchanges(&self) -> &[Exchange] {
         let all = self.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
@@ -71,6 +77,73 @@ impl Status {
     }
 }
 
+/// Process columns of a test after losses, by the states of the ranks that are left.
+struct Survivors<'a> {
+    params: &'a TestParams,
+    players: &'a [Option<Status>],
+    /// All exchanges and renewals: a rank may have left an attempt before it heard of the last ones.
+    past: Past,
+}
+
+impl<'a> Survivors<'a> {
+    fn new(params: &'a TestParams, players: &'a [Option<Status>]) -> Self {
+        let told = players.iter().flatten().map(|s| &s.past);
+        let longest = told.max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
+        Self { params, players, past: longest.cloned().unwrap_or_default() }
+    }
+
+    /// States of ranks with a part in the test. Unfinished checksums do not count.
+    fn known(&self) -> impl Iterator<Item = &'a Status> {
+        let q = self.params.q;
+        self.players.iter().flatten().filter(move |s| !s.lacks_new_ones(q))
+    }
+
+    /// Process column of a rank after all exchanges; None if it is idle.
+    fn col(&self, s: &Status) -> Option<usize> {
+        after(s.col, &self.past.exchanges[s.past.exchanges.len()..], self.params.q)
+    }
+
+    fn members(&self, col: usize) -> impl Iterator<Item = &'a Status> {
+        self.known().filter(move |s| self.col(s) == Some(col))
+    }
+
+    /// Returns true if a process column has each row exactly once: two ranks with the same row do not complete a column.
+    fn is_whole(&self, col: usize) -> bool {
+        let p = self.params.p;
+        self.members(col).count() == p && (0..p).all(|row| self.members(col).any(|s| s.row == row))
+    }
+
+    /// Boundary at which all resume, if these process columns are whole.
+    fn boundary(&self, whole: &[usize]) -> Result<usize, String> {
+        let applied = |col: usize| self.members(col).map(|s| s.progress.applied);
+        // Checksums that took over a role contain the computation up to the boundary of their exchange. All ranks that had come
+        // so far may be lost since; the others have the data to catch up.
+        let exchanged_at = self.past.exchanges.iter().map(|e| e.boundary);
+        let reached = whole.iter().flat_map(|&col| applied(col));
+        let boundary = reached.chain(exchanged_at).max().unwrap_or(0);
+        for &col in whole {
+            let (least, most) = (applied(col).min(), applied(col).max());
+            if least != most || least.is_some_and(|k| k + 1 < boundary) {
+                return Err(format!(
+                    "process column {col} stands at boundaries {least:?} to {most:?}, the furthest at {boundary}: this is a bug in skt-hpl"
+                ));
+            }
+        }
+        Ok(boundary)
+    }
+
+    /// Returns true if the owner of the boundary's panel has factored it. The owner must not be one of the `lacking` columns.
+    fn is_ready(&self, boundary: usize, lacking: &[usize]) -> bool {
+        let owner = boundary % self.params.q;
+        boundary < self.params.blocks()
+            && !lacking.contains(&owner)
+            && self.members(owner).all(|s| {
+                let behind = s.progress.applied < boundary;
+                !s.sums && (s.progress.factored > boundary || (behind && self.params.depth > 0))
+            })
+    }
+}
+
 /// Assigns roles in a test to the ranks that are left, by the state of each. `asked` is the number of checksum columns of a test
 /// that begins.
 ///
@@ -78,65 +151,35 @@ impl Status {
 /// More is lost than the checksums can replace; in words.
 pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Result<Cast, String> {
     let (p, q) = (params.p, params.q);
-    // Unfinished checksums do not count.
-    let known = || players.iter().flatten().filter(|s| !s.lacks_new_ones(q));
-    if known().next().is_none() || known().any(|s| !s.progress.generated) {
+    let all = Survivors::new(params, players);
+    if all.known().next().is_none() || all.known().any(|s| !s.progress.generated) {
         // No rank computes before all have generated their parts.
         return begin(params, asked, players.len());
     }
-    let columns = known().map(|s| s.columns).max().unwrap_or(0);
-    // A rank may have left an attempt before it heard of the last exchanges, which others have made.
-    let told = || players.iter().flatten().map(|s| &s.past);
-    let longest = told().max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
-    let past = longest.cloned().unwrap_or_default();
+    let columns = all.known().map(|s| s.columns).max().unwrap_or(0);
+    let past = &all.past;
     let before = &past.exchanges;
     let numbers = columns + past.renewals.len();
-    let col = |s: &Status| after(s.col, &before[s.past.exchanges.len()..], q);
-    let members = |wanted: usize| known().filter(move |s| col(s) == Some(wanted));
-    // Requires each row exactly once: two ranks with the same row do not complete a column.
-    let whole = |col: usize| {
-        members(col).count() == p && (0..p).all(|row| members(col).any(|s| s.row == row))
-    };
-    let lacking: Vec<usize> = (0..q).filter(|&col| !whole(col)).collect();
-    let sums: Vec<usize> = (0..numbers).filter(|by| whole(q + by)).collect();
+    let lacking: Vec<usize> = (0..q).filter(|&col| !all.is_whole(col)).collect();
+    let sums: Vec<usize> = (0..numbers).filter(|by| all.is_whole(q + by)).collect();
     if lacking.len() > sums.len() {
-        if known().all(|s| s.has_not_computed()) {
+        if all.known().all(|s| s.has_not_computed()) {
             // Only generated data are lost, which are soon generated again.
             return begin(params, asked, players.len());
         }
-        return Err(too_many(&lacking, &sums, before, (columns, past.renewals.len())));
+        return Err(too_many(&lacking, &sums, before, columns, past.renewals.len()));
     }
-    let there: Vec<usize> = (0..q + numbers).filter(|&col| whole(col)).collect();
-    let applied = |col: usize| members(col).map(|s| s.progress.applied);
-    // Checksums that took over a role contain the computation up to the boundary of their exchange. All ranks that had come so
-    // far may be lost since; the others have the data to catch up.
-    let exchanged_at = before.iter().map(|e| e.boundary);
-    let boundary =
-        there.iter().flat_map(|&col| applied(col)).chain(exchanged_at).max().unwrap_or(0);
-    for &col in &there {
-        let (least, most) = (applied(col).min(), applied(col).max());
-        if least != most || least.is_some_and(|k| k + 1 < boundary) {
-            return Err(format!(
-                "process column {col} stands at boundaries {least:?} to {most:?}, the furthest at {boundary}: this is a bug in skt-hpl"
-            ));
-        }
-    }
+    let there: Vec<usize> = (0..q + numbers).filter(|&col| all.is_whole(col)).collect();
+    let boundary = all.boundary(&there)?;
     let exchange = |(&col, &by): (&usize, &usize)| Exchange { col, by, boundary };
     let shape = Shape::of(params.n, params.nb, ProcessGrid::of(params), (0, 0));
-    let best = Exchanges::new(&past, &shape).best(&sums, &lacking);
+    let best = Exchanges::new(past, &shape).best(&sums, &lacking);
     let now: Vec<Exchange> = lacking.iter().zip(&best).map(exchange).collect();
-    // The column that owns the boundary's panel, unless that column is lost.
-    let owner = boundary % q;
-    let ready = boundary < params.blocks()
-        && !lacking.contains(&owner)
-        && members(owner).all(|s| {
-            let behind = s.progress.applied < boundary;
-            !s.sums && (s.progress.factored > boundary || (behind && params.depth > 0))
-        });
+    let ready = all.is_ready(boundary, &lacking);
     let seat = |s: &Status| {
-        let col = after(col(s)?, &now, q)?;
+        let col = after(all.col(s)?, &now, q)?;
         // Remaining ranks of an incomplete checksum column become idle.
-        (col < q || whole(col)).then_some(Seat { row: s.row, col, place: s.place })
+        (col < q || all.is_whole(col)).then_some(Seat { row: s.row, col, place: s.place })
     };
     let part = |s: &&Status| !s.lacks_new_ones(q);
     let seats = players.iter().map(|player| player.as_ref().filter(part).and_then(seat));
@@ -179,7 +222,8 @@ fn too_many(
     lacking: &[usize],
     sums: &[usize],
     before: &[Exchange],
-    (columns, renewed): (usize, usize),
+    columns: usize,
+    renewed: usize,
 ) -> String {
     let lost = match lacking {
         [col] => format!("process column {col} has lost a rank"),

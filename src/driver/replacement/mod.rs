@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use nix::sys::signal::{Signal, raise};
 
+use super::agreement::shared_by;
 use super::nonstop::Story;
 use super::signs::{self, Signs};
 use crate::base::course::{Recorder, What};
@@ -101,15 +102,13 @@ pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, cast: &Cast) {
 /// Prepares ranks for new checksums: they receive the facts about test `number` from the others, and allocate memory. Collective
 /// call of all ranks with a role.
 fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &mut Option<Held>) {
-    let known = held.as_ref().map(|h| (h.standing.progress.began_unix_s, &h.told, &h.way));
-    let mut bytes = serde_json::to_vec(&known).expect("plain values have a JSON form");
-    context.grid.broadcast_bytes(&mut bytes, 0);
+    let (began_unix_s, told, way) = shared_by(&context.grid, 0, || {
+        let held = held.as_ref().expect("the first of the grid has a part");
+        (held.standing.progress.began_unix_s, held.told.clone(), held.way.clone())
+    });
     if held.is_some() {
         return;
     }
-    let known: Option<(f64, Checksums, Recorder)> =
-        serde_json::from_slice(&bytes).expect("what one rank wrote another can read");
-    let (began_unix_s, told, way) = known.expect("the first of the grid has a part");
     let standing = Standing::joining(context, began_unix_s, pool).unwrap_or_else(|error| {
         say(format_args!(
             "no room for new checksums here ({error}): this rank ends, and the others go on"
@@ -123,10 +122,19 @@ fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &m
     *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
 }
 
-/// Solves test `number`; `asked` is the number of checksum columns that it should have. Collective call of all ranks with a role.
+/// Test that an in-place attempt solves.
+#[derive(Clone, Copy)]
+pub struct Assignment<'a> {
+    pub number: usize,
+    /// Number of checksum columns that the test should have.
+    pub asked: usize,
+    pub cast: &'a Cast,
+}
+
+/// Solves a test. Collective call of all ranks with a role.
 pub fn solve(
     context: &mut Context,
-    (number, asked, cast): (usize, usize, &Cast),
+    Assignment { number, asked, cast }: Assignment,
     pool: &mut Pool,
     watcher: &mut impl Observer,
     held: &mut Option<Held>,
@@ -186,7 +194,7 @@ pub fn solve(
 }
 
 /// Describes the point at which the test resumes. `columns` is the same as in [`Steps`].
-fn words(number: usize, (blocks, rows): (usize, usize), cast: &Cast, columns: usize) -> String {
+fn words(number: usize, blocks: usize, rows: usize, cast: &Cast, columns: usize) -> String {
     let test = number + 1;
     let Some(from) = &cast.from else {
         let with = match cast.sums {
@@ -280,7 +288,7 @@ impl<O: Observer> Observer for Steps<'_, O> {
             let at_s = (notice.noticed_unix_s - unix_s).max(0.0);
             self.way.interrupt(What::Restore, boundary, at_s, since);
             if self.speaks {
-                let words = words(self.number, (self.blocks, self.rows), self.cast, self.columns);
+                let words = words(self.number, self.blocks, self.rows, self.cast, self.columns);
                 say(notice.told(&words));
             }
         }
@@ -331,7 +339,7 @@ mod tests {
             let past = Past { exchanges: Vec::new(), renewals };
             let from = From { boundary: 2, ready: false, past, renew: Vec::new() };
             let cast = Cast { from: Some(from), idle: 4, ..Cast::default() };
-            words(0, (10, 2), &cast, 1)
+            words(0, 10, 2, &cast, 1)
         };
         let told = renewed(SUMS_EVER);
         assert!(told.contains("no new checksums: 16 columns of them are the most"), "{told}");

@@ -1,16 +1,18 @@
 //! Copies a panel from A to its work array W, and from W to a lower block.
 
-use super::rows::Cuts;
+use super::rows::{Columns, Cuts};
 use crate::base::threads::{Crew, Shareable};
 use crate::kernels::{Engine, ask_for};
 
-/// Packs the rows from `first` on of L(rows x width), column-major at `l`, as a lower block. Each panel thread packs its own
-/// rows.
+/// Packs the rows from `first` on of L, the first `width` columns of W, as a lower block. Each panel thread packs its
+/// own rows.
 pub(super) unsafe fn lay_lower(
     engine: Engine,
-    (crew, cuts): (&mut Crew, Cuts),
-    (first, width): (usize, usize),
-    (l, ld): (Shareable<f64>, usize),
+    crew: &mut Crew,
+    cuts: Cuts,
+    Columns { w, ld }: Columns,
+    first: usize,
+    width: usize,
     out: *mut f64,
 ) {
     let rows = cuts.end - first;
@@ -25,7 +27,7 @@ pub(super) unsafe fn lay_lower(
         let (start, end) = (start(part), start(part + 1));
         // SAFETY: each part has its own rows and whole panels of the block.
         unsafe {
-            let (from, to) = (l.get().add(first + start), out.get().add(start * width));
+            let (from, to) = (w.get().add(first + start), out.get().add(start * width));
             engine.lay_lower(end - start, width, (from, ld), to);
         }
     });
@@ -35,7 +37,8 @@ pub(super) unsafe fn lay_lower(
 pub(super) unsafe fn transpose_in(
     a: *const f64,
     lda: usize,
-    (rows, width): (usize, usize),
+    rows: usize,
+    width: usize,
     w: *mut f64,
     ldw: usize,
 ) {

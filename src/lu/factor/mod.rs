@@ -29,7 +29,7 @@ use rows::{Columns, Cuts, Found, Owed};
 
 use super::clock::{Clock, Part};
 use super::context::Context;
-use super::need::Lengths;
+use super::lengths::Lengths;
 use super::panel::Panel;
 use crate::base::faults::{Point, hit};
 use crate::base::params::{Fact, Form};
@@ -101,13 +101,8 @@ impl Factor {
             let cuts = Cuts::new(crew.size(), rows, if owner { width } else { 0 });
             cuts.share(crew, 0, width, move |_, part| {
                 let (at, len) = (part.start, part.len());
-                transpose_in(
-                    from.get().add(at * shape.ld),
-                    shape.ld,
-                    (len, width),
-                    to.get().add(at),
-                    ld,
-                );
+                let (from, to) = (from.get().add(at * shape.ld), to.get().add(at));
+                transpose_in(from, shape.ld, len, width, to, ld);
             });
             self.candidates.begin(width);
             let mut run = Run {
@@ -136,13 +131,8 @@ impl Factor {
             run.settle();
             let below = if owner { width } else { 0 };
             debug_assert_eq!(rows - below, panel.below);
-            lay_lower(
-                context.engine,
-                (crew, cuts),
-                (below, width),
-                (to, ld),
-                panel.lower_pointer(),
-            );
+            let (columns, out) = (Columns { w: to, ld }, panel.lower_pointer());
+            lay_lower(context.engine, crew, cuts, columns, below, width, out);
             if owner {
                 let to = a.add(first_row * shape.ld + column);
                 copy_by_rows(l1, (rs, cs), (width, width), to, shape.ld);

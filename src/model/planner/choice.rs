@@ -191,7 +191,7 @@ fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
     let members = units.count.saturating_mul(units.ranks.max(1));
     let mut groups = count_of_even(members as usize, wanted as usize, least, each);
     if same {
-        groups = alike(groups, (nodes, each), least);
+        groups = alike(groups, nodes, each, least);
     }
     let groups = groups as u64;
     (members / groups, members.div_ceil(groups))

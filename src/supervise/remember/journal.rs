@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::events::{Event, FaultKind, ProcessId, Record, steady_ms};
 use crate::base::clock::{self, Instant};
-use crate::checkpoint::storage::shelf::sync_names;
+use crate::checkpoint::storage::writing::sync_names;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;
 

@@ -1,0 +1,288 @@
+//! Writing of checkpoints to storage, in step on all ranks: the part of level two that communicates.
+//!
+//! `save` calls this at boundaries and after commits, and `disk` for each of its saves. `level2` describes what is written when,
+//! and by whom. A checkpoint that is being written is so on all ranks or on none.
+
+use super::errand::{List, What, Write};
+use super::helper::{PATIENCE, State, Task};
+use super::level2::{AT_ONCE, Awaited, LOOK, SAVE, SETTLES, STORE, say, troubles};
+use super::plan::Committed;
+use super::save::Checkpointer;
+use super::world::World;
+use crate::base::clock::Instant;
+use crate::base::outcome;
+use crate::checkpoint::storage::writing::{Over, Stopped};
+use crate::checkpoint::storage::{About, Check, Sight};
+use crate::parity::GroupComm;
+use crate::shm::header::{Doing, Identity};
+
+impl<W: World, G: GroupComm> Checkpointer<W, G> {
+    /// Account of level two so far; None without level two. Position 0's is complete.
+    pub fn tally(&self) -> Option<outcome::Level2> {
+        self.level2.as_ref().map(|level2| level2.tally)
+    }
+
+    /// Handles rank 0's word `told` at a boundary, on all ranks. Returns true if a save that is due can be made now.
+    pub(super) fn attend(&mut self, told: u64) -> bool {
+        let Some(level2) = &mut self.level2 else { return true };
+        level2.begin_next = told & STORE != 0;
+        if told & (SAVE | LOOK) == 0 {
+            return true;
+        }
+        let Some((_, task)) = &mut level2.flight else { return true };
+        let worst = self.world.least(&[task.state() as u64])[0];
+        if worst == State::Done as u64 {
+            self.conclude();
+        } else if worst == State::Lost as u64 {
+            self.call_off(true);
+        } else if told & AT_ONCE != 0 {
+            // The checkpoint of the stop goes to storage instead.
+            self.call_off(false);
+        } else if told & SAVE != 0 {
+            level2.put_off_since.get_or_insert_with(Instant::now);
+            return false;
+        }
+        true
+    }
+
+    /// Concludes a checkpoint whose files are all complete.
+    fn conclude(&mut self) {
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let (about, task) = level2.flight.take().expect("all ranks have one");
+        let began = task.began;
+        let mine = task.end().unwrap_or(0);
+        let sight = level2.storage.sight;
+        // No single manifest has the sizes of all files.
+        let all = match sight {
+            Sight::Shared if level2.alone.is_none() => None,
+            _ => {
+                let all = self.world.allgather(&mine.to_le_bytes());
+                let bytes =
+                    |told: &Vec<u8>| u64::from_le_bytes(told[..].try_into().expect("eight bytes"));
+                Some(all.iter().map(bytes).sum())
+            }
+        };
+        if !level2.lists.is_empty() {
+            level2.believed.push(about.clone());
+            let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
+            let positions = level2.lists.clone();
+            let list = List { about: about.clone(), sight, positions, stays, all };
+            let task = level2.send(What::List(list));
+            level2.manifest = Some((about, began, task));
+        }
+    }
+
+    /// Returns true if this rank does the work that is needed once for each DIR.
+    pub fn speaks_for_dir(&self) -> bool {
+        self.level2.as_ref().is_some_and(|level2| !level2.lists.is_empty())
+    }
+
+    /// Cancels the checkpoint that is being written: because of some rank's `trouble`, which is reported, or for a better one.
+    fn call_off(&mut self, trouble: bool) {
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let (about, mut task) = level2.flight.take().expect("all ranks have one");
+        let mut why = String::new();
+        if task.state() == State::Lost && !task.is_over() {
+            why = "its helper is stuck".into();
+        }
+        task.give_up();
+        if task.is_over() {
+            match task.end() {
+                // Other ranks may need the room; the removal may take time.
+                Ok(_) => {
+                    let mut task = level2.send(What::Withdraw(about.key()));
+                    if level2.stops_ranks() {
+                        task.wait();
+                    }
+                    level2.leaving.push(task);
+                }
+                Err(Stopped::GivenUp) => {}
+                Err(Stopped::Failed(text)) => why = text,
+            }
+        } else {
+            level2.stuck.push(task);
+        }
+        if !trouble {
+            return;
+        }
+        level2.untidy = true;
+        let all = self.world.allgather(why.as_bytes());
+        if self.world.rank() == 0 {
+            self.level2.as_mut().expect("as above").tell(&about, &troubles(&all));
+        }
+    }
+
+    /// Seconds and saves since a checkpoint last went to storage, counting a save made now; only time with computation counts.
+    /// Zero without level two.
+    pub fn unstored(&self) -> (f64, usize) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.level2.as_ref().map_or((0.0, 0), |l| l.scheduler.since(l.saves + 1, seconds))
+    }
+
+    /// Continues the count of [`Self::unstored`] from a save: if starts follow each other faster than checkpoints go to storage,
+    /// there must be some nevertheless.
+    pub fn count_on(&mut self, unstored: (f64, usize)) {
+        let (seconds, saves) = unstored;
+        if let Some(level2) = &mut self.level2 {
+            level2.count_on(seconds, saves);
+        }
+    }
+
+    /// Begins to write the checkpoint just committed to storage, if rank 0 requested it. Returns the seconds for which the ranks
+    /// have stopped.
+    pub(super) fn begin_if_due(&mut self) -> f64 {
+        let Some(level2) = &mut self.level2 else { return 0.0 };
+        level2.saved();
+        if !level2.begins_next() {
+            return 0.0;
+        }
+        self.begin_committed();
+        if !self.level2.as_ref().expect("as above").stops_ranks() {
+            return 0.0;
+        }
+        let waiting = Instant::now();
+        self.bring();
+        let waited = waiting.elapsed().as_secs_f64();
+        let level2 = self.level2.as_mut().expect("as above");
+        level2.tally.wait_s += waited;
+        // Only time with computation counts from one checkpoint to the next.
+        level2.scheduler.saved(level2.saves, self.started.elapsed().as_secs_f64(), 0.0, 0.0);
+        waited
+    }
+
+    /// Waits until the committed checkpoint, which is being written, is on storage with all its manifests. Returns true if it is.
+    /// Collective call.
+    fn bring(&mut self) -> bool {
+        let Awaited { files, listed } = self.await_flight();
+        let whole = files && listed != Some(false);
+        let whole = self.world.least(&[u64::from(whole)]) == [1];
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        level2.brought = self.header.claim.base.filter(|_| whole);
+        whole
+    }
+
+    /// Starts a helper that writes the committed checkpoint.
+    pub(super) fn begin_committed(&mut self) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let level2 = self.level2.as_mut().expect("somebody asked for it");
+        level2.scheduler.saved(level2.saves, seconds, 0.0, 0.0);
+        let base = self.header.claim.base.expect("only what is committed is stored");
+        let about = level2.about(&self.header.id, base, self.header.base.boundary);
+        self.begin(about, None);
+    }
+
+    /// Starts a helper that writes the checkpoint in memory, to a new file or over the file of another one.
+    pub(super) fn begin(&mut self, about: About, over: Option<Over>) {
+        let level2 = self.level2.as_mut().expect("as above");
+        for mut task in std::mem::take(&mut level2.leaving) {
+            match task.state() {
+                State::AtWork => level2.leaving.push(task),
+                _ => level2.stuck.push(task),
+            }
+        }
+        level2.stuck.iter().for_each(|task| task.settle(SETTLES));
+        level2.stuck.retain(|task| !task.is_over());
+        let idle =
+            level2.stuck.is_empty() && level2.leaving.is_empty() && level2.manifest.is_none();
+        // Method disk has made room before, except for the checkpoint that it overwrites.
+        if idle && level2.alone.is_none() {
+            let next = Some(about.key());
+            level2.settle(PATIENCE, &self.header.id, None, next, || self.world.attend());
+            level2.stuck.retain(|task| !task.is_over());
+        }
+        let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
+        let buffers = self.holding.buffers;
+        let id = &self.header.id;
+        let apart = level2.storage.sight == Sight::Node;
+        let check = apart.then(|| {
+            let words = buffers.checksum_words() as u64;
+            let (members, losses) = (id.members.clone(), id.losses.into());
+            let Identity { group, code, layout, .. } = *id;
+            (check, Check { group, members, losses, code, layout, words })
+        });
+        let vouch = if apart { place } else { place.start..place.start + buffers.vouch_words() };
+        // Parity is useless if no file is lost with a node.
+        let nothing = !apart && self.header.id.position as usize >= self.layout.working();
+        let claim = self.header.claim;
+        let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
+        let task = if !level2.stuck.is_empty() {
+            // A further helper would only get stuck, too.
+            Task::failed("the helper is still stuck in an earlier epoch")
+        } else if nothing {
+            Task::start(|_| Ok(0))
+        } else {
+            level2.send(What::Write(Box::new(write)))
+        };
+        level2.flight = Some((about, task));
+    }
+
+    /// Writes the checkpoint in memory to storage before the run stops, and waits for it. Collective call, right after a save.
+    /// Returns false if that failed, which rank 0 has reported; None without level two.
+    pub fn store_now(&mut self) -> Option<bool> {
+        self.finish_save();
+        let level2 = self.level2.as_mut()?;
+        if let Some(alone) = level2.alone {
+            // The save itself has written it, or failed to.
+            return Some(alone.arrived);
+        }
+        let waiting = Instant::now();
+        let boundary = self.header.base.boundary as usize;
+        self.holding.head.tick(Doing::Saving, boundary as u64);
+        if let Some((.., task)) = &mut level2.manifest {
+            task.wait_and(|| self.world.attend());
+        }
+        level2.note_manifest();
+        // Without helpers the save may have waited for it already.
+        let there = level2.brought.is_some() && level2.brought == self.header.claim.base;
+        if !there && level2.flight.is_none() {
+            // A helper that was cancelled for this may be in a slow write, or be removing its file, whose room is needed; and
+            // ranks have nothing else to do.
+            for task in level2.stuck.iter_mut().chain(&mut level2.leaving) {
+                task.wait_and(|| self.world.attend());
+            }
+            self.begin_committed();
+        }
+        let whole = there || self.bring();
+        let level2 = self.level2.as_mut().expect("as above");
+        level2.tally.wait_s += waiting.elapsed().as_secs_f64();
+        if whole && self.world.rank() == 0 {
+            say(&format!(
+                "the checkpoint of boundary {boundary} is on storage, in {}",
+                level2.storage.shelf.dir().display()
+            ));
+        }
+        Some(whole)
+    }
+
+    /// Waits for the checkpoint that is being written, and for its manifest. Collective call.
+    pub(super) fn await_flight(&mut self) -> Awaited {
+        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let (_, task) = level2.flight.as_mut().expect("all ranks have one");
+        // This may take any time, so a loss of a rank must end the wait.
+        let mine = task.wait_and(|| self.world.attend());
+        let files = self.world.least(&[mine as u64])[0] == State::Done as u64;
+        if files {
+            self.conclude();
+        } else {
+            self.call_off(true);
+        }
+        let level2 = self.level2.as_mut().expect("as above");
+        let listed = (files && !level2.lists.is_empty()).then(|| {
+            if let Some((.., task)) = &mut level2.manifest {
+                task.wait_and(|| self.world.attend());
+            }
+            let before = level2.tally.epochs;
+            level2.note_manifest();
+            level2.tally.epochs > before
+        });
+        Awaited { files, listed }
+    }
+
+    /// Ends level two at the end of a test: unfinished writes are no longer needed.
+    pub fn end_level2(&mut self) {
+        if let Some(level2) = &mut self.level2 {
+            // A loss of a rank must end the wait.
+            level2.end(|| self.world.attend());
+        }
+    }
+}

@@ -314,10 +314,13 @@ fn whoever_waits_for_a_lost_peer_gets_out_of_it_and_goes_on() {
     }
 }
 
-/// With a library loaded before MPI's, whose source is given.
+/// What `LD_PRELOAD` has to name for a library, whose source is given, to be loaded before MPI's.
+pub fn before_mpi(source: &str) -> String {
+    format!("{} {}", relax().display(), preload(source).display())
+}
+
 fn with(source: &str, work: &str) -> Job {
-    let library = preload(source);
-    job(5, work).env("LD_PRELOAD", &format!("{} {}", relax().display(), library.display()))
+    job(5, work).env("LD_PRELOAD", &before_mpi(source))
 }
 
 /// With calls of the library watched (`turns.c`).

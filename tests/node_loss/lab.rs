@@ -145,11 +145,25 @@ impl Lab {
         Self::up_after(working, spares, |_| ()).0
     }
 
+    /// The same, with so much shared memory on each node.
+    pub fn up_with_memory(working: usize, spares: usize, memory: &str) -> Self {
+        Self::up_with(working, spares, memory, |_| ()).0
+    }
+
     /// The same, with something done to the lab's folder first: of what is mounted, nodes see what was there before they
     /// were up.
     pub fn up_after<T>(
         working: usize,
         spares: usize,
+        prepare: impl FnOnce(&Path) -> T,
+    ) -> (Self, T) {
+        Self::up_with(working, spares, "192m", prepare)
+    }
+
+    fn up_with<T>(
+        working: usize,
+        spares: usize,
+        memory: &str,
         prepare: impl FnOnce(&Path) -> T,
     ) -> (Self, T) {
         static LABS: AtomicUsize = AtomicUsize::new(0);
@@ -161,7 +175,7 @@ impl Lab {
         let nodes = working + spares;
         let lab = Self { name, dir, working, nodes };
         let pid = std::process::id().to_string();
-        lab.vcluster(&["up", &nodes.to_string(), "--shm", "192m", "--while", &pid]);
+        lab.vcluster(&["up", &nodes.to_string(), "--shm", memory, "--while", &pid]);
         (lab, prepared)
     }
 
@@ -672,6 +686,11 @@ impl Plan {
     /// Other orders of the system than the usual one, a test each.
     pub fn orders(self, orders: &str) -> Self {
         self.with_other("-n", orders)
+    }
+
+    /// Other blocks than the usual ones.
+    pub fn blocks(self, width: &str) -> Self {
+        self.with_other("--nb", width)
     }
 
     /// It saves so seldom.

@@ -148,7 +148,6 @@ impl Scene {
     }
 
     /// Sets this variable for later runs.
-    #[allow(dead_code)] // not in tests/nonstop
     pub fn also(&mut self, name: &str, value: &str) {
         self.env.retain(|(known, _)| known != name);
         self.env.push((name.into(), value.into()));

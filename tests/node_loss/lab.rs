@@ -145,10 +145,24 @@ impl Lab {
         Self::up_after(working, spares, |_| ()).0
     }
 
+    /// Starts the lab with this much shared memory on each node.
+    pub fn up_with_memory(working: usize, spares: usize, memory: &str) -> Self {
+        Self::up_with(working, spares, memory, |_| ()).0
+    }
+
     /// Starts nodes after something was done to the lab's folder: mounted folders show nodes their content from before the start.
     pub fn up_after<T>(
         working: usize,
         spares: usize,
+        prepare: impl FnOnce(&Path) -> T,
+    ) -> (Self, T) {
+        Self::up_with(working, spares, "192m", prepare)
+    }
+
+    fn up_with<T>(
+        working: usize,
+        spares: usize,
+        memory: &str,
         prepare: impl FnOnce(&Path) -> T,
     ) -> (Self, T) {
         static LABS: AtomicUsize = AtomicUsize::new(0);
@@ -160,7 +174,7 @@ impl Lab {
         let nodes = working + spares;
         let lab = Self { name, dir, working, nodes };
         let pid = std::process::id().to_string();
-        lab.vcluster(&["up", &nodes.to_string(), "--shm", "192m", "--while", &pid]);
+        lab.vcluster(&["up", &nodes.to_string(), "--shm", memory, "--while", &pid]);
         (lab, prepared)
     }
 
@@ -671,6 +685,11 @@ impl Plan {
     /// Replaces an order of the system by another one, a test each.
     pub fn orders(self, orders: &str) -> Self {
         self.with_other("-n", orders)
+    }
+
+    /// Sets the block size.
+    pub fn blocks(self, width: &str) -> Self {
+        self.with_other("--nb", width)
     }
 
     /// Sets the interval of saves.

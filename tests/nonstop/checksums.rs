@@ -11,6 +11,7 @@ use skt_hpl::base::outcome::{Checksums, Outcome, Verdict};
 use crate::chance::{dice, lost};
 use crate::extent::whole;
 use crate::job::{Job, Ran};
+use crate::peers::before_mpi;
 use crate::scene::{SMALL, Scene, digests};
 
 /// Columns of the P x (Q+1) grid of these tests; the last keeps the checksums.
@@ -125,6 +126,21 @@ fn a_loss_at_any_step_is_gone_on_from() {
             expect_replaced(ran, position, undisturbed);
         }
     }
+}
+
+/// Position 2 multiplies when its piece of panel 3 comes from position 0. The next piece would come from position 1, which is
+/// lost: the library refuses to receive it, and the slot does not hold panel 3.
+#[test]
+#[ignore = "needs Open MPI 5"]
+fn a_piece_that_is_refused_amid_a_multiplication_has_not_arrived() {
+    let solver = ["-n", "3000", "--nb", "64", "--depth", "1", "--bcast", "blong"];
+    let mut scene = Scene::of(1, 3, &solver).checksums(1);
+    scene.also("LD_PRELOAD", &before_mpi("tests/nonstop/refuse.c"));
+    scene.also("REFUSE", "1");
+    let faults = "1@panel-sent:0:2:stop,1@step-begin:1:3:stop,1@multiply-begin:2:3:stop";
+    let ran = scene.amid(faults, &[0, 1, 2], &[1]).expect_code(0);
+    assert!(ran.err.contains("refused to receive"), "{}", ran.told());
+    assert_eq!(replaced(&outcome(&ran).checksums.unwrap()), [1], "{}", ran.told());
 }
 
 /// The later a loss, the more of U is recomputed from checksums, whose rounding is not that of L.

@@ -313,10 +313,14 @@ fn whoever_waits_for_a_lost_peer_gets_out_of_it_and_goes_on() {
     }
 }
 
+/// Returns the value of `LD_PRELOAD` that loads a library of this source before MPI's.
+pub fn before_mpi(source: &str) -> String {
+    format!("{} {}", relax().display(), preload(source).display())
+}
+
 /// Makes a job with a library loaded before MPI's, from the given source.
 fn with(source: &str, work: &str) -> Job {
-    let library = preload(source);
-    job(5, work).env("LD_PRELOAD", &format!("{} {}", relax().display(), library.display()))
+    job(5, work).env("LD_PRELOAD", &before_mpi(source))
 }
 
 /// Makes a job with calls of the library watched (`turns.c`).

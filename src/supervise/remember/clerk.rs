@@ -5,7 +5,7 @@
 //! takes the [`Answer`] later. A clerk does one work after the other, in their order. The journal and the status have a clerk of
 //! their own, in `scribe`.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use crate::base::clock::{self, Instant};
@@ -82,10 +82,7 @@ impl<T: Send + 'static> Answer<T> {
     /// Waits for the answer at most this long.
     pub fn wait_for(self, patience: Duration) -> Option<T> {
         if simulated().is_none() {
-            return match self.0.recv_timeout(patience) {
-                Ok(answer) => Some(answer),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-            };
+            return self.0.recv_timeout(patience).ok();
         }
         let began = Instant::now();
         loop {

@@ -18,7 +18,7 @@ use world::{Killed, Simulated, World, Wrong, now_ms};
 use super::{Failure, Report, Simulation};
 use crate::base::clock;
 use crate::base::simulated;
-use crate::supervise::judge::policy::Patience;
+use crate::supervise::judge::policy::{Patience, SAME_FAULT_MAX};
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::machine;
 use crate::supervise::remember::events::{Event, Record};
@@ -110,7 +110,7 @@ fn command(settings: &Settings) -> Result<u8, String> {
         World::with(World::starts_supervisor);
         let ended = catch_unwind(AssertUnwindSafe(|| supervise(settings)));
         match ended {
-            Ok(Ok(75)) if World::with(|world| std::mem::take(&mut world.asked_to_stop)) => {
+            Ok(Ok(75)) if World::with(World::is_to_go_on) => {
                 pause(1000)?;
             }
             Ok(Ok(status)) => return Ok(status),
@@ -182,11 +182,21 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         }
         75 | 6 if site.blameless() < scenario.nodes => Ok(()),
         4 if site.has_refused => Ok(()),
+        // The same fault three times running counts as a bug of the program.
+        4 if records.iter().filter(|record| may_be_a_bug(&record.event)).count()
+            >= SAME_FAULT_MAX =>
+        {
+            Ok(())
+        }
         _ => Err(format!(
             "the run ended with {status}, and {} nodes were well all the time",
             site.blameless()
         )),
     }
+}
+
+fn may_be_a_bug(event: &Event) -> bool {
+    matches!(event, Event::Fault { kind, .. } if kind.may_be_a_bug())
 }
 
 fn settings(scenario: &Scenario, folder: Folder) -> Settings {

@@ -221,14 +221,26 @@ impl Site {
     /// A strike falls on a node. `lasts_ms` is evidence against it where that is long enough.
     fn strikes(&mut self, name: &str, lasts_ms: u64) {
         let now_ms = self.now_ms;
-        let Some(node) = self.nodes.get_mut(name) else { return };
-        let again = node.struck_ms.is_some_and(|at| now_ms < at + EVIDENCE_LASTS_MS);
-        node.struck_ms = Some(now_ms.saturating_add(lasts_ms.min(1 << 40)));
-        if lasts_ms < SHORT_MS && !again {
-            return;
+        // Of two short ones at a time, the second may fall on the node that calls the first one again.
+        let lately = |node: &Node| node.struck_ms.is_some_and(|at| now_ms < at + EVIDENCE_LASTS_MS);
+        let others = self.nodes.iter().filter(|(_, node)| lately(node));
+        let others: Vec<String> = others.map(|(name, _)| name.clone()).collect();
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.struck_ms = Some(now_ms.saturating_add(lasts_ms.min(1 << 40)));
         }
+        if lasts_ms >= SHORT_MS || !others.is_empty() {
+            let until_ms = now_ms.saturating_add(lasts_ms).saturating_add(EVIDENCE_LASTS_MS);
+            others
+                .iter()
+                .map(String::as_str)
+                .chain([name])
+                .for_each(|name| self.condemns(name, until_ms));
+        }
+    }
+
+    fn condemns(&mut self, name: &str, until_ms: u64) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
         node.is_condemned = true;
-        let until_ms = now_ms.saturating_add(lasts_ms).saturating_add(EVIDENCE_LASTS_MS);
         node.evidence_ms = node.evidence_ms.max(until_ms);
         if let Some(attempt) = &mut self.attempt {
             attempt.is_broken |= attempt.hosts.iter().any(|host| host == name);
@@ -281,7 +293,8 @@ impl Site {
     }
 
     fn judges_outage(&mut self) {
-        let runs = self.attempt.as_ref().is_some_and(|attempt| attempt.phase != Phase::Over);
+        let runs = |attempt: &Attempt| attempt.launcher_runs && attempt.phase != Phase::Over;
+        let runs = self.attempt.as_ref().is_some_and(runs);
         if self.now_ms < self.outage_ms && (!runs || self.blameless() < 2) {
             self.condemns_all();
         }
@@ -289,8 +302,12 @@ impl Site {
 
     fn condemns_all(&mut self) {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let lasts_ms = std::mem::take(&mut self.outage_ms).saturating_sub(self.now_ms);
-        names.iter().for_each(|name| self.strikes(name, lasts_ms));
+        let until_ms = std::mem::take(&mut self.outage_ms).max(self.now_ms) + EVIDENCE_LASTS_MS;
+        names.iter().for_each(|name| self.condemns(name, until_ms));
+    }
+
+    pub fn all_are_off(&self) -> bool {
+        self.nodes.values().all(|node| node.is_off)
     }
 
     /// The supervisor dies before it has recorded the last launch: its successor cannot know the launcher.
@@ -607,7 +624,11 @@ impl Site {
                 if saves || stops {
                     self.saves(at);
                 }
-                if at >= self.work.iterations {
+                let has_launcher = self.attempt.as_ref().is_some_and(|at| at.launcher_runs);
+                if at >= self.work.iterations && !has_launcher {
+                    // Results have nowhere to go, and the launcher's daemons end the ranks.
+                    self.kills_ranks(|_| true);
+                } else if at >= self.work.iterations {
                     self.ends(0);
                 } else if stops || saves && self.attempt.as_ref().is_some_and(|a| a.halt.is_some())
                 {

@@ -26,6 +26,9 @@ use crate::testkit::simulation::dice::Dice;
 /// A run that takes longer will never end.
 pub(super) const MOST_MS: u64 = 3_600_000;
 
+/// If all nodes are off for good, the user stops the run then.
+const PATIENCE_MS: u64 = 600_000;
+
 /// The clock on the wall may be set back by as much.
 const HOUR_MS: u64 = 3_600_000;
 
@@ -132,6 +135,8 @@ pub(super) struct World {
     names: Vec<String>,
     dice: Dice,
     pub asked_to_stop: bool,
+    /// The user does not give the command again.
+    pub is_given_up: bool,
     /// The supervisor is dead; the same command is given again then.
     pub again_ms: u64,
     pub printed: Vec<u8>,
@@ -188,6 +193,7 @@ impl World {
             names,
             dice: Dice::new(!scenario.seed),
             asked_to_stop: false,
+            is_given_up: false,
             again_ms: 0,
             printed: Vec::new(),
             struck: Vec::new(),
@@ -299,6 +305,11 @@ impl World {
         true
     }
 
+    /// Whether a run that was stopped on request is to go on.
+    pub fn is_to_go_on(&mut self) -> bool {
+        std::mem::take(&mut self.asked_to_stop) && !self.is_given_up
+    }
+
     pub fn report(&self, status: u8) -> Report {
         let came_to = format!("status {status}");
         Report {
@@ -343,6 +354,9 @@ impl World {
         };
         let heard = self.player.play(now_ms);
         self.heard.extend(heard);
+        if now_ms >= PATIENCE_MS && self.site.borrow().all_are_off() {
+            (self.asked_to_stop, self.is_given_up) = (true, true);
+        }
         if now_ms >= MOST_MS {
             self.site.borrow_mut().goes_wrong("the run never ends".to_owned());
         }

@@ -138,7 +138,8 @@ fn a_seed_repeats_its_run_event_by_event() {
 
 fn expect_same(seed: u64, traces: &[String; 2]) {
     let differs = traces[0].lines().zip(traces[1].lines()).position(|(one, other)| one != other);
-    assert!(traces[0] == traces[1], "seed {seed} differs from line {differs:?}");
+    let line = differs.map(|at| traces.each_ref().map(|trace| trace.lines().nth(at)));
+    assert!(traces[0] == traces[1], "seed {seed} differs: {line:?}");
     assert!(traces[0].lines().count() > 5, "seed {seed}");
 }
 

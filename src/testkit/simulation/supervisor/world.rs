@@ -324,11 +324,17 @@ impl World {
         let recorded = |record: &Record| {
             let begins_ms = 1_800_000_000_000 + HOUR_MS;
             let at_s = (record.at_ms as f64 - begins_ms as f64) / 1e3;
-            let text = format!("{:?}", record.event);
+            let text = match &record.event {
+                // Number and process of a run differ each time.
+                Event::RunStarted { .. } => "RunStarted".to_owned(),
+                Event::TookOver { adopted, .. } => format!("TookOver, adopted: {adopted}"),
+                event => format!("{event:?}"),
+            };
             format!("{at_s:>9.3} s  {}\n", text.chars().take(300).collect::<String>())
         };
         let records: String = records.iter().map(recorded).collect();
-        let said = String::from_utf8_lossy(&self.said);
+        let folder = self.folder.path().display().to_string();
+        let said = String::from_utf8_lossy(&self.said).replace(&folder, "FOLDER");
         let said: Vec<&str> = said.lines().collect();
         format!(
             "--- really:\n{}\n--- recorded:\n{records}--- said:\n{}",

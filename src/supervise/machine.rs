@@ -1,7 +1,7 @@
-//! The supervisor's machine, or the simulated one that takes its place.
+//! The supervisor's machine, or the simulated machine that takes its place.
 //!
-//! The supervisor reaches beyond its process here alone: connections to nodes, launchers, processes, background work, signals
-//! and its own output. The real parts are beside what they belong to. A simulation gives all of them at once.
+//! The supervisor reaches beyond its process only through this file: connections to nodes, launchers, processes, background work,
+//! signals and its own output. The real parts are in their own modules. A simulation replaces all of them at once.
 
 use std::io;
 use std::sync::OnceLock;
@@ -27,16 +27,16 @@ pub trait Connections: Lines {
     /// Returns the next message, if one has come.
     fn heard(&mut self) -> Option<(u64, Heard)>;
     fn has_news(&self) -> bool;
-    /// Waits until a message comes, or for `patience`.
+    /// Waits until a message comes, but at most for `patience`.
     fn wait(&mut self, patience: Duration);
 }
 
 /// A simulated machine.
 pub trait Machine: Sync {
     fn connections(&self) -> Box<dyn Connections>;
-    /// Returns a number for a new clerk.
+    /// Returns a number for a new I/O thread.
     fn clerk(&self) -> u32;
-    /// Does the work at a later time. Works of one clerk are done in the order in which they were given.
+    /// Does the work at a later time. The work of one I/O thread is done in the order in which it was given.
     fn does_later(&self, work: Work, clerk: Option<u32>);
     /// Starts a launcher, whose files are written.
     fn launch(&self, launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<ProcessId>;

@@ -1,17 +1,18 @@
-//! Keeps a run alive whatever node dies when.
+//! Keeps a run alive when any of its nodes fails, at any time.
 //!
-//! `skt-hpl run` calls [`supervisor::supervise`], and so a node that loses its power at three in the morning
-//! costs a few seconds, not the run. The steps are in [`supervisor`]; everything else has a room:
+//! `skt-hpl run` calls [`supervisor::supervise`], and so a node that loses its power at three in the morning costs a few seconds,
+//! not the run. The steps are in [`supervisor`]; the rest has modules of its own:
 //!
-//! - [`judge`]: is the run broken, a node slow, unfit, lost; with which nodes to go on, and whether. Pure.
+//! - [`judge`]: judges whether the run is broken, and whether a node is slow, unfit or lost. Decides whether to continue, and
+//!   with which nodes. Pure.
 //! - [`talk`]: agents, one a node, and the connections to them.
 //! - [`start`]: hosts, launchers, trial starts of MPI, the launcher's process.
-//! - [`remember`]: the journal, and the folder it lies in.
-//! - [`signals`]: those that ask to stop.
-//! - [`machine`]: the seam at which a simulation takes the place of this machine.
-//! - [`tell`]: status, lines, the account at the end.
+//! - [`remember`]: the journal, and its folder.
+//! - [`signals`]: signals that ask to stop.
+//! - [`machine`]: the interface at which a simulation replaces this machine.
+//! - [`tell`]: status, lines, the report at the end.
 //!
-//! docs/PROTECTION.md is the user's side of this; docs/dev/supervision.md gives the reasons.
+//! docs/PROTECTION.md is for users; docs/dev/supervision.md gives the reasons.
 
 pub mod judge;
 pub mod machine;

@@ -1,7 +1,7 @@
-//! Signals that ask to stop: listened to by whoever has started something that must not be left behind.
+//! Signals that ask to stop, for programs that have started something that must not be left behind.
 //!
-//! The supervisor saves and stops when it finds that it was asked, the doctor and the burn-in end what they have started. Once
-//! somebody listens a signal ends nothing by itself: from then on every loop that waits has to ask here.
+//! After such a signal the supervisor saves and stops, and the doctor and the burn-in end what they have started. Once the
+//! program listens, a signal ends nothing by itself: from then on every loop that waits has to ask here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,24 +9,24 @@ use super::machine::simulated;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::time::{ClockId, clock_gettime};
 
-/// A signal so soon after the first is the same request, said twice: by kernel and shell when a terminal closes, or to each
-/// process of a group and to the group.
+/// Time in which a second signal counts as the same request. A kernel and a shell send two when a terminal closes; a sender may
+/// also signal each process of a group, and the group.
 const SAME_REQUEST_MS: u64 = 1000;
 
-/// When a signal first asked to stop; 0 if none has.
+/// Time of the first signal that asked to stop; 0 if none has.
 static ASKED_AT_MS: AtomicU64 = AtomicU64::new(0);
 
-/// It was asked for once more: not to save and stop, but to stop at once.
+/// Set by a later request: not to save and stop, but to stop at once.
 static ASKED_AGAIN: AtomicBool = AtomicBool::new(false);
 
-/// Whether a signal asks once more, so long after the first one. A terminal that closes asks for nothing new, nor does a batch
-/// system that warns again.
+/// Returns whether a signal is another request, at this time after the first. A terminal that closes makes no new request, and
+/// neither does a batch system that warns again.
 fn is_another(signal: i32, after_ms: u64) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGTERM) && after_ms >= SAME_REQUEST_MS
 }
 
 extern "C" fn note_signal(signal: i32) {
-    // Since the machine was started: never 0 again.
+    // Time since the start of the machine: never 0 again.
     let now_ms = clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(1, |now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)
         .max(1);
@@ -38,7 +38,7 @@ extern "C" fn note_signal(signal: i32) {
     }
 }
 
-/// Whether a signal has asked to stop.
+/// Returns whether a signal has asked to stop.
 pub fn asked_by_signal() -> bool {
     match simulated() {
         None => ASKED_AT_MS.load(Ordering::Relaxed) > 0,
@@ -46,7 +46,7 @@ pub fn asked_by_signal() -> bool {
     }
 }
 
-/// Whether, after that, it was asked not to save and stop, but to stop at once.
+/// Returns whether a later signal has asked to stop at once, without a save.
 pub fn asked_again() -> bool {
     match simulated() {
         None => ASKED_AGAIN.load(Ordering::Relaxed),
@@ -54,22 +54,22 @@ pub fn asked_again() -> bool {
     }
 }
 
-/// What asks to stop. The last two are what batch systems warn with before a job's end: LSF by itself, Slurm where `--signal`
-/// says so.
+/// Signals that ask to stop. With the last two, batch systems warn before a job's end: LSF by itself, Slurm if `--signal` says
+/// so.
 const SIGNALS: [Signal; 5] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Which of them whoever started this has had ignored.
+/// Whether each of them was ignored when this program was started.
 static IGNORED: [AtomicBool; SIGNALS.len()] = [const { AtomicBool::new(false) }; SIGNALS.len()];
 
-/// Called before libraries are set up, for one of MPICH's takes SIGHUP for itself then, ignored or not (UCX, to be debugged by).
+/// Notes ignored signals before libraries are set up: a library of MPICH's takes SIGHUP for debugging, ignored or not (UCX).
 #[used]
 #[unsafe(link_section = ".preinit_array")]
 static BEFORE_LIBRARIES: extern "C" fn() = {
     extern "C" fn note_ignored() {
         for (signal, ignored) in SIGNALS.iter().zip(&IGNORED) {
             let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: the kernel is asked what the signal does, and nothing of the program is needed for that.
+            // SAFETY: the kernel is asked for the signal's action, which needs nothing of the program.
             let handler = unsafe {
                 libc::sigaction(*signal as i32, std::ptr::null(), action.as_mut_ptr());
                 action.assume_init().sa_sigaction
@@ -80,14 +80,14 @@ static BEFORE_LIBRARIES: extern "C" fn() = {
     note_ignored
 };
 
-/// A signal that whoever started this has had ignored stays so: under `nohup` a terminal may close, and what a script puts
-/// into the background is not meant by Ctrl-C.
+/// Begins to listen. A signal that was ignored at the start stays ignored. Under `nohup` a terminal may close, and Ctrl-C is not
+/// meant for a script's background processes.
 pub fn listen_to_signals() -> nix::Result<()> {
     on_signals(SigHandler::Handler(note_signal))
 }
 
-/// For whoever has nothing left that must not be left behind: from here on signals end the program by themselves. What has
-/// asked to stop before has still asked.
+/// Ends listening, for programs that have nothing left to end: from here on signals end the program by themselves. Earlier
+/// requests to stop remain.
 pub fn listen_no_more() -> nix::Result<()> {
     on_signals(SigHandler::SigDfl)
 }
@@ -99,14 +99,15 @@ fn on_signals(handler: SigHandler) -> nix::Result<()> {
     for (signal, ignored) in SIGNALS.into_iter().zip(&IGNORED) {
         let handler = if ignored.load(Ordering::Relaxed) { SigHandler::SigIgn } else { handler };
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
-        // SAFETY: `note_signal` does nothing but ask a clock and change atomics, which a handler may do; else there is none.
+        // SAFETY: `note_signal` only reads a clock and changes atomics, which a handler may do; the default action has no
+        // handler.
         unsafe { sigaction(signal, &action)? };
     }
     Ok(())
 }
 
-/// For agents, which a batch system's warning may reach as well: it is the supervisor's to act on. What they start has it as it
-/// comes.
+/// Makes agents ignore a batch system's warnings, which may reach them, too: the supervisor acts on these. Programs that an agent
+/// starts have the default action again.
 pub fn pass_over_warnings() -> nix::Result<()> {
     extern "C" fn pass_over(_: i32) {}
     for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {

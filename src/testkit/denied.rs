@@ -2,10 +2,10 @@
 
 use std::thread;
 
-/// Calls `test` in a thread for which the system call of this number ends with `errno`; where `advices` are given, only where its
-/// third argument is one of them. Threads that it starts are denied the same.
+/// Calls `test` in a thread for which the system call of this number fails with `errno`. If `advices` are given, the call fails
+/// only if its third argument is one of them. Threads that `test` starts are denied the same.
 pub fn denied(call: i64, advices: &[i32], errno: i32, test: impl FnOnce() + Send) {
-    // Where the filter finds the number of a call, and the lower half of its third argument.
+    // Offsets at which the filter finds the number of a call, and the lower half of its third argument.
     const NUMBER: u32 = 0;
     const THIRD: u32 = 16 + 2 * 8;
     let code = |code: u32, k: u32, (yes, no): (u8, u8)| libc::sock_filter {
@@ -22,7 +22,7 @@ pub fn denied(call: i64, advices: &[i32], errno: i32, test: impl FnOnce() + Send
     if !advices.is_empty() {
         filter.push(load(THIRD));
         for (at, &advice) in advices.iter().enumerate() {
-            // Past those that are left, and past the answer that allows.
+            // The jump skips the remaining comparisons, and the answer that allows.
             filter.push(equal(advice as u32, ((advices.len() - at) as u8, 0)));
         }
         filter.push(answer(libc::SECCOMP_RET_ALLOW));
@@ -31,7 +31,7 @@ pub fn denied(call: i64, advices: &[i32], errno: i32, test: impl FnOnce() + Send
     let filtered = || {
         let program =
             libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-        // SAFETY: a program that stays until the calls are over; it binds the calling thread and what that starts.
+        // SAFETY: the program outlives the calls; the filter binds the calling thread and its threads.
         let set = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0

@@ -1,7 +1,8 @@
-//! Trees of agents in a time of their own, for tests: the real messages and the real agents, no process.
+//! Trees of agents on virtual time, for tests: the real messages and the real agents, no process.
 //!
-//! A [`Forest`] is a supervisor's branch, its judge of nodes, and as many nodes as one likes. Logins take a while, words travel,
-//! nodes are lost with and without a word; a minute of that takes a fraction of a second, and comes out the same each time.
+//! A [`Forest`] is a supervisor's branch, its judge of nodes, and any number of nodes. Logins and messages take time, and nodes
+//! are lost with and without closing their connections. A minute of that takes a fraction of a second, and gives the same result
+//! each time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,7 +25,7 @@ fn charge(node: u32, again: bool) -> Charge {
     Charge { node, name: node.to_string(), again }
 }
 
-/// What is done on nodes is noted.
+/// A node that notes the requests to end the run.
 #[derive(Default)]
 struct Node {
     ended: Vec<u64>,
@@ -71,17 +72,17 @@ struct Forest {
     judge: Nodes,
     logins: Logins,
     names: usize,
-    /// What has come to the supervisor, when, and how many lines it can hear between two ticks if it is slow.
+    /// Messages that have come to the supervisor, with their time, and the number that a slow supervisor handles in a tick.
     backlog: VecDeque<(u64, u64, Heard)>,
     lines_a_tick: Option<usize>,
-    /// How long nodes have not answered, as last told.
+    /// Time for which each node has not answered, as last reported.
     silent_ms: BTreeMap<u32, u64>,
     /// Nodes that are called, and since when.
     called: BTreeMap<u32, u64>,
     off: BTreeSet<u32>,
-    /// When the supervisor came to know that nodes were lost.
+    /// Time at which the supervisor learned of the loss of each node.
     lost: BTreeMap<u32, u64>,
-    /// The request to end the run that is under way, and who has answered it.
+    /// Request to end the run that is in progress, and the nodes that have answered it.
     end: Option<u64>,
     ended: BTreeMap<u32, usize>,
     most_lines: usize,
@@ -132,7 +133,7 @@ impl Forest {
         forest
     }
 
-    /// The supervisor hears so many of the lines that have come.
+    /// Handles at most so many of the messages that have come to the supervisor.
     fn hear_backlog(&mut self, most: usize) {
         for _ in 0..most {
             let Some((_, line, heard)) = self.backlog.pop_front() else { return };
@@ -155,7 +156,7 @@ impl Forest {
         }
     }
 
-    /// As the supervisor does with what its branch tells.
+    /// Handles the news of the branch as the supervisor does.
     fn learn(&mut self, told: Vec<(u32, FromAgent)>) {
         for (node, word) in told {
             let (now_ms, at) = (self.now_ms, node as usize);
@@ -166,7 +167,7 @@ impl Forest {
             let report = match word {
                 FromAgent::Hello(facts) => {
                     self.up.insert(node);
-                    // What it was told before may have been lost on the way.
+                    // An earlier request may have been lost on the way.
                     self.ask_end(&[node]);
                     if let Some(since_ms) = self.called.remove(&node) {
                         let at_once = self.called.len();
@@ -178,7 +179,7 @@ impl Forest {
                     Report::Quiet { node: at, heard_ms: now_ms - age_ms }
                 }
                 FromAgent::Closed { .. } => {
-                    // Who has never answered is known to be unfit for it.
+                    // A node that has never answered counts as unfit.
                     if !self.up.remove(&node) && self.called.remove(&node).is_some_and(|ms| ms == 0)
                     {
                         self.lost.entry(node).or_insert(now_ms);
@@ -216,11 +217,11 @@ impl Forest {
                 Judged::Restarted { .. } | Judged::Alone | Judged::Together { .. } => {}
             }
         }
-        // All at once, as the supervisor does.
+        // All calls are made in a single step, as by the supervisor.
         self.branch.call(&redialled, now_ms, &mut self.player);
     }
 
-    /// Who does not answer the first call is given up after a while.
+    /// Gives up nodes that have not answered the first call for too long.
     fn give_up(&mut self) {
         let asked = self.names;
         let first: Vec<u32> =
@@ -248,7 +249,7 @@ impl Forest {
             if now_ms.is_multiple_of(100) {
                 self.hear_backlog(self.lines_a_tick.unwrap_or(usize::MAX));
                 self.branch.ask(now_ms, &mut self.player);
-                // As `cluster` does: silence is looked for as of when all that had come has been heard.
+                // As in `cluster`, quiet nodes are looked for at the time up to which all messages have been handled.
                 let heard_ms = self.backlog.front().map_or(now_ms, |(at_ms, ..)| *at_ms);
                 let told = self.branch.tick(heard_ms, &mut self.player);
                 self.learn(told);
@@ -264,26 +265,26 @@ impl Forest {
         }
     }
 
-    /// Power-off: with a word to its peers, or without.
+    /// Switches nodes off: with their connections closed before, or suddenly.
     fn lose(&mut self, nodes: &BTreeSet<u32>, with_a_word: bool) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
         if with_a_word {
             names.iter().for_each(|name| self.player.end_agent(name));
-            // The words are under way before the power is gone.
+            // The closing messages are sent before the power is lost.
             self.run(self.now_ms + MANNER.travel_ms.1 + 1);
         }
         self.player.switch_off(names.iter().map(String::as_str));
         self.off.extend(nodes);
     }
 
-    /// What was only cut off is reached again.
+    /// Makes nodes reachable again that were only cut off.
     fn join(&mut self, nodes: &BTreeSet<u32>) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
         self.player.switch_on(names.iter().map(String::as_str));
         self.off.retain(|node| !nodes.contains(node));
     }
 
-    /// How many agents look after each node that is not off.
+    /// Returns the number of agents on each node that is not off.
     fn agents(&self) -> BTreeMap<u32, usize> {
         let mut agents = BTreeMap::new();
         for (node, _) in self.player.agents() {
@@ -297,12 +298,12 @@ impl Forest {
         inner.map(|(node, _)| node.parse().unwrap()).min().unwrap()
     }
 
-    /// How many agents have been started.
+    /// Returns the number of agents that have been started.
     fn started(&self) -> usize {
         self.player.history().0
     }
 
-    /// The most lines anybody has had.
+    /// Returns the largest number of lines that a process has had.
     fn most_lines(&self) -> usize {
         self.most_lines.max(self.player.history().1)
     }
@@ -337,7 +338,7 @@ fn nodes_below_a_lost_one_are_kept() {
     }
 }
 
-/// It hears less than is said, for half a minute, and is many seconds behind in the end.
+/// For half a minute the supervisor handles fewer messages than come, and is many seconds behind in the end.
 #[test]
 fn a_supervisor_that_falls_behind_gives_nobody_up() {
     let mut forest = Forest::new(100, 8);
@@ -355,7 +356,7 @@ fn a_supervisor_that_falls_behind_gives_nobody_up() {
     assert_eq!(forest.lost.keys().copied().collect::<Vec<_>>(), [50]);
 }
 
-/// More nodes than it can call by the time after which a silent one is lost: those it does not come to are no witnesses.
+/// There are more nodes than the supervisor can call within the node timeout: nodes that are not called show nothing.
 #[test]
 fn a_supervisor_that_is_cut_off_gives_nobody_up_however_many_nodes_there_are() {
     let mut forest = Forest::new(200, 8);
@@ -374,7 +375,7 @@ fn a_supervisor_that_is_cut_off_gives_nobody_up_however_many_nodes_there_are() {
     assert_eq!(forest.agents(), all.iter().map(|node| (*node, 1)).collect());
 }
 
-/// Whole branches with the agents in charge of them, and parts of others.
+/// Lost are whole branches with the agents in charge of them, and parts of others.
 #[test]
 fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
     let mut forest = Forest::new(200, 8);
@@ -386,7 +387,8 @@ fn most_of_the_nodes_are_no_outage_of_ours_while_some_answer() {
     assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (10, 0));
 }
 
-/// All that it hears by itself are lost, and so are those that it would call first. It comes to one that answers all the same.
+/// All nodes with a line to the supervisor are lost, and so are those that it calls first. The supervisor still reaches a live
+/// node.
 #[test]
 fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
     let mut forest = Forest::new(82, 2);
@@ -398,7 +400,7 @@ fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
     assert_eq!((forest.up.len(), forest.judge.in_trouble().count()), (82 - lost.len(), 0));
 }
 
-/// Many more questions go without an answer than are remembered.
+/// Many more requests stay without an answer than are remembered.
 #[test]
 fn a_silence_of_any_length_is_noticed() {
     for fanout in [8, 2] {
@@ -413,7 +415,7 @@ fn a_silence_of_any_length_is_noticed() {
     }
 }
 
-/// A request to end the run reaches all.
+/// A request to end the run reaches all nodes.
 #[test]
 fn everybody_hears_what_is_said_to_all() {
     let mut forest = Forest::new(60, 4);
@@ -426,9 +428,9 @@ fn everybody_hears_what_is_said_to_all() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
-    /// Whatever is lost in up to three strokes, with or without a word, each up to some seconds after the one before, and the
-    /// first perhaps while the tree is still being made, and perhaps while the run is stopped: all of it is noticed, nobody else
-    /// is lost, and each node that is left is looked after by one agent.
+    /// Nodes are lost in up to three batches, with or without closing their connections, each up to some seconds after the one
+    /// before. The first may be lost while the tree is still being made, and any while the run is stopped. All losses are
+    /// noticed, no other node counts as lost, and each remaining node has a single agent.
     #[test]
     fn whatever_is_lost_the_rest_is_reached_once(
         nodes in 10u32..120,
@@ -449,7 +451,7 @@ proptest! {
             lost.extend(these);
             forest.run(forest.now_ms + stroke.then_ms);
         }
-        // Where none is left it is the supervisor that is alone.
+        // If no node is left, the supervisor is cut off.
         prop_assume!(lost.len() + 2 <= nodes as usize);
         // With a fan-out of two, nodes that are off are called a few at a time.
         forest.run(forest.now_ms + if fanout < 4 { 240_000 } else { 60_000 });
@@ -467,12 +469,12 @@ proptest! {
     }
 }
 
-/// More where somebody asks for them.
+/// Number of cases; PROPTEST_CASES can raise it.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(40)
 }
 
-/// What is lost at one moment: single nodes and a rack.
+/// Nodes lost at one moment: single nodes and a rack.
 #[derive(Debug, Clone)]
 struct Stroke {
     single: Vec<bool>,

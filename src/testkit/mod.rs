@@ -1,4 +1,4 @@
-//! Rigs for tests and benchmarks: simulated agents and nodes, the model of hot replacement, refused system calls, a full file
+//! Tools for tests and benchmarks: simulated agents and nodes, the model of hot replacement, refused system calls, a full file
 //! system. No run needs them.
 
 #[cfg(test)]

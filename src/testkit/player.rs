@@ -1,9 +1,9 @@
-//! Agents in memory: plays logins, words and losses of any number of them, with the real messages and the real `Relay`.
+//! Agents in memory: plays logins, messages and losses of any number of them, with the real messages and the real `Relay`.
 //!
-//! Nothing here is needed by a run. The tests of `forest` play a minute of a tree in a moment, in a time of its own and the same
-//! each time; the benchmark of supervision plays thousands of agents in real time, under the real supervisor. Whoever plays is
-//! the one above: it opens, writes and closes lines (a [`Player`] is [`Lines`]), says what time it is, and is given what comes
-//! back. A node that is off neither hears nor says anything.
+//! No run needs this. The tests of `forest` play a minute of a tree in a moment, on virtual time and with the same result each
+//! time. The benchmark of supervision plays thousands of agents in real time, under the real supervisor. The caller is the root
+//! of the tree: it opens, writes and closes lines (a [`Player`] is [`Lines`]), gives the time, and receives the answers. A node
+//! that is off neither receives nor sends anything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,39 +14,39 @@ use crate::supervise::talk::wire::{Attend, Facts, FromAgent, to_line};
 /// The nodes that are played.
 pub trait Nodes {
     type Hands: Hands;
-    /// What a node is like when an agent starts there.
+    /// Returns the facts of a node when an agent starts there.
     fn facts(&mut self, node: &str, now_ms: u64) -> Facts;
     fn hands(&mut self, node: &str) -> &mut Self::Hands;
-    /// Requests to end the run that have been carried out since this was last asked.
+    /// Returns the requests to end the run that have been carried out since the last call.
     fn ended(hands: &mut Self::Hands) -> Vec<u64>;
 }
 
-/// How long things take, in milliseconds.
+/// Durations of actions, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     pub login_ms: u64,
-    /// A remote shell that reaches nobody says so after this.
+    /// Time after which a remote shell that reaches no node reports that.
     pub refused_ms: u64,
-    /// A word travels for as long as the one, or up to the other.
+    /// Least and longest time that a message travels.
     pub travel_ms: (u64, u64),
     pub seed: u64,
 }
 
-/// The name of the one outside, for [`Player::hold`].
+/// Name of the caller, for [`Player::hold`].
 pub const OUTSIDE: &str = "";
 
-/// Where a line begins: a number of the player's own, or an agent's line to a child.
+/// Upper end of a line: a number of the caller's, or an agent's line to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Above {
     Outside(u64),
     Agent(usize, u64),
 }
 
-/// A line, and who is at its end once the login is done.
+/// A line, and the agent at its end once the login is done.
 #[derive(Default)]
 struct Way {
     agent: Option<usize>,
-    /// What was written before.
+    /// Texts written before that.
     early: Vec<String>,
 }
 
@@ -55,9 +55,9 @@ struct Agent {
     above: Above,
     relay: Relay,
     alive: bool,
-    /// When it looks at the clock next.
+    /// Time of its next tick.
     tick_ms: u64,
-    /// Words do not overtake each other.
+    /// Times of the last message each way: messages do not overtake each other.
     last_up_ms: u64,
     last_down_ms: u64,
 }
@@ -78,11 +78,11 @@ enum Event {
         from: usize,
         text: String,
     },
-    /// Its input has closed.
+    /// The input has closed.
     Gone {
         to: usize,
     },
-    /// Its output has.
+    /// The output has closed.
     Closed {
         from: usize,
     },
@@ -120,14 +120,14 @@ pub struct Player<N> {
     manner: Manner,
     now_ms: u64,
     agents: HashMap<usize, Agent>,
-    /// The agent that looks after a node.
+    /// The agent on each node.
     living: HashMap<String, usize>,
     ways: BTreeMap<Above, Way>,
     next: usize,
     due: BTreeMap<(u64, u64), Event>,
     order: u64,
     off: HashSet<String>,
-    /// Until when words to and from a node, or the one outside, are delayed.
+    /// Time up to which messages to and from a node, or the caller, are delayed.
     held: HashMap<String, u64>,
     heard: Vec<(u64, Heard)>,
     dice: u64,
@@ -169,17 +169,17 @@ impl<N: Nodes> Player<N> {
         }
     }
 
-    /// A line to a node's agent, which is started by that.
+    /// Opens a line to a node, which starts an agent there.
     pub fn call(&mut self, line: u64, node: &str) {
         self.login(Above::Outside(line), node.to_string());
     }
 
-    /// When there is something to play next.
+    /// Returns the time of the next event.
     pub fn next_ms(&self) -> Option<u64> {
         self.due.keys().next().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Plays all that is due; what has come over the lines from outside.
+    /// Plays all events that are due; returns the messages that have come on the caller's lines.
     pub fn play(&mut self, now_ms: u64) -> Vec<(u64, Heard)> {
         self.now_ms = now_ms;
         while let Some(entry) = self.due.first_entry().filter(|e| e.key().0 <= now_ms) {
@@ -198,25 +198,25 @@ impl<N: Nodes> Player<N> {
         std::mem::take(&mut self.heard)
     }
 
-    /// Power-off or cut off, without a word.
+    /// Switches nodes off, or cuts them off, suddenly.
     pub fn switch_off<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
         self.off.extend(nodes.into_iter().map(String::from));
     }
 
-    /// What was cut off is there again, as it was.
+    /// Makes nodes reachable again that were cut off, in their old state.
     pub fn switch_on<'a>(&mut self, nodes: impl IntoIterator<Item = &'a str>) {
         for node in nodes {
             self.off.remove(node);
         }
     }
 
-    /// Delays all words to and from a node, or the one outside, until then: the network in between is cut.
+    /// Delays all messages to and from a node, or the caller, until then: the network in between is cut.
     pub fn hold(&mut self, node: &str, until_ms: u64) {
         let held = self.held.entry(node.to_owned()).or_default();
         *held = until_ms.max(*held);
     }
 
-    /// Until when an event is held up, if it is.
+    /// Returns the time up to which an event is delayed, if it is.
     fn held_until(&self, event: &Event) -> Option<u64> {
         let until = |name: &str| self.held.get(name).copied().unwrap_or(0);
         let end = |above: &Above| match above {
@@ -237,20 +237,20 @@ impl<N: Nodes> Player<N> {
         (until_ms > self.now_ms).then_some(until_ms)
     }
 
-    /// The agent on a node ends, and its connections with it.
+    /// Ends the agent on a node, and its connections.
     pub fn end_agent(&mut self, node: &str) {
         if let Some(who) = self.living.get(node).copied() {
             self.end(who);
         }
     }
 
-    /// Nodes that are not off and have an agent, and how many lines it has to children.
+    /// Returns the nodes that are not off and have an agent, with the number of its lines to children.
     pub fn agents(&self) -> impl Iterator<Item = (&str, usize)> {
         let here = |a: &&Agent| a.alive && !self.off.contains(&a.node);
         self.agents.values().filter(here).map(|a| (a.node.as_str(), a.relay.load()))
     }
 
-    /// How many agents have been started, and the most lines one has had.
+    /// Returns the number of agents that have been started, and the largest number of lines of an agent.
     pub fn history(&self) -> (usize, usize) {
         (self.next, self.most_lines)
     }
@@ -334,7 +334,7 @@ impl<N: Nodes> Player<N> {
         }
     }
 
-    /// Whether anybody still waits at the beginning of a line.
+    /// Returns whether the upper end of a line still waits.
     fn waits(&self, above: Above) -> bool {
         let is_off = matches!(above, Above::Agent(who, _) if self.is_off(who));
         !is_off && self.ways.contains_key(&above)
@@ -372,7 +372,7 @@ impl<N: Nodes> Player<N> {
             Event::Up { from, text } => self.says(from, Heard::Text(text)),
             Event::Closed { from } => {
                 self.says(from, Heard::Closed(String::new()));
-                // Nothing comes after that.
+                // No message comes after that.
                 self.agents.remove(&from);
             }
             Event::Gone { to } => {
@@ -395,7 +395,7 @@ impl<N: Nodes> Player<N> {
     }
 
     fn begin(&mut self, above: Above, node: String) {
-        // An agent's successor ends it.
+        // A new agent ends the old agent of its node.
         self.end_agent(&node);
         let who = self.next;
         self.next += 1;
@@ -420,7 +420,7 @@ impl<N: Nodes> Player<N> {
         early.unwrap_or_default().into_iter().for_each(|text| self.down(who, text));
     }
 
-    /// What an agent says, at the one above it, unless either is off or they have parted.
+    /// Delivers an agent's message to its parent, unless either is off or the line between them is closed.
     fn says(&mut self, from: usize, heard: Heard) {
         let Some(agent) = self.agents.get(&from) else { return };
         let above = agent.above;
@@ -434,7 +434,7 @@ impl<N: Nodes> Player<N> {
         if matches!(heard, Heard::Closed(_)) {
             self.ways.remove(&above);
         }
-        // One line is what a text ends with.
+        // A text ends with its line.
         let heard = match heard {
             Heard::Text(text) => Heard::Text(text.trim_end().to_string()),
             closed => closed,
@@ -451,7 +451,7 @@ impl<N: Nodes> Player<N> {
         }
     }
 
-    /// An agent does something, and what it asks for is done; false where its time is over.
+    /// Lets an agent act, and does what it asks for. If `what` returns false, the agent ends.
     fn with(
         &mut self,
         who: usize,
@@ -460,7 +460,7 @@ impl<N: Nodes> Player<N> {
         let Some(agent) = self.agents.get_mut(&who).filter(|a| a.alive) else { return };
         let (mut asked, mut up) = (Asked::default(), Vec::new());
         let goes_on = what(&mut agent.relay, self.nodes.hands(&agent.node), &mut asked, &mut up);
-        // What children say that cannot wait goes up with the next look at the clock.
+        // News of children that cannot wait go up at the next tick.
         let tick_ms = self.now_ms + agent.relay.patience_ms(self.now_ms);
         self.most_lines = self.most_lines.max(agent.relay.load());
         if tick_ms < agent.tick_ms {

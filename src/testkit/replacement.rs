@@ -1,13 +1,19 @@
 //! Every interleaving of the steps of a factorisation with losses in it, for a few ranks and panels.
 //!
-//! The model drives the same [`cast`] as the program. Ranks move one at a time in any order and die at any moment; who waits may
-//! notice a loss at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a step
-//! without waiting for each other, which is less than the row exchange asks for, so more can happen here than can in fact. What
-//! must hold whenever all that are left have left their attempt: every process column that is whole has taken the same steps on
-//! all of its ranks, with the same panels as all the others; whoever is behind has what it takes to catch up; no panel is
-//! factored twice by a column that wrote the first over its block; no checksums are used twice; checksums that are made, anew or
-//! again, are of process columns that all stand at one boundary, and none that are not finished are used; and losses that can be
-//! borne are. Each broken variant must be caught, or the model proves nothing.
+//! The model drives the same [`cast`] as the program. Ranks move one at a time in any order and die at any moment. A waiting rank
+//! may notice a loss at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a
+//! step without waiting for each other. The row exchange asks for more, so more can happen here than in the program.
+//!
+//! These conditions must be true whenever all remaining ranks have left their in-place attempt:
+//!
+//! - Every whole process column has taken the same steps on all of its ranks, with the same panels as all the others.
+//! - A rank that is behind has everything it needs to catch up.
+//! - No panel is factored twice by a column that wrote the first over its block.
+//! - No checksums are used twice.
+//! - New or rebuilt checksums are of process columns that all stand at one boundary, and no unfinished checksums are used.
+//! - Losses within the limit are recovered.
+//!
+//! Each broken variant must be caught, or the model proves nothing.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -20,24 +26,24 @@ const MOST_RANKS: usize = 6;
 const MOST_BLOCKS: usize = 3;
 const MOST_SUMS: usize = 2;
 const NOBODY: u8 = u8::MAX;
-/// In the place of the act in which a panel was factored: its message was refused, and the slot holds something else.
+/// In place of the number of the attempt in which a panel was factored: its message was refused, and the slot has other content.
 const REFUSED: u8 = NOBODY - 1;
 
-/// What a rank does next, or waits for.
+/// Next action of a rank, or what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pc {
-    /// Votes before it catches up; does it; votes after it.
+    /// Votes before it catches up; catches up; votes after it.
     CatchUp,
     Catching,
     Caught,
-    /// Waits for all to be ready to go on.
+    /// Waits until all are ready to continue.
     Start,
     /// Votes before it factors a panel by itself; factors it.
     Alone,
     Factoring,
     /// Gives its share of checksums; or waits for the shares of its row, which are to be its own.
     Renew,
-    /// Waits for the panel; for all to have it.
+    /// Waits for the panel; waits until all have it.
     Await,
     Barrier,
     /// Votes before it applies the panel; applies it.
@@ -61,35 +67,35 @@ struct Rank {
     dead: bool,
     row: u8,
     col: u8,
-    /// What it has are sums, whatever its role.
+    /// Its data are checksums, whatever its role.
     sums: bool,
-    /// Exchanges that it has heard of: whose place by which checksums at which boundary.
+    /// Exchanges that it knows: the process column, the checksums that took its place, and the boundary.
     exchanges: [Option<(u8, u8, u8)>; MOST_SUMS],
-    /// So many times new checksums were to be made, as it has heard.
+    /// Number of times that new checksums were to be made, as far as it knows.
     renewals: u8,
-    /// It is to keep new checksums, which are not there yet.
+    /// Set while it is to have new checksums, which are not finished.
     new: bool,
-    /// New checksums are to be made, and it has not come to it.
+    /// Set while new checksums are to be made, and it has not reached that.
     pending: bool,
-    /// The boundary at which it gave its share of them, and one.
+    /// Boundary at which it gave its share of them, plus one.
     given: u8,
-    /// Checksums that there are were made again, as far as it has a share in them.
+    /// Set once it has done its share of rebuilding the existing checksums.
     again: bool,
     applied: u8,
     factored: u8,
-    /// Amid a step.
+    /// Set within a step.
     half: bool,
-    /// The act in which each panel it has applied was factored.
+    /// Attempt in which each panel that it has applied was factored.
     with: [u8; MOST_BLOCKS],
-    /// The same for panels it has in its slots.
+    /// Attempt in which each panel in its slots was factored.
     has: [u8; MOST_BLOCKS],
-    /// Panels that it has offered to its row in this act.
+    /// Panels that it has offered to its row in this attempt, a bit each.
     offered: u8,
-    /// Barriers it has come to, votes it has cast, and the one that was a no.
+    /// Number of barriers it has reached, number of votes it has cast, and number of its no vote.
     barriers: u8,
     votes: u8,
     no: u8,
-    /// It waits for the end of the vote that it cast.
+    /// Set while it waits for the end of its vote.
     waits: bool,
 }
 
@@ -98,7 +104,7 @@ struct Job {
     ranks: [Rank; MOST_RANKS],
     act: u8,
     boundary: u8,
-    /// Panels that are factored when an act begins.
+    /// Whether the panel at the boundary is factored when an attempt begins.
     ready: bool,
     crashes: u8,
     refused: bool,
@@ -111,7 +117,7 @@ enum Bad {
     BorneInVain,
     UsedTwice,
     Forgotten,
-    /// All go on from before an exchange that was made, by sums that hold only what was not computed by then.
+    /// All resume from before an exchange, but its checksums only have the data that were not computed by then.
     Back,
     Torn,
     Unlike,
@@ -129,27 +135,27 @@ enum Bad {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     Nothing,
-    /// Ranks go into a step, and leave between steps, without a vote.
+    /// Ranks enter a step, and leave between steps, without a vote.
     NoVote,
-    /// Who notices leaves amid a step.
+    /// A rank that notices a loss leaves within a step.
     LeavesAmidStep,
     /// A panel is applied before all have it.
     NoBarrier,
-    /// Who has done its last step is not waited for.
+    /// Ranks do not wait for a vote after their last step.
     NoLastVote,
-    /// Checksums that are left do not catch up.
+    /// Remaining checksums do not catch up.
     SumsStayBehind,
-    /// Nobody tells of exchanges that have been made.
+    /// No rank reports exchanges that have been made.
     ForgetsExchanges,
     /// A panel that has come is applied, though it was factored again since.
     KeepsOldPanels,
-    /// Checksums are made where a panel is factored ahead.
+    /// Checksums are made while a panel is factored ahead.
     RenewsTooEarly,
-    /// Checksums count as soon as somebody is to keep them.
+    /// Checksums count as soon as a rank is to have them.
     TrustsUnfinished,
-    /// Nobody tells of new checksums.
+    /// No rank reports new checksums.
     ForgetsRenewals,
-    /// A message that is refused within a step counts as one that came; the loss is a no in the next vote.
+    /// A message that is refused within a step counts as received; the loss becomes a no in the next vote.
     TakesRefused,
 }
 
@@ -158,7 +164,7 @@ enum Act {
     Go(usize),
     /// Learns of a loss and acts on it.
     Notice(usize),
-    /// The message of the next panel is refused, and taken for one that came.
+    /// The message of the next panel is refused, and counts as received.
     Refuse(usize),
     Crash(usize),
     Recover,
@@ -174,7 +180,7 @@ struct Steps {
     blocks: usize,
     depth: usize,
     crashes: u8,
-    /// Checksums are made again before the last panel.
+    /// Whether checksums are rebuilt before the last panel.
     again: bool,
     broken: Broken,
 }
@@ -195,7 +201,7 @@ impl Steps {
         dat.tests(Rng::Hpl, 100).next().expect("one test")
     }
 
-    /// All of a rank's column, itself included.
+    /// Returns all ranks of a rank's column, including that rank.
     fn column<'a>(&self, s: &'a Job, rank: usize) -> impl Iterator<Item = &'a Rank> + use<'a> {
         let col = s.ranks[rank].col;
         s.ranks.iter().filter(move |r| r.col == col)
@@ -217,18 +223,18 @@ impl Steps {
         self.broken == Broken::RenewsTooEarly
     }
 
-    /// Whether checksums are made again at boundary `k`.
+    /// Returns whether checksums are rebuilt at boundary `k`.
     fn made_again(&self, k: usize) -> bool {
         self.again && k > 0 && k + 1 == self.blocks
     }
 
-    /// Whether a rank waits for the shares of its row.
+    /// Returns whether a rank waits for the shares of its row.
     fn is_to_keep(&self, r: &Rank) -> bool {
         let there = r.sums && r.col as usize >= self.q;
         r.new || (there && self.made_again(r.applied.into()))
     }
 
-    /// Who has given its share to that rank, or is past the boundary where it should have.
+    /// Returns the ranks that have given that rank their share, or are past the boundary of the share.
     fn gave<'a>(&self, s: &'a Job, to: &Rank) -> impl Iterator<Item = &'a Rank> + use<'a> {
         let (row, q, applied) = (to.row, self.q, to.applied);
         let of = move |o: &&Rank| o.row == row && (o.col as usize) < q;
@@ -236,7 +242,7 @@ impl Steps {
         s.ranks.iter().filter(of).filter(gave)
     }
 
-    /// What this rank comes to when it stands before iteration `applied`.
+    /// Sets the next action of a rank that stands before iteration `applied`.
     fn turn(&self, r: &mut Rank, ahead: bool) {
         let k = r.applied as usize;
         let makes = r.pending || (self.made_again(k) && !r.again);
@@ -257,7 +263,7 @@ impl Steps {
         self.forget(r, k);
     }
 
-    /// The slot that panel `k` comes into had another one.
+    /// Forgets the panel that was in the slot for panel `k`.
     fn forget(&self, r: &mut Rank, k: usize) {
         if let Some(old) = k.checked_sub(self.depth + 1) {
             r.has[old] = NOBODY;
@@ -276,7 +282,7 @@ impl Steps {
         r.applied += 1;
     }
 
-    /// Casts a vote and goes on when it is over.
+    /// Casts a vote; the rank continues when the vote is over.
     fn vote(&self, s: &mut Job, rank: usize, yes: bool) {
         let r = &mut s.ranks[rank];
         r.votes += 1;
@@ -286,7 +292,7 @@ impl Steps {
         }
     }
 
-    /// Whether the vote that a rank waits for is over, and how it ended.
+    /// Returns the result of the vote that a rank waits for, if the vote is over.
     fn verdict(&self, s: &Job, rank: usize) -> Option<bool> {
         let number = s.ranks[rank].votes;
         let all = self.column(s, rank).all(|r| r.votes >= number);
@@ -372,7 +378,7 @@ impl Steps {
                 if s.ready && self.owns(r, boundary) {
                     r.offered |= 1 << boundary;
                 } else if boundary < self.blocks && self.broken != Broken::KeepsOldPanels {
-                    // It comes anew, and another one if it was lost.
+                    // The panel comes again, and may be a different one if it was lost.
                     r.has[boundary] = NOBODY;
                 }
                 self.turn(r, s.ready);
@@ -412,7 +418,7 @@ impl Steps {
                     let row = s.ranks[rank].row;
                     let from = s.ranks.iter().find(|o| o.row == row && o.offered >> k & 1 == 1);
                     let panel = from.expect("somebody offers it").has[k];
-                    // Its owner may have given its slot away, but no message that is under way.
+                    // Its owner may have reused the slot, but a message on its way keeps its content.
                     let panel =
                         if panel == NOBODY { from.expect("as above").with[k] } else { panel };
                     let r = &mut s.ranks[rank];
@@ -438,7 +444,7 @@ impl Steps {
         }
     }
 
-    /// Whether a rank may learn of a loss where it is and act on it.
+    /// Returns whether a rank may learn of a loss at its present action and act on it.
     fn can_notice(&self, s: &Job, rank: usize) -> bool {
         let r = &s.ranks[rank];
         if r.dead || !self.somebody_is_gone(s) {
@@ -459,7 +465,7 @@ impl Steps {
         }
     }
 
-    /// Whether the message of the next panel may be refused within the step that a rank is in.
+    /// Returns whether the message of the next panel may be refused within the present step of a rank.
     fn can_be_refused(&self, s: &Job, rank: usize) -> bool {
         let r = &s.ranks[rank];
         let next = r.applied as usize + 1;
@@ -487,7 +493,7 @@ impl Steps {
         }
     }
 
-    /// All that are left have left: roles are cast, and the next act begins.
+    /// Assigns roles once all remaining ranks have left, and begins the next attempt.
     fn recover(&self, s: &mut Job) {
         let exchange = |&(col, by, k): &(u8, u8, u8)| Exchange {
             col: col.into(),
@@ -563,7 +569,7 @@ impl Steps {
             }
         };
         let Some(from) = found.from else {
-            // Anew, of which nothing is modelled: only where nothing is computed that could be borne.
+            // A start from scratch is not modelled: it is allowed only if no result that could be recovered exists.
             s.refused = true;
             if borne || members.iter().any(|r| r.applied > 0 || r.factored > 0) {
                 s.bad = Some(Bad::RefusedInVain);
@@ -764,11 +770,11 @@ fn whatever_happens_when_a_loss_that_can_be_borne_is() {
     }
 }
 
-/// Two process columns are lost, at once or one after another, and one loss more than can be borne.
+/// Two process columns are lost, at once or one after another, and one loss more than can be recovered.
 #[test]
 fn two_losses_are_borne_where_two_columns_keep_checksums() {
     let mut cases = vec![(0, (1, 1, 3, 3)), (1, (1, 2, 2, 2))];
-    // Millions of states each.
+    // These have millions of states each.
     if std::env::var("SKT_TEST_WHOLE").is_ok_and(|whole| whole == "1") {
         cases.extend([(0, (1, 2, 3, 2)), (1, (1, 2, 3, 2)), (0, (2, 1, 1, 2))]);
     }
@@ -778,11 +784,11 @@ fn two_losses_are_borne_where_two_columns_keep_checksums() {
     }
 }
 
-/// Ranks that stand by, and the rest of a column that was lost, make new checksums; whoever is lost before, amid and after that.
+/// Ranks that stand by, and the rest of a lost column, make new checksums; ranks are lost before, during and after that.
 #[test]
 fn new_checksums_bear_the_next_loss() {
     let mut cases = vec![(0, (1, 2, 2, 2)), (1, (1, 2, 2, 2)), (0, (2, 1, 1, 2))];
-    // Millions of states.
+    // These have millions of states.
     if std::env::var("SKT_TEST_WHOLE").is_ok_and(|whole| whole == "1") {
         cases.extend([(1, (1, 2, 3, 2)), (0, (2, 1, 2, 2)), (1, (2, 1, 2, 2)), (1, (1, 1, 3, 3))]);
     }
@@ -792,7 +798,7 @@ fn new_checksums_bear_the_next_loss() {
     }
 }
 
-/// What each safeguard is there for.
+/// Shows the need for each safeguard: without it, a condition is broken.
 #[test]
 fn without_a_safeguard_something_is_torn_apart() {
     let again = false;

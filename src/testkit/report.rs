@@ -1,4 +1,4 @@
-//! One test and its outcome, for tests of the report and of what reads it.
+//! An example of a test and its outcome, for tests of the report and of its readers.
 
 use crate::base::course::{Course, Recorder, What};
 use crate::base::outcome::{

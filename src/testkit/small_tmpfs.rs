@@ -1,12 +1,12 @@
-//! A file system in memory that is soon full, for tests.
+//! A file system in memory with little room, for tests.
 
 use std::ffi::CString;
 use std::path::Path;
 use std::ptr::null;
 use std::thread;
 
-/// Calls `test` with a folder in which files take so many bytes at most (0: as many as there are), which only the calling
-/// thread sees. Nothing where this process may not mount.
+/// Calls `test` with a folder that only the calling thread sees, in which files take at most so many bytes (0: no limit). Does
+/// nothing if this process may not mount.
 pub fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&Path) + Send) {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
@@ -15,7 +15,7 @@ pub fn in_a_small_tmpfs(bytes: usize, test: impl FnOnce(&Path) + Send) {
             .map(|text| CString::new(text).unwrap());
         let root = c"/".as_ptr();
         let none = null();
-        // SAFETY: strings that end; a namespace of this thread's own, from which nothing gets out.
+        // SAFETY: the strings end in a null byte; the namespace is this thread's own, so no mount gets out of it.
         let done = unsafe {
             libc::unshare(libc::CLONE_NEWNS) == 0
                 && libc::mount(none, root, none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) == 0

@@ -1,9 +1,9 @@
-//! The clerk: works on a thread of its own, for whatever may have to wait for a disk.
+//! The clerk: an I/O thread for work that may have to wait for a disk.
 //!
-//! A file system that hangs (a server that is away) holds each process that touches it, for minutes. The supervisor's main
-//! thread hears heartbeats, so it touches no file of the run's folder: it hands the work to the [`Clerk`], continues to hear, and
-//! takes the [`Answer`] later. A clerk does one work after the other, in their order. The journal and the status have a clerk of
-//! their own, in `scribe`.
+//! A file system that hangs (a server that is away) blocks each process that touches it, for minutes. The supervisor's main
+//! thread receives heartbeats, so it touches no file of the run's folder. This thread hands the work to the [`Clerk`], continues
+//! to receive, and takes the [`Answer`] later. A clerk does its work one by one, in order. The journal and the status have a
+//! clerk of their own, in `scribe`.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::base::clock::{self, Instant};
 use crate::base::new_thread::{self, NoThread};
 use crate::supervise::machine::{Work, simulated};
 
-/// Its clones are handles of the same clerk.
+/// A handle of a clerk; clones are handles of the same clerk.
 #[derive(Clone, Debug)]
 pub struct Clerk(Desk);
 
@@ -23,11 +23,11 @@ enum Desk {
     Simulated(u32),
 }
 
-/// The result of a work, once that is done.
+/// The result of some work, once that is done.
 #[derive(Debug)]
 pub struct Answer<T>(Receiver<T>);
 
-/// How often a simulated answer is looked for.
+/// Interval at which a simulated answer is looked for.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Clerk {
@@ -37,7 +37,7 @@ impl Clerk {
             return Ok(Self(Desk::Simulated(machine.clerk())));
         }
         let (orders, works) = channel::<Work>();
-        // The thread ends with the process: to wait for a disk that hangs would be to hang with it.
+        // The thread ends with the process: a wait for a disk that hangs would hang the process.
         new_thread::start(name, move || works.into_iter().for_each(|work| work()))?;
         Ok(Self(Desk::Thread(orders)))
     }
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Answer<T> {
         (work, Self(answer))
     }
 
-    /// Starts a work that waits for no other. Without a thread for it, it is done before this returns.
+    /// Starts work that waits for no other work. If there is no thread for it, the work is done before this returns.
     pub fn beside(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (work, answer) = Self::of(work);
         match simulated() {
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Answer<T> {
         self.wait_for(Duration::MAX)
     }
 
-    /// Waits for the answer at most this long.
+    /// Waits for the answer, but at most for `patience`.
     pub fn wait_for(self, patience: Duration) -> Option<T> {
         if simulated().is_none() {
             return self.0.recv_timeout(patience).ok();
@@ -101,7 +101,7 @@ impl<T> Answer<T> {
         match self.0.try_recv() {
             Ok(answer) => Some(answer),
             Err(TryRecvError::Empty) => None,
-            // An end from which the run can resume is better than to wait for ever.
+            // An end from which the run can resume is better than an endless wait.
             Err(TryRecvError::Disconnected) => {
                 panic!("a thread has ended in the middle of its work")
             }

@@ -1,9 +1,8 @@
-//! What happens in a supervised run, as records: journal and event log in one.
+//! Events of a supervised run, as records: journal and event log in one.
 //!
-//! The restart loop writes a [`Record`] for every step it must not forget. The same file serves the
-//! supervisor that has to take over after a crash (`journal`), the report of what each fault cost
-//! (`timeline`) and any tool of the user's: the schema is documented in docs/dev/supervision.md, and a field
-//! named there keeps its name and meaning.
+//! The restart loop writes a [`Record`] for every step that must not be forgotten. The same file serves the supervisor that takes
+//! over after a crash (`journal`), the report of each fault's cost (`timeline`), and the user's own tools.
+//! docs/dev/supervision.md documents the schema, and a field named there keeps its name and meaning.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,19 +11,19 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::start::in_place::Gone;
 use crate::supervise::start::launcher::Launcher;
 
-/// What struck the run.
+/// Kind of a fault of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// A rank's process ended although the run had not.
     RankDied,
-    /// A rank made no progress for a multiple of what it should take.
+    /// A rank made no progress for a multiple of the expected time.
     RankHung,
-    /// No heartbeat: powered off without a word, or cut off.
+    /// No heartbeat: the node was powered off suddenly, or cut off.
     NodeSilent,
     /// The connection to the node ended and could not be made again.
     NodeGone,
-    /// The node answers, but has been started anew since: its memory is empty.
+    /// The node answers, but was rebooted: its memory is empty.
     NodeRebooted,
     /// The launcher ended, or vanished, without the run being finished.
     LauncherGone,
@@ -33,8 +32,8 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// What it was where a node that ranks ran on turns out to be lost while the incarnation is stopped. A lost node takes
-    /// ranks and launcher along, and their end may be heard of first.
+    /// Returns the kind of the fault if a node with ranks turns out to be lost while the attempt is stopped. A lost node takes
+    /// ranks and launcher with it, and their end may be noticed first.
     pub fn with_a_lost_node(self) -> Self {
         match self {
             FaultKind::RankDied | FaultKind::LauncherGone => FaultKind::NodeGone,
@@ -42,12 +41,12 @@ impl FaultKind {
         }
     }
 
-    /// Whether it may be the program's own doing, to be stopped if it comes again and again.
+    /// Returns whether the program may be at fault, so that the run stops if the fault comes again and again.
     pub fn may_be_a_bug(self) -> bool {
         !matches!(self, FaultKind::NodeSilent | FaultKind::NodeGone | FaultKind::NodeRebooted)
     }
 
-    /// A rank was seen to fail by itself, its node being well as far as is known.
+    /// Returns whether a rank was seen to fail by itself, on a node that seemed well.
     pub fn is_of_a_rank(self) -> bool {
         matches!(self, FaultKind::RankDied | FaultKind::RankHung)
     }
@@ -65,16 +64,16 @@ impl FaultKind {
     }
 }
 
-/// What records of before mean that do not say it.
+/// Default for records of older versions without the field.
 fn yes() -> bool {
     true
 }
 
-/// A process, so that a recycled pid is not mistaken for it.
+/// A process; its start time keeps a reused pid from being mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: u32,
-    /// Start time in clock ticks since boot, as /proc/PID/stat tells it.
+    /// Start time in clock ticks since boot, from /proc/PID/stat.
     pub started: u64,
 }
 
@@ -85,31 +84,31 @@ pub enum Event {
     RunStarted {
         run_id: String,
         version: String,
-        /// What the ranks run: program and flags.
+        /// Program and flags of the ranks.
         command: Vec<String>,
         launcher: Launcher,
         ranks: usize,
         hosts: Vec<Host>,
         spares: Vec<Host>,
-        /// The name of the ranks' memory, if they have any.
+        /// Name of the ranks' memory, if they have any.
         #[serde(default)]
         job: Option<String>,
-        /// An earlier run was given up for this one, which does not go on from what that has left.
+        /// An earlier run was given up for this run, which does not use that run's checkpoints.
         #[serde(default)]
         anew: bool,
         supervisor_host: String,
         supervisor_pid: u32,
     },
-    /// Another supervisor goes on with the run. `adopted`: the job was still running and is left running.
+    /// Another supervisor continues the run. `adopted`: the job was still running and is left running.
     TookOver { supervisor_host: String, supervisor_pid: u32, adopted: bool },
-    /// What the ranks of the first incarnation will compute with; nodes that would round otherwise are not taken.
+    /// Arithmetic of the first attempt's ranks; nodes that would round in another way are not used.
     Rounding { with: String },
     /// The launcher was started.
     Launched { incarnation: u32, launcher: ProcessId, hosts: Vec<Host> },
-    /// The first rank was seen computing in this incarnation: matrix generated, or restored.
+    /// The first rank of this attempt was seen computing: the matrix is generated, or restored.
     Computing {
         incarnation: u32,
-        /// Which test of the input file, from zero: in each of them iterations begin anew.
+        /// Number of the test in the input file, from zero: in each test iterations begin at 0 again.
         #[serde(default)]
         test: u32,
         iteration: u64,
@@ -128,29 +127,29 @@ pub enum Event {
         test: u32,
         iteration: u64,
     },
-    /// The run is broken; `at_ms` of the record is when that was noticed.
+    /// The run is broken; `at_ms` of the record is the time at which that was noticed.
     Fault {
         fault: u32,
         incarnation: u32,
         kind: FaultKind,
-        /// Last moment at which what failed was known to be well.
+        /// Last moment at which the failed part was known to be well.
         struck_ms: u64,
         node: Option<String>,
         position: Option<u32>,
         #[serde(default)]
         test: u32,
-        /// The furthest that any rank had come.
+        /// Furthest iteration that any rank had reached.
         iteration: u64,
-        /// How far the one had come that died, where that is known and it was in the same test.
+        /// Iteration of the rank that died, if that is known and the rank was in the same test.
         #[serde(default)]
         rank_iteration: Option<u64>,
-        /// Ranks of this incarnation were seen. Where they were not, `iteration` is how far those before had come.
+        /// Ranks of this attempt were seen. If not, `iteration` is that of the ranks before them.
         #[serde(default = "yes")]
         ranks_seen: bool,
         detail: String,
     },
-    /// Ranks were lost, and those that are left went on in place. The moments are those of the ranks, as far as their clocks
-    /// agree with the supervisor's.
+    /// Ranks were lost, and the other ranks continued in place. The times are those of the ranks, as far as their clocks agree
+    /// with the supervisor's.
     GoneOn {
         /// Counted with the faults that broke the run.
         fault: u32,
@@ -162,47 +161,47 @@ pub enum Event {
         lost: Vec<Gone>,
         #[serde(default)]
         test: u32,
-        /// The furthest that heartbeats saw before, or the boundary.
+        /// Furthest iteration that heartbeats had shown, or the boundary.
         iteration: u64,
-        /// Where it goes on; None where all tests were done.
+        /// Boundary at which the ranks resume; None if all tests were done.
         boundary: Option<u64>,
         detail: String,
     },
-    /// A node was found unusable; it stays out of this run.
+    /// A node was found unusable; the run does not use it any more.
     NodeLost { node: String, why: String },
-    /// A lost node answers again. It is used only if nothing else is left.
+    /// A lost node answers again. This node is used only if no other node is left.
     NodeReturned {
         node: String,
         same_boot: bool,
-        /// Processes of older incarnations that were ended there.
+        /// Number of processes of older attempts that were ended there.
         ended: usize,
     },
-    /// A lost node that is back has removed what it held of this run, which nobody needs any more.
+    /// A lost node that is back has removed its memory of this run, which is not needed any more.
     MemoryRemoved { node: String, bytes: u64 },
-    /// Nothing of the job runs any more on any node that answers.
+    /// The job has no running process any more on any node that answers.
     Stopped { incarnation: u32, ended: usize, unreachable: Vec<String> },
-    /// `by` takes the ranks of `node`. Equal to a survivor's name where that one takes more ranks.
+    /// Node `by` takes the ranks of `node`. `by` may be a node that is left and takes more ranks.
     Replaced { node: String, by: String },
-    /// A node is much slower than the others. It is named, not removed.
+    /// A node is much slower than the others. The node is named, not removed.
     SlowNode { node: String, detail: String },
-    /// A node's agent was started again, its ranks being well.
+    /// A node's agent was started again; its ranks are well.
     AgentRestarted { node: String },
-    /// No node answers any more: the supervisor itself is cut off, and gives nobody up.
+    /// No node answers any more: the supervisor itself is cut off, and declares none lost.
     Alone,
     /// Nodes answer again, after so long.
     Together { after_ms: u64 },
-    /// No node is left to go on with; waiting for one.
+    /// No usable node is left for some ranks; the run waits for one.
     Waiting { missing: usize },
-    /// A launch is put off.
+    /// A launch is delayed.
     BackOff { delay_ms: u64 },
-    /// Somebody asked the run to stop.
+    /// The user asked the run to stop.
     HaltRequested { after_checkpoint: bool, why: String },
-    /// The end: the exit status, and why. After 75, and 4 where something was saved, the same command goes on.
+    /// The end: exit status and reason. After 75, and after 4 if there are checkpoints, the same command continues the run.
     Finished { code: u8, why: String },
 }
 
 impl Event {
-    /// Whether a supervisor that takes over must know of it: then the next step waits until it is on disk.
+    /// Returns whether a supervisor that takes over must know of the event: then the next step waits until the record is on disk.
     pub fn is_step(&self) -> bool {
         match self {
             Event::RunStarted { .. }
@@ -231,7 +230,7 @@ impl Event {
     }
 }
 
-/// An event, its place in the order and its time.
+/// An event, with its number in the order and its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub seq: u64,
@@ -241,13 +240,13 @@ pub struct Record {
     pub event: Event,
 }
 
-/// Now, in milliseconds since the Unix epoch, by the clock on the wall: for moments that other processes tell or are told.
+/// Returns the milliseconds since the Unix epoch, by the wall clock: for times that processes exchange.
 pub fn unix_ms() -> u64 {
     clock::since_1970().as_millis() as u64
 }
 
-/// The same by a clock that nobody sets while this process lives: it begins with the time on the wall. For durations and
-/// limits, which must not show that somebody has put the clock right.
+/// Returns the milliseconds since the Unix epoch, by a clock that nobody sets while this process lives. The clock starts from the
+/// wall clock. For durations and limits, which must not change if the wall clock is set.
 pub fn steady_ms() -> u64 {
     clock::steady_since_1970().as_millis() as u64
 }

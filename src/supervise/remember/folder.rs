@@ -1,7 +1,7 @@
-//! The run's folder: which file is what.
+//! The run's folder, and its files.
 //!
-//! Everything about a supervised run lies in one folder (`--state`), on a file system the supervisor's
-//! successor can see too. `run`, `halt` and `status` find each other through it.
+//! All files of a supervised run lie in one folder (`--state`), on a file system that the supervisor's successor can see, too.
+//! `run`, `halt` and `status` find each other through the folder.
 
 use std::fs;
 use std::io;
@@ -16,12 +16,12 @@ pub const DEFAULT: &str = "skt-hpl.run";
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
-/// What `skt-hpl halt` leaves for the supervisor.
+/// The request that `skt-hpl halt` leaves for the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaltRequest {
     /// Let the next regular save come instead of saving at once.
     pub after_checkpoint: bool,
-    /// Not before this moment (Unix milliseconds).
+    /// Earliest time of the halt (Unix milliseconds).
     pub at_ms: Option<u64>,
 }
 
@@ -42,11 +42,11 @@ impl Folder {
     pub fn halt(&self) -> PathBuf {
         self.0.join("halt.json")
     }
-    /// There from the moment when an unfinished run is given up until the journal of the one that takes its place says so.
+    /// Returns the path of the mark of a run that is given up. The mark exists until the journal of the next run has the fact.
     pub fn given_up(&self) -> PathBuf {
         self.0.join("given-up")
     }
-    /// The launcher's standard output, error and exit status in an incarnation.
+    /// Returns the path of the launcher's standard output in an attempt; error and exit status follow below.
     pub fn output(&self, incarnation: u32) -> PathBuf {
         self.0.join(format!("out.{incarnation}"))
     }
@@ -57,8 +57,8 @@ impl Folder {
         self.0.join(format!("exit.{incarnation}"))
     }
 
-    /// Makes the folder, for its owner only. One that is there must be ours, and nobody else's to write in: what lies in
-    /// it is executed.
+    /// Makes the folder, for its owner only. An existing folder must be ours, and only we may write there, because scripts in it
+    /// are executed.
     pub fn prepare(&self) -> Result<(), String> {
         let path = self.0.display();
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
@@ -69,7 +69,7 @@ impl Folder {
         })
     }
 
-    /// Moves a finished run's files aside, into a folder named by its run id. A request to halt stays: it came meanwhile.
+    /// Moves a finished run's files into a folder named by its run id. A request to halt stays, because it is newer.
     pub fn set_aside(&self, run_id: &str) -> io::Result<()> {
         let aside = self.0.join(format!("finished-{run_id}"));
         fs::create_dir_all(&aside)?;
@@ -82,13 +82,13 @@ impl Folder {
                 fs::rename(entry.path(), aside.join(name))?;
             }
         }
-        // The journal stays where it is, locked and soon empty: a new file would have a new lock.
+        // The journal stays in its place, locked and soon empty: a new file would have a new lock.
         fs::copy(self.journal(), aside.join("events.jsonl"))?;
         Ok(())
     }
 }
 
-/// Whether nobody but `user` can write in a folder.
+/// Returns an error if another user than `user` can write in a folder.
 fn trusted(meta: &fs::Metadata, user: u32) -> Result<(), String> {
     if meta.uid() != user {
         return Err(format!("the folder belongs to another user (uid {})", meta.uid()));

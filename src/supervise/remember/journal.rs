@@ -1,9 +1,9 @@
-//! The journal: records on disk that survive the supervisor, and what they add up to.
+//! The journal: records on disk that survive the supervisor, and the state of the run that they give.
 //!
-//! One JSON record a line, each sealed with a checksum and brought to disk before the supervisor acts
-//! on it. A supervisor killed in the middle of a line leaves a torn tail, which the next one
-//! cuts off; damage anywhere else is an error, because going on from a wrong past could give two jobs the
-//! same memory. The file is locked while a supervisor lives, so there is never more than one.
+//! Each line is a JSON record with a checksum, and is brought to disk before the supervisor acts on the record. A supervisor
+//! killed in the middle of a line leaves a torn tail, which the next supervisor cuts off. Damage anywhere else is an error,
+//! because wrong records could give two jobs the same memory. The file is locked while a supervisor lives, so there is never more
+//! than one.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -42,7 +42,7 @@ pub enum JournalError {
 
 const SEAL: &str = ",\"sum\":\"";
 
-/// A record as a line, without the newline.
+/// Returns a record as a line, without the newline.
 pub fn to_line(record: &Record) -> String {
     let mut text = serde_json::to_string(record).expect("records are plain values");
     text.pop();
@@ -50,7 +50,7 @@ pub fn to_line(record: &Record) -> String {
     format!("{text}{SEAL}{sum:016x}\"}}")
 }
 
-/// A line as a record, or what is wrong with it.
+/// Returns a line as a record. Error: the damage to the line.
 pub fn from_line(line: &str) -> Result<Record, String> {
     let (body, seal) = line.rsplit_once(SEAL).ok_or_else(|| "it has no checksum".to_string())?;
     let sum = seal
@@ -63,8 +63,8 @@ pub fn from_line(line: &str) -> Result<Record, String> {
     serde_json::from_str(&format!("{body}}}")).map_err(|e| e.to_string())
 }
 
-/// All whole records of a journal's text, and the number of bytes they take. What follows a last
-/// complete line, or a last line that cannot be read, is a torn tail.
+/// Returns all whole records of a journal's text, and the number of bytes they take. An unreadable last line, and text after the
+/// last complete line, are a torn tail.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), JournalError> {
     let mut records: Vec<Record> = Vec::new();
     let mut good = 0;
@@ -96,11 +96,11 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), JournalE
 pub enum Held {
     Yes,
     No,
-    /// It cannot be told: why.
+    /// The state is unknown, for this reason.
     Unknown(String),
 }
 
-/// What an attempt at a lock says. File systems without locks say nothing about who holds one.
+/// Returns the meaning of an attempt at a lock. File systems without locks do not show whether another process has it.
 fn held_by(locked: Result<(), Errno>) -> Held {
     match locked {
         Ok(()) => Held::No,
@@ -109,7 +109,7 @@ fn held_by(locked: Result<(), Errno>) -> Held {
     }
 }
 
-/// Whoever asks about the lock has it for a moment; a supervisor that starts just then tries again for so long.
+/// Time for which a starting supervisor tries to lock: a process that checks the lock has it for a moment.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 
 fn lock(mut file: File) -> Result<Flock<File>, Errno> {
@@ -139,7 +139,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes the journal, locks it, cuts a torn tail off and returns what it holds.
+    /// Opens or makes the journal, locks it, cuts a torn tail off and returns its records.
     pub fn open(path: &Path) -> Result<(Self, Vec<Record>), JournalError> {
         let io = |source| JournalError::Io { path: path.to_path_buf(), source };
         let file = OpenOptions::new()
@@ -161,7 +161,7 @@ impl Journal {
             file.set_len(good as u64).map_err(io)?;
         }
         file.seek(SeekFrom::Start(good as u64)).map_err(io)?;
-        // The name itself must be on disk too.
+        // The file's name must be on disk, too.
         if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             sync_names(folder).map_err(io)?;
         }
@@ -178,7 +178,7 @@ impl Journal {
         Ok((journal, records))
     }
 
-    /// Forgets all records, and stays locked meanwhile: of two supervisors that start at once, one does.
+    /// Removes all records, and keeps the lock: of two supervisors that start at once, only one works.
     pub fn clear(&mut self) -> Result<(), JournalError> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         let emptied = emptied.and_then(|_| self.file.sync_all());
@@ -187,19 +187,19 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a live supervisor holds the journal.
+    /// Returns whether a live supervisor has the journal locked.
     pub fn held(path: &Path) -> Held {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Held::No,
             Err(error) => return Held::Unknown(error.to_string()),
         };
-        // A shared lock: NFS refuses an exclusive one for a file that is open for reading only.
+        // The lock is a shared one: NFS refuses an exclusive one for a file that is open for reading only.
         let locked = Flock::lock(file, FlockArg::LockSharedNonblock);
         held_by(locked.map(drop).map_err(|(_, errno)| errno))
     }
 
-    /// How many records it holds.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         self.next
     }
@@ -215,8 +215,8 @@ impl Journal {
         Ok(record)
     }
 
-    /// Writes the next records and waits until all of them are on disk. If that fails nothing of them is left behind, and it can
-    /// be tried again.
+    /// Writes the next records and waits until all of them are on disk. Error: none of them is left in the file, and the caller
+    /// can try again.
     pub fn write<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a Record>,
@@ -253,52 +253,53 @@ impl Journal {
     }
 }
 
-/// A fault and how far the run had come, for judging whether the run gets on.
+/// A fault and the run's progress then, for judging whether the run makes progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastFault {
     pub kind: FaultKind,
-    /// Where it struck, if it struck a process or a node.
+    /// Node with the fault, if the fault was of a process or a node.
     pub node: Option<String>,
-    /// In each test iterations begin anew.
+    /// Test of the iteration: in each test iterations begin at 0 again.
     pub test: u32,
-    /// The furthest that any rank had come.
+    /// Furthest iteration that any rank had reached.
     pub iteration: u64,
-    /// How far the one had come that died, where that is known.
+    /// Iteration of the rank that died, if known.
     pub rank_iteration: Option<u64>,
-    /// Whether these say where it struck: ranks of its incarnation were seen, or none of the run's has ever computed. What a
-    /// launcher that starts nobody leaves behind is how far the ranks before had come.
+    /// Whether test and iteration are those of the fault: ranks of its attempt were seen, or no rank of the run has ever
+    /// computed. A launcher that starts no rank leaves the progress of earlier ranks behind.
     pub placed: bool,
     /// Whether anything was gained since the fault before: a test or an iteration never reached, or a save.
     pub advanced: bool,
 }
 
-/// Where the run stands, by its records.
+/// The state of the run, by its records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunState {
     pub run_id: String,
     pub command: Vec<String>,
     pub ranks: usize,
-    /// As first given.
+    /// Nodes as first given.
     pub hosts: Vec<Host>,
     pub spares: Vec<Host>,
-    /// The name of the ranks' memory.
+    /// Name of the ranks' memory.
     pub job: Option<String>,
     /// An earlier run was given up for this one.
     pub anew: bool,
-    /// Where the last incarnation runs, or ran.
+    /// Nodes on which the last attempt runs, or ran.
     pub placed: Vec<Host>,
-    /// Where the last one ran that computed: there lies what the run goes on from. As first given, if none has.
+    /// Nodes of the last attempt that computed: they have the memory from which the run resumes. As first given, if none has
+    /// computed.
     computed_on: Vec<Host>,
-    /// Every node that any incarnation was launched on.
+    /// Every node that any attempt was launched on.
     pub ran_on: BTreeSet<String>,
     pub incarnation: u32,
-    /// What it computes with, where its bits are promised.
+    /// Arithmetic of the run, if its bits are promised.
     pub rounding: Option<String>,
-    /// The launcher of an incarnation that nobody has recorded as stopped.
+    /// Launcher of an attempt that is not recorded as stopped.
     pub running: Option<ProcessId>,
     pub lost: BTreeSet<String>,
-    /// Nodes whose memory of this run is of no use: an incarnation has computed without them, and since then no restart
-    /// believes what they hold.
+    /// Nodes whose memory of this run is of no use: an attempt has computed without them, and no later restart trusts that
+    /// memory.
     pub stale: BTreeSet<String>,
     pub progress: Progress,
     pub history: History,
@@ -313,8 +314,7 @@ pub struct Progress {
     pub computed: bool,
     pub furthest: (u32, u64),
     pub last_saved: Option<(u32, u64)>,
-    /// The furthest at which a fault, or a loss recovered in place, has struck: anything before may be done again. None where
-    /// none has.
+    /// Furthest point of a fault, or of a loss recovered in place: anything before may be computed again. None before the first.
     pub aim: Option<(u32, u64)>,
     /// Something was gained since the last fault.
     advanced: bool,
@@ -324,7 +324,7 @@ pub struct Progress {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     pub faults: Vec<PastFault>,
-    /// How many of them had struck when the run was last given up.
+    /// Number of faults before the run was last given up.
     given_up_after: usize,
     /// Losses that were recovered in place: in all, and in the last attempt.
     pub gone_on: u32,
@@ -373,7 +373,7 @@ impl RunState {
             }
             Event::Computing { test, iteration, .. } => {
                 self.progress.computed = true;
-                // All positions have joined this incarnation, each of them somewhere else by now.
+                // All positions have joined this attempt, and each of them is on a node that is not lost.
                 self.stale.extend(self.lost.iter().cloned());
                 self.computed_on = self.placed.clone();
                 self.reach(*test, *iteration)
@@ -440,8 +440,8 @@ impl RunState {
         }
     }
 
-    /// Whether the same command goes on with it: it has not ended, or its memory is kept. Of a run that was given up
-    /// without protection nothing is left.
+    /// Returns whether the same command continues the run: the run has not ended, or its memory is kept. Of an unprotected run
+    /// that was given up, no memory is left.
     pub fn can_go_on(&self) -> bool {
         match self.finished {
             None | Some(STATUS_RESUMABLE) => true,
@@ -450,8 +450,8 @@ impl RunState {
         }
     }
 
-    /// To be said before a run is gone on with. One that was given up goes back to the nodes whose memory counts, lost ones
-    /// too: with those that were called in for them more was missing than could be borne. Whoever does not answer is lost again.
+    /// Prepares the state for continuing a run. A run that was given up returns to the nodes whose memory counts, also to lost
+    /// ones. With the nodes that replaced them, too many members were missing. Nodes that do not answer are lost again.
     pub fn go_on(&mut self) {
         if self.finished == Some(STATUS_LOSS) {
             self.history.given_up_after = self.history.faults.len();
@@ -462,22 +462,23 @@ impl RunState {
         }
     }
 
-    /// Nodes that ranks of it have run on, of whatever list they were: there may be a running job, or memory that counts.
+    /// Returns the nodes that ranks of the run were on, from any list: they may have a running job, or memory that counts.
     pub fn had_ranks(&self) -> Vec<Host> {
         let mut known: Vec<Host> = self.placed.iter().chain(&self.computed_on).cloned().collect();
-        // How many ranks they had then says nothing of how many they take.
+        // The number of ranks at that time does not limit how many ranks the nodes can take.
         known.extend(self.ran_on.iter().map(|name| Host::new(name, 1)));
         let mut names = BTreeSet::new();
         known.retain(|host| names.insert(host.name.clone()));
         known
     }
 
-    /// The faults since somebody last gave the command for a run that had been given up: he may have mended what was wrong.
+    /// Returns the faults since the user last gave the command for a run that had been given up, because the cause may have been
+    /// repaired.
     pub fn faults_that_count(&self) -> &[PastFault] {
         &self.history.faults[self.history.given_up_after..]
     }
 
-    /// The number of the next fault.
+    /// Returns the number of the next fault.
     pub fn next_fault(&self) -> u32 {
         self.history.faults.len() as u32 + self.history.gone_on + 1
     }
@@ -496,14 +497,14 @@ mod tests {
     use crate::supervise::remember::events::samples;
 
     impl Journal {
-        /// Number of waits for the disk.
+        /// Returns the counter of waits for the disk.
         pub(in crate::supervise::remember) fn syncs(
             &self,
         ) -> std::sync::Arc<std::sync::atomic::AtomicUsize> {
             std::sync::Arc::clone(&self.syncs)
         }
 
-        /// As a full disk does: a half, and no more.
+        /// Makes the journal fail while `full` is set, as a full disk does: half of the text is written.
         pub(in crate::supervise::remember) fn fails_while(
             &mut self,
             full: std::sync::Arc<std::sync::atomic::AtomicBool>,
@@ -533,7 +534,7 @@ mod tests {
         assert_eq!(Journal::open(&path).unwrap().1, [first]);
     }
 
-    /// Of n1 to n4 n2 was replaced by s1; then n1 and s1 were cut off, s2 and s3 called in, and nobody has computed since.
+    /// Of n1 to n4, n2 was replaced by s1. Then n1 and s1 were cut off, s2 and s3 replaced them, and no rank has computed since.
     #[test]
     fn a_run_that_was_given_up_goes_back_to_the_memory_that_counts() {
         let hosts = |names: [&str; 4]| names.map(|name| Host::new(name, 1)).to_vec();
@@ -602,14 +603,14 @@ mod tests {
         say(&mut state, lost("n1"));
         say(&mut state, fault(3, "n1"));
         assert_eq!((state.faults_that_count().len(), state.next_fault()), (1, 4));
-        // One that was stopped stays where it was.
+        // The state of a run that was stopped stays the same.
         say(&mut state, Event::Finished { code: STATUS_RESUMABLE, why: String::new() });
         let stopped = state.clone();
         state.go_on();
         assert_eq!(state, stopped);
     }
 
-    /// A supervisor that takes a job over amid that knows by it that iterations are repeated.
+    /// A supervisor that takes a job over during repeated iterations learns from the record that they are repeated.
     #[test]
     fn a_loss_made_good_in_place_says_what_is_done_again() {
         let mut state = RunState::default();
@@ -706,7 +707,7 @@ mod tests {
         assert_eq!(Journal::held(&path), Held::Yes);
         assert!(matches!(Journal::open(&path), Err(JournalError::Locked { .. })));
         drop(journal);
-        // A process that another test starts meanwhile has it, too, until it becomes another program.
+        // A process that a parallel test starts has the file open, too, until it becomes another program.
         let since = Instant::now();
         while Journal::held(&path) != Held::No {
             assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
@@ -715,7 +716,7 @@ mod tests {
         Journal::open(&path).unwrap();
     }
 
-    /// NFSv4 and Lustre without `flock`: that no lock can be had does not mean that somebody has it.
+    /// The errors of NFSv4 and Lustre without `flock`: a refused lock does not mean that another process has it.
     #[test]
     fn a_lock_that_cannot_be_asked_for_is_not_held() {
         assert_eq!(held_by(Ok(())), Held::No);
@@ -758,7 +759,7 @@ mod tests {
         assert_eq!(state_after(12).finished, Some(0));
     }
 
-    /// As long as nobody has computed since, what a lost node holds may be the last of its kind.
+    /// As long as no rank has computed since, a lost node's memory may be the last of its kind.
     #[test]
     fn memory_is_stale_only_once_others_have_computed_without_it() {
         let mut state = RunState::default();
@@ -774,7 +775,7 @@ mod tests {
         assert_eq!(tell(Event::Computing { incarnation: 2, test: 0, iteration: 8 }), "n1");
         assert_eq!(tell(lost("n2")), "n1");
         assert_eq!(tell(Event::MemoryRemoved { node: "n1".into(), bytes: 7 }), "");
-        // It was taken, and is lost again before anything was computed on it.
+        // The node was taken, and is lost again before anything was computed on it.
         assert_eq!(tell(Event::Replaced { node: "n2".into(), by: "n1".into() }), "");
         assert_eq!(tell(lost("n1")), "");
         assert_eq!(tell(Event::Computing { incarnation: 4, test: 0, iteration: 8 }), "n1 n2");
@@ -802,12 +803,12 @@ mod tests {
             tell(test, r#""event":"saved","iteration":8"#);
             assert!(tell(test, &fault(40 - u64::from(test))).into_iter().all(|advanced| advanced));
         }
-        // Whoever goes on with a test gains by what nobody has reached or saved in it.
+        // A resumed test is a gain once an iteration or a save is new.
         tell(4, r#""event":"computing","iteration":8"#);
         assert_eq!(tell(4, &fault(36)).last(), Some(&false));
         tell(4, r#""event":"saved","iteration":16"#);
         assert_eq!(tell(4, &fault(36)).last(), Some(&true));
-        // A finished test is a gain, also where the next has not got on.
+        // A finished test is a gain, even if the next makes no progress.
         assert_eq!(tell(5, &fault(0)).last(), Some(&true));
         assert_eq!(tell(5, &fault(0)).last(), Some(&false));
         assert_eq!(tell(0, &fault(40)).last(), Some(&false));

@@ -1,4 +1,4 @@
-//! What remembers: the journal of events and the folder it lies in, so that a supervisor may die and another go on.
+//! The journal of events and its folder, by which a new supervisor continues after the death of another.
 
 pub mod clerk;
 pub mod events;

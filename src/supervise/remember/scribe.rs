@@ -1,8 +1,8 @@
-//! The scribe: brings records and the status to disk on a thread of its own.
+//! The scribe: the journal writer, which brings records and the status to disk on a thread of its own.
 //!
-//! The supervisor hears heartbeats on one thread, which must not wait for a disk that stalls. It hands what is to be
-//! written to a [`Scribe`] and asks whether it is on disk before it takes a step that must not be forgotten. What
-//! cannot be written (disk full, quota) is kept in memory and tried again; the run goes on meanwhile.
+//! The supervisor receives heartbeats on a thread that must not wait for a slow disk. This thread hands records and files to a
+//! [`Scribe`]. Before a step that must not be forgotten, it asks whether they are on disk. Records that cannot be written (disk
+//! full, quota) are kept in memory and tried again, while the run continues.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,14 +14,14 @@ use super::folder::write_bytes;
 use super::journal::Journal;
 use crate::base::new_thread::NoThread;
 
-/// The records and files that wait for the disk. Locked only for a moment, never while the disk is waited for.
+/// The records and files that wait for the disk. Locked only for a moment, never during a wait for the disk.
 #[derive(Debug, Default)]
 struct Desk {
     /// Records that are not on disk.
     records: Vec<Record>,
     /// Reason why they could not be written.
     trouble: Option<String>,
-    /// A whole file, in place of what it was; of several that wait only the last counts.
+    /// Whole content of a file, which replaces the old; of several that wait, only the last counts.
     file: Option<(PathBuf, Vec<u8>)>,
 }
 
@@ -57,8 +57,8 @@ impl Scribe {
         record
     }
 
-    /// Writes a whole file when there is time, and with it the records that could not be written before: the status comes
-    /// every second. A failure is not reported, for the same reason.
+    /// Writes a whole file when there is time, and with it the records that could not be written before, because the status comes
+    /// every second. For the same reason a failure is not reported.
     pub fn file(&self, path: PathBuf, bytes: Vec<u8>) {
         if open(&self.desk).file.replace((path, bytes)).is_none() {
             drop(self.write());
@@ -70,7 +70,7 @@ impl Scribe {
         self.clerk.ask(move || write_all(&mut open(&journal), &desk))
     }
 
-    /// Waits, at most this long, until each record and file has been tried to be written.
+    /// Waits until all records and files have been tried, but at most for `patience`.
     pub fn settle(&self, patience: Duration) {
         self.write().wait_for(patience);
     }
@@ -86,7 +86,7 @@ impl Scribe {
     }
 }
 
-/// Writes what lies on the desk. All records that wait there are written at once: a disk takes as long for one as for hundreds.
+/// Writes everything on the desk. All records that wait there are written at once: a disk takes as long for one as for hundreds.
 fn write_all(journal: &mut Journal, desk: &Mutex<Desk>) {
     let (records, file) = {
         let mut desk = open(desk);
@@ -132,14 +132,14 @@ mod tests {
         wait("all are written", || scribe.is_dry());
         assert_eq!(scribe.trouble(), None);
         drop(scribe);
-        // The lock goes with the thread.
+        // The lock ends with the thread.
         let mut found = Vec::new();
         wait("the journal is closed", || Journal::open(&path).is_ok());
         found.extend(Journal::open(&path).unwrap().1);
         assert_eq!(found, told);
     }
 
-    /// They are handed over while the disk is full, and so wait together.
+    /// The records are handed over while the disk is full, and so wait together.
     #[test]
     fn records_that_wait_together_wait_for_the_disk_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -155,14 +155,14 @@ mod tests {
         full.store(false, Ordering::Relaxed);
         scribe.settle(PATIENCE);
         assert!(scribe.is_dry());
-        // Some may still have been on their way when the first were tried.
+        // Some records may still have been on their way when the first were tried.
         assert!(syncs.load(Ordering::Relaxed) <= 3, "{syncs:?}");
         drop(scribe);
         wait("the journal is closed", || Journal::open(&path).is_ok());
         assert_eq!(Journal::open(&path).unwrap().1, told);
     }
 
-    /// A full disk: what could not be written is told, kept, and written when there is room again.
+    /// A full disk: records that could not be written are reported, kept, and written when there is room again.
     #[test]
     fn what_cannot_be_written_is_kept() {
         let dir = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ mod tests {
         wait("it is told", || scribe.trouble().is_some());
         assert!(!scribe.is_dry());
         full.store(false, Ordering::Relaxed);
-        // The status takes it along.
+        // The write of the status also writes the record.
         scribe.file(dir.path().join("status"), Vec::new());
         wait("it is written", || scribe.is_dry());
         assert_eq!(scribe.trouble(), None);

@@ -1,4 +1,4 @@
-//! One attempt of the run: its launch, the judgement of its end, and what comes next.
+//! An attempt of the run: its launch, the judgement of its end, and the decision about the next attempt.
 //!
 //! The restart loop calls [`Supervisor::launch`] and [`Supervisor::see_through`] in turn until one of them ends the run.
 
@@ -22,20 +22,20 @@ use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::tell::status::Activity;
 
-/// Exit statuses of the benchmark, for input or means that will not do, that a failing launcher gives too.
+/// Exit statuses of the benchmark for unusable input or environment that a failing launcher gives too.
 const DOUBTFUL: [i32; 3] = [1, 2, 6];
 
 /// Exit statuses of a benchmark that finds no room for its memory.
 const ROOM_REFUSED: [i32; 2] = [1, 5];
 
-/// Number of such refusals in a row after which nodes are asked for room: at the first, killed processes may still have been
+/// Number of such refusals in a row after which nodes are asked for room. After the first, killed processes may still have been
 /// freeing their memory.
 const REFUSALS_THAT_ASK: u32 = 2;
 
-/// Pause before a launch is tried again for which a disk had no room, or that this machine refused.
+/// Pause before another try at a launch for which a disk had no room, or that this machine refused.
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether a write failed for want of room, which may come again.
+/// Returns whether a write failed for lack of room, which may become free.
 fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
@@ -43,13 +43,13 @@ fn is_full(error: &std::io::Error) -> bool {
 /// Outcome of a launch.
 pub(super) enum Launched {
     Job(Box<Job>),
-    /// A request to stop came meanwhile, or one of its nodes was lost: choose again.
+    /// A request to stop came during the launch, or one of its nodes was lost: choose nodes again.
     No,
     End((u8, String)),
 }
 
 impl Supervisor<'_> {
-    /// A launch of the benchmark on these hosts, with files going to `dir`.
+    /// Returns the plan for a launch of the benchmark on these hosts, with its files in `dir`.
     pub(super) fn launch_plan<'p>(
         &'p self,
         hosts: &'p [Host],
@@ -77,8 +77,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the next attempt. The memory of ranks of an earlier one is worth a wait: for room on the disk without limit, for
-    /// anything else that this machine refuses as long as a start may take.
+    /// Starts the next attempt. The memory of an earlier attempt's ranks is worth a wait. For room on the disk the wait has no
+    /// limit; for anything else that this machine refuses, the limit is the start timeout.
     pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Launched> {
         let settings = self.settings;
         let incarnation = self.state.incarnation + 1;
@@ -131,7 +131,7 @@ impl Supervisor<'_> {
         Ok(Launched::Job(Box::new(job)))
     }
 
-    /// Facts by which an attempt's end is judged.
+    /// Returns the facts by which an attempt's end is judged.
     pub(super) fn facts(&self, job: &Job, zero_counts: bool) -> Facts {
         Facts {
             announced: job.announced(),
@@ -172,8 +172,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Completes a fault by how far the ranks had come, and by the node that the launcher names. Returns the iteration of the
-    /// rank that died, which had come to the given test and iteration.
+    /// Completes a fault with the ranks' last progress and the node that the launcher names. `came_to` is the test and iteration
+    /// that the rank that died had reached. Returns its iteration if the fault has a position and the same test.
     fn complete(
         &mut self,
         fault: &mut Breakage,
@@ -185,7 +185,7 @@ impl Supervisor<'_> {
         }
         (fault.test, fault.iteration) = self.last_look((fault.test, fault.iteration))?;
         let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
-        // It ended the others, and may have been quicker than a heartbeat.
+        // The first rank to end has ended the others, and may have done so before its first heartbeat.
         self.attempt.ranks_seen |= first_to_end.is_some();
         let first = first_to_end.and_then(|name| self.cluster.find_by_own_name(&name));
         if first.is_some() && first != fault.node {
@@ -198,8 +198,8 @@ impl Supervisor<'_> {
         Ok(own.map(|(_, iteration)| iteration))
     }
 
-    /// Notes a fault, ends the rest of the job and decides what comes next. `code` is the launcher's status. Some: the run has
-    /// ended.
+    /// Notes a fault, ends the rest of the job and decides about the next attempt. `code` is the launcher's status. Some: the run
+    /// has ended.
     fn recover(
         &mut self,
         job: &mut Job,
@@ -208,7 +208,7 @@ impl Supervisor<'_> {
         code: Option<i32>,
     ) -> anyhow::Result<Option<(u8, String)>> {
         let Breakage { kind, struck_ms, mut node, mut position, test, iteration, detail } = fault;
-        // A refusal of the benchmark is no node's fault, whichever the launcher names.
+        // A refusal of the benchmark is not the fault of a node, even if the launcher names one.
         let refused = job.refused().map(i32::from).filter(|refused| code == Some(*refused));
         if refused.is_some() {
             (node, position) = (None, None);
@@ -240,8 +240,8 @@ impl Supervisor<'_> {
         if self.halt.is_some() {
             return Ok(Some((STATUS_RESUMABLE, format!("halted, after a fault ({detail})"))));
         }
-        // A benchmark that refuses before anything was computed, with every node well, would refuse again. Another program
-        // cannot say so: its status is believed.
+        // If the benchmark refuses before anything was computed, and every node is well, it would refuse again. Another program
+        // cannot report a refusal: its status is believed.
         let doubtful = code.filter(|code| DOUBTFUL.contains(code) && !computed);
         if let Some(code) = doubtful
             && (refused.is_some() || !self.settings.benchmark.progress_shows)
@@ -249,14 +249,14 @@ impl Supervisor<'_> {
         {
             return Ok(Some((code as u8, detail)));
         }
-        // Nothing is lost where nothing was computed: the launcher cannot be used. Ranks that began to work and died are not its
-        // fault.
+        // If nothing was computed, the end of the run loses nothing. A doubtful status, or no rank seen, means that the launcher
+        // cannot be used. Ranks that began to work and died are not the launcher's fault.
         let hopeless = doubtful.is_some() || !computed && !self.ranks.seen;
         self.prepare_next(refused, hopeless.then_some(detail))
     }
 
-    /// Prepares the next attempt, or ends the run where faults come again and again. `refused` is the status with which the
-    /// benchmark refused to continue, `hopeless` the last fault where no attempt has computed anything.
+    /// Prepares the next attempt, or ends the run if faults come again and again. `refused` is the status with which the
+    /// benchmark refused to continue. `hopeless` is the last fault if no attempt has computed anything.
     fn prepare_next(
         &mut self,
         refused: Option<i32>,
@@ -267,7 +267,7 @@ impl Supervisor<'_> {
         let replaceable = |node: &str| self.has_spare_for(node);
         let history = self.state.faults_that_count();
         let attempt = match next_attempt(history, &self.settings.patience, &replaceable) {
-            // It looks like one fault that comes again, but no node has been asked for room yet.
+            // The history looks like a single fault that comes again, but no node has been asked for room yet.
             Attempt::Stop { .. } if (1..=REFUSALS_THAT_ASK).contains(&self.room.refusals) => {
                 Attempt::Relaunch { after_ms: 0 }
             }
@@ -306,8 +306,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Nodes whose memory of this run is of no use once its processes have ended: all it ran on if the run is
-    /// `over`, or if that memory only shows progress.
+    /// Returns the nodes whose memory of this run is of no use once its processes have ended. If the run is `over`, or if that
+    /// memory only shows progress, these are all nodes that the run was on.
     pub(super) fn to_clean(&self, over: bool) -> BTreeSet<String> {
         if over || self.settings.shows_only_progress() || sabotaged(Sabotage::CleansEarly) {
             self.state.ran_on.clone()
@@ -316,12 +316,12 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends a run whose end is known. If it is `over`, or `code` says so, nothing of it is needed any more.
+    /// Ends a run whose end is known. If the run is `over`, or `code` says so, none of its memory is needed any more.
     pub(super) fn finish(&mut self, job: &mut Job, code: u8, over: bool) -> anyhow::Result<()> {
         self.look_once_more(job)?;
         job.forward_rest(&mut self.display.echo);
         let over = over || is_over(i32::from(code));
-        // Ranks remove the memory of a run that is over; not what those have left whose places others took in the job.
+        // Ranks remove the memory of a run that is over, except that of ranks whose places other ranks took within the job.
         let unreachable = self.stop(Some(job), over)?;
         let cleared = if over { self.clear_returned()? } else { BTreeSet::new() };
         let unseen: Vec<&String> = self
@@ -339,7 +339,7 @@ impl Supervisor<'_> {
                     self.cluster.find(node).and_then(|at| self.cluster.nodes[at].facts.as_ref());
                 self.settings.clean_command(name, facts.map(|(facts, _)| facts.host.as_str()))
             };
-            // Where each node has storage of its own, each has a command of its own.
+            // If each node has storage of its own, each node needs its own command.
             let mut commands: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for node in &unseen {
                 commands.entry(command(node)).or_default().push(node);

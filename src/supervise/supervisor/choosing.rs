@@ -1,6 +1,6 @@
-//! With which nodes the next incarnation runs: asks `judge::policy`, waits for repaired nodes, says what is lacking.
+//! Choice of the nodes for the next attempt: asks `judge::policy`, waits for repaired nodes, and reports which are missing.
 //!
-//! The restart loop asks before every launch. A node that is chosen anew is under watch from then on.
+//! The restart loop asks before every launch. A newly chosen node is watched from then on.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,17 +19,17 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::wire::Storage;
 use crate::supervise::tell::status::Activity;
 
-/// Before a run is given up for want of nodes, lost ones have so long to say that they are back; longer where logins take long.
+/// Time for lost nodes to answer before a run is given up for lack of nodes; longer if logins take long.
 const LAST_CALL: Duration = Duration::from_secs(6);
 
 impl Supervisor<'_> {
-    /// What a node is measured by. A working node that has its memory already is not asked for room again, unless there may
-    /// have been none for what it lacks.
+    /// Returns the requirements that a node has to meet. A working node that has its memory already is not asked for room again.
+    /// The exception is a doubt whether there is room for the rest of its memory.
     pub(super) fn expected(&self, name: &str) -> Expected<'_> {
         self.expected_of(name, self.state.placed.iter().any(|h| h.name == name))
     }
 
-    /// The same, for who asks about all nodes and knows which of them have ranks.
+    /// Returns the requirements for a node, for callers that already know whether the node has ranks.
     pub(super) fn expected_of(&self, name: &str, placed: bool) -> Expected<'_> {
         let needs = &self.settings.benchmark.needs;
         let most = self.room.most;
@@ -40,7 +40,7 @@ impl Supervisor<'_> {
             _ if placed => most.map(|need| Need { named_bytes: 0, own_bytes: 0, ..need }),
             _ => most,
         };
-        // Later it is for the ranks to say what becomes of storage: they go on in memory without it.
+        // After the first attempt the ranks handle storage themselves: they continue in memory without it.
         let need = need.map(|need| match self.state.incarnation {
             0 => need,
             _ => Need { stored_bytes: 0, ..need },
@@ -55,7 +55,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What the run computes with: as it began, or, before that, what the nodes to begin with have in common.
+    /// Learns the run's arithmetic: as noted when the run began, or before that, the arithmetic that the run's first nodes share.
     pub(super) fn learn_rounding(&mut self) {
         let Some(rules) = self.settings.benchmark.rounding else { return };
         self.rounding = self.state.rounding.clone().or_else(|| {
@@ -67,8 +67,8 @@ impl Supervisor<'_> {
         });
     }
 
-    /// A run that can go on from storage goes on where it is told to now: nodes it had in another job may be somebody
-    /// else's by this time. Where memory is all there is, it needs them.
+    /// If the run can resume from shared storage, declares the nodes lost that this command does not name. Nodes of an earlier
+    /// job may belong to other users by now. A run that has only memory needs these nodes.
     pub(super) fn leave_unnamed(&mut self) -> anyhow::Result<()> {
         if self.settings.benchmark.level2.is_none() {
             return Ok(());
@@ -82,7 +82,7 @@ impl Supervisor<'_> {
         self.lose_all(unnamed.into_iter().map(|at| (at, why.to_owned())))
     }
 
-    /// Chooses the nodes of the next attempt; waits for one if that is wanted. Or the end of the run.
+    /// Chooses the nodes of the next attempt, and waits for a node if the settings allow it. Error: the end of the run.
     #[allow(clippy::type_complexity)] // A decision and its alternative; a name would hide neither.
     pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Result<Vec<Host>, (u8, String)>> {
         let mut waiting_since: Option<Instant> = None;
@@ -103,12 +103,12 @@ impl Supervisor<'_> {
                     self.replace(replaced)?;
                     return Ok(Ok(hosts));
                 }
-                // Better a launch that may find room than none.
+                // A launch that may find room is better than none.
                 Placement::GiveUp { .. } | Placement::Wait { .. } if self.room.is_doubted => {
                     self.room.is_doubted = false;
                 }
                 Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
-                    // One of them may have been repaired since it was last called.
+                    // A lost node may have been repaired since the last call to it.
                     called = true;
                     let until = Instant::now() + LAST_CALL.max(self.cluster.lost_patience());
                     while self.cluster.awaits_lost()
@@ -141,7 +141,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether a node that the placement leaves out, or that it lacks, is silent and not judged yet: it may be about to answer.
+    /// Returns whether an unresponsive node that the placement leaves out or lacks is not judged yet: it may be about to answer.
     fn is_too_soon(&self, placement: &Placement) -> bool {
         let is_placed = |at: usize| {
             let name = &self.cluster.nodes[at].host.name;
@@ -152,7 +152,7 @@ impl Supervisor<'_> {
             && self.nodes.in_trouble().any(|at| !is_enough || is_placed(at))
     }
 
-    /// Asks the policy for a placement on the nodes as they are now.
+    /// Asks the policy for a placement on the nodes in their present state.
     fn placement(&self) -> Placement {
         let files = self.files_at_hand();
         let begins = self.state.incarnation == 0;
@@ -177,13 +177,13 @@ impl Supervisor<'_> {
                 Some(positions) => self.groups_of(positions),
                 None => LazyCell::force(&unknown).clone(),
             },
-            // Before the first launch nothing is lost: the nodes asked for, or a spare.
+            // Before the first launch no node is lost: the placement uses the nodes asked for, or a spare.
             may_double: self.settings.may_double && !begins,
             may_wait: self.settings.wait.is_some(),
         })
     }
 
-    /// Lets nodes take the ranks of others, and notes it unless it is noted already.
+    /// Hands the ranks of nodes over to other nodes, and notes each replacement unless it is noted already.
     fn replace(&mut self, replaced: Vec<(String, String)>) -> anyhow::Result<()> {
         let mut events = Vec::new();
         for (node, by) in replaced {
@@ -215,8 +215,8 @@ impl Supervisor<'_> {
         self.note_all(events)
     }
 
-    /// Positions whose file of the checkpoint that the run goes on from lies on a node's own storage, by node. Nothing once
-    /// something was launched: then files have come and gone since agents looked.
+    /// Returns, for each node, the positions whose file of the checkpoint to resume from lies on that node's own storage. Returns
+    /// nothing after a launch, because files have come and gone since the agents looked.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
         let begun = self.state.incarnation != self.began_after;
         if begun || self.settings.throws_away(self.state.anew, self.state.incarnation) {
@@ -243,22 +243,22 @@ impl Supervisor<'_> {
         positions.iter().filter_map(group).collect()
     }
 
-    /// Remembers which positions a node's ranks have, for when it is lost.
+    /// Remembers which positions a node's ranks have, in case the node is lost.
     pub(super) fn see_members(&mut self, node: usize, ranks: &[RankSeen]) {
         let all = self.settings.benchmark.groups.len();
         let positions = ranks.iter().map(|rank| rank.progress.position);
         let positions = positions.filter(|position| (*position as usize) < all);
         let node = &self.cluster.nodes[node].host.name;
-        // With nearly every heartbeat they are what they were.
+        // Nearly every heartbeat repeats the known positions.
         let told = self.ranks.members.of(node).map(|told| told.iter().copied());
         if !told.is_some_and(|told| told.eq(positions.clone())) {
             self.ranks.members.learn(node, positions.collect());
         }
     }
 
-    /// Why the run cannot begin: which nodes will not do, and what to do about it.
+    /// Returns why the run cannot begin: the unfit nodes, and a remedy.
     pub(super) fn unfit_words(&self) -> String {
-        // What is wrong, and where: a folder that all share is full for all of them.
+        // Each reason, with the nodes that have it: a full folder that all share is one reason for all of them.
         let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
         let mut add = |name: String, why: String| match reasons.iter_mut().find(|(w, _)| *w == why)
         {
@@ -285,7 +285,7 @@ impl Supervisor<'_> {
         )
     }
 
-    /// Whether a node runs ranks now that a spare could take.
+    /// Returns whether a node runs ranks now that a spare could take.
     pub(super) fn has_spare_for(&self, node: &str) -> bool {
         let placed = |name: &str| self.state.placed.iter().any(|h| h.name == name);
         let fit = |name: &str| {

@@ -1,7 +1,6 @@
-//! Contact with the nodes: the first calls, heartbeats, and what is made of news from nodes that run no ranks now.
+//! Contact with the nodes: the first calls, heartbeats, and the reaction to news from nodes that run no ranks now.
 //!
-//! Every step of the supervisor that waits, waits in here, so that whether nodes are well is judged whatever the run
-//! is busy with.
+//! Every step of the supervisor that waits does so in here. So nodes are judged during every step of the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,33 +14,33 @@ use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::talk::cluster::{FIRST_CALL, News, Sign, unreachable_words};
 use crate::supervise::talk::wire::Beat;
 
-/// How often it is judged what time makes of silence.
+/// Interval at which nodes without heartbeats are judged.
 const WEIGH_EVERY: Duration = Duration::from_millis(40);
 
-/// How often those who have not answered their first call are looked at.
+/// Interval at which nodes that have not answered their first call are checked.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 /// Interval at which the time for heartbeats is checked.
 const BEAT_LOOK: Duration = Duration::from_millis(20);
 
-/// How often it is asked, while time only passes, whether somebody wants to stop.
+/// Interval at which a request to stop is looked for during a wait.
 const HALT_LOOK: Duration = Duration::from_millis(100);
 
-/// How long a call that failed is repeated where no job runs that would be ended for it: a name that is wrong stays so.
+/// Time for which a failed call is repeated if no job would be ended for the node: a wrong name stays wrong.
 const REPEAT_FIRST: Duration = Duration::from_secs(3);
 
-/// State of the calls to nodes, and news of them that are still to be acted on.
+/// State of the calls to nodes, and news of nodes that the supervisor has yet to act on.
 #[derive(Default)]
 pub(super) struct Contact {
     pub(super) logins: Logins,
     called_at_once: usize,
-    /// All nodes have been called once.
+    /// Set once all nodes have been called.
     pub(super) all_called: bool,
-    /// Nodes that are called no more meanwhile, and why.
+    /// Nodes that are not called again for now, and why.
     pub(super) given_up: BTreeMap<usize, String>,
-    /// When it was last judged whether nodes are well.
+    /// Time at which nodes were last judged.
     weighed: Option<Instant>,
-    /// When lost nodes were last called.
+    /// Time at which lost nodes were last called.
     lost_called: Option<Instant>,
     /// Nodes judged lost that are not declared lost yet.
     pub(super) losses: Vec<Loss>,
@@ -50,10 +49,12 @@ pub(super) struct Contact {
 }
 
 impl Supervisor<'_> {
-    /// Calls all nodes and waits until each has answered or failed: what is wrong with those that failed. Who has
-    /// answered is under watch from then on. None: somebody asked to stop. A job that may be running (`runs`) is stopped by
-    /// way of its nodes, so for that they are waited for all the same, as long as a halt may take; and it would be ended for want
-    /// of one of them, so they have all the time there is, and where none at all answers it is we who are cut off.
+    /// Calls all nodes and waits until each has answered or failed. Returns the nodes that failed, and why. None: the user asked
+    /// to stop. A node that has answered is watched from then on.
+    ///
+    /// If a job may be running (`runs`), its nodes get more time. The job is stopped by way of its nodes. So even after a request
+    /// to stop, the wait goes up to the time that a halt may take. The job would be ended for lack of a single node, so each has
+    /// the longest time. If none of them answers, this machine is cut off.
     pub(super) fn first_contact(
         &mut self,
         runs: bool,
@@ -65,9 +66,9 @@ impl Supervisor<'_> {
         let placed = self.state.placed.iter().filter(|_| runs);
         let needed: BTreeSet<usize> = placed.filter_map(|h| self.cluster.find(&h.name)).collect();
         let mut looked = Instant::now();
-        // Whether it was told here that no node answers: of nodes that had answered it is told where their signs are judged.
+        // Whether this step has reported that no node answers: for nodes that had answered, the judge of heartbeats reports it.
         let mut told = false;
-        // When some node answered again after none did: silence counts from then.
+        // Time at which some node answered again after none did: a node's time counts from then.
         let mut heard: Option<Instant> = None;
         while !calls.are_over() {
             match self.hear(FIRST_LOOK)? {
@@ -78,7 +79,7 @@ impl Supervisor<'_> {
                 _ => {}
             }
             for loss in std::mem::take(&mut self.contact.losses) {
-                // The judge sees no outage where one alone had answered.
+                // The judge sees no outage if only one node had answered.
                 let rebooted = loss.kind == FaultKind::NodeRebooted;
                 if !rebooted && runs && self.nobody_answers(&asked, &calls, Some(loss.node)) {
                     calls.falls_silent(self.now_ms(), loss.node, loss.detail);
@@ -111,7 +112,7 @@ impl Supervisor<'_> {
             let answered =
                 asked.len().saturating_sub(calls.open().count() + self.contact.given_up.len());
             let usual_ms = self.contact.logins.first_ms(most_ms, answered, asked.len());
-            // It counts from when the node itself was called: those that were to call it may have been lost first.
+            // The time counts from the call to the node itself: the nodes that were to call it may have been lost first.
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
                 let patience = Duration::from_millis(ms);
@@ -149,15 +150,15 @@ impl Supervisor<'_> {
         Ok(Some(std::mem::take(&mut self.contact.given_up)))
     }
 
-    /// Whether none of those `asked` is heard, `lost` not either: who had answered may have fallen silent since.
+    /// Returns whether no node of `asked` is heard, nor `lost`: nodes that had answered may have stopped since.
     fn nobody_answers(&self, asked: &[usize], calls: &FirstCalls, lost: Option<usize>) -> bool {
         let silent = calls.open().chain(self.contact.given_up.keys().copied()).chain(lost);
         let silent: BTreeSet<usize> = silent.chain(self.nodes.in_trouble()).collect();
         self.nodes.none_answers(asked, silent.into_iter())
     }
 
-    /// The next news within `patience`. Whether nodes are well is judged here, and lost ones that are back are looked after,
-    /// whatever the run is busy with.
+    /// Returns the next news within `patience`. Nodes are judged here, and lost nodes that are back are attended to, during every
+    /// step of the run.
     pub(super) fn hear(&mut self, patience: Duration) -> anyhow::Result<Option<(usize, News)>> {
         self.keep_status();
         let news = match self.backlog.pop_front() {
@@ -171,7 +172,7 @@ impl Supervisor<'_> {
         Ok(news)
     }
 
-    /// Judges nodes when there is something to judge by.
+    /// Judges nodes if there are new signs or enough time has passed.
     pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
         // News come by the thousand; time passes in tens of milliseconds.
         if self.cluster.has_signs()
@@ -183,7 +184,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Judges what nodes have shown of themselves since the last call.
+    /// Judges the signs of nodes since the last call.
     fn weigh_signs(&mut self) -> anyhow::Result<()> {
         self.contact.weighed = Some(Instant::now());
         let zero = self.own.zero;
@@ -198,7 +199,7 @@ impl Supervisor<'_> {
             }
             let report = match sign {
                 Sign::Up { boot, took } => {
-                    // One that was called again by another way has no time of its own.
+                    // A node that was called again by another way has no time of its own.
                     if !took.is_zero() {
                         self.contact
                             .logins
@@ -224,7 +225,7 @@ impl Supervisor<'_> {
         self.heed(judged)
     }
 
-    /// Does what has been judged of nodes.
+    /// Acts on the judgements of nodes.
     fn heed(&mut self, judged: Vec<Judged>) -> anyhow::Result<()> {
         let mut redialled = BTreeSet::new();
         for judged in judged {
@@ -235,7 +236,7 @@ impl Supervisor<'_> {
                     self.note(Event::AgentRestarted { node })?;
                 }
                 Judged::Lost(loss) => {
-                    // One that was silent may have been started anew, which is what counts then.
+                    // A node judged unresponsive may have been rebooted, and then the reboot counts.
                     self.contact.losses.retain(|before| before.node != loss.node);
                     self.contact.losses.push(loss);
                 }
@@ -243,10 +244,11 @@ impl Supervisor<'_> {
                 Judged::Together { after_ms } => self.note(Event::Together { after_ms })?,
             }
         }
-        // Once each, and nobody who has come back by another way within the same batch: a call ends the connection before it.
+        // Each node is called once, unless it has come back by another way within the same batch: a call ends the connection
+        // before it.
         redialled.retain(|node| self.nodes.is_in_trouble(*node));
         if !redialled.is_empty() {
-            // All at once: so they are shared out evenly.
+            // All nodes are called in a single step, so that the calls are shared out evenly.
             self.cluster.call(&Vec::from_iter(redialled));
         }
         Ok(())
@@ -256,7 +258,7 @@ impl Supervisor<'_> {
         self.lose_all([(node, why.to_string())])
     }
 
-    /// Declares nodes lost, all of them with one wait for the disk.
+    /// Declares nodes lost, with a single wait for the disk.
     pub(super) fn lose_all(
         &mut self,
         nodes: impl IntoIterator<Item = (usize, String)>,
@@ -271,9 +273,9 @@ impl Supervisor<'_> {
         self.note_all(events)
     }
 
-    /// Declares those lost that were judged so. True if there were any.
+    /// Declares the nodes lost that were judged so. True if there were any.
     pub(super) fn settle_losses(&mut self) -> anyhow::Result<bool> {
-        // A node that was off may have answered anew, while the run was being stopped: its memory is empty.
+        // A node that was off may have answered again while the run was being stopped: its memory is empty.
         self.weigh_signs()?;
         let mut losses = std::mem::take(&mut self.contact.losses);
         losses.retain(|loss| self.cluster.nodes[loss.node].lost.is_none());
@@ -282,14 +284,14 @@ impl Supervisor<'_> {
         Ok(any)
     }
 
-    /// One heartbeat of every node, so that memory is known before nodes are chosen.
+    /// Waits for a heartbeat of every node, so that memory is known before nodes are chosen.
     pub(super) fn beat_once(&mut self) -> anyhow::Result<()> {
         self.await_beats(self.cluster.up(), Duration::from_millis(500), |_, _| ())?;
-        // Losses are left to who comes next: a job that was taken over is broken by them.
+        // Losses are left to the next step: they break a job that was taken over.
         Ok(())
     }
 
-    /// Passes time as [`idle`](Self::idle) does, but not beyond somebody's wish to stop.
+    /// Passes time as [`idle`](Self::idle) does, but ends early if the run is to stop.
     pub(super) fn idle_unless_halted(&mut self, time: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while self.is_to_halt()?.is_none() {
@@ -302,12 +304,12 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Passes time between incarnations: heartbeats, lost nodes, the line of progress.
+    /// Passes time between attempts, with heartbeats, lost nodes and the progress line attended to.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
         self.pass_time(time, |this| this.settle_losses().map(drop))
     }
 
-    /// Passes time, with `then` done to what has been judged meanwhile.
+    /// Passes time, and calls `then` after each look at the news.
     pub(super) fn pass_time(
         &mut self,
         time: Duration,
@@ -322,7 +324,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// What is due from time to time whatever else goes on.
+    /// Does the periodic work: calls lost nodes, reports trouble with the journal, and shows progress.
     pub(super) fn housekeeping(&mut self) -> anyhow::Result<()> {
         let beat = Duration::from_millis(self.settings.beat_ms);
         if self.contact.lost_called.is_none_or(|at| at.elapsed() >= beat) {
@@ -337,7 +339,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// News from lost nodes: what one that is back still runs of this run is ended, and then it counts as back.
+    /// Handles news from lost nodes: a node that is back ends its processes of this run, and then counts as back.
     fn mind_lost(&mut self, node: usize, news: &News) -> anyhow::Result<()> {
         if self.cluster.nodes[node].lost.is_none() {
             return Ok(());
@@ -347,7 +349,7 @@ impl Supervisor<'_> {
                 let clean = self.to_clean(false);
                 self.cluster.end_leftovers(node, &clean);
             }
-            // What was laid aside may be from before it was lost.
+            // News that was laid aside may be from before the loss.
             News::Ended { ended, .. }
                 if self.cluster.is_up(node) && !self.cluster.nodes[node].returned =>
             {
@@ -366,7 +368,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// A spare, or a lost node that is back, takes ranks: from now on it matters.
+    /// Takes in a spare, or a lost node that is back, to run ranks: from now on the node is watched.
     pub(super) fn take_in(&mut self, node: usize) -> anyhow::Result<()> {
         let now_ms = self.now_ms();
         let state = &mut self.cluster.nodes[node];
@@ -381,15 +383,15 @@ impl Supervisor<'_> {
         self.heed(judged)
     }
 
-    /// Whether a launcher's status 0 means that all went well. Where it does not, the benchmark says by itself
-    /// when it is over, which is looked for first; of any other program only the nodes can tell.
+    /// Returns whether a launcher's status 0 means success. If it does not, the benchmark's own report of its end decides, which
+    /// is looked for first. For any other program, only answers of all its nodes do.
     pub(super) fn believes_zero(&mut self) -> anyhow::Result<bool> {
         Ok(!self.settings.tool.hides_losses()
             || !self.settings.benchmark.progress_shows && self.all_nodes_answer()?)
     }
 
     fn all_nodes_answer(&mut self) -> anyhow::Result<bool> {
-        // What was said before the question is no answer.
+        // News from before the request is no answer.
         while self.hear(Duration::ZERO)?.is_some() {}
         let placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));
         let Some(placed) = placed.collect::<Option<BTreeSet<usize>>>() else {
@@ -399,7 +401,7 @@ impl Supervisor<'_> {
         self.await_beats(placed, silence, |_, _| ())
     }
 
-    /// Asks all nodes for a heartbeat and waits for those of the `missing` ones. Returns whether all have come in `time`.
+    /// Asks all nodes for a heartbeat and waits for those of the `missing` nodes. Returns whether all have come in `time`.
     pub(super) fn await_beats(
         &mut self,
         mut missing: BTreeSet<usize>,

@@ -1,6 +1,6 @@
-//! Stopping on request: signals, `skt-hpl halt`, the time limit; and how long the ranks have to do it.
+//! Stopping on request: signals, `skt-hpl halt`, the time limit; and the time that the ranks have for it.
 //!
-//! The steps that take long ask here whether to go on.
+//! Long steps ask here whether to continue.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::supervise::remember::folder::{Folder, HaltRequest, read_whole};
 use crate::supervise::signals::{asked_again, asked_by_signal};
 use crate::supervise::tell::status::Activity;
 
-/// The request that lies in a run's folder before a supervisor is at work on it: it was meant for an earlier one.
+/// The request that lies in a run's folder before a supervisor works on the run: it was meant for an earlier supervisor.
 pub(super) struct OldRequest(Option<(u64, i64, i64)>);
 
 impl OldRequest {
@@ -23,7 +23,7 @@ impl OldRequest {
         Self(meta.map(|meta| (meta.ino(), meta.mtime(), meta.mtime_nsec())))
     }
 
-    /// Removes it, unless somebody has asked anew meanwhile.
+    /// Removes the request, unless a new one has replaced it.
     pub(super) fn remove(self, folder: &Folder) {
         if self.0.is_some() && self.0 == Self::of(folder).0 {
             let _ = std::fs::remove_file(folder.halt());
@@ -35,14 +35,15 @@ pub(super) struct Halt {
     pub(super) why: String,
     pub(super) after_checkpoint: bool,
     since: Instant,
-    /// When the nodes were last told.
+    /// Time at which the request was last sent to the nodes.
     told: Instant,
 }
 
-/// How often it is looked for a request.
+/// Interval at which the supervisor looks for a request.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
 
-/// Takes what `skt-hpl halt` has left, if it is due. The request was made by another process, with the time on the wall.
+/// Takes the request that `skt-hpl halt` has left, if it is due. Another process made the request, so its time is by the wall
+/// clock.
 fn take_request(folder: &Folder) -> Option<HaltRequest> {
     let request = read_whole::<HaltRequest>(&folder.halt())?;
     if request.at_ms.is_some_and(|at| unix_ms() < at) {
@@ -56,12 +57,12 @@ fn take_request(folder: &Folder) -> Option<HaltRequest> {
 #[derive(Default)]
 pub(super) struct Requests {
     looked: Option<Instant>,
-    /// What the clerk has not answered yet.
+    /// The look that the I/O thread has not finished yet.
     look: Option<Answer<Option<HaltRequest>>>,
 }
 
 impl Requests {
-    /// What `skt-hpl halt` has asked for, as far as the clerk has seen.
+    /// Returns the request of `skt-hpl halt`, as far as the I/O thread has seen.
     fn next(&mut self, folder: &Folder, clerk: &Clerk) -> Option<HaltRequest> {
         if let Some(look) = &self.look {
             let found = look.here()?;
@@ -77,12 +78,12 @@ impl Requests {
     }
 }
 
-/// Nodes are told again: ranks that were still starting could not listen.
+/// Interval at which the request is sent again to nodes: ranks that were still starting could not receive it.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 impl Supervisor<'_> {
-    /// Whether somebody has begun to want the run to stop: a reason. One that waits for the next save can still be told not to
-    /// wait any more.
+    /// Returns the reason of a new request to stop, if there is one. A halt that waits for the next save can still be changed to
+    /// an immediate halt.
     fn asked_to_halt(&mut self) -> anyhow::Result<Option<String>> {
         if self.halt.as_ref().is_some_and(|halt| !halt.after_checkpoint) {
             return Ok(None);
@@ -107,7 +108,7 @@ impl Supervisor<'_> {
         Ok(Some(why))
     }
 
-    /// Whether the run is to stop, since now or since before: a reason. For steps between incarnations, which have nothing
+    /// Returns the reason if the run is to stop, for a new or an earlier request. For steps between attempts, which have nothing
     /// to save.
     pub(super) fn is_to_halt(&mut self) -> anyhow::Result<Option<String>> {
         match &self.halt {
@@ -116,7 +117,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Carries a wish to stop out. Some: patience is at an end.
+    /// Carries out a request to stop. Some: the time for it is over.
     pub(super) fn halting(&mut self) -> anyhow::Result<Option<String>> {
         if self.asked_to_halt()?.is_some() {
             self.status.activity = Activity::Halting;
@@ -131,7 +132,7 @@ impl Supervisor<'_> {
         if asked_again() {
             return Ok(Some("stopped at once on request; the last save counts".to_string()));
         }
-        // How long it is until the next regular save is the ranks' own affair.
+        // The time until the next regular save is up to the ranks.
         let late = !halt.after_checkpoint && halt.since.elapsed() > self.settings.halt_patience;
         Ok(late.then(|| format!("{}, without a new save: the ranks did not react", halt.why)))
     }

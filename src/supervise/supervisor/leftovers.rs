@@ -1,9 +1,9 @@
-//! What a run has left on nodes that it no longer uses, and what a run that is given up has left everywhere: ends the
-//! processes and removes the memory.
+//! Ends the processes and removes the memory that a run has left on nodes that it no longer uses. If the run is given up, this is
+//! done on all nodes.
 //!
-//! Asked for when a lost node that is back is to take ranks, at a run's end, and by `--new`. Memory that could still
-//! be needed stays: of a lost node only that is removed without which an incarnation has computed since
-//! (`RunState::stale`), for no restart believes it any more.
+//! This happens when a lost node that is back is to take ranks, at a run's end, and for `--new`. Memory that could still be
+//! needed stays. From a lost node, only memory is removed without which a later attempt has computed (`RunState::stale`): no
+//! restart trusts that memory any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,12 +23,12 @@ use crate::supervise::talk::processes::end_run;
 use crate::supervise::tell::say;
 use crate::supervise::tell::status::{NodeRole, NodeStatus, Status};
 
-/// How long nodes may take for a first heartbeat, which says what they hold.
+/// Time limit for the nodes' first heartbeat, which reports the memory that they have.
 const BEAT_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Supervisor<'_> {
-    /// Makes room on lost nodes that are back and are to take ranks. False if one of them could not: it is not to be
-    /// had after all.
+    /// Makes room on lost nodes that are back and are to take ranks. False: one of them could not, and is not available after
+    /// all.
     pub(super) fn make_room(&mut self, replaced: &[(String, String)]) -> anyhow::Result<bool> {
         let chosen: BTreeSet<&String> = replaced.iter().map(|(_, by)| by).collect();
         let stale: Vec<usize> = chosen
@@ -40,8 +40,7 @@ impl Supervisor<'_> {
         Ok(self.remove_from(&stale, asked_by_signal)?.len() == stale.len())
     }
 
-    /// At the end of a run: nothing of it is needed any more, on lost nodes that are back either. Returns which have
-    /// removed it.
+    /// Removes the run's memory at its end, also from lost nodes that are back. Returns the nodes that have removed it.
     pub(super) fn clear_returned(&mut self) -> anyhow::Result<BTreeSet<String>> {
         if self.settings.job.is_none() {
             return Ok(BTreeSet::new());
@@ -50,11 +49,11 @@ impl Supervisor<'_> {
             node.lost.is_some() && node.returned && self.state.ran_on.contains(&node.host.name)
         });
         returned.retain(|at| self.cluster.is_up(*at));
-        // Whoever has asked to stop did so before, and the run came to its end all the same.
+        // An earlier request to stop is passed over, because the run came to its end all the same.
         self.remove_from(&returned, || false)
     }
 
-    /// Those that have done it, unless it is `enough`.
+    /// Asks nodes to remove the run's memory, and waits until `enough` says to stop. Returns the nodes that have done it.
     fn remove_from(
         &mut self,
         nodes: &[usize],
@@ -85,8 +84,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Ends a run that is given up for a new one, and removes its memory, on all nodes it ran on that can be reached. The
-/// rest is named. An error says why nothing has been done.
+/// Ends a run that is given up for a new one, and removes its memory, on all its nodes that can be reached. The other nodes are
+/// named in a message. Error: the reason why the run is not given up on all its nodes.
 pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> Result<(), String> {
     let nodes = ran_on(state);
     let mut status = OldStatus::new(settings, state, &nodes, clerk);
@@ -98,7 +97,7 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
         status.settle();
         return Ok(());
     }
-    // Where nothing was saved, ranks have shown their progress under the run's own name.
+    // If nothing was saved, ranks have shown their progress under the run's own name.
     let job = state.job.clone().unwrap_or_else(|| state.run_id.clone());
     let silence_ms = settings.thresholds.silence_ms;
     let mut cluster = Cluster::new(
@@ -146,17 +145,17 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
     Ok(())
 }
 
-/// The status of the old run, shown while it is given up, for there is no new run yet. A host that cannot see the journal's lock
-/// learns from it that a supervisor is at work.
+/// Status of the old run, shown while the run is given up, because there is no new run yet. A host that cannot see the journal's
+/// lock learns from it that a supervisor works.
 struct OldStatus {
     written: StatusFile,
     clerk: Clerk,
     status: Status,
-    /// What is not on disk yet, if anything.
+    /// The write that is not on disk yet, if any.
     writing: Option<Answer<()>>,
     /// Nodes that cannot be reached, and why.
     failed: BTreeMap<usize, String>,
-    /// Those that can be have been asked to end what is there: nobody is called any more.
+    /// Set once the nodes have been asked to end their processes: no node is called any more.
     clears: bool,
 }
 
@@ -192,12 +191,12 @@ impl OldStatus {
         shown
     }
 
-    /// Writes it where that is due and the disk has taken the last one.
+    /// Writes the status if that is due and the disk has taken the last one.
     fn keep(&mut self, cluster: &Cluster) {
         if !self.written.is_due() {
             return;
         }
-        // An answer comes once: asked again, it would seem that there is nobody to give one.
+        // An answer comes only once: a second request would find no sender.
         if self.writing.as_ref().is_some_and(|writing| writing.here().is_none()) {
             return;
         }
@@ -223,17 +222,17 @@ impl OldStatus {
     fn write(&mut self) {
         self.written.stamp(&mut self.status);
         let (path, status) = (self.written.path.clone(), self.status.clone());
-        // One that cannot be written is followed by the next.
+        // After a write that fails, the next status is written all the same.
         self.writing = Some(self.clerk.ask(move || drop(write_whole(&path, &status))));
     }
 
-    /// Nothing of it comes to the folder any more.
+    /// Waits until the last status is written.
     fn settle(self) {
         self.writing.and_then(Answer::wait);
     }
 }
 
-/// What a node has done, for people.
+/// Returns a text about a node's clean-up.
 fn words(cleared: Cleared) -> String {
     let Cleared { ended, freed_bytes, left_bytes } = cleared;
     let mut words = format!(
@@ -245,7 +244,7 @@ fn words(cleared: Cleared) -> String {
     words
 }
 
-/// Waits until each has said what it holds.
+/// Waits until each node has reported its memory.
 fn await_beats(cluster: &mut Cluster, nodes: &[usize], status: &mut OldStatus) {
     cluster.beat_all();
     let until = Instant::now() + BEAT_PATIENCE;
@@ -256,7 +255,7 @@ fn await_beats(cluster: &mut Cluster, nodes: &[usize], status: &mut OldStatus) {
     }
 }
 
-/// Every node that any of the run's incarnations was launched on.
+/// Returns every node that any of the run's attempts was launched on.
 fn ran_on(state: &RunState) -> Vec<Host> {
     let known = state.placed.iter().chain(&state.hosts).chain(&state.spares);
     let known: Vec<&Host> = known.collect();

@@ -1,8 +1,8 @@
-//! The restart loop: keeps a run alive from its start to its result, whatever node dies when.
+//! The restart loop: keeps a run alive from its start to its result, whichever node fails, at any time.
 //!
-//! `skt-hpl run` calls [`supervise`]. Every step is written to the journal before it is taken, so that this
-//! process, too, may die anywhere: the same command takes the running job over, or recovers it. All
-//! judgement is elsewhere and pure (`judge`); here are the steps, and beside this file what they are made of.
+//! `skt-hpl run` calls [`supervise`]. Every step is written to the journal before it is taken. So this process, too, may die at
+//! any time: the same command takes the running job over, or recovers the run. All judgement is pure and lies in `judge`. This
+//! file has the steps, and the other files of this folder have their parts.
 
 mod attempt;
 mod choosing;
@@ -45,13 +45,13 @@ use crate::supervise::talk::progress::Role;
 use crate::supervise::tell::status::{Activity, Status};
 use crate::supervise::tell::{say, say_on, timeline, voice};
 
-/// How long the last records and the last status may take to be written.
+/// Time limit for writing the last records and the last status.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// How long to wait before nodes are asked again of which none has answered.
+/// Pause before nodes are asked again, if none of them has answered.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(3);
 
-/// How long what a broken job has left may take to end where a run is stopped before it has begun.
+/// Time limit for the rest of a broken job to end, if the run is stopped before it has begun.
 const LEFT_PATIENCE: Duration = Duration::from_secs(4);
 
 struct Supervisor<'a> {
@@ -59,7 +59,7 @@ struct Supervisor<'a> {
     /// Variables that every rank sees.
     env: Vec<(String, String)>,
     scribe: Scribe,
-    /// Touches the folder's other files.
+    /// Touches the other files of the run's folder.
     clerk: Clerk,
     /// News that came while a record was on its way to disk.
     backlog: VecDeque<(usize, News)>,
@@ -74,9 +74,9 @@ struct Supervisor<'a> {
     halt: Option<Halt>,
     requests: Requests,
     ranks: RanksKnown,
-    /// The arithmetic that the run computes with, as far as nodes have reported theirs.
+    /// Arithmetic that the run computes with, as far as nodes have reported theirs.
     rounding: Option<String>,
-    /// The last attempt before this supervisor began.
+    /// Number of the last attempt before this supervisor began.
     began_after: u32,
     attempt: AttemptState,
     room: RoomDoubts,
@@ -93,36 +93,36 @@ struct ThisProcess {
 /// Facts about the ranks that outlast an attempt.
 #[derive(Default)]
 struct RanksKnown {
-    /// Bytes of a rank: learned from the first attempt where not given.
+    /// Bytes of a rank: learned from the first attempt unless given.
     bytes: Option<u64>,
-    /// A launcher of this run has got as far as starting ranks.
+    /// Set once a launcher of this run has got as far as starting ranks.
     seen: bool,
     /// Positions of each node's ranks.
     members: Members,
 }
 
-/// State that begins again with each launch.
+/// State that is reset at each launch.
 #[derive(Default)]
 struct AttemptState {
-    /// The launcher has got as far as starting ranks.
+    /// Set once the launcher has got as far as starting ranks.
     ranks_seen: bool,
     computing_since: Option<(Instant, u64)>,
     /// Replacements reported since the launch.
     replaced: Vec<(String, String)>,
-    /// Working nodes found slow, and how.
+    /// Working nodes found slow, each with the reason.
     slow: BTreeMap<String, String>,
-    /// Positions of each node's ranks, where others stand by and it is known which do.
+    /// Positions of each node's ranks, if ranks stand by and the supervisor knows which.
     positions: Option<BTreeMap<usize, Vec<(u32, Role)>>>,
 }
 
 /// Doubts whether the nodes have room for the run's memory.
 #[derive(Default)]
 struct RoomDoubts {
-    /// The most that any working node needs.
+    /// Largest need of any working node.
     most: Option<Need>,
-    /// Attempts in a row that ended as the benchmark refused to continue, and may have found no room.
+    /// Number of attempts in a row in which the benchmark refused to continue, possibly for lack of room.
     refusals: u32,
-    /// There were two in a row: working nodes are asked for room before the next launch.
+    /// Set after two such refusals in a row: working nodes are asked for room before the next launch.
     is_doubted: bool,
 }
 
@@ -131,7 +131,7 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     let result = supervise_to_the_end(settings);
     voice::all_said();
     let Some(why) = voice::lost() else { return result };
-    // The last word on a run that has ended otherwise is not this.
+    // A lost output does not change the end of a run that has failed for another reason.
     let ended_well = matches!(result, Ok(0));
     say!(
         "skt-hpl run: not all that the benchmark has printed could be written to standard output: {why}; files out.* in {} \
@@ -155,17 +155,18 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         this.note_start()?;
     }
     if this.state.anew {
-        // The journal says so.
+        // The journal has the fact from here on.
         let _ = std::fs::remove_file(settings.folder.given_up());
     }
-    // From here on it is kept up to date: without a lock no supervisor would be seen otherwise.
+    // From here on the status is kept up to date: other hosts, which cannot see the journal's lock, learn from it that a
+    // supervisor works.
     this.write_status();
     let result = this.run(resumed);
     this.finish_line();
     match result {
         Ok((code, why)) => this.report_end(code, &why),
         Err(error) => {
-            // The job, if there is one, is left as it is: the same command takes it over.
+            // A running job is left as it is: the same command takes it over.
             say!("skt-hpl run: {error:#}");
             this.scribe.settle(LAST_WRITES);
             Ok(STATUS_ENVIRONMENT)
@@ -178,9 +179,9 @@ impl Supervisor<'_> {
         self.own.zero.elapsed().as_millis() as u64
     }
 
-    /// From first contact to the end of the run.
+    /// Runs from first contact to the end of the run.
     fn run(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
-        // One that has come to its end needs no node any more.
+        // A job that has come to its end needs no node any more.
         let runs =
             self.knows_job()? && self.recorded_end(!self.settings.tool.hides_losses())?.is_none();
         let failed = self.first_contact(runs)?;
@@ -190,7 +191,7 @@ impl Supervisor<'_> {
         let (mut left, mut adopted) = (None, false);
         if resumed {
             let known = self.knows_job()?;
-            // One that is being called again since its connection ended is as good as any other.
+            // A node that is being called again after its connection ended is as good as any other.
             let well = |host: &Host| {
                 let at = self.cluster.find(&host.name);
                 at.is_some_and(|at| self.nodes.knows(at) && !failed.contains_key(&at))
@@ -212,7 +213,7 @@ impl Supervisor<'_> {
         } else if let Some(mut job) = left
             && let Some(code) = self.left_end()?
         {
-            // It had come to its end, but nobody saw that, maybe since it was looked at before.
+            // The job had come to its end unseen, maybe after the last look at it.
             self.look_once_more(&mut job)?;
             let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
             if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
@@ -221,7 +222,7 @@ impl Supervisor<'_> {
             }
             self.stop(None, false)?;
         } else if resumed {
-            // Whatever is left of the old job must not meet the new one.
+            // Processes of the old job must not meet those of the new job.
             self.stop(None, false)?;
         }
         if resumed && !adopted {
@@ -254,7 +255,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether the last incarnation's launcher runs, or has left its status.
+    /// Returns whether the last attempt's launcher runs, or has left its status.
     fn knows_job(&mut self) -> anyhow::Result<bool> {
         let exit = self.settings.folder.exit(self.state.incarnation);
         match self.state.running {
@@ -263,8 +264,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The last incarnation's job, if there has been one, with its launcher where that goes on to be watched. Of any other it is
-    /// told here what nobody saw: that went before the takeover.
+    /// Returns the last attempt's job, if there has been one, with its launcher if that is to be watched further. For any other
+    /// job, losses that no supervisor saw are noted here, because they happened before the takeover.
     fn left_job(&mut self, launcher: Option<ProcessId>) -> anyhow::Result<Option<Job>> {
         if self.state.incarnation == 0 {
             return Ok(None);
@@ -272,7 +273,7 @@ impl Supervisor<'_> {
         let nobody = ProcessId { pid: 0, started: 0 };
         let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
         let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, incarnation, &self.clerk);
-        // Who has noted a fault, or has stopped the job, has looked before.
+        // A supervisor that has noted a fault, or has stopped the job, has looked before.
         if launcher.is_none() && !self.state.history.stopping && self.state.running.is_some() {
             self.hear_out(&mut job, &mut self.new_watch())?;
         }
@@ -287,8 +288,9 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Stopped on request while nodes were only being called, and no job is known that could save, or it could not be reached for
-    /// as long as a halt may take. Nobody is lost for not having answered yet; what a job has left is ended where somebody has.
+    /// Ends a run that was stopped on request during the first calls. No job that could save is known, or the job could not be
+    /// reached for as long as a halt may take. No node is declared lost for not having answered yet. On nodes that have answered,
+    /// the rest of a job is ended.
     fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
         if resumed {
             self.left_job(None)?;
@@ -302,13 +304,13 @@ impl Supervisor<'_> {
         Ok((STATUS_RESUMABLE, why.to_string()))
     }
 
-    /// The status with which the last incarnation had come to its end, if it had, while nobody saw that.
+    /// Returns the status with which the last attempt ended unseen, if it did.
     fn left_end(&mut self) -> anyhow::Result<Option<u8>> {
         let zero_counts = self.believes_zero()?;
         self.recorded_end(zero_counts)
     }
 
-    /// The same as far as the folder tells, where it is known whether a launcher's 0 says so.
+    /// Returns the status that the folder shows; `zero_counts` says whether a launcher's status 0 can be believed.
     fn recorded_end(&mut self, zero_counts: bool) -> anyhow::Result<Option<u8>> {
         let (folder, incarnation) = (self.settings.folder.clone(), self.state.incarnation);
         self.in_folder(move || end_of(&folder, incarnation, zero_counts))
@@ -329,7 +331,7 @@ impl Supervisor<'_> {
         }
         let settings = self.settings;
         let printed = settings.folder.output(self.state.incarnation);
-        // A job that was stopped has printed no result.
+        // A stopped job has printed no result.
         let results = if code == STATUS_RESUMABLE {
             Vec::new()
         } else {

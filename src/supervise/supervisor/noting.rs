@@ -1,8 +1,8 @@
-//! Noting events, and whatever else may have to wait for a disk: every step is written down before it is taken, and
-//! nobody waits for a disk but that step. Heartbeats are heard meanwhile, and nodes judged.
+//! Noting events, and other work that may have to wait for a disk. Every step is written down before it is taken, and only that
+//! step waits for the disk. During the wait, heartbeats are received and nodes judged.
 //!
-//! All of the supervisor's steps come by here. The writing itself is `remember::scribe`'s, all else in the run's folder
-//! is `remember::clerk`'s.
+//! All steps of the supervisor come through here. `remember::scribe` writes the journal, and `remember::clerk` does all other
+//! work in the run's folder.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::supervise::remember::events::Event;
 use crate::supervise::start::job::Job;
 use crate::supervise::talk::cluster::News;
 
-/// A disk that takes longer is told of.
+/// Time after which a slow disk is reported.
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How soon it is seen that what was waited for is there.
+/// Interval at which an awaited result is looked for.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_LATER: Duration = Duration::from_millis(20);
 const SOON: Duration = Duration::from_millis(100);
 
-/// So many news of each node are kept until they can be looked at; of more, the last heartbeat of each says enough.
+/// News that are laid aside, for each node on average. Beyond that, of a node's heartbeats only the last is kept.
 const BACKLOG: usize = 8;
 
 impl Supervisor<'_> {
@@ -31,7 +31,7 @@ impl Supervisor<'_> {
         self.note_all([event])
     }
 
-    /// Several at once wait for the disk once.
+    /// Notes several events with a single wait for the disk.
     pub(super) fn note_all(
         &mut self,
         events: impl IntoIterator<Item = Event>,
@@ -56,12 +56,12 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// What somebody else does beside the main thread; waits for it.
+    /// Waits for the answer of another thread.
     pub(super) fn meanwhile<T>(&mut self, answer: Answer<T>) -> anyhow::Result<T> {
         self.hear_until(|_| answer.here())
     }
 
-    /// Something to be done in the run's folder, which may have to wait for its disk.
+    /// Does some work in the run's folder, which may have to wait for its disk.
     pub(super) fn in_folder<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -70,15 +70,15 @@ impl Supervisor<'_> {
         self.meanwhile(answer)
     }
 
-    /// Takes in what a job has left in its files up to this moment.
+    /// Takes in everything that a job has written to its files up to this moment.
     pub(super) fn look_once_more(&mut self, job: &mut Job) -> anyhow::Result<()> {
-        // One that is under way may have begun too early.
+        // A look that already runs may have begun too early.
         self.hear_until(|_| job.has_looked().then_some(()))?;
         job.look();
         self.hear_until(|_| job.has_looked().then_some(()))
     }
 
-    /// Waits for something, and goes on asking for heartbeats and judging nodes meanwhile. News are laid aside.
+    /// Waits for a result, while heartbeats are asked for and nodes judged. News are laid aside.
     fn hear_until<T>(&mut self, mut come: impl FnMut(&mut Self) -> Option<T>) -> anyhow::Result<T> {
         let since = Instant::now();
         let mut told = false;
@@ -117,7 +117,7 @@ impl Supervisor<'_> {
         self.backlog.extend(kept);
     }
 
-    /// Says when records cannot be written, and when they can be again.
+    /// Reports when records cannot be written, and when they can be written again.
     pub(super) fn print_journal_trouble(&mut self) {
         match (self.scribe.trouble(), self.display.unwritten) {
             (Some(why), false) => {

@@ -1,6 +1,6 @@
-//! From a run's folder to its supervisor: an unfinished run is resumed, any other is set aside for a new one.
+//! From a run's folder to its supervisor: an unfinished run is resumed, any other is set aside for a new run.
 //!
-//! `supervise` comes by here once. From then on the journal is locked, so that no second supervisor works on the run.
+//! `supervise` calls this once. From then on the journal is locked, so that no second supervisor works on the run.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -23,22 +23,23 @@ use crate::supervise::talk::agent::{binary_digest, boot};
 use crate::supervise::talk::cluster::Cluster;
 use crate::supervise::tell::status::{self, Status};
 
-/// The run in a folder, as its journal tells it.
+/// The run in a folder, as read from its journal.
 pub(super) struct Run {
     journal: Journal,
     records: Vec<Record>,
     state: RunState,
     clerk: Clerk,
-    /// The folder holds a run that is not finished.
+    /// Whether the folder has a run that is not finished.
     pub(super) resumed: bool,
 }
 
 impl Run {
-    /// Opens the run that the settings name: the unfinished one in their folder, or a new one.
+    /// Opens the run that the settings name: the unfinished run in their folder, or a new run.
     pub(super) fn open(settings: &Settings) -> anyhow::Result<Self> {
         let folder = &settings.folder;
         folder.prepare().map_err(|why| anyhow!(why))?;
-        // Opening the journal cuts off the beginning of a record that another host is writing: its lock may not be seen here.
+        // Opening the journal cuts off a record that another host is just writing, because that host's lock may not be visible
+        // here.
         if let Some(host) = status::written_elsewhere(folder) {
             bail!(
                 "{}: another supervisor is at work on this run, on {host}: it writes {} just now. End it with `skt-hpl halt` (--state \
@@ -75,17 +76,18 @@ impl Run {
         }
         if !resumed {
             state.run_id = fresh_run_id();
-            // Given up by this command, or by one that came no further. Memory of runs of other names is not given up.
+            // The old run was given up by this command, or by an earlier one that was interrupted. Memory under other names is
+            // not given up.
             state.anew = std::fs::read_to_string(folder.given_up())
                 .is_ok_and(|job| settings.job.as_ref() == Some(&job));
         }
         Ok(Self { journal, records, state, clerk, resumed })
     }
 
-    /// The nodes of the run, none of them called yet.
+    /// Returns the nodes of the run, none of them called yet.
     fn cluster(&self, settings: &Settings) -> anyhow::Result<Cluster> {
-        // A resumed run continues on its own nodes; nodes newly named are further spares, and so are those that it has come to by
-        // an earlier command, which this one need not name.
+        // A resumed run continues on its own nodes. Newly named nodes become further spares. So do nodes that an earlier command
+        // added and that this command need not name.
         let (hosts, spares) = if self.resumed {
             let (hosts, mut spares) = (self.state.hosts.clone(), self.state.spares.clone());
             let names = hosts.iter().chain(&spares).map(|host| host.name.clone());
@@ -97,7 +99,7 @@ impl Run {
         } else {
             (settings.hosts.clone(), settings.spares.clone())
         };
-        // Where nothing is protected, the benchmark's ranks show their progress under the run's own name.
+        // If nothing is protected, the benchmark's ranks show their progress under the run's own name.
         let job = if settings.shows_only_progress() {
             Some(self.state.run_id.clone())
         } else {
@@ -118,9 +120,9 @@ impl Run {
     }
 }
 
-/// Sets the files of the run aside that the folder holds. A run that `--new` gives up is ended on its nodes first.
+/// Sets the files of the folder's run aside. A run that `--new` gives up is ended on its nodes first.
 fn set_aside(settings: &Settings, state: &RunState, clerk: &Clerk) -> anyhow::Result<()> {
-    // Before its files go: after an interruption the same command finds them again.
+    // The run is given up before its files are moved: after an interruption the same command finds them again.
     if settings.discard && !state.finished.is_some_and(|code| is_over(code.into())) {
         leftovers::give_up(settings, state, clerk).map_err(|why| anyhow!(why))?;
         let name = state.job.as_deref().unwrap_or_default();
@@ -132,7 +134,7 @@ fn set_aside(settings: &Settings, state: &RunState, clerk: &Clerk) -> anyhow::Re
 
 fn fresh_run_id() -> String {
     let mut bytes = [0u8; 4];
-    // Unique without it too, by time and pid, if there is no such device.
+    // If there is no such device, time and pid make the id unique.
     if let Ok(mut file) = std::fs::File::open("/dev/urandom") {
         let _ = std::io::Read::read_exact(&mut file, &mut bytes);
     }
@@ -181,7 +183,7 @@ impl<'a> Supervisor<'a> {
         })
     }
 
-    /// Notes the start of a new run; without that note nothing is started.
+    /// Notes the start of a new run. Error: the note cannot be written, so nothing is started.
     pub(super) fn note_start(&mut self) -> anyhow::Result<()> {
         let settings = self.settings;
         self.note(Event::RunStarted {

@@ -1,6 +1,6 @@
-//! Everything `skt-hpl run` was told: which nodes, which launcher, which benchmark, and how long to wait for what.
+//! Settings of `skt-hpl run`: nodes, launcher, benchmark and timeouts.
 //!
-//! The command line fills it in; the supervisor never changes it.
+//! The command line fills them in; the supervisor never changes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::supervise::start::launcher::Tool;
 use crate::supervise::talk::shell::{RemoteShell, quote_all};
 use crate::supervise::tell::status::Problem;
 
-/// The benchmark's `--restart`, where its command does not have it.
+/// Environment variable for the benchmark's `--restart`, set if its command has no such flag.
 const RESTART_VAR: &str = "SKT_RESTART";
 
-/// Everything `skt-hpl run` was told.
+/// Settings of `skt-hpl run`.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub hosts: Vec<Host>,
@@ -29,7 +29,7 @@ pub struct Settings {
     pub ranks: usize,
     pub tool: Tool,
     pub shell: RemoteShell,
-    /// Arguments of the user's for the launcher.
+    /// The user's arguments for the launcher.
     pub extra: Vec<String>,
     /// The benchmark and its flags.
     pub command: Vec<String>,
@@ -37,70 +37,70 @@ pub struct Settings {
     /// Command that starts an agent on a node.
     pub agent: Vec<String>,
     pub folder: Folder,
-    /// Whose memory to look at. Where None: that of the run's own name if the ranks show their progress, else
-    /// all of this user's.
+    /// Job whose memory is looked at. If None: the memory under the run's own name if the ranks show their progress, else all
+    /// memory of this user.
     pub job: Option<String>,
     pub benchmark: Benchmark,
     pub thresholds: Thresholds,
     pub beat_ms: u64,
-    /// After so long without a message from above, an agent ends ranks that stand still.
+    /// Time without a message from above after which an agent ends ranks that stand still.
     pub lonely_ms: u64,
-    /// Most connections of the supervisor, or an agent, to nodes.
+    /// Largest number of connections that the supervisor, or an agent, has to nodes.
     pub fanout: usize,
     pub patience: Patience,
     pub may_double: bool,
-    /// How long to wait for a repaired node; None: not at all.
+    /// Time to wait for a repaired node; None: no wait.
     pub wait: Option<Duration>,
-    /// When to save and stop, by [`steady_ms`](crate::supervise::remember::events::steady_ms).
+    /// Time at which to save and stop, by [`steady_ms`](crate::supervise::remember::events::steady_ms).
     pub stop_at_ms: Option<u64>,
-    /// How long a halt may take before the job is ended the hard way.
+    /// Time that a halt may take before the job's processes are killed.
     pub halt_patience: Duration,
-    /// Bytes of shared memory of a rank, where they are known.
+    /// Bytes of shared memory of a rank, if known.
     pub rank_bytes: Option<u64>,
     /// Start MPI on trial before the first launch.
     pub trial: bool,
-    /// Interval of progress lines where no terminal shows the progress; zero: never.
+    /// Interval of progress lines if no terminal shows the progress; zero: never.
     pub progress_every: Duration,
-    /// Begin a new run although an unfinished one lies in the folder.
+    /// Begin a new run even if the folder has an unfinished run.
     pub discard: bool,
 }
 
-/// Facts about the run that only skt-hpl's own benchmark lets the supervisor know; of another program nothing is known.
+/// Facts about the run that only skt-hpl's own benchmark provides; of another program nothing is known.
 #[derive(Clone, Debug, Default)]
 pub struct Benchmark {
-    /// Whether every rank shows its progress: the benchmark's own do.
+    /// Whether every rank shows its progress, as those of skt-hpl's benchmark do.
     pub progress_shows: bool,
-    /// By how much ranks can be ahead of each other.
+    /// Limits on how far ranks can be ahead of each other.
     pub bonds: Option<Bonds>,
     /// Whether the job continues in its processes when it loses one.
     pub in_place: bool,
-    /// Whether a lost rank's position stays vacant then: checksums do its work, and the rest of its process column stands
-    /// idle. Otherwise ranks stand by that take the places of others.
+    /// Whether the position of a lost rank then stays vacant: checksums do its work, and the rest of its process column stands
+    /// idle. Otherwise ranks stand by to take the places of lost ranks.
     pub stays_vacant: bool,
-    /// Need of the ranks on each working node, by name.
+    /// Need of the ranks on each working node, by the node's name.
     pub needs: BTreeMap<String, Need>,
-    /// The group of each position, where something protects.
+    /// Group of each position, if the run is protected.
     pub groups: Vec<usize>,
-    /// Rules that decide whether a node computes the same bits as the others; None where those are not promised.
+    /// Rules that decide whether a node computes the same bits as the others; None if equal bits are not promised.
     pub rounding: Option<Rules>,
     pub problem: Option<Problem>,
-    /// Whether the ranks save what a run can resume from.
+    /// Whether the ranks save checkpoints from which a run can resume.
     pub saves: bool,
     /// Checkpoint directory that all nodes share: from there the run resumes on any nodes.
     pub level2: Option<PathBuf>,
     /// Checkpoint directory of which each node has its own.
     pub own_level2: Option<PathBuf>,
-    /// The benchmark begins from scratch, whatever checkpoints lie on nodes.
+    /// Whether the benchmark begins from scratch even if nodes have checkpoints.
     pub restarts_never: bool,
 }
 
 impl Settings {
-    /// Nothing is saved: the only named memory is what the ranks show their progress in.
+    /// Returns whether nothing is saved: ranks then use persistent shared memory only to show their progress.
     pub(super) fn shows_only_progress(&self) -> bool {
         self.job.is_none() && self.benchmark.progress_shows
     }
 
-    /// The command that removes what a run of that `job` has left on a node, which calls itself `host` if that is known.
+    /// Returns the command that removes what a run of `job` has left on a node. `host` is the node's own host name, if known.
     pub(super) fn clean_command(&self, job: &str, host: Option<&str>) -> String {
         let mut words = vec!["skt-hpl".to_owned(), "clean".into(), "--job".into(), job.into()];
         if let Some(dir) = &self.benchmark.own_level2 {
@@ -110,12 +110,14 @@ impl Settings {
         quote_all(&words)
     }
 
-    /// Whether checkpoints that lie on nodes before the first of these launches are thrown away by it. Later they are the run's.
+    /// Returns whether this launch discards checkpoints that lie on nodes. Only the first launch does: later they are the run's
+    /// own.
     pub(super) fn throws_away(&self, anew: bool, incarnation: u32) -> bool {
         incarnation == 0 && (anew || self.benchmark.restarts_never)
     }
 
-    /// Variables for the ranks; where the run begins `anew`, the benchmark is told so, unless it was told otherwise.
+    /// Returns the variables for the ranks. If the run begins from scratch (`anew`) and ranks save, they say so, unless the user
+    /// set the variable.
     pub(super) fn variables(&self, anew: bool) -> Vec<(String, String)> {
         let mut all = self.env.clone();
         if anew && self.benchmark.saves && !all.iter().any(|(name, _)| name == RESTART_VAR) {

@@ -1,7 +1,7 @@
-//! Ending what is left of a job everywhere, and finding out which nodes are lost by then.
+//! Ends the rest of a job on all nodes, and finds out which nodes are lost by then.
 //!
-//! The restart loop comes by here after every incarnation, and after a trial of MPI that failed. Who is lost is judged as
-//! always (`judge::nodes`); so a node whose way to the supervisor is being made anew has its time in here, too.
+//! The restart loop calls this after every attempt, and after a trial of MPI that failed. Losses are judged as always
+//! (`judge::nodes`), so a node to which a connection is being made again has its full time in here, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,34 +16,34 @@ use crate::supervise::talk::agent::LET_GO_PATIENCE;
 use crate::supervise::talk::cluster::{News, unreachable_words};
 use crate::supervise::talk::processes::end_run;
 
-/// A second chance for a node whose connection ended while the run was on: an agent, or a line, may fail
-/// where the node is well, and its memory is worth the wait.
+/// Second chance for a node whose connection ended during the run. An agent, or a connection, may fail although the node is well,
+/// and the node's memory is worth the wait.
 const REDIAL_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How often those who have not answered a request to end the run are looked at.
+/// Interval at which nodes that have not answered a request to end the run are checked.
 const END_LOOK: Duration = Duration::from_millis(50);
 
-/// Ending the processes on this machine may take so long.
+/// Time limit for ending the processes on this machine.
 const HERE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long nodes of a run that is over are asked again to remove what it has left, where none of them answers.
+/// Time for which nodes of a run that is over are asked again to remove its memory, if none of them answers.
 const TIDY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ending processes may take an agent so long, beside the time that it gives them to let go of memory that is to be removed.
+/// Time that ending processes may take an agent, without the time that processes have to release memory that is to be removed.
 const END_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Nodes that are lost, though not yet declared so, and why.
 type Failed = Vec<(usize, String)>;
 
 impl Supervisor<'_> {
-    /// Ends what is left of the job everywhere, and finds out which nodes do not answer.
-    /// Where the run is `over`, the nodes it ran on remove what memory it has left. Returns which cannot be reached.
+    /// Ends the rest of the job on all nodes, and finds out which nodes do not answer. If the run is `over`, its nodes remove the
+    /// memory that the run has left. Returns the nodes that cannot be reached.
     pub(super) fn stop(
         &mut self,
         job: Option<&mut Job>,
         over: bool,
     ) -> anyhow::Result<BTreeSet<String>> {
-        // Memory that only shows progress says nothing about what a rank takes.
+        // Memory that only shows progress does not show how much memory a rank takes.
         if !self.settings.shows_only_progress()
             && let Some(bytes) = self.cluster.rank_bytes()
         {
@@ -57,20 +57,20 @@ impl Supervisor<'_> {
         let here = self.meanwhile(here)?;
         let clean = self.to_clean(over);
         let asked = self.cluster.those(|node| node.lost.is_none());
-        // What is only to be tidied up is not waited for very long.
+        // For tidying up alone, the wait has a limit.
         let until = over.then(|| Instant::now() + TIDY_PATIENCE);
         let (mut there, mut failed) = self.end_everywhere(&clean, until)?;
         let alone = |this: &Self, failed: &Failed| {
-            // One that was started anew has answered.
+            // A node that was rebooted has answered.
             let silent = failed.iter().map(|(node, _)| *node).filter(|at| !this.is_anew(*at));
             this.nodes.none_answers(&asked, silent)
         };
-        // Nobody is lost only because nobody can be reached from here.
+        // If no node can be reached, this machine is cut off, and none of them is declared lost.
         let mut alone_since_ms = None;
         let mut was_alone = false;
         while self.halt.is_none() && until.is_none_or(|until| Instant::now() < until) {
             if alone(self, &failed) {
-                // Nor has the judge seen it meanwhile, which knows fewer than two of them.
+                // The judge has not reported the outage either, because it knows fewer than two of these nodes.
                 let untold = alone_since_ms.is_none() && !self.nodes.is_alone();
                 if std::mem::replace(&mut was_alone, true) && untold {
                     alone_since_ms = Some(self.now_ms());
@@ -86,7 +86,7 @@ impl Supervisor<'_> {
             } else if failed.is_empty() || !std::mem::take(&mut was_alone) {
                 break;
             } else {
-                // Some node answers: the others have all their time from now on.
+                // Some node answers: the others have their full time from now on.
                 self.forgive();
             }
             let (more, again) = self.end_everywhere(&clean, until)?;
@@ -95,8 +95,8 @@ impl Supervisor<'_> {
         if let Some(since_ms) = alone_since_ms.filter(|_| !alone(self, &failed)) {
             self.note(Event::Together { after_ms: self.now_ms() - since_ms })?;
         }
-        // Heartbeats that were laid aside are of ranks that have just been ended: the next incarnation's watchdog would
-        // take them for its own, and see them die.
+        // Heartbeats that were laid aside belong to ranks that have just been ended. The next attempt's watchdog would take them
+        // for its own, and see them die.
         self.backlog.retain(|(_, news)| !matches!(news, News::Beat { .. }));
         let mut unreachable = self.state.lost.clone();
         unreachable
@@ -112,7 +112,7 @@ impl Supervisor<'_> {
         Ok(unreachable)
     }
 
-    /// Whether the node was judged lost since it was started anew.
+    /// Returns whether the node was judged lost because it was rebooted.
     fn is_anew(&self, node: usize) -> bool {
         self.contact
             .losses
@@ -120,7 +120,8 @@ impl Supervisor<'_> {
             .any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
     }
 
-    /// While nobody can be reached no silence counts, nor that which was judged before it was seen.
+    /// Forgives nodes for missing heartbeats while no node can be reached, even if they were judged lost before the outage was
+    /// noticed.
     fn forgive(&mut self) {
         let now_ms = self.now_ms();
         let nodes = &mut self.nodes;
@@ -133,9 +134,9 @@ impl Supervisor<'_> {
         });
     }
 
-    /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost.
-    /// Those named in `clean` remove what memory the run has left, too. Where nobody can be reached from here, it waits until
-    /// somebody can be, or `until` then.
+    /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost. Nodes
+    /// named in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node can, or until
+    /// `until`.
     pub(super) fn end_everywhere(
         &mut self,
         clean: &BTreeSet<String>,
@@ -148,13 +149,13 @@ impl Supervisor<'_> {
         let here = self.cluster.those(|node| node.lost.is_none());
         let (up, down): (Vec<usize>, Vec<usize>) =
             here.into_iter().partition(|node| self.cluster.is_up(*node));
-        // Who was asked, and when; of whom nobody has been able to ask yet, since when that is tried.
+        // For each node: when it was asked, or, if it could not be asked yet, since when that is tried.
         let mut waiting: BTreeMap<usize, Instant> =
             up.iter().chain(&down).map(|node| (*node, begun)).collect();
-        // That a connection ended, which was laid aside, is known: `down` says so.
+        // Ended connections that were laid aside are known: `down` has their nodes.
         self.backlog
             .retain(|(node, news)| !waiting.contains_key(node) || !matches!(news, News::Closed(_)));
-        // What memory each was last seen to have.
+        // Bytes of memory that each node was last seen to have.
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut called: BTreeSet<usize> = down.iter().copied().collect();
         self.cluster.ask_end(&up, id, clean);
@@ -169,7 +170,7 @@ impl Supervisor<'_> {
                 {
                     total += ended;
                 }
-                // What it was told before may have been lost on the way.
+                // An earlier request may have been lost on the way.
                 Some((node, News::Up(_))) if waiting.contains_key(&node) => {
                     self.cluster.ask_end(&[node], id, clean);
                     waiting.insert(node, Instant::now());
@@ -177,7 +178,7 @@ impl Supervisor<'_> {
                 Some((node, News::Closed(why)))
                     if waiting.contains_key(&node) && !self.nodes.knows(node) =>
                 {
-                    // Once more, in case only the connection was at fault.
+                    // A second call, in case only the connection was at fault.
                     if called.insert(node) {
                         self.cluster.call(&[node]);
                     } else {
@@ -201,7 +202,7 @@ impl Supervisor<'_> {
             }
             looked = Instant::now();
             waiting.retain(|node, asked| {
-                // As long as some of its memory goes, the node is at work.
+                // While the node's memory changes in size, the node is at work.
                 let bytes = self.cluster.nodes[*node].beat.held_bytes;
                 if held.insert(*node, bytes).is_some_and(|before| before != bytes) {
                     *asked = looked;
@@ -218,8 +219,8 @@ impl Supervisor<'_> {
         Ok((total, failed))
     }
 
-    /// Whether a node, asked at that time to end its processes, has had its time. The time begins again while nothing is held
-    /// against it.
+    /// Returns whether a node that was asked at that time to end its processes is late. The time begins again while no node can
+    /// be reached, and while the judge waits for the node.
     fn is_late(
         &self,
         node: usize,
@@ -228,7 +229,7 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
     ) -> bool {
         let called_for = self.cluster.called_for(node);
-        // That no node can be reached is held against none.
+        // If no node can be reached, none is blamed for it.
         if self.nodes.is_alone() || called_for.is_none() && self.nodes.is_in_trouble(node) {
             *asked = Instant::now();
             return false;
@@ -237,10 +238,10 @@ impl Supervisor<'_> {
             // A node that the judge knows is judged there.
             return !self.nodes.knows(node) && so_long.min(asked.elapsed()) >= redial;
         }
-        // The node lives, but does not do it.
+        // The node lives, but does not end its processes.
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
         let state = &self.cluster.nodes[node];
-        // A node that was silent when the run ended is not judged any more.
+        // A node that was unresponsive when the run ended is not judged any more.
         let removes = clean.contains(&state.host.name)
             && state.silent.is_none_or(|so_long| so_long < silence);
         let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };

@@ -1,6 +1,6 @@
-//! What people are told while a run goes on: lines on standard error, and the status file.
+//! Reports to people during a run: lines on standard error, and the status file.
 //!
-//! Nothing here may end a run: a terminal that is gone or a full disk is passed over.
+//! Nothing here may end a run: a closed terminal or a full disk is passed over.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::status::{self, Lines, NodeRole, NodeStatus, Status};
 use crate::supervise::tell::{say, say_on, timeline};
 
-/// How often the status is written, whatever the run is busy with: other hosts know by it that a supervisor is at work.
+/// Interval at which the status is written, during every step of the run: other hosts learn from it that a supervisor works.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Everything that people see of the run.
 pub(super) struct Display {
     pub(super) status_file: StatusFile,
-    /// When the progress was last shown.
+    /// Time at which the progress was last shown.
     pub(super) shown: Option<Instant>,
     pub(super) line_shown: bool,
     pub(super) lines: Lines,
-    /// The benchmark's output, of all attempts.
+    /// Output of the benchmark, of all attempts.
     pub(super) echo: Echo,
-    /// A report that records cannot be written is out.
+    /// Set once it is reported that records cannot be written.
     pub(super) unwritten: bool,
 }
 
@@ -49,7 +49,7 @@ impl Display {
 /// The status in the run's folder.
 pub(super) struct StatusFile {
     pub(super) path: PathBuf,
-    /// When it was last written, if it was.
+    /// Time of the last write, if any.
     at: Option<Instant>,
 }
 
@@ -62,14 +62,14 @@ impl StatusFile {
         self.at.is_some_and(|at| at.elapsed() >= STATUS_EVERY)
     }
 
-    /// Says that somebody is at work, for whoever cannot learn meanwhile what else there is to say.
+    /// Writes an unchanged status if that is due, which shows that a supervisor works while a step leaves nothing else to report.
     pub(super) fn keep(&mut self, status: &mut Status, scribe: &Scribe) {
         if self.is_due() {
             self.write(status, scribe);
         }
     }
 
-    /// It is written now.
+    /// Marks the status as written now.
     pub(super) fn stamp(&mut self, status: &mut Status) {
         self.at = Some(Instant::now());
         status.updated_ms = unix_ms();
@@ -85,7 +85,7 @@ impl StatusFile {
 }
 
 impl Supervisor<'_> {
-    /// Events people want to see at once.
+    /// Prints the events that people want to see at once.
     pub(super) fn say(&mut self, event: &Event) {
         let text = match event {
             Event::Launched { incarnation, hosts, .. } => {
@@ -143,8 +143,8 @@ impl Supervisor<'_> {
         self.print(&text);
     }
 
-    /// Of a node that is not lost and is being called: for how long. Where all are called for the first time it may be that the
-    /// last call has failed and the next one is not due yet.
+    /// Returns the note on a node that is not lost and is being called: for how long. During the first calls, a node's last call
+    /// may have failed and the next may not be due yet.
     fn called(&self, node: &Node) -> Option<String> {
         let at = self.cluster.find(&node.host.name)?;
         let is_down = node.lost.is_none() && !self.cluster.is_up(at);
@@ -157,7 +157,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What a node that is not being called is there for, and what is to be said of it.
+    /// Returns the role of a node that is not being called, and a note on it.
     fn standing(&self, node: &Node, placed: bool) -> (NodeRole, String) {
         let name = &node.host.name;
         match self.cluster.fitness(name, &self.expected_of(name, placed)) {
@@ -222,7 +222,7 @@ impl Supervisor<'_> {
         self.display.status_file.write(&mut self.status, &self.scribe);
     }
 
-    /// Writes the status when it is due. Before the journal knows of the run nothing is to be told.
+    /// Writes the status if that is due. Before the journal has the run, nothing is written.
     pub(super) fn keep_status(&mut self) {
         if self.display.status_file.is_due() {
             self.write_status();
@@ -240,14 +240,14 @@ impl Supervisor<'_> {
         self.display.line_shown = true;
     }
 
-    /// Makes room for a whole line where the progress line may stand.
+    /// Clears the progress line, so that a whole line can be printed.
     pub(super) fn finish_line(&mut self) {
         if std::mem::take(&mut self.display.line_shown) {
             say_on!("\r\x1b[K");
         }
     }
 
-    /// Prints a line, and finishes the progress line before it.
+    /// Prints a line, after clearing the progress line.
     pub(super) fn print(&mut self, text: &str) {
         self.finish_line();
         say!("skt-hpl run: {text}");
@@ -269,8 +269,9 @@ impl Supervisor<'_> {
     }
 }
 
-/// How many ranks of an incarnation each node has lost that others have gone on without. To find a node by the name it gave
-/// itself all may have to be looked at, so each lost rank's is looked for once, whatever number of nodes there is. Pure.
+/// Returns the number of ranks of an attempt that each node has lost and without which the others have continued. The search for
+/// a node by its own name may look at all nodes. So each lost rank's node is looked for once, independent of the number of nodes.
+/// Pure.
 fn gone_from(
     records: &[Record],
     now: u32,

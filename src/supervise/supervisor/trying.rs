@@ -1,6 +1,6 @@
-//! Trial starts of MPI before the first launch, and whose fault it is if one fails.
+//! Trial starts of MPI before the first launch, and the search for the nodes at fault if a trial fails.
 //!
-//! The restart loop asks once the nodes are chosen. A node that is lost during a trial ends it: MPI would wait for it.
+//! The restart loop asks once the nodes are chosen. The loss of a node ends a trial, because MPI would wait for that node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::supervise::start::search::Search;
 use crate::supervise::start::trial::{NUMBER, Place, Trial, Trouble, WORTH_ANOTHER, launch_of};
 use crate::supervise::tell::say;
 
-/// How a trial start of MPI went.
+/// Outcome of a trial start of MPI.
 pub(super) enum Tried {
     Well,
     /// A node was found unfit: choose again.
@@ -26,11 +26,11 @@ pub(super) enum Tried {
     End((u8, String)),
 }
 
-/// What a trial says of a node that was lost during it.
+/// Reason that a trial gives for a node that was lost during the trial.
 const LOST_MEANWHILE: &str = "it was lost meanwhile";
 
 impl Supervisor<'_> {
-    /// Starts MPI on trial over the chosen nodes and the spares, and finds out whose fault it is if it does not.
+    /// Starts MPI on trial over the chosen nodes and the spares. If MPI does not start, finds the nodes at fault.
     ///
     /// A node that is blamed for an accident would be missing for the whole run, so there is a second chance first.
     pub(super) fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<Tried> {
@@ -44,7 +44,7 @@ impl Supervisor<'_> {
         let slots = working.iter().map(|h| h.slots).max().unwrap_or(1);
         let mut second_chance = true;
         loop {
-            // Whoever was lost during a trial has said enough: choose again, or try without that spare.
+            // If a chosen node was lost during a trial, choose again. If a spare was lost, the next trial leaves it out.
             if self.any_lost(hosts) {
                 return Ok(Tried::Unfit);
             }
@@ -80,11 +80,11 @@ impl Supervisor<'_> {
             let Some(culprits) = self.whose_fault(&working, &spares, &trouble)? else {
                 return self.halted();
             };
-            // Without a node that all have in common nobody's trial went well.
+            // Without a node that all parts have in common, no trial went well.
             if self.any_lost(&all) {
                 continue;
             }
-            // If no node starts MPI even by itself, it is not the nodes.
+            // If no node starts MPI even alone, the nodes are not at fault.
             if culprits.is_empty() || culprits.len() >= working.len().max(2) {
                 let why = format!(
                     "not started: MPI does not start on these nodes: {}. `skt-hpl doctor` tries again; \
@@ -110,8 +110,8 @@ impl Supervisor<'_> {
         hosts.iter().any(|host| self.state.lost.contains(&host.name))
     }
 
-    /// Who is at fault for the `trouble` that a trial of all these had, and what each has done. None: somebody asked to stop
-    /// meanwhile.
+    /// Returns the nodes at fault for the `trouble` of a trial on all these nodes, each with its failure. None: the user asked to
+    /// stop.
     fn whose_fault(
         &mut self,
         working: &[Host],
@@ -123,7 +123,7 @@ impl Supervisor<'_> {
             let named = trouble.nodes.iter().map(|n| (all[*n].name.clone(), trouble.what.clone()));
             return Ok(Some(named.collect()));
         }
-        // If the trouble names nobody, parts of the whole are tried, each half the size of the last.
+        // If the trouble names no node, parts of the nodes are tried, each half the size of the last.
         if !spares.is_empty() {
             let Some(without_spares) = self.trial(working)? else { return Ok(None) };
             if self.any_lost(working) {
@@ -132,7 +132,7 @@ impl Supervisor<'_> {
             if without_spares.is_ok() {
                 let suspects = (working.len()..all.len()).collect();
                 let found = self.find_culprits(&all, Search::among(suspects, Some(0)), trouble)?;
-                // None of them spoils it alone.
+                // No spare fails alone, so all spares are at fault.
                 let each =
                     || spares.iter().map(|s| (s.name.clone(), trouble.what.clone())).collect();
                 return Ok(found.map(|found| if found.is_empty() { each() } else { found }));
@@ -145,19 +145,19 @@ impl Supervisor<'_> {
         self.find_culprits(working, search, trouble)
     }
 
-    /// Which of the hosts spoil a trial that had this `trouble`, and how. None: somebody asked to stop meanwhile.
+    /// Returns the hosts that make a trial fail with this `trouble`, each with its failure. None: the user asked to stop.
     fn find_culprits(
         &mut self,
         hosts: &[Host],
         mut search: Search,
         trouble: &Trouble,
     ) -> anyhow::Result<Option<Vec<(String, String)>>> {
-        // What went wrong with the fewest nodes says most of each.
+        // Of several failed trials with a node, the smallest says most about the node.
         let mut said: BTreeMap<usize, (usize, String)> = BTreeMap::new();
         while let Some(set) = search.next_set() {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
             let Some(result) = self.trial(&part)? else { return Ok(None) };
-            // Its loss ends the trials, and says nothing of those that were tried with it.
+            // The loss of a node ends the trials, and says nothing about the nodes that were tried with it.
             if self.any_lost(&part) {
                 return Ok(Some(Vec::new()));
             }
@@ -170,7 +170,7 @@ impl Supervisor<'_> {
                 }
             }
         }
-        // Who is left when all others are well has not been tried again.
+        // The last suspect is found by elimination, so it may not have been tried by itself.
         let words = |n: usize| said.get(&n).map_or(&trouble.what, |(_, what)| what).clone();
         let named = search.culprits().into_iter().map(|n| (hosts[n].name.clone(), words(n)));
         Ok(Some(named.collect()))
@@ -181,7 +181,7 @@ impl Supervisor<'_> {
         Ok(Tried::End((STATUS_RESUMABLE, why.to_string())))
     }
 
-    /// One trial start, every slot of the hosts taken. None: somebody asked to stop meanwhile.
+    /// Starts one trial that takes every slot of the hosts. None: the user asked to stop.
     pub(super) fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Result<(), Trouble>>> {
         let settings = self.settings;
         let mut places = Vec::new();
@@ -215,7 +215,7 @@ impl Supervisor<'_> {
                 self.meanwhile(trial.abandon())?;
                 break None;
             }
-            // It would wait for that node's ranks until its patience is at an end.
+            // The trial would wait for that node's ranks until its own timeout.
             let lost = |host: &Host| self.state.lost.contains(&host.name);
             if let Some(at) = hosts.iter().position(lost) {
                 self.meanwhile(trial.abandon())?;
@@ -223,9 +223,9 @@ impl Supervisor<'_> {
             }
         };
         if !matches!(result, Some(Ok(()))) {
-            // Nothing of it may be there when the next one starts.
+            // No process of this trial may be left when the next trial starts.
             let failed = self.end_everywhere(&BTreeSet::new(), None)?.1;
-            // Nobody is lost only because nobody can be reached from here.
+            // If no node can be reached, this machine is cut off, and none of them is declared lost.
             if !self.nodes.is_alone() {
                 self.lose_all(failed)?;
             }

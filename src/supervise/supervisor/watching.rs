@@ -1,6 +1,6 @@
-//! Watching one incarnation: brings what is heard, and the launcher's end, before the judges and does what they say.
+//! Watching one attempt: shows the judges the news and the launcher's end, and acts on their verdicts.
 //!
-//! The restart loop calls [`Supervisor::watch`] once a launch; how it ended goes to `judge::ending`.
+//! The restart loop calls [`Supervisor::watch`] once a launch; `judge::ending` gets the end that it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,49 +19,49 @@ use crate::supervise::talk::progress::words;
 use crate::supervise::talk::wire::{Beat, Which};
 use crate::supervise::tell::status::{Activity, LastSave, Problem};
 
-/// How often the launcher's end and output are looked for.
+/// Interval at which the launcher's end and output are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(80);
 
-/// How soon it is asked for what there was to see.
+/// Interval at which the result of a look at the files is asked for.
 const LOOK_SOON: Duration = Duration::from_millis(5);
 
-/// How often what has not happened is judged.
+/// Interval at which the passage of time is judged.
 const TICK_EVERY: Duration = Duration::from_millis(40);
 
-/// How often it is looked which positions the ranks of all nodes have, where that changes: the status, which tells them, is
-/// written no more often.
+/// Interval at which the positions of all nodes' ranks are taken, if they can change. The status, which shows them, is written no
+/// more often.
 const PLACES_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a run that has told all its results, or that it has halted, may take to end its processes: MPI libraries have been
+/// Time in which a run that has reported all its results, or that it has halted, may end its processes. MPI libraries have been
 /// seen to hang there for ever.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// How long the last word of the nodes on how far the ranks had come is waited for.
+/// Time limit for the nodes' last report of the ranks' progress.
 const LAST_LOOK: Duration = Duration::from_millis(250);
 
-/// Test and iteration that a rank has been seen to come to.
+/// Test and iteration that a rank has been seen to reach.
 type Front = (u32, u64);
 
-/// The timing of one attempt's watch, and its aim.
+/// Timing and aim of one attempt's watch.
 struct Course {
     /// Nodes with ranks.
     placed: BTreeSet<usize>,
-    /// The furthest that the run has come: beyond it nothing is computed again.
+    /// Furthest point that the run has reached: beyond it nothing is computed twice.
     aim: Front,
     caught_up: bool,
-    /// When the launcher's files were last looked at, and since when that look is under way.
+    /// Time of the last look at the launcher's files, and since when an unfinished look runs.
     looked: Instant,
     looking: Option<Instant>,
-    /// Since when the benchmark has nothing left to do.
+    /// Time since when the benchmark has nothing left to do.
     done_since: Option<Instant>,
     ticked: Instant,
     positions_taken: Option<Instant>,
-    /// Nodes in trouble that others have proved to live, and the front at which they did.
+    /// Nodes in trouble that other ranks have proved to live, and the front at which they did.
     proved: BTreeMap<usize, Front>,
 }
 
 impl Course {
-    /// How long news may be waited for.
+    /// Returns how long news may be waited for.
     fn patience(&self) -> Duration {
         let left = LOOK_EVERY.saturating_sub(self.looked.elapsed());
         let soon = self.looking.is_some_and(|since| since.elapsed() < LOOK_EVERY);
@@ -70,15 +70,15 @@ impl Course {
 }
 
 impl Supervisor<'_> {
-    /// A watch that has seen nothing yet.
+    /// Returns a watch that has seen nothing yet.
     pub(super) fn new_watch(&self) -> Watch {
         Watch::new(self.settings.thresholds, &self.cluster.names(), self.now_ms())
             .progress_shows(self.settings.benchmark.progress_shows)
             .goes_on(self.settings.benchmark.in_place)
     }
 
-    /// Watches the job until it ends, breaks or is halted. Returns how it did, and how far the rank had come that was seen to die
-    /// first, if one was.
+    /// Watches the job until it ends, breaks or is halted. Returns its end, and the progress of the rank that was seen to die
+    /// first, if any.
     pub(super) fn watch(
         &mut self,
         job: &mut Job,
@@ -120,7 +120,7 @@ impl Supervisor<'_> {
                 let seen = Seen::Beat { node, round_trip_ms, processes, stopped, ranks };
                 verdicts.extend(watch.see(self.now_ms(), seen));
             }
-            // Every agent's word wakes us; files need not be looked at as often.
+            // Every message of an agent wakes this loop; files need not be looked at as often.
             let looks = course.looked.elapsed() >= LOOK_EVERY;
             if looks {
                 course.looked = Instant::now();
@@ -186,15 +186,15 @@ impl Supervisor<'_> {
                 broken = true;
                 verdicts.extend(watch.see(now, Seen::NodeLost(loss)));
             } else if loss.kind != FaultKind::NodeGone {
-                // One ends the attempt, the others are declared lost when it is stopped. Those whose connection ended have a
-                // second chance then.
+                // A single loss ends the attempt; the other nodes are declared lost when the attempt is stopped. Nodes whose
+                // connection ended have a second chance then.
                 self.contact.losses.push(loss);
             }
         }
         Ok(verdicts)
     }
 
-    /// Takes in the launcher's files, which have just been looked at.
+    /// Takes in the launcher's files after a look at them.
     fn read_files(
         &mut self,
         job: &mut Job,
@@ -208,8 +208,8 @@ impl Supervisor<'_> {
         if let Some(reached) = self.note_recovered(job, watch)? {
             (course.aim, course.caught_up) = (course.aim.max(reached), false);
         }
-        // Nothing is known of another program's way to its end. Where no node can be reached, none can report that its ranks are
-        // done, and the launcher would wait with them.
+        // The way of another program to its end is unknown. If no node can be reached, none can report that its ranks are done,
+        // and the launcher would wait with them.
         let done = match job.announced() {
             Announced::All { .. } => {
                 self.settings.benchmark.progress_shows
@@ -244,7 +244,7 @@ impl Supervisor<'_> {
             }
         }
         if self.nodes.is_alone() {
-            // While no node can be heard, nothing unseen is held against any.
+            // While no node can be heard, no node is blamed for missing news.
             return Vec::new();
         }
         watch.tick(now, |node| !self.nodes.is_in_trouble(node))
@@ -301,8 +301,8 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files tell. Returns how far
-    /// the ranks had come, if they were set back.
+    /// Notes the losses that the ranks have recovered in place since the last call, as the launcher's files report. Returns how
+    /// far the ranks had come, if they were set back.
     fn note_recovered(&mut self, job: &Job, watch: &mut Watch) -> anyhow::Result<Option<Front>> {
         let mut reached = None;
         // A supervisor that takes a run over reads all from the beginning.
@@ -314,7 +314,7 @@ impl Supervisor<'_> {
             let positions = it.lost.iter().filter_map(|gone| gone.position);
             let lived = positions.filter_map(|p| watch.ranks().last_lived_ms(p as u32)).map(own);
             let well_ms = lived.chain(hung_ms).min();
-            // One that was only stopped would stay, and the launcher would wait for it for ever.
+            // A process that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
                 if let Some(node) = self.cluster.find_by_own_name(&gone.node) {
                     let below = self.state.incarnation + 1;
@@ -326,7 +326,7 @@ impl Supervisor<'_> {
                 lost.for_each(|position| watch.excuse(position as u32));
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
-            // They may have come further since the last heartbeat.
+            // The ranks may have come further since the last heartbeat.
             let (test, iteration) = if watch.ranks().is_empty() {
                 self.state.progress.furthest
             } else {
@@ -358,7 +358,7 @@ impl Supervisor<'_> {
         Ok(reached)
     }
 
-    /// In another test iterations begin anew, and nothing is saved yet: what was measured and saved before is not of it.
+    /// Begins to measure again at the start of a test: its iterations begin at 0, and nothing of it is saved yet.
     fn begin_test(&mut self, watch: &Watch) {
         let (test, iteration) = watch.ranks().front();
         if std::mem::replace(&mut self.status.test, test) < test {
@@ -376,12 +376,12 @@ impl Supervisor<'_> {
         }
     }
 
-    /// How far the ranks had come when one of them ended, by what it left in its memory: the last heartbeat may have seen less.
+    /// Returns how far the ranks had come when a rank ended, by the memory that it left: the last heartbeat may have seen less.
     pub(super) fn last_look(&mut self, known: Front) -> anyhow::Result<Front> {
         let mut latest = known;
         self.await_beats(self.cluster.up(), LAST_LOOK, |this, beat| {
             this.ranks.seen |= !beat.ranks.is_empty();
-            // Dead ones may be of an attempt before.
+            // Dead ranks may belong to an earlier attempt.
             this.attempt.ranks_seen |= beat.ranks.iter().any(RankSeen::lives);
             let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
             latest = seen.fold(latest, Ord::max);

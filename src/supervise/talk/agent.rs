@@ -1,11 +1,13 @@
-//! The agent: one a node, the supervisor's eyes and hands there.
+//! The agent: the process that acts for the supervisor on each node.
 //!
-//! `skt-hpl agent` is started over the remote shell and speaks the messages of `wire` on its standard streams; what it does with
-//! each is in `relay`, what it does on its node is here. When the one above falls silent the node may have been cut off, and the
-//! run goes on elsewhere: then it ends the run's processes here too, unless `lonely` sees them get on. When its input closes it
-//! ends itself; but while the run has processes here it stays and looks after them alone, for where a node is cut off the system
-//! there may close the line as well (sshd's ClientAliveInterval). An agent that was started later for the same run and node takes
-//! its place, so that an old one that nobody hears any more cannot do that to a run that goes on.
+//! `skt-hpl agent` is started over the remote shell and exchanges the messages of `wire` on its standard streams. `relay` decides
+//! what to do about each message, and this file acts on the node.
+//!
+//! If the parent sends nothing any more, the node may have been cut off, and the run continues elsewhere. Then the agent ends the
+//! run's processes here, too, unless `lonely` sees them make progress. When its input closes, the agent ends. But while the run
+//! has processes here, the agent stays and watches them alone. The reason is that the system of a node that is cut off may close
+//! the line (sshd's ClientAliveInterval). An agent that was started later for the same run and node replaces it, so that an
+//! unheard old agent cannot end a healthy run.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -45,20 +47,20 @@ pub const HALT_NOW: Signal = Signal::SIGUSR1;
 /// Asks a rank to stop after its next regular save.
 pub const HALT_AFTER_SAVE: Signal = Signal::SIGUSR2;
 
-/// Looking through all processes of the node costs; once the ranks are known it is done this seldom.
+/// Interval of looks through all processes of the node, which are costly, once the ranks are known.
 const CENSUS_EVERY: Duration = Duration::from_secs(10);
-/// While the launcher is at work, and no rank has shown up yet.
+/// Interval while the launcher works and no rank has shown up yet.
 const CENSUS_EVERY_AT_START: Duration = Duration::from_secs(1);
 const CENSUS_EVERY_AT_FIRST: Duration = Duration::from_millis(500);
-/// A BLAS that is not loaded by then will not be, nor will storage answer. Whoever called this agent waits longer for its first
-/// word.
+/// Time limit for loading a BLAS or looking at storage: longer attempts will not succeed. The caller of this agent waits longer
+/// for its first message.
 const LOOK_MOST: Duration = Duration::from_secs(5);
 const END_PATIENCE: Duration = Duration::from_secs(3);
-/// Processes that were killed may take so long to let go of their memory, where it is to be removed: those that had hundreds of
-/// gigabytes of their own give these back first.
+/// Time that killed processes may take to release memory that is to be removed: processes with hundreds of gigabytes of their own
+/// release these first.
 pub const LET_GO_PATIENCE: Duration = Duration::from_secs(60);
-/// A process that does not listen to a request to stop is spared so long after the request, and after it was first seen: a rank
-/// that still starts would die of the signal it is about to listen to.
+/// Time for which a process that does not handle the request to stop is spared, after the request and after it was first seen. A
+/// rank that still starts would die of the signal that it is about to handle.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The line upward; those to children count from 1.
@@ -67,55 +69,55 @@ const UP: u64 = 0;
 struct Agent<S> {
     source: S,
     run_id: String,
-    /// The name of its memory, where it has one of its own.
+    /// Name of the run's memory, if it has a name of its own.
     job: Option<String>,
     /// Processes of the run by pid.
     known: BTreeMap<u32, Watched>,
-    /// What they leave in /tmp and /dev/shm if they are killed.
+    /// Paths that they leave in /tmp and /dev/shm if they are killed.
     leaves: BTreeSet<PathBuf>,
-    /// How many of these are stopped.
+    /// Number of these processes that are stopped.
     stopped: usize,
     census_at: Option<Instant>,
-    /// What the ranks showed at the last look.
+    /// Progress of the ranks at the last look.
     before: Vec<Progress>,
-    /// When the run was first asked to stop.
+    /// Time at which the run was first asked to stop.
     halted: Option<Instant>,
-    /// Processes are ended beside all else: nodes below must not fall silent for that. What is done is told here.
+    /// Processes are ended on another thread, so that nodes below do not become unresponsive; this reports the result.
     ending: Option<Ending>,
     lonely: Lonely,
 }
 
 struct Ending {
     id: u64,
-    /// Readable when it is done. None where no more files may be opened: then it is waited for.
+    /// Readable when the work is done. None if no more files may be opened: then the agent waits for the work.
     done: Option<OwnedFd>,
-    /// How many processes were ended, and how many would not go.
+    /// Number of processes that were ended, and of those that remain.
     counts: Answer<(usize, usize)>,
 }
 
-/// What an agent is to find out about its node.
+/// Facts that an agent is to find out about its node.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// The BLAS that the ranks will load.
+    /// BLAS that the ranks will load.
     pub blas: Option<String>,
-    /// Where a second level of checkpoints goes.
+    /// Checkpoint directory, if there is one.
     pub storage: Option<Dir>,
     /// Processors that helpers are to have for themselves, as a list.
     pub helper_cores: Option<String>,
 }
 
-/// A folder for a second level of checkpoints.
+/// A checkpoint directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dir {
     pub path: PathBuf,
-    /// The job whose checkpoints they are.
+    /// Job whose checkpoints lie there.
     pub job: String,
-    /// Whether each node has one of its own.
+    /// Whether each node has a directory of its own.
     pub own: bool,
 }
 
 impl Dir {
-    /// The arguments that say so, behind the one that names the folder.
+    /// Returns the arguments for these fields, which follow the argument with the directory.
     fn words(&self) -> Vec<String> {
         let own = self.own.then(|| "--own".to_owned());
         ["--job".to_owned(), self.job.clone()].into_iter().chain(own).collect()
@@ -123,7 +125,7 @@ impl Dir {
 }
 
 impl Asked {
-    /// The agent's arguments that say so.
+    /// Returns the agent's arguments for these requests.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(name) = &self.blas {
@@ -140,7 +142,7 @@ impl Asked {
     }
 }
 
-/// Runs until the input closes and nothing is left to look after. The exit status is for the remote shell and means nothing.
+/// Runs until the input closes and no process is left to watch. The exit status goes to the remote shell and means nothing.
 pub fn run(asked: &Asked) -> io::Result<()> {
     let mut agent = Agent::new();
     pass_over_warnings()?;
@@ -182,7 +184,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             for pid in &ended {
                 agent.known.entry(*pid).and_modify(Watched::has_ended);
             }
-            // A rank's end is news that does not wait to be asked for.
+            // A rank's end is reported at once, without a request.
             let beat = agent.beat(None);
             relay.beats(beat, &mut up);
             for pid in ended {
@@ -195,7 +197,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             agent.census_at = None;
             relay.ended(ending.id, ended, left, &mut agent, &mut up);
         }
-        // The one above first: what it has taken away is not to be called again.
+        // Messages from the parent come first, so that nodes it has taken away are not called again.
         let mut below = Vec::new();
         while let Some((line, heard)) = links.heard() {
             match (line, heard) {
@@ -203,7 +205,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
                     relay.from_above(&text, now_ms(), &mut agent, &mut links, &mut up);
                 }
                 (UP, Heard::Closed(_)) => {
-                    // Those below find themselves alone as well.
+                    // The agents below find themselves alone as well.
                     drop(links);
                     let (silent, limit) = relay.silence(now_ms());
                     agent.goes_on_alone(silent, limit);
@@ -226,7 +228,7 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         self.run_id = attend.run_id.clone();
         self.source = S::from(attend.job.clone());
         self.job = attend.job.clone();
-        // What is missing shows when a connection cannot be made, with its own words.
+        // A lack of descriptors shows when a connection cannot be made, with its own message.
         let _ = room_for(MOST_TIMES * attend.fanout);
         processes::end_predecessors(&attend.run_id, &attend.node);
     }
@@ -236,7 +238,7 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
     }
 
     fn end(&mut self, id: u64, below: Option<u32>, clean: bool) {
-        // One that is still at it does what this one would; the last to ask is answered.
+        // Work that still runs does the same, so only the last request is answered.
         if let Some(ending) = &mut self.ending {
             ending.id = id;
             if !clean {
@@ -244,20 +246,20 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
             }
         }
         let (run_id, job) = (self.run_id.clone(), self.job.clone());
-        // A remote shell that is started meanwhile must not hold the other end open.
+        // A remote shell that is started at this time must not keep the other end open.
         let (done, tell) = pipe2(OFlag::O_CLOEXEC).ok().unzip();
         let before = self.ending.take();
         let leaves = std::mem::take(&mut self.leaves);
         let counts = Answer::beside(move || {
             let before = before.and_then(|before| before.counts.wait()).unwrap_or_default();
             let (ended, left) = processes::end_run(&run_id, below, END_PATIENCE);
-            // Of a later incarnation, which may be here as well, some of it would be.
+            // Processes of a later attempt, which may be here as well, would still use some of these files.
             if processes::of_run(&run_id, None).is_empty() {
                 processes::remove_left(leaves);
             }
             if clean && let Some(job) = &job {
-                // Whatever its store; what somebody is using stays. The processes that were ended may still be giving back what
-                // they had themselves.
+                // This removes memory of any kind of store; memory in use stays. The processes that were ended may still be
+                // releasing their own memory.
                 let _ = Depot::new(Store::Posix, job)
                     .and_then(|depot| depot.clean_within(LET_GO_PATIENCE));
             }
@@ -322,10 +324,10 @@ impl Agent<Heads> {
 }
 
 impl<S: ProgressSource> Agent<S> {
-    /// Nobody can speak to it any more, and the last word was so long ago. Ends the run's processes here when they have stood
-    /// still for too long; until then there may be a successor, which ends this one.
+    /// Watches the run's processes after the line upward has closed. Ends them once they have stood still for too long. Until
+    /// then a successor may come, which ends this agent.
     fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {
-        // To be in the middle of that is no reason to leave the rest.
+        // Work that was interrupted by the end of the line is finished first.
         if let Some(ending) = self.ending.take() {
             ending.counts.wait();
         }
@@ -334,8 +336,8 @@ impl<S: ProgressSource> Agent<S> {
             let ranks = self.source.sample();
             let now = Instant::now();
             self.lonely.sees(now, &ranks);
-            // Of a program that shows no progress nobody knows whether it stands still, and a closed line may only mean that
-            // the supervisor has died: the next one takes the job over.
+            // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
+            // died: the next supervisor takes the job over.
             if !ranks.is_empty() && self.lonely.is_over(now, limit) {
                 processes::end_run(&self.run_id, None, END_PATIENCE);
                 return;
@@ -344,7 +346,7 @@ impl<S: ProgressSource> Agent<S> {
         }
     }
 
-    /// The last message from above came so long ago.
+    /// Notes how long ago the last message from the parent came.
     fn silent_for(&mut self, silent: Duration) {
         let now = Instant::now();
         self.lonely.heard_at(now.checked_sub(silent).unwrap_or(now));
@@ -359,7 +361,7 @@ impl<S: ProgressSource> Agent<S> {
             .into_iter()
             .filter(|p| p.pid != 0)
             .map(|progress| {
-                // A pid that is not of this run has been recycled, or the memory is another run's.
+                // If the pid is not one of this run, it was reused, or the memory belongs to another run.
                 let state = self.known.get(&progress.pid).map_or('X', Watched::state);
                 RankSeen { progress, state }
             })
@@ -379,14 +381,13 @@ impl<S: ProgressSource> Agent<S> {
         }
     }
 
-    /// Brings the list of the run's processes up to date: ranks that show in memory at once, others at the
-    /// next look through all.
+    /// Updates the list of the run's processes: ranks that show in memory at once, others at the next look through all processes.
     fn census(&mut self, sample: &[Progress]) {
         if self.run_id.is_empty() {
             return;
         }
         self.stopped = 0;
-        // Whoever has got on is not looked at: of hundreds of ranks that would take longer than all else.
+        // Processes with progress are not looked at: with hundreds of ranks that would take longer than all else.
         let before = std::mem::replace(&mut self.before, sample.to_vec());
         let gets_on = |(now, before): &(&Progress, &Progress)| now.has_got_on_since(before);
         let pairs = sample.iter().zip(&before).filter(gets_on);
@@ -423,7 +424,7 @@ impl<S: ProgressSource> Agent<S> {
         self.leaves.extend(self.known.values_mut().flat_map(Watched::shares));
     }
 
-    /// Signals the ranks: by their memory, or, where none has memory, by the launcher's marks.
+    /// Signals the ranks: found by their memory, or, if none has memory, by the launcher's variables.
     fn halt(&mut self, signal: Signal) -> usize {
         self.census_at = None;
         let sample = self.source.sample();
@@ -448,7 +449,7 @@ impl<S: ProgressSource> Agent<S> {
     }
 }
 
-/// Whether the launcher gave the process a rank.
+/// Returns whether the launcher gave the process a rank.
 fn has_rank(pid: u32) -> bool {
     processes::environ(pid).is_some_and(|environ| {
         RANK_VARS.iter().any(|name| processes::variable(&environ, name).is_some())
@@ -469,7 +470,7 @@ fn shm() -> Shm {
     shm
 }
 
-/// Total memory of the node, and what can still be taken here: a control group's limit counts as well.
+/// Returns the total memory of the node, and the memory that can still be taken here: a control group's limit counts as well.
 fn memory() -> (u64, u64) {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
@@ -477,27 +478,27 @@ fn memory() -> (u64, u64) {
     (total.map_or(u64::MAX, |kib| kib * 1024), room::available_bytes().unwrap_or(u64::MAX))
 }
 
-/// What logind does with shared memory of users who have logged out; None where there is no logind.
+/// Returns whether logind removes shared memory of users who have logged out; None if there is no logind.
 fn remove_ipc() -> Option<bool> {
     if !Path::new("/run/systemd/system").exists() {
         return None;
     }
-    // A user who lingers never logs out. Whose number this is a directory of users would know, which may hang.
+    // A user who lingers never logs out. The environment gives the user's name, because a directory of users may hang.
     let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty() && !user.contains('/'));
     let lingers = user.is_some_and(|user| Path::new(LINGER).join(user).exists());
     Some(!lingers && removes_ipc(Path::new("/")))
 }
 
-/// Where logind notes who lingers.
+/// Folder in which logind notes the users who linger.
 const LINGER: &str = "/var/lib/systemd/linger";
 
-/// Folders of logind's settings. What is in a later one takes the place of what has the same name in an earlier one.
+/// Folders of logind's settings. A file in a later folder replaces one of the same name in an earlier folder.
 const LOGIND: [&str; 4] =
     ["usr/lib/systemd", "usr/local/lib/systemd", "run/systemd", "etc/systemd"];
 
-/// What the settings of logind below `root` say of shared memory: the last word counts, and drop-ins, in the order of their
-/// names, come after the main file. systemd's own default is yes.
+/// Returns the RemoveIPC setting of logind below `root`. The last line counts. Drop-ins, in the order of their names, come after
+/// the main file. systemd's own default is yes.
 fn removes_ipc(root: &Path) -> bool {
     let main = LOGIND.iter().rev().map(|folder| root.join(folder).join("logind.conf"));
     let mut dropped = BTreeMap::new();
@@ -517,7 +518,7 @@ fn removes_ipc(root: &Path) -> bool {
     last.unwrap_or(true)
 }
 
-/// As systemd reads it; None for what it passes over.
+/// Returns the value as systemd reads it; None for values that systemd ignores.
 fn yes_or_no(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "yes" | "y" | "true" | "t" | "on" => Some(true),
@@ -526,19 +527,20 @@ fn yes_or_no(value: &str) -> Option<bool> {
     }
 }
 
-/// How an ELF file says that the next twenty bytes name the build: a digest of all the linker put together.
+/// Bytes in an ELF file before the twenty bytes of the build id, a digest of all that the linker combined.
 const BUILD_ID: [u8; 16] = [4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0, b'G', b'N', b'U', 0];
 
-/// So much of each end of a program file is read where the build has a name.
+/// Bytes of each end of a program file that are read if the file has a build id.
 const ENDS: u64 = 1 << 16;
 
-/// Digest of this program's file: two nodes with different ones would not compute the same.
+/// Returns a digest of this program's file: two nodes with different digests would not compute the same.
 pub fn binary_digest() -> String {
     fs::File::open("/proc/self/exe").and_then(|file| digest_of(&file)).unwrap_or_default()
 }
 
-/// Thousands of nodes may read one file of one server at once, so no more is read than tells builds apart: both ends,
-/// with the build's name in the first, and the length. Where the build has no name all of it is read.
+/// Returns a digest of a program file. Thousands of nodes may read the same file of one server at once. So only the parts are
+/// read by which builds differ: both ends, with the build id in the first, and the length. A file without a build id is read in
+/// full.
 pub fn digest_of(file: &fs::File) -> io::Result<String> {
     let length = file.metadata()?.len();
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
@@ -560,19 +562,19 @@ pub fn digest_of(file: &fs::File) -> io::Result<String> {
     Ok(format!("{:016x}", hasher.digest()))
 }
 
-/// What changes with every boot of this node.
+/// Returns an id that changes with every boot of this node.
 pub fn boot() -> String {
-    // In a container the kernel's boot says nothing; there it is the first process that was started anew.
+    // In a container the id of the kernel's boot is not enough; there, a restart shows in the start of the first process.
     let first = processes::look(1).map_or(0, |(_, started)| started);
     format!("{}-{first}", processes::kernel())
 }
 
-/// What another process of this program finds out about `what`, which it may hang or crash on.
+/// Returns the findings of another process of this program about `what`, because loading or reading that may hang or crash.
 fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
     let own = std::env::current_exe();
     let told = own.and_then(|own| ask(Command::new(own).arg("agent").args(words), LOOK_MOST));
     let why = match told {
-        // What it has loaded may print lines of its own, before that or when it ends.
+        // Libraries that the process has loaded may print lines of their own, before the finding or at their end.
         Ok((status, text)) => match text.lines().find_map(|line| serde_json::from_str(line).ok()) {
             Some(found) => return found,
             None => format!("whoever looked ended with {status}"),
@@ -585,14 +587,14 @@ fn look<T: DeserializeOwned>(what: &str, words: &[&str]) -> Result<T, String> {
     Err(format!("{what} cannot be looked at: {why}"))
 }
 
-/// What this node has in a DIR. Who looks is another process, which may hang there.
+/// Returns this node's content of a checkpoint directory. Another process looks, because it may hang there.
 pub fn storage(dir: &Dir) -> Result<Storage, String> {
     let (path, more) = (dir.path.to_string_lossy(), dir.words());
     let words = ["--look-at-level2", &path].into_iter().chain(more.iter().map(String::as_str));
     look(&format!("--level2 {path}"), &words.collect::<Vec<&str>>())
 }
 
-/// What this node is like, and what it was asked to look at.
+/// Returns the facts about this node, and the findings that were asked for.
 pub fn facts(asked: &Asked) -> Facts {
     let named = asked.blas.as_ref();
     let named = named.map(|name| look(&format!("--blas {name}"), &["--look-at-blas", name]));
@@ -628,7 +630,7 @@ pub fn facts(asked: &Asked) -> Facts {
     }
 }
 
-/// Why helpers cannot have these processors of a node for themselves, on which ranks may run on `all`.
+/// Returns why helpers cannot have these processors of a node for themselves. Ranks may run on the processors `all`.
 fn cannot_have(
     list: &str,
     named: &BTreeSet<usize>,
@@ -642,7 +644,7 @@ fn cannot_have(
             "--helper-cores {list}: there is no processor {lacking}; name others"
         ));
     }
-    // Of a core that has one of them nothing is left.
+    // A core with one of these processors is lost to the ranks entirely.
     let left = all - &topology.of_their_cores(named);
     (!all.is_empty() && left.is_empty()).then(|| {
         format!("--helper-cores {list}: nothing would be left to compute with; name fewer")
@@ -667,11 +669,11 @@ mod tests {
         assert_eq!(why(&[3], &all), None);
         assert!(why(&[3, 4, 7], &all).unwrap().contains("no processor 4, 7"));
         assert!(why(&[0, 1, 2, 3], &all).unwrap().contains("nothing would be left"));
-        // Where the system does not say where ranks may run, they find out.
+        // If the system does not report where ranks may run, the ranks find out.
         assert_eq!(why(&[0, 1, 2, 3], &BTreeSet::new()), None);
     }
 
-    /// Whoever starts many ranks may have started them long after the request.
+    /// Launchers of many ranks may start some long after the request.
     #[test]
     fn who_starts_after_a_request_is_spared_until_it_listens() {
         let run_id = format!("starts-{}", std::process::id());
@@ -701,7 +703,7 @@ mod tests {
         assert_eq!((told, ended), (1, [false, false]));
     }
 
-    /// What is started meanwhile, a remote shell say, may last for hours: it must not hold the word back.
+    /// A process started in the meantime, like a remote shell, may run for hours: it must not delay the report.
     #[test]
     fn that_all_is_ended_is_told_whoever_is_started_meanwhile() {
         let run_id = format!("ends-{}", std::process::id());
@@ -761,7 +763,7 @@ mod tests {
         let mut named = plain.clone();
         named[500..516].copy_from_slice(&BUILD_ID);
         assert_eq!(digest(&plain), digest(&plain));
-        // Length, the end, the build's name: each tells.
+        // Length, end and build id: each changes the digest.
         let mut longer = named.clone();
         longer.push(0);
         let mut other_end = named.clone();
@@ -770,11 +772,11 @@ mod tests {
         other_name[520] = 8;
         let all = [&named, &longer, &other_end, &other_name].map(|bytes| digest(bytes));
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
-        // Without a name, the middle as well.
+        // Without a build id, the middle counts as well.
         let before = digest(&plain);
         plain[150_000] = 8;
         assert_ne!(digest(&plain), before);
-        // This very program has one, or every node would read all of it.
+        // This program must have a build id, or every node would read all of it.
         let head = fs::read("/proc/self/exe").unwrap();
         let head = &head[..ENDS as usize];
         assert!(head.windows(BUILD_ID.len()).any(|window| window == BUILD_ID));

@@ -1,40 +1,40 @@
-//! The part of the tree below somebody: which child leads to which node, who is silent, who is bypassed. Pure.
+//! The part of the tree below the supervisor or an agent: the child that leads to each node, and nodes that are quiet or
+//! bypassed. Pure.
 //!
-//! The supervisor's `cluster` has one, and so has every agent that was put in charge of nodes: the same code at every
-//! level. A [`Branch`] asks its children for a beat every beat period, passes messages on to the child that leads to
-//! their node, and turns what children say into news of nodes. It owns no connection and no clock: lines are opened,
-//! written and closed through [`Lines`], and every call says what time it is. So a tree of a thousand nodes
-//! that loses half of them is a test without a process.
+//! The supervisor's `cluster` has one, and so has every agent that was put in charge of nodes: the same code at every level. A
+//! [`Branch`] asks its children for a heartbeat every period. A branch passes messages on to the child that leads to their node,
+//! and turns messages of children into news of nodes. A branch owns no connection and no clock: lines are opened, written and
+//! closed through [`Lines`], and every call brings the time. So a tree of a thousand nodes that loses half of them is a test
+//! without a process.
 //!
-//! A child that is silent for half the time after which its node counts as lost is bypassed: the nodes below it are
-//! placed anew. Whoever has not heard its own parent for almost as long calls nobody, so that two never fight over
-//! a node.
+//! A child that is quiet for half the time after which its node counts as lost is bypassed: the nodes below it are placed again.
+//! An agent that has not heard its own parent for almost as long calls no node, so that two agents never compete for a node.
 //!
-//! That a node is silent is said again and again by whoever calls for it, with how long it has been so there, and only
-//! what is said counts above. So where those that called for a node are lost, one after the other, its silence ends
-//! with each of them and begins anew with the next. Of a node that has just lost the one who called for it that is said
-//! at once, though nobody may have room to call for it yet: whoever counts who can be heard must not take it for well.
+//! The caller of a quiet node reports again and again how long the node has been quiet there, and only these reports count above.
+//! Callers of a node may be lost, one after the other. Then the node's quiet time ends with each of them and begins again with
+//! the next. A node that has just lost its caller is reported at once, even before another has room to call it. Otherwise the
+//! count of nodes that can be heard would include it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::tree::{Step, place};
 use super::wire::{Attend, Beat, Charge, FromAgent, ToAgent, from_line, to_line};
 
-/// Connections to children, by a number the branch gives them.
+/// Connections to children, by a number that the branch gives them.
 pub trait Lines {
     fn open(&mut self, line: u64, node: &str, words: &[String], attend: &Attend);
-    /// What cannot be written shows by the line's end.
+    /// Sends a text. A failure to write shows later, by the line's end.
     fn send(&mut self, line: u64, text: &str);
     fn close(&mut self, line: u64);
-    /// What the other end has complained of.
+    /// Returns the other end's error messages.
     fn complaint(&self, line: u64) -> String;
 }
 
-/// What came over a line.
+/// A message on a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     Text(String),
-    /// It ended: the last words on its error stream.
+    /// The line ended, with the last lines on its error stream.
     Closed(String),
 }
 
@@ -43,17 +43,17 @@ struct Link {
     opened_ms: u64,
     greeted_ms: Option<u64>,
     heard_ms: u64,
-    /// Whether the agent there was well before this line was opened: then silence counts from its opening.
+    /// Whether the agent there was well before this line was opened: then its quiet time counts from the opening.
     again: bool,
-    /// When it was last said to be quiet, if it is.
+    /// Time of the last report that the child is quiet, if it is.
     quiet_ms: Option<u64>,
     bypassed: bool,
-    /// Nodes it is in charge of, at any depth.
+    /// Nodes that the child is in charge of, at any depth.
     below: BTreeSet<u32>,
     asked: VecDeque<(u64, u64)>,
-    /// The last beat it has said, with what has moved since.
+    /// Last heartbeat of the child, with later changes.
     said: Option<Beat>,
-    /// What has been told of it, and when that was.
+    /// Last heartbeat that was reported upward, and the time of that.
     told: Option<(Beat, u64)>,
 }
 
@@ -62,7 +62,8 @@ impl Link {
         self.greeted_ms.is_some() && self.quiet_ms.is_none() && !self.bypassed
     }
 
-    /// What of a beat is to be told now: news in full, what moves all the time in few bytes and now and then.
+    /// Returns the part of a heartbeat to report now: news in full, and values that change all the time in few bytes now and
+    /// then.
     fn worth_telling(&mut self, beat: Beat, now_ms: u64) -> Option<FromAgent> {
         if let Some((last, at_ms)) = &mut self.told
             && now_ms.saturating_sub(*at_ms) < SLIGHT_MS
@@ -75,7 +76,7 @@ impl Link {
             Some(moved) => FromAgent::Moved(moved),
             None => FromAgent::Beat(beat.clone()),
         };
-        // What differs a little stays as it was told.
+        // Slight differences stay as they were reported.
         let told = match (&word, last) {
             (FromAgent::Moved(moved), Some(mut last)) => {
                 last.moves(moved);
@@ -87,7 +88,7 @@ impl Link {
         Some(word)
     }
 
-    /// A beat of its own, as it is now: what is to be told of it. Where `all` are, in full.
+    /// Takes in the child's own heartbeat and returns the report on it, if any. If `all` are reported, the report is in full.
     fn beats(&mut self, mut beat: Beat, now_ms: u64, all: bool, node: u32) -> Option<Told> {
         beat.round_trip_ms = self.answers(beat.seq, now_ms);
         self.said = Some(beat.clone());
@@ -95,7 +96,7 @@ impl Link {
         word.map(|word| (node, word))
     }
 
-    /// Its answer to a question, with how long that took.
+    /// Notes the answer to a request, and returns the time it took.
     fn answers(&mut self, seq: Option<u64>, now_ms: u64) -> Option<u32> {
         let mut round_trip_ms = None;
         while let Some((asked, at_ms)) = self.asked.front().copied() {
@@ -110,8 +111,8 @@ impl Link {
         round_trip_ms
     }
 
-    /// How long it has been silent. One that has answered all it was asked is not, however seldom that was: it may be we
-    /// who are late.
+    /// Returns how long the child has been quiet. A child that has answered all requests is not quiet, even if they are rare:
+    /// this process may be late.
     fn silent_ms(&self, now_ms: u64, beat_ms: u64) -> u64 {
         let asked_ms = match (self.greeted_ms, self.asked.front()) {
             (Some(_), oldest) => oldest.map_or(now_ms, |(_, at_ms)| *at_ms).saturating_sub(beat_ms),
@@ -121,53 +122,53 @@ impl Link {
     }
 }
 
-/// How often agents are asked for a beat, at most so often may one be missed before it counts as quiet.
+/// Number of heartbeat periods without a message after which a child counts as quiet.
 const MISSED: u64 = 2;
 
-/// So many times the fan-out may be open at once, with those that are bypassed.
+/// Largest number of open lines, with those that are bypassed, in times of the fan-out.
 pub const MOST_TIMES: usize = 3;
 
-/// So many questions without an answer are remembered of each child.
+/// Number of unanswered requests that are remembered of each child.
 const MOST_ASKED: usize = 100;
 
-/// Of beats in which nothing has changed but how far the ranks are, one is told in this time.
+/// Least time between reports of heartbeats in which only the progress of ranks has changed.
 const SLIGHT_MS: u64 = 1000;
 
 pub struct Branch {
     attend: Attend,
     names: BTreeMap<u32, String>,
-    /// Which of the nodes have been up.
+    /// Nodes that have been up.
     been_up: BTreeSet<u32>,
     links: BTreeMap<u32, Link>,
     lines: BTreeMap<u64, u32>,
-    /// The child that leads to a node below it.
+    /// Child that leads to each node below a child.
     route: BTreeMap<u32, u32>,
-    /// Nodes nobody has room for yet.
+    /// Nodes for which there is no room yet.
     unplaced: BTreeSet<u32>,
-    /// When those were called from here that have not answered since.
+    /// Time of the last call from here to each node that has not answered since.
     tried: BTreeMap<u32, u64>,
     next_line: u64,
     seq: u64,
     asked_ms: Option<u64>,
     ticked_ms: Option<u64>,
-    /// The quickest greeting of a child is the measure of what a login takes here.
+    /// Quickest first answer of a child, which measures a login here.
     quickest_ms: Option<u64>,
-    /// Every beat is told, also those that say little.
+    /// Whether every heartbeat is reported, also those with little news.
     all_beats: bool,
     paused: bool,
 }
 
-/// A node and what is new of it.
+/// A node, and news of it.
 pub type Told = (u32, FromAgent);
 
-/// Of a node whom nobody hears from now on, until its agent says hello to whoever calls for it next. Nothing is known of how it
-/// is, so its silence begins here.
+/// Reports a node that nobody hears from now on, until its agent greets its next caller. Nothing is known of its state, so its
+/// quiet time begins here.
 fn unheard(node: u32) -> Told {
     (node, FromAgent::Quiet { age_ms: 0 })
 }
 
 impl Branch {
-    /// `first_line` is the first number to give to a line. The supervisor wants `all_beats` of its own children.
+    /// Makes a branch; `first_line` is the number of its first line. The supervisor wants `all_beats` of its own children.
     pub fn new(attend: Attend, first_line: u64, all_beats: bool) -> Self {
         Self {
             names: BTreeMap::new(),
@@ -188,12 +189,12 @@ impl Branch {
         }
     }
 
-    /// Calls nobody for a while, nor gives nodes to anybody: whoever is above may have done so already.
+    /// Calls no node for a while, and gives none to children: the parent may already have given them to others.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
 
-    /// The next `ask` does, whenever the last one did.
+    /// Makes the next `ask` send requests, even soon after the last.
     pub fn ask_soon(&mut self) {
         self.asked_ms = None;
     }
@@ -206,12 +207,12 @@ impl Branch {
         self.names.is_empty()
     }
 
-    /// How many lines are open.
+    /// Returns the number of open lines.
     pub fn load(&self) -> usize {
         self.links.len()
     }
 
-    /// Takes nodes into charge and reaches them; connections there may be are made anew.
+    /// Takes charge of nodes and calls them; existing connections to them are made again.
     pub fn call(&mut self, nodes: &[Charge], now_ms: u64, lines: &mut dyn Lines) {
         let wanted: Vec<u32> = nodes.iter().map(|c| c.node).collect();
         let mut orphans = self.forget(&wanted, lines);
@@ -228,7 +229,7 @@ impl Branch {
         self.reach(&orphans, now_ms, lines);
     }
 
-    /// Nodes that are nobody's any more; what was below them is reached another way.
+    /// Gives up charge of nodes; the nodes below them are reached another way.
     pub fn leave(&mut self, nodes: &[u32], now_ms: u64, lines: &mut dyn Lines) {
         let mut orphans = self.forget(nodes, lines);
         for node in nodes {
@@ -239,7 +240,7 @@ impl Branch {
         self.reach(&orphans, now_ms, lines);
     }
 
-    /// Ends the ways to nodes; returns the nodes that lived below them.
+    /// Ends the ways to nodes; returns the nodes below them.
     fn forget(&mut self, nodes: &[u32], lines: &mut dyn Lines) -> Vec<u32> {
         let mut orphans = Vec::new();
         let mut leaving: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -280,12 +281,12 @@ impl Branch {
             self.unplaced.extend(nodes);
             return;
         }
-        // Those that are bypassed stay open until their nodes are lost, or heard again.
+        // Bypassed lines stay open until their nodes are lost, or heard again.
         let busy = self.links.values().filter(|l| !l.bypassed).count();
         let fanout = self.attend.fanout;
         let room = (MOST_TIMES * fanout).saturating_sub(self.links.len());
         let free = fanout.saturating_sub(busy).min(room);
-        // Those with the least to do first: nodes often come one by one.
+        // Children with the fewest nodes come first: nodes often come one by one.
         let mut children: Vec<(usize, u32)> = self
             .links
             .iter()
@@ -320,7 +321,7 @@ impl Branch {
         let name = self.names.get(&head).cloned().unwrap_or_default();
         let (node, login_ms) = (name.clone(), self.quickest_ms);
         let attend = Attend { node, login_ms, ..self.attend.clone() };
-        // The agent's own command line names run and node: so a successor knows its predecessor.
+        // The agent's command line names run and node, so that a successor knows its predecessor.
         let mut words = self.attend.agent.clone();
         words.extend(["--run", &attend.run_id, "--node", &name].map(String::from));
         lines.open(line, &name, &words, &attend);
@@ -348,7 +349,7 @@ impl Branch {
         }
     }
 
-    /// Says something to nodes, by whatever way leads there; to all where none are named.
+    /// Sends a message to nodes, directly or through the child that leads there; to all nodes if none are named.
     pub fn tell(&mut self, to: Option<&[u32]>, message: &ToAgent, lines: &mut dyn Lines) {
         let Some(to) = to else {
             for link in self.links.values() {
@@ -376,7 +377,7 @@ impl Branch {
         }
     }
 
-    /// What came over a line; the news in it.
+    /// Handles a message on a line; returns the news in it.
     pub fn hear(
         &mut self,
         line: u64,
@@ -387,7 +388,7 @@ impl Branch {
         let Some(&child) = self.lines.get(&line) else { return Vec::new() };
         match heard {
             Heard::Closed(why) => {
-                // A last word still counts for the nodes below: they are reached another way.
+                // After the end of a line, the nodes below are reached another way.
                 let orphans = self.forget(&[child], lines);
                 self.names.remove(&child);
                 self.reach(&orphans, now_ms, lines);
@@ -436,7 +437,7 @@ impl Branch {
             }
             FromAgent::Below { told: news } => {
                 for (node, word) in news {
-                    // Of a node that has been given to somebody else, others speak.
+                    // News of a node that another child has now come from that child.
                     if self.route.get(&node) != Some(&child) {
                         continue;
                     }
@@ -454,10 +455,10 @@ impl Branch {
                     told.push((node, word));
                 }
             }
-            // Of itself nobody says these.
+            // No agent reports these about itself.
             FromAgent::Closed { .. } | FromAgent::Quiet { .. } | FromAgent::Heard => {}
             own @ FromAgent::Ended { .. } => {
-                // With what it has ended it has told a beat; the next one is whole.
+                // This message has brought a heartbeat to the end of the work, so the next heartbeat is reported in full.
                 (link.said, link.told) = (None, None);
                 told.push((child, own));
             }
@@ -466,7 +467,7 @@ impl Branch {
         told
     }
 
-    /// Asks for beats when it is time to; to be called several times a second.
+    /// Asks for heartbeats if that is due; to be called several times a second.
     pub fn ask(&mut self, now_ms: u64, lines: &mut dyn Lines) {
         if self.asked_ms.is_some_and(|at| now_ms.saturating_sub(at) < self.attend.beat_ms) {
             return;
@@ -477,18 +478,18 @@ impl Branch {
         for link in self.links.values_mut().filter(|l| l.greeted_ms.is_some()) {
             link.asked.push_back((self.seq, now_ms));
             if link.asked.len() > MOST_ASKED {
-                // Not the oldest: since that one it has been silent.
+                // The oldest request stays: the child has been quiet since then.
                 link.asked.remove(1);
             }
             lines.send(link.line, &line_text);
         }
     }
 
-    /// Looks for silence, several times a second. Everything that had come up to this moment must have been heard.
+    /// Looks for quiet children, several times a second. All messages up to this moment must have been handled.
     pub fn tick(&mut self, now_ms: u64, lines: &mut dyn Lines) -> Vec<Told> {
         let gap_ms = now_ms.saturating_sub(self.ticked_ms.replace(now_ms).unwrap_or(now_ms));
         if gap_ms > 1000 {
-            // It was us who stood still: what children have said meanwhile is still to be read.
+            // This process itself was suspended: messages of children from that time are still to be read.
             for link in self.links.values_mut() {
                 link.heard_ms += gap_ms;
                 link.opened_ms += gap_ms;
@@ -501,7 +502,7 @@ impl Branch {
         for (node, link) in &mut self.links {
             let silent_ms = link.silent_ms(now_ms, beat_ms);
             let greeted = link.greeted_ms.is_some();
-            // A call that is made again is told of at once: for one whose connection ended it is soon too long.
+            // A call that is made again is reported at once, because a node whose connection ended has little time.
             let hurried = !greeted && link.again;
             let is_quiet = hurried || silent_ms >= MISSED * beat_ms;
             let again = link.quiet_ms.is_none_or(|at_ms| {
@@ -528,7 +529,7 @@ impl Branch {
                 }
                 orphans.extend(below);
             }
-            // Back again: it may take nodes once more.
+            // A child that is heard again may take nodes once more.
             link.bypassed &= bypass;
         }
         told.extend(orphans.iter().copied().map(unheard));
@@ -537,7 +538,7 @@ impl Branch {
         told
     }
 
-    /// What a node's line, if it is one of ours, has complained of.
+    /// Returns the error messages on a node's line, if the node is a child.
     pub fn complaint(&self, node: u32, lines: &dyn Lines) -> String {
         self.links.get(&node).map_or(String::new(), |link| lines.complaint(link.line))
     }

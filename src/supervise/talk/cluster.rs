@@ -1,7 +1,7 @@
-//! The nodes of a run and what is known of each: connections, facts, heartbeats, losses.
+//! The nodes of a run, each with its connection, facts, heartbeat and loss.
 //!
-//! The restart loop asks this file's [`Cluster`] to reach nodes, to end the run on them, to tell how fit each
-//! is. Everything that comes in passes through [`Cluster::hear`], so nothing known is known in two places.
+//! The restart loop uses this file's [`Cluster`] to reach nodes, to end the run on them, and to judge their fitness. All messages
+//! of nodes pass through [`Cluster::hear`], so this is the only place that keeps them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -22,34 +22,34 @@ use crate::supervise::start::hosts::Host;
 
 pub struct Node {
     pub host: Host,
-    /// Only ever a spare so far: its loss does not break the run.
+    /// Only ever a spare so far: the loss of this node does not break the run.
     pub spare: bool,
     pub facts: Option<(Facts, u64)>,
     pub beat: Beat,
     pub lost: Option<String>,
     /// A lost node that answers again.
     pub returned: bool,
-    /// What a trial start of MPI found wrong with it.
+    /// Fault of the node that a trial start of MPI found.
     pub unfit: Option<String>,
-    /// Since when it is lost, if it is, and when it is to be called next.
+    /// Time of the loss, and of the next call to a lost node.
     lost_at: Instant,
     call_at: Instant,
-    /// When it was last called, if that connection has not ended.
+    /// Time of the last call, if that connection has not ended.
     called: Option<Instant>,
-    /// Its agent has answered on it.
+    /// The agent has answered on this connection.
     up: bool,
-    /// How long it has not answered, as was last told of it, where that is too long.
+    /// Time without an answer, as last reported, if that is too long.
     pub silent: Option<Duration>,
 }
 
 impl Node {
-    /// It is lost, was called, and has neither come back nor failed to.
+    /// Returns whether the node is lost and was called, and this call has neither succeeded nor failed.
     fn is_awaited(&self) -> bool {
         self.lost.is_some() && !self.returned && self.called.is_some()
     }
 
-    /// Room changes, unlike all else that a node has said of itself, so it goes by the last heartbeat. Before the first, which
-    /// takes longer the more nodes there are, by what it said when it was called.
+    /// Returns the node's free room. Room changes, unlike the other facts, so the last heartbeat counts. Before the first
+    /// heartbeat, which takes longer the more nodes there are, the facts at the call count.
     fn free(&self) -> Free {
         let (facts, beat) = (self.facts.as_ref().map(|(facts, _)| facts), &self.beat);
         match facts {
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// What a node has left: in /dev/shm, of its memory, in the pool of huge pages, and of what the kernel allows of System V shared
+/// Free room of a node: in /dev/shm, in memory, in the pool of huge pages, and within the kernel's limits of System V shared
 /// memory.
 struct Free {
     shm_bytes: u64,
@@ -88,40 +88,40 @@ pub enum News {
     Closed(String),
 }
 
-/// What tells whether a node is well, and when that was learned; `judge::nodes` goes by it.
+/// A sign whether a node is well; `judge::nodes` judges by these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// Its agent has answered on a new connection, so long after it was called.
+    /// The agent has answered on a new connection, `took` after the call.
     Up {
         boot: String,
         took: Duration,
     },
-    /// Nothing has been heard since this moment.
+    /// No message has come since this moment.
     Quiet {
         since: Instant,
     },
-    /// It speaks again.
+    /// Messages come again.
     Heard,
     Closed,
 }
 
-/// What a node has done about what a run had left there.
+/// Result of removing from a node the processes and memory of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
     pub ended: usize,
     pub freed_bytes: u64,
-    /// Somebody is using it.
+    /// Memory that another process uses.
     pub left_bytes: u64,
 }
 
-/// How long nodes are given at first. A login with all its start-up files may take long; a node that is not
-/// there is known much sooner by the remote shell.
+/// Time for the first call to a node. A login with all its start-up files may take long; if a node does not exist, the remote
+/// shell reports that much sooner.
 pub const FIRST_CALL: Duration = Duration::from_secs(30);
 
-/// How many connections anybody has; more nodes than that make a tree.
+/// Number of connections that the supervisor or an agent has; more nodes make a tree.
 pub const FANOUT: usize = 32;
 
-/// How often silence is looked for: it adds to the time after which a loss is noticed.
+/// Interval at which missing messages are looked for: this adds to the time after which a loss is noticed.
 const TICK: Duration = Duration::from_millis(50);
 
 pub struct Cluster {
@@ -131,34 +131,34 @@ pub struct Cluster {
     links: Box<dyn Connections>,
     zero: Instant,
     ticked: Option<Instant>,
-    /// When it was last looked for what has come.
+    /// Time of the last look for messages.
     looked_ms: u64,
     news: VecDeque<(usize, News)>,
     signs: VecDeque<(Instant, usize, Sign)>,
     next_end: u64,
-    /// The longest that a node took to answer when it was called.
+    /// Longest time that a node took to answer a call.
     login: Duration,
 }
 
-/// How often those who are removing memory are looked at.
+/// Interval at which nodes that remove memory are checked.
 const CLEAR_LOOK: Duration = Duration::from_millis(50);
 
-/// How often those who wait for nodes' first words look whether they are to go on waiting.
+/// Interval at which a wait for nodes' first answers can be ended.
 const CALL_LOOK: Duration = Duration::from_millis(100);
 
-/// How long what a node holds may stay the same while it removes it: to free a file of hundreds of gigabytes takes a while, to
-/// end processes some seconds.
+/// Longest time for which a node's memory may stay the same in size while the node removes it. Freeing a file of hundreds of
+/// gigabytes takes a while, and ending processes some seconds.
 const CLEAR_MOST: Duration = Duration::from_secs(300);
 
-/// How often a lost node is called to see whether it is back, at first and at last.
+/// Intervals at which a lost node is called, to see whether it is back: at first and at last.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
 const CALL_SELDOM: Duration = Duration::from_secs(60);
 
-/// A lost node may take so many times what the slowest login took.
+/// Time limit for a lost node's login, in times of the slowest login.
 const LOGIN_TIMES: u32 = 2;
 
-/// How long it is until a node is called again that has been lost for so long: a tenth of that, within limits. A node that is up
-/// but cannot be used would otherwise have thousands of logins in its logs, and some sites bar whoever logs in so often.
+/// Returns the time until the next call to a node that has been lost for so long: a tenth of that, within limits. Otherwise a
+/// node that is up but cannot be used would have thousands of logins in its logs. Some sites bar users that log in so often.
 fn call_again_in(lost: Duration) -> Duration {
     (lost / 10).clamp(CALL_AGAIN, CALL_SELDOM)
 }
@@ -222,17 +222,18 @@ impl Cluster {
         }
     }
 
-    /// How many connections anybody has, how often agents are asked, and after which silence a node counts as lost.
-    /// To be said before the first call.
+    /// Sets the largest number of connections, the interval of heartbeats, and the time after which an unresponsive node is lost.
+    /// To be called before the first call to a node.
     pub fn manner(&mut self, fanout: usize, beat_ms: u64, silence_ms: u64) -> Result<(), String> {
-        // Those that are bypassed stay open for a while, beside the ones that were called instead.
+        // Bypassed connections stay open for a while, in addition to those made in their place.
         room_for(MOST_TIMES * fanout.min(self.nodes.len()))?;
         let attend = Attend { fanout, beat_ms, silence_ms, ..self.branch.attend().clone() };
         self.branch = Branch::new(attend, 0, true);
         Ok(())
     }
 
-    /// After which time without a word agents end ranks that stand still. To be said before the first call, after `manner`.
+    /// Sets the time without a message after which agents end ranks that stand still. To be called before the first call to a
+    /// node, after `manner`.
     pub fn lonely_after(&mut self, lonely_ms: u64) {
         self.branch = Branch::new(Attend { lonely_ms, ..self.branch.attend().clone() }, 0, true);
     }
@@ -241,21 +242,21 @@ impl Cluster {
         self.by_name.get(name).copied()
     }
 
-    /// The node of a name that it gave itself, as ranks and launchers tell it, where the list may have an address, an alias or
-    /// a longer name: the list's name, else what its agent calls itself, else either without its domain. None where several
-    /// would do.
+    /// Returns the node with this own name, as ranks and launchers report it. The list may have an address, an alias or a longer
+    /// name in its place. The list's name is tried first, then the agent's own name, then either without its domain. None if
+    /// several nodes match.
     pub fn find_by_own_name(&self, name: &str) -> Option<usize> {
         let own = |node: &Node| Some(node.facts.as_ref()?.0.host.clone());
         let named = |node: &Node| own(node).as_deref() == Some(name);
         let alike = |node: &Node| {
-            // What is left of an address is a number that others begin with, too.
+            // The first part of an address is a number with which other addresses begin, too.
             let listed = Some(node.host.name.clone()).filter(|n| n.parse::<IpAddr>().is_err());
             [own(node), listed].iter().flatten().any(|other| short(other) == short(name))
         };
         self.find(name).or_else(|| self.only(named)).or_else(|| self.only(alike))
     }
 
-    /// The only node of which this holds.
+    /// Returns the only node for which `holds` is true.
     fn only(&self, holds: impl Fn(&Node) -> bool) -> Option<usize> {
         match self.those(holds)[..] {
             [only] => Some(only),
@@ -263,12 +264,12 @@ impl Cluster {
         }
     }
 
-    /// The nodes of which this holds.
+    /// Returns the nodes for which `holds` is true.
     pub fn those(&self, holds: impl Fn(&Node) -> bool) -> Vec<usize> {
         (0..self.nodes.len()).filter(|at| holds(&self.nodes[*at])).collect()
     }
 
-    /// The nodes whose agents answer.
+    /// Returns the nodes whose agents answer.
     pub fn up(&self) -> BTreeSet<usize> {
         self.those(|node| node.up).into_iter().collect()
     }
@@ -281,18 +282,18 @@ impl Cluster {
         self.nodes[node].up
     }
 
-    /// How long whoever calls for the node has had no answer, as far as that is known.
+    /// Returns how long the caller of the node, this process or an agent, has had no answer, as far as that is known.
     pub fn silent_for(&self, node: usize) -> Duration {
         self.nodes[node].silent.unwrap_or_default()
     }
 
-    /// How long ago a node was called that has not answered yet.
+    /// Returns how long ago a node was called that has not answered yet.
     pub fn called_for(&self, node: usize) -> Option<Duration> {
         let node = &self.nodes[node];
         node.called.filter(|_| !node.up).map(|at| at.elapsed())
     }
 
-    /// The longest that a node took to answer when it was called.
+    /// Returns the longest time that a node took to answer a call.
     pub fn login(&self) -> Duration {
         self.login
     }
@@ -305,18 +306,18 @@ impl Cluster {
         !self.signs.is_empty()
     }
 
-    /// What has been learned about whether nodes are well since this was last asked, in order.
+    /// Takes the signs of nodes since the last call, in order.
     pub fn signs(&mut self) -> impl Iterator<Item = (Instant, usize, Sign)> {
         std::mem::take(&mut self.signs).into_iter()
     }
 
-    /// Opens connections to nodes: directly, or by way of others where they are many.
+    /// Opens connections to nodes: directly, or by way of other nodes if they are many.
     pub fn call(&mut self, nodes: &[usize]) {
         let now = Instant::now();
         let charge = |node: &usize| Charge {
             node: *node as u32,
             name: self.nodes[*node].host.name.clone(),
-            // Whether a lost one is back nobody waits to hear.
+            // No caller waits for news of a lost node.
             again: self.nodes[*node].facts.is_some() && self.nodes[*node].lost.is_none(),
         };
         let charges: Vec<Charge> = nodes.iter().map(charge).collect();
@@ -341,7 +342,7 @@ impl Cluster {
         self.those(|node| node.lost.is_none())
     }
 
-    /// Gives up waiting for an answer: why, in words.
+    /// Gives up waiting for an answer. Returns the reason as text.
     pub fn give_up(&mut self, node: usize, patience: Duration) -> String {
         let said = self.branch.complaint(node as u32, &*self.links);
         self.leave(node);
@@ -352,10 +353,10 @@ impl Cluster {
         words.trim_end().to_owned()
     }
 
-    /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns what is
-    /// wrong with those that failed. The patience with a node counts from when it was called itself: those that call it may have
-    /// taken theirs. Where nobody at all answers meanwhile, nobody is left to be called by others. `meanwhile` is done several
-    /// times a second.
+    /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns the nodes
+    /// that failed, and why. `patience` with a node counts from the call to the node itself, because the nodes that call it may
+    /// have used theirs up. If none at all answers in that time, no node is left that could call others, and all have failed.
+    /// `meanwhile` is called several times a second.
     pub fn call_all(
         &mut self,
         patience: Duration,
@@ -389,7 +390,7 @@ impl Cluster {
         failed.into_iter().collect()
     }
 
-    /// Asks for a heartbeat at once; otherwise they come by themselves while somebody listens.
+    /// Asks for a heartbeat at once; otherwise heartbeats are asked for at their interval, within [`hear`](Self::hear).
     pub fn beat_all(&mut self) {
         self.branch.ask_soon();
         self.ticked = None;
@@ -399,7 +400,7 @@ impl Cluster {
         self.branch.tell(None, &ToAgent::Halt { now }, &mut *self.links);
     }
 
-    /// The next news, within `patience`; what is to be remembered is. Heartbeats are asked for in here.
+    /// Returns the next news that comes within `patience`, and updates the nodes' states by it. Heartbeats are asked for in here.
     pub fn hear(&mut self, patience: Duration) -> Option<(usize, News)> {
         let deadline = Instant::now() + patience;
         loop {
@@ -415,8 +416,8 @@ impl Cluster {
             if self.ticked.is_none_or(|at| at.elapsed() >= TICK) {
                 self.ticked = Some(Instant::now());
                 self.branch.ask(self.now_ms(), &mut *self.links);
-                // What had come when it was last looked has been heard by now, what has come since has not: however
-                // long that took, nobody is silent for it.
+                // Messages up to the last look have been received by now, later ones have not. So a slow look makes no node seem
+                // unresponsive.
                 let told = self.branch.tick(self.looked_ms, &mut *self.links);
                 self.take_in(told);
                 continue;
@@ -438,7 +439,7 @@ impl Cluster {
             if node.called.is_none() {
                 continue;
             }
-            // Any word of its own is a sign of life.
+            // Any message of the node's own is a heartbeat.
             let of_others = matches!(word, FromAgent::Quiet { .. } | FromAgent::Closed { .. });
             if !of_others && node.silent.take().is_some() {
                 self.signs.push_back((now, at, Sign::Heard));
@@ -446,7 +447,7 @@ impl Cluster {
             let news = match word {
                 FromAgent::Hello(facts) => {
                     let took = node.called.map_or(Duration::ZERO, |c| now.duration_since(c));
-                    // One that was called again by another way was called just now.
+                    // A node that was called again by another way was called just now.
                     let took = if node.up { Duration::ZERO } else { took };
                     self.login = self.login.max(took);
                     node.up = true;
@@ -487,7 +488,7 @@ impl Cluster {
         }
     }
 
-    /// Declares a node lost: down stays down.
+    /// Declares a node lost: it stays lost until it takes ranks again.
     pub fn lose(&mut self, node: usize, why: &str) {
         self.leave(node);
         let state = &mut self.nodes[node];
@@ -498,7 +499,7 @@ impl Cluster {
         state.call_at = state.lost_at + CALL_AGAIN;
     }
 
-    /// Ends the run's processes on all nodes that answer, and waits so long for them.
+    /// Ends the run's processes on all nodes that answer, and waits up to `patience` for them.
     pub fn end_run(&mut self, patience: Duration) {
         let mut waiting = self.up();
         let up = Vec::from_iter(waiting.clone());
@@ -514,15 +515,16 @@ impl Cluster {
         }
     }
 
-    /// A number for a request to end the run's processes.
+    /// Returns a number for a request to end the run's processes.
     pub fn next_end(&mut self) -> u64 {
         self.next_end += 1;
         self.next_end
     }
 
-    /// Has nodes end what the run has left there and remove its memory, lost nodes that are back as well. Hundreds of gigabytes
-    /// take their time: waits as long as they are heard and get on, and it is not `enough`, which is asked several times a
-    /// second. None for those that do not. What others say meanwhile is kept for who asks next, but for heartbeats.
+    /// Has nodes, also lost ones that are back, end the run's processes and remove its memory. Removing hundreds of gigabytes
+    /// takes time, so the wait lasts while nodes are heard and make progress. `enough` is asked several times a second and can
+    /// end the wait. None for nodes that have not done it. Other news are kept for the next [`hear`](Self::hear), except for
+    /// heartbeats.
     pub fn clear(
         &mut self,
         nodes: &[usize],
@@ -539,7 +541,7 @@ impl Cluster {
         let mut waiting: BTreeSet<usize> = nodes.iter().copied().collect();
         let mut done: BTreeMap<usize, Option<Cleared>> = BTreeMap::new();
         let mut unclaimed = VecDeque::new();
-        // What each holds, and since when.
+        // Bytes of memory that each node has, and since when.
         let mut gets_on: BTreeMap<usize, (u64, Instant)> =
             held.iter().map(|(node, bytes)| (*node, (*bytes, Instant::now()))).collect();
         while !waiting.is_empty() {
@@ -551,7 +553,7 @@ impl Cluster {
                     let freed_bytes = held[&node].saturating_sub(left_bytes);
                     done.insert(node, Some(Cleared { ended, freed_bytes, left_bytes }));
                 }
-                // An agent that has taken the place of the one that was asked.
+                // This agent has replaced the agent that was asked.
                 Some((node, News::Up(_))) if waiting.contains(&node) => {
                     self.ask_end(&[node], id, &names);
                     gets_on.insert(node, (self.nodes[node].beat.held_bytes, Instant::now()));
@@ -585,21 +587,21 @@ impl Cluster {
         done.into_iter().collect()
     }
 
-    /// How long a lost node may take to answer a call: what a login there takes, as far as that is known.
+    /// Returns the time that a lost node may take to answer a call: the time of a login there, as far as that is known.
     fn login_patience(&self, node: &Node) -> Duration {
         match node.facts {
-            // It has not answered this supervisor yet.
+            // The node has not answered this supervisor yet.
             None => FIRST_CALL,
             Some(_) => CALL_AGAIN.max(LOGIN_TIMES * self.login),
         }
     }
 
-    /// Whether a node that was called may still come to answer: to call it again would end that very login.
+    /// Returns whether a node that was called may still answer: another call would end that very login.
     fn may_answer(&self, node: &Node) -> bool {
         node.called.is_some_and(|at| !node.up && at.elapsed() <= self.login_patience(node))
     }
 
-    /// How long the lost nodes that are awaited may take.
+    /// Returns the time that the awaited lost nodes may take.
     pub fn lost_patience(&self) -> Duration {
         let awaited = self.nodes.iter().filter(|node| node.is_awaited());
         awaited.map(|node| self.login_patience(node)).max().unwrap_or_default()
@@ -625,19 +627,20 @@ impl Cluster {
         }
     }
 
-    /// Calls all lost nodes that are not back nor being called, whenever they were called last. False if none is away.
+    /// Calls all lost nodes that are neither back nor being called, however recent their last call. False if no lost node is
+    /// away.
     pub fn call_lost_now(&mut self) -> bool {
         let away = self.those(|n| n.lost.is_some() && !n.returned);
         self.call_again(&self.those(|n| n.lost.is_some() && !n.returned && !self.may_answer(n)));
         !away.is_empty()
     }
 
-    /// Whether a lost node that was called has neither come back nor failed to.
+    /// Returns whether some lost node was called, and the call has neither succeeded nor failed.
     pub fn awaits_lost(&self) -> bool {
         self.nodes.iter().any(Node::is_awaited)
     }
 
-    /// Asks nodes to end the run's processes; those named in `clean` remove what memory the run has left, too.
+    /// Asks nodes to end the run's processes; those named in `clean` also remove the memory that the run has left.
     pub fn ask_end(&mut self, nodes: &[usize], id: u64, clean: &BTreeSet<String>) {
         let (cleaned, kept): (Vec<u32>, Vec<u32>) = nodes
             .iter()
@@ -649,26 +652,26 @@ impl Cluster {
         }
     }
 
-    /// Asks a node to end a rank of incarnations below `below` that the others have lost.
+    /// Asks a node to end a rank of attempts below `below` that the other ranks have lost.
     pub fn ask_end_rank(&mut self, node: usize, which: Which, below: u32) {
         let end = ToAgent::EndRank { which, below };
         self.branch.tell(Some(&[node as u32]), &end, &mut *self.links);
     }
 
-    /// For a lost node that has just said hello.
+    /// Asks a lost node that has just answered to end the run's processes.
     pub fn end_leftovers(&mut self, node: usize, clean: &BTreeSet<String>) {
         let id = self.next_end();
         self.ask_end(&[node], id, clean);
     }
 
-    /// What a node offers, by its facts and last heartbeat.
+    /// Returns the node's fitness, by its facts and last heartbeat.
     pub fn fitness(&self, name: &str, expected: &Expected) -> Fitness {
         let Some(at) = self.find(name) else {
             return Fitness::Unfit("it is not on any list".to_string());
         };
         let node = &self.nodes[at];
         if node.lost.is_some() {
-            // What it holds of this run is removed before its ranks start, or taken up again.
+            // The node's memory of this run is removed before its ranks start, or used again.
             let well = node.returned && self.is_up(at) && self.problems(at, expected).is_empty();
             let returned = well.then(|| self.free_bytes(at, expected) + node.beat.held_bytes);
             return Fitness::Lost { returned };
@@ -685,7 +688,7 @@ impl Cluster {
         }
     }
 
-    /// What makes a node unfit.
+    /// Returns the reasons why a node is unfit.
     pub fn problems(&self, at: usize, expected: &Expected) -> Vec<String> {
         self.findings(at, expected)
             .into_iter()
@@ -714,7 +717,7 @@ impl Cluster {
         found
     }
 
-    /// What new named memory of the wanted kind could take on a node.
+    /// Returns how much new persistent shared memory of the wanted kind a node has room for.
     fn free_bytes(&self, at: usize, expected: &Expected) -> u64 {
         let free = self.nodes[at].free();
         match expected.need.map_or(Store::Posix, |need| need.store) {
@@ -724,7 +727,7 @@ impl Cluster {
         }
     }
 
-    /// What a rank's memory takes, as far as can be seen on the nodes now.
+    /// Returns the size of a rank's memory, as far as the nodes show now.
     pub fn rank_bytes(&self) -> Option<u64> {
         self.nodes
             .iter()
@@ -734,21 +737,21 @@ impl Cluster {
     }
 }
 
-/// A host's name without its domain.
+/// Returns a host's name without its domain.
 fn short(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-/// How ssh says that it has no file by the name it was given with -F.
+/// Message of ssh if the file that was given with -F does not exist.
 const NO_SSH_CONFIG: &str = "Can't open user config";
 
-/// Whether a line of a remote shell's says that there is no such program. Of a key that is not there ssh warns, and goes on.
+/// Returns whether a line of a remote shell reports that a program is missing. A missing key is only a warning of ssh.
 fn is_missing(line: &str) -> bool {
     !line.starts_with("Warning: Identity file")
         && (line.contains("not found") || line.contains("No such file"))
 }
 
-/// What a remote shell's last words mean to people.
+/// Returns the meaning of a remote shell's last lines, for people.
 pub fn unreachable_words(said: &str) -> String {
     match said {
         "" => "the connection ended without a word".to_string(),
@@ -778,7 +781,7 @@ mod tests {
     use crate::supervise::judge::fitness::Need;
     use crate::supervise::talk::processes::script;
 
-    /// Nodes of these names on the list, which call themselves so.
+    /// Returns a cluster of nodes with these names on the list and these own names.
     fn cluster(nodes: &[(&str, &str)]) -> Cluster {
         let hosts: Vec<Host> = nodes.iter().map(|(name, _)| Host::new(*name, 1)).collect();
         let shell = RemoteShell::parse(None).unwrap();
@@ -851,7 +854,7 @@ mod tests {
         );
     }
 
-    /// Below others a first heartbeat may take longer than anybody waits for it.
+    /// Below other nodes, a first heartbeat may take longer than any wait for it.
     #[test]
     fn what_a_node_has_free_is_known_before_its_first_heartbeat() {
         const GIB: u64 = 1 << 30;
@@ -887,7 +890,7 @@ mod tests {
         };
         assert_eq!(cluster.fitness("n1", &expected), fit(70 * GIB, GIB));
 
-        // The pool of huge pages was full, and is by now what the ranks hold.
+        // The pool of huge pages was full, and by now the ranks have it.
         let of = |store| {
             let need = Need { store, named_bytes: 100 * GIB, own_bytes: 0, stored_bytes: 0 };
             Expected { need: Some(need), ..expected.clone() }
@@ -902,7 +905,7 @@ mod tests {
         (beat.huge_free_bytes, beat.sysv_free_bytes) = (Some(10 * GIB), Some(20 * GIB));
         assert_eq!(cluster.fitness("n1", &huge), fit(10 * GIB, 90 * GIB));
         assert_eq!(cluster.fitness("n1", &sysv), fit(20 * GIB, 90 * GIB));
-        // A part of that was taken by others.
+        // Other processes took a part of the pool.
         cluster.nodes[0].beat.huge_free_bytes = Some(9 * GIB);
         assert!(
             matches!(cluster.fitness("n1", &huge), Fitness::Unfit(why) if why.contains("pool"))
@@ -911,7 +914,7 @@ mod tests {
 
     #[test]
     fn nodes_that_never_answer_are_given_up() {
-        // A shell that waits for what never comes, as at a login that hangs.
+        // The shell waits for an input that never comes, as at a login that hangs.
         let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
         let hosts = [Host::new("n1", 1), Host::new("n2", 1)];
         let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
@@ -924,7 +927,7 @@ mod tests {
             "{failed:?}"
         );
         assert!((2.0..20.0).contains(&waited.as_secs_f64()), "{waited:?}");
-        // Where they are many, too, most of which nobody has called yet.
+        // A cluster of many nodes, most of which have not been called yet, is given up as well.
         let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
         let hosts: Vec<Host> = (0..12).map(|node| Host::new(format!("n{node}"), 1)).collect();
         let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
@@ -934,7 +937,7 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     }
 
-    /// An agent that takes another's place in the middle of a removal has not been asked for it.
+    /// An agent that replaces another in the middle of a removal has not been asked for it.
     #[test]
     fn who_takes_an_agents_place_while_memory_is_removed_is_asked_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -943,7 +946,7 @@ mod tests {
         let beat = to_line(&FromAgent::Beat(beat));
         let ended = FromAgent::Ended { id: 1, ended: 3, left: 0, beat: Beat::default() };
         let ended = to_line(&ended);
-        // It hears a first request, and the next one as somebody else.
+        // The shell receives a first request, and answers the next as a new agent.
         let words = format!(
             "hello() {{ echo '{hello}'; }}\nhello\nwhile read -r line; do case $line in\n\
              *'\"end\"'*) if [ \"$asked\" ]; then echo '{ended}'; else asked=1; hello; fi ;;\n\

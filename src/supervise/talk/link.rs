@@ -1,8 +1,8 @@
 //! Connections to agents: one remote shell each, all of them watched by one poll.
 //!
-//! Supervisor and agents own a [`Links`] each; `branch` says which lines to open and what to write. Nothing here
-//! waits but [`Links::poll`]: what a line cannot take at once is kept until it can, so that a node that has stopped
-//! reading holds nobody up. An agent's own line upward is one of them, too.
+//! The supervisor and the agents own a [`Links`] each; `branch` decides which lines to open and what to write. Only
+//! [`Links::poll`] waits. Text that a line cannot take at once is kept, so that a node that has stopped reading delays no other.
+//! An agent's own line upward is one of them, too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,24 +23,24 @@ use super::wire::Attend;
 use crate::supervise::machine::Connections;
 use crate::supervise::remember::clerk::Answer;
 
-/// A remote shell that has lost its node is spared so long after its input is closed.
+/// Time that a remote shell has to end by itself after its input is closed; a shell that has lost its node does not.
 const GOING: Duration = Duration::from_millis(300);
-/// The error stream's last words come a moment after the end of the other.
+/// Time for the last text of the error stream after the end of the output.
 const LAST_WORDS: Duration = Duration::from_millis(20);
-/// So much of an error stream is kept, of its end: a site's banner comes before what is wrong.
+/// Bytes of an error stream's end that are kept: a site's banner comes before the error.
 const COMPLAINT: usize = 2000;
 
-/// A remote shell. It is started beside all else: to find the program may take as long as a file system hangs.
+/// A remote shell. A thread of its own starts the shell: finding the program may take as long as a file system hangs.
 enum Shell {
     Starting(Answer<Option<Child>>),
     Running(Child),
-    /// It could not be started.
+    /// The shell could not be started.
     None,
 }
 
 impl Shell {
-    /// The ends are the shell's own; what is wrong with it comes out of the last of them, as its own words do.
-    /// Paths in the words begin in `dir`, if there is such a folder here.
+    /// Starts the shell, which owns these ends of its streams. A failure to start is written to the last of them, like the
+    /// shell's own errors. Paths in the words begin in `dir`, if there is such a folder here.
     fn start(
         words: Vec<String>,
         dir: Option<String>,
@@ -60,7 +60,7 @@ impl Shell {
                 .stdin(Stdio::from(input))
                 .stdout(Stdio::from(output))
                 .stderr(Stdio::from(errors))
-                // A Ctrl-C at the terminal, or its end, is for us to act on: without its connections nobody could.
+                // A Ctrl-C at the terminal, or its end, is for the supervisor to handle, which needs its connections for that.
                 .process_group(0)
                 .spawn();
             if let (Err(error), Ok(told)) = (&spawned, told) {
@@ -73,7 +73,7 @@ impl Shell {
         }))
     }
 
-    /// Whether it has ended. With `now`, it is made to.
+    /// Returns whether the shell has ended. With `now`, kills it.
     fn is_over(&mut self, now: bool) -> bool {
         if let Self::Starting(answer) = self
             && let Some(started) = answer.here()
@@ -105,7 +105,7 @@ struct Open {
     unsent: VecDeque<u8>,
     partial: Vec<u8>,
     said: Vec<u8>,
-    /// When its output ended.
+    /// Time at which its output ended.
     ended: Option<Instant>,
 }
 
@@ -116,14 +116,14 @@ impl Open {
         lines.join("; ")
     }
 
-    /// Writes what the other end takes without waiting.
+    /// Writes as much as the other end takes without waiting.
     fn write(&mut self) {
         while let (Some(input), false) = (&self.input, self.unsent.is_empty()) {
             match nix::unistd::write(input, self.unsent.as_slices().0) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return,
-                // Its end shows by its output.
+                // The end of the line shows by its output.
                 Err(_) => {
                     self.input = None;
                     self.unsent.clear();
@@ -137,13 +137,13 @@ impl Open {
 #[derive(Default)]
 pub struct Links {
     open: BTreeMap<u64, Open>,
-    /// Shells whose lines are closed, and until when they may end by themselves.
+    /// Shells whose lines are closed, and the time up to which they may end by themselves.
     going: Vec<(Shell, Instant)>,
     news: VecDeque<(u64, Heard)>,
 }
 
 fn do_not_wait(fd: &OwnedFd) {
-    // A pipe that waits is still a pipe; it is only worse.
+    // A pipe that blocks still works, only worse.
     if let Ok(flags) = fcntl(fd, FcntlArg::F_GETFL) {
         let flags = OFlag::from_bits_truncate(flags) | OFlag::O_NONBLOCK;
         let _ = fcntl(fd, FcntlArg::F_SETFL(flags));
@@ -151,14 +151,14 @@ fn do_not_wait(fd: &OwnedFd) {
 }
 
 impl Links {
-    /// A line that is there already: an agent's own, upward.
+    /// Adds a line that exists already: an agent's own, upward.
     pub fn adopt(&mut self, line: u64, output: OwnedFd, input: OwnedFd) {
         do_not_wait(&input);
         let open = Open { output: Some(output), input: Some(input), ..Open::default() };
         self.open.insert(line, open);
     }
 
-    /// Waits until something comes on a line, or one of `others` is readable: says which of those are.
+    /// Waits until a line has news, or one of `others` is readable; returns which of `others` are.
     pub fn poll(
         &mut self,
         others: &[BorrowedFd],
@@ -191,7 +191,7 @@ impl Links {
                 }
             }
         }
-        // Rounded up: a wait of less than a millisecond must not become none at all.
+        // Rounded up: a wait of less than a millisecond must not become no wait at all.
         let millis = patience.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
@@ -222,7 +222,7 @@ impl Links {
             Ok(count @ 1..) => {
                 let from = open.partial.len();
                 open.partial.extend_from_slice(&chunk[..count]);
-                // Only what has just come can hold the end of a line.
+                // Only new bytes can contain the end of a line.
                 let mut begin = 0;
                 for at in from..open.partial.len() {
                     if open.partial[at] == b'\n' {
@@ -256,7 +256,7 @@ impl Links {
         }
     }
 
-    /// Lines whose output has ended, and whose last words are in.
+    /// Closes lines whose output has ended and whose last errors have come.
     fn end_lines(&mut self) {
         let over = |open: &Open| {
             open.ended.is_some_and(|at| open.errors.is_none() || at.elapsed() >= LAST_WORDS)
@@ -271,7 +271,7 @@ impl Links {
     }
 
     fn reap(&mut self) {
-        // One that a disk holds up may take long although it is ended.
+        // A shell that waits for a disk may take long to end, although it was killed.
         self.going.retain_mut(|(shell, until)| !shell.is_over(Instant::now() >= *until));
     }
 }
@@ -304,8 +304,8 @@ impl Lines for Links {
         }
     }
 
-    /// The agent ends by itself when its input closes; the shell is ours to end. One that cannot reach its node any
-    /// more would linger for minutes.
+    /// Closes a line. The agent ends by itself when its input closes; the shell is ours to end. A shell that cannot reach its
+    /// node any more would stay for minutes.
     fn close(&mut self, line: u64) {
         if let Some(open) = self.open.remove(&line)
             && let Some(shell) = open.shell
@@ -329,7 +329,7 @@ impl Connections for Links {
     }
 
     fn wait(&mut self, patience: Duration) {
-        // A machine on which nothing can be waited for has no hope; the agents' silence will show it.
+        // If polling fails, no wait is possible on this machine; the missing messages of agents will show it.
         let _ = self.poll(&[], patience);
     }
 }
@@ -346,8 +346,8 @@ impl Drop for Links {
     }
 }
 
-/// Sees to it that so many lines can be open at once. Not more than that: some launchers close every descriptor
-/// they could have before they start anything.
+/// Raises the limit of open files for so many lines at once. No higher than that: some launchers close every descriptor that they
+/// could have before they start anything.
 pub fn room_for(lines: usize) -> Result<(), String> {
     let wanted = lines as u64 * 3 + 128;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| e.to_string())?;
@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    /// `sh -c` in the place of ssh, a shell script in the place of an agent.
+    /// Opens a line with `sh -c` in the place of ssh, and a shell script in the place of an agent.
     fn open(links: &mut Links, line: u64, script: &str) {
         let argv = ["sh", "-c", script].map(String::from);
         let shell = attend(&["sh", "-c", "shift; exec sh -c \"$1\"", "x"]);
@@ -415,7 +415,7 @@ mod tests {
         links.open(1, "n1", &[], &Attend { dir: there, ..attend(&["./wrap"]) });
         assert_eq!(next(&mut links), Some((1, Heard::Text("here".into()))));
         assert_eq!(next(&mut links), Some((1, Heard::Closed(String::new()))));
-        // A node that has no such folder has what the words name by whole paths.
+        // On a node without such a folder, words with whole paths still work.
         let gone = Some("/no/such/folder".to_owned());
         links.open(2, "n1", &[], &Attend { dir: gone, ..attend(&[wrap.to_str().unwrap()]) });
         let told = next(&mut links);
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(next(&mut links), Some((2, Heard::Closed(String::new()))));
     }
 
-    /// More than a pipe holds is kept until it is read, and nobody waits for that.
+    /// Text that a pipe cannot take is kept until it is read, and nobody waits for that.
     #[test]
     fn a_reader_that_is_slow_holds_nobody_up() {
         let mut links = Links::default();
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(next(&mut links), Some((1, Heard::Text("3000000".into()))));
     }
 
-    /// Where the machine does not allow as many, it is said before the first call what to do.
+    /// If the machine allows fewer connections, a message before the first call gives the remedy.
     #[test]
     fn more_connections_than_files_are_refused() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

@@ -1,10 +1,9 @@
-//! An agent that hears nothing any more: is its node cut off, or is it the supervisor that cannot be heard? Pure.
+//! Decides whether an agent that hears nothing any more is cut off, or only the supervisor cannot be heard. Pure.
 //!
-//! A node that is cut off must end its ranks: the run goes on elsewhere, and its old copy would burn cores nobody
-//! watches. But ranks cannot get on without all the others: as long as they do, the job is whole, and it is only the
-//! supervisor that is not heard. So the agent ends them when it has heard nothing for long and they stood still for
-//! as long; and for longer than they have stood still before and then got on, since one node that is slow makes all
-//! others wait in every iteration.
+//! A node that is cut off must end its ranks: the run continues elsewhere, and its old ranks would use cores unwatched. But ranks
+//! cannot make progress without all the others. As long as they do, the job is complete, and only the supervisor is not heard. So
+//! the agent ends the ranks if it has heard nothing for long and they have stood still for as long. They must also have stood
+//! still for longer than in earlier pauses that ended, because a slow node makes all others wait in every iteration.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use super::progress::Progress;
 /// Position, process, heartbeat and iteration.
 type Step = (u32, u32, u64, u64);
 
-/// Ranks that have stood still for so many times as long as ever before do not get on any more.
+/// Factor on the longest earlier pause: ranks that have stood still for longer are stuck.
 const LONGER_THAN_BEFORE: u32 = 3;
 
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub struct Lonely {
     heard: Instant,
     moved: Instant,
     seen: Vec<Step>,
-    /// The longest that the present ranks stood still and then got on.
+    /// Longest pause of the present ranks that ended.
     longest: Duration,
 }
 
@@ -30,12 +29,12 @@ impl Lonely {
         Self { heard: now, moved: now, seen: Vec::new(), longest: Duration::ZERO }
     }
 
-    /// When the one above last said something.
+    /// Notes when the parent last sent a message.
     pub fn heard_at(&mut self, heard: Instant) {
         self.heard = self.heard.max(heard);
     }
 
-    /// Where the node's ranks are: to be told all the time, so that it is known how long they stand still.
+    /// Notes the ranks' progress. To be called regularly, so that their pauses are known.
     pub fn sees(&mut self, now: Instant, ranks: &[Progress]) {
         let step = |p: &Progress| (p.position, p.pid, p.beat, p.iteration);
         let steps: Vec<Step> = ranks.iter().map(step).collect();
@@ -52,7 +51,7 @@ impl Lonely {
         self.seen = steps;
     }
 
-    /// Whether the ranks are to be ended, where `limit` is how long they may stand still with nothing heard.
+    /// Returns whether the ranks are to be ended; `limit` is the time for which they may stand still unheard.
     pub fn is_over(&self, now: Instant, limit: Duration) -> bool {
         now.duration_since(self.heard) >= limit
             && now.duration_since(self.moved) >= limit.max(LONGER_THAN_BEFORE * self.longest)
@@ -70,8 +69,8 @@ mod tests {
         [Progress { pid, iteration, ..Progress::default() }]
     }
 
-    /// After how many seconds without a word the ranks are ended, whose process and iteration `at` tells for each second;
-    /// words come until second 0.
+    /// Returns the seconds without a message after which the ranks are ended. `at` gives their process and iteration in each
+    /// second; messages come until second 0.
     fn ended_after(began: u64, at: impl Fn(i64) -> (u32, u64)) -> Option<u64> {
         let start = Instant::now();
         let last = start + Duration::from_secs(began);
@@ -98,21 +97,21 @@ mod tests {
     #[test]
     fn ranks_that_stand_still_are_ended_after_as_long() {
         assert_eq!(ended_after(0, |_| (5, 0)), Some(63), "they are first seen after three seconds");
-        // They were seen to stand still before the last word; that counts from then.
+        // The ranks stood still before the last message, and the time counts from that message.
         assert_eq!(ended_after(300, |second| (5, (second.min(-30) + 300) as u64)), Some(60));
         let later = ended_after(0, |second| (5, second.min(200) as u64)).unwrap();
         assert!((260..=264).contains(&later), "{later}");
     }
 
-    /// A slow node somewhere: nine seconds of work, and then all wait for it.
+    /// A slow node somewhere: nine seconds of work, and then all wait for that node.
     #[test]
     fn ranks_that_wait_long_in_every_iteration_are_left_alone() {
         let slow = |second: i64| (second + 3000) as u64 / 99;
         assert_eq!(ended_after(3000, |second| (5, slow(second))), None);
-        // When they do not get on any more, three times as long is enough.
+        // If the ranks then stop, three times the longest pause is enough.
         let ended = ended_after(3000, |second| (5, slow(second.min(0)))).unwrap();
         assert!((200..=300).contains(&ended), "{ended}");
-        // What others did before is no measure: these have begun anew.
+        // Pauses of earlier processes do not count: these ranks are new.
         let anew = |second: i64| if second < -10 { (5, slow(second)) } else { (6, 0) };
         assert!((60..=66).contains(&ended_after(3000, anew).unwrap()));
     }

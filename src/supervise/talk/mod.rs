@@ -1,4 +1,4 @@
-//! What talks: the supervisor's connections to the agents, the agents, and what they see on their nodes.
+//! The agents, the supervisor's connections to them, and the agents' views of their nodes.
 
 pub mod agent;
 pub mod branch;

@@ -1,8 +1,8 @@
 //! Processes of a run on this node: found by run id, never by name.
 //!
-//! The launcher gives every process it starts the variable `SKT_RUN_ID`; whoever has it in its environment
-//! belongs to the run, be it a rank, a wrapper script of the user's or the launcher's own daemon. Somebody
-//! else's job of the same program on the same node is never touched.
+//! The launcher gives the variable `SKT_RUN_ID` to every process that it starts. Every process with this variable belongs to the
+//! run: ranks, the user's wrapper scripts, the launcher's own daemon. Another user's job of the same program on the same node is
+//! never touched.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,14 +23,14 @@ use crate::supervise::machine::simulated;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 
-/// State letter and start time of a process, or None if there is none.
+/// Returns state letter and start time of a process, or None if there is none.
 pub fn look(pid: u32) -> Option<(char, u64)> {
     let stat = Stat::of(pid)?;
     Some((stat.state()?, stat.started()?))
 }
 
-/// What tells the kernel that runs here, since its start, from any other: what seems to be several nodes may run under one, in
-/// containers and in tests. The host's name where it is not told.
+/// Returns an id of the running kernel since its start. Several apparent nodes may share a kernel, in containers and in tests. If
+/// the kernel gives no id, the host's name is returned.
 pub fn kernel() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     match text.trim() {
@@ -39,7 +39,7 @@ pub fn kernel() -> String {
     }
 }
 
-/// Whether the very process still runs.
+/// Returns whether this very process still runs.
 pub fn is_alive(id: ProcessId) -> bool {
     if let Some(machine) = simulated() {
         return machine.is_alive(id);
@@ -47,7 +47,7 @@ pub fn is_alive(id: ProcessId) -> bool {
     look(id.pid).is_some_and(|(state, started)| started == id.started && state != 'Z')
 }
 
-/// Whether a process has said what it does on a signal; another dies of it.
+/// Returns whether a process handles a signal; a process that does not dies of it.
 pub fn catches(pid: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -56,38 +56,38 @@ pub fn catches(pid: u32, signal: Signal) -> bool {
         .is_some_and(|mask| mask >> (signal as i32 - 1) & 1 == 1)
 }
 
-/// The value of a variable in the environment a process was started with.
+/// Returns the value of a variable in the environment with which a process was started.
 pub fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ
         .split(|b| *b == 0)
         .find_map(|item| item.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Whether a process is of the run, of an incarnation below `below` if given.
+/// Returns whether a process belongs to the run, in an attempt below `below` if given.
 pub fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
     environ(pid).is_some_and(|environ| is_of(&environ, run_id, below))
 }
 
-/// The same, or None where that cannot be said yet: the process becomes another program just now, and has no variables before
-/// the end of that.
+/// Returns the result of [`belongs`], or None if that is not known yet. A process that becomes another program just now has no
+/// variables before the end of that.
 fn is_known_to_belong(pid: u32, run_id: &str, below: Option<u32>) -> Option<bool> {
     let variables = environ(pid).unwrap_or_default();
     if !variables.is_empty() {
         return Some(is_of(&variables, run_id, below));
     }
     let Some(stat) = Stat::of(pid) else { return Some(false) };
-    // Whoever has ended has no program, nor has a thread of the kernel.
+    // A process that has ended has no program, and neither has a thread of the kernel.
     let becomes = !stat.has_variables() && fs::read_link(format!("/proc/{pid}/exe")).is_ok();
-    // It may have got there between the two looks.
+    // The process may have become the program between the two looks.
     (!becomes).then(|| belongs(pid, run_id, below))
 }
 
-/// The variables that a process was started with.
+/// Returns the variables with which a process was started.
 pub fn environ(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/environ")).ok()
 }
 
-/// Whether who has these variables is of the run, of an incarnation below `below` if given.
+/// Returns whether a process with these variables belongs to the run, in an attempt below `below` if given.
 pub fn is_of(environ: &[u8], run_id: &str, below: Option<u32>) -> bool {
     if variable(environ, RUN_ID_VAR) != Some(run_id.as_bytes()) {
         return false;
@@ -98,18 +98,18 @@ pub fn is_of(environ: &[u8], run_id: &str, below: Option<u32>) -> bool {
         .is_some_and(|incarnation| incarnation < below)
 }
 
-/// All processes of a run on this node, of incarnations below `below` if given. Never this process or
-/// one it descends from.
+/// Returns all processes of a run on this node, of attempts below `below` if given. This process and its ancestors are left out.
 pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
     seek(run_id, below, |_| false).0
 }
 
-/// Those that are not `known` yet: whose a process is does not change.
+/// Returns the run's processes that are not `known` yet: a process never changes to another run.
 pub fn more_of_run(run_id: &str, known: impl Fn(u32) -> bool) -> BTreeSet<u32> {
     seek(run_id, None, known).0
 }
 
-/// The same, and whether these are all: of a process that becomes another program just now it cannot be said.
+/// Returns the run's processes that are not `known`, and whether these are all: a process that becomes another program just now
+/// is undecided.
 fn seek(run_id: &str, below: Option<u32>, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
     let me = std::process::id();
     let uid = nix::unistd::getuid().as_raw();
@@ -136,17 +136,17 @@ fn seek(run_id: &str, below: Option<u32>, known: impl Fn(u32) -> bool) -> (BTree
     (found, all)
 }
 
-/// A descriptor of the process, which becomes readable when it ends. It stays that process's, even when another one
-/// gets its number. Kernels before 5.3 have no such thing.
+/// Returns a descriptor of the process, which becomes readable when the process ends. The descriptor keeps to that process, even
+/// if another process gets its number. Error: kernels before 5.3 have no such descriptors.
 pub fn descriptor(pid: u32) -> Result<OwnedFd, Errno> {
-    // SAFETY: a plain system call; it gives a new descriptor that nobody else owns, or an error.
+    // SAFETY: a plain system call, which returns a new descriptor without another owner, or an error.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0);
         Errno::result(fd).map(|fd| OwnedFd::from_raw_fd(fd as i32))
     }
 }
 
-/// Whether a state's letter says that a signal, or a debugger, halts the process.
+/// Returns whether a state's letter means that a signal, or a debugger, has stopped the process.
 fn is_halt(state: char) -> bool {
     matches!(state, 'T' | 't')
 }
@@ -154,18 +154,19 @@ fn is_halt(state: char) -> bool {
 /// A process of the run, looked at again and again.
 pub struct Watched {
     pid: u32,
-    /// Becomes readable when the process ends, where the kernel has such a thing.
+    /// Becomes readable when the process ends, if the kernel has such descriptors.
     end: Option<OwnedFd>,
     known_since: Instant,
-    /// As the last look found it: its state's letter, and how long it had run.
+    /// State letter and run time at the last look.
     state: char,
     ran: Option<u64>,
-    /// At which age it is to be asked what it shares; None once it has told.
+    /// Age at which the process is next searched for shared files; None once some were found.
     shares_at: Option<Duration>,
 }
 
-/// Who shares nothing yet is asked again when it is twice as old, this old at least: it may still be starting MPI, or never share
-/// anything. To tell it the kernel goes through all that a process has mapped, hundreds of pieces.
+/// Least age at which a process that shares nothing yet is searched again; later, each search waits until the age has doubled.
+/// The process may still be starting MPI, or never share anything. For a search the kernel lists all mappings of the process,
+/// which are hundreds.
 const ASKED_AGAIN: Duration = Duration::from_millis(500);
 
 impl Watched {
@@ -185,8 +186,9 @@ impl Watched {
         self.end.as_ref()
     }
 
-    /// Whether it is there. One that is halted now, but has run since the last look, counts as running: who gives a process a
-    /// share of its processor may do so with signals (`cpulimit`), and then it is slow and does not hang.
+    /// Returns whether the process exists. A process that is stopped now, but has run since the last look, counts as running.
+    /// Tools that limit a process's share of its processor may do so with signals (`cpulimit`), and then the process is slow and
+    /// does not hang.
     pub fn look(&mut self) -> bool {
         let found = Stat::of(self.pid);
         let found = found.and_then(|stat| Some((stat.state()?, stat.ran()?)));
@@ -200,8 +202,8 @@ impl Watched {
         true
     }
 
-    /// Its rank has got on since it was last looked at, so it runs; how long it has is not asked for. Its end shows by itself, or
-    /// it has to be looked at all the same. False: it has to.
+    /// Notes that the rank has made progress since the last look, so the process runs; its run time is not read. False: the
+    /// kernel has no descriptor that shows its end, so the caller has to look.
     pub fn gets_on(&mut self) -> bool {
         if self.end.is_some() {
             (self.state, self.ran) = ('R', None);
@@ -209,17 +211,18 @@ impl Watched {
         self.end.is_some()
     }
 
-    /// Its descriptor says so: whatever its rank did before, there is more to be told of it.
+    /// Notes that the descriptor reports the end of the process: its rank's earlier progress no longer shows that it runs.
     pub fn has_ended(&mut self) {
         self.end = None;
     }
 
-    /// What it shares on this node, where that is not known and it is time to ask.
+    /// Returns the files that the process shares on this node, if they are not known and a search is due.
     pub fn shares(&mut self) -> Vec<PathBuf> {
         self.shares_at_age(self.known_since.elapsed())
     }
 
-    /// MPI makes a process's own before it looks for that of others: who has any has its own.
+    /// Searches at this age, if a search is due. MPI makes a process's own files before it looks for those of others. So a
+    /// process with any files has its own.
     fn shares_at_age(&mut self, age: Duration) -> Vec<PathBuf> {
         if self.shares_at.is_none_or(|at| age < at) {
             return Vec::new();
@@ -238,11 +241,11 @@ impl Watched {
     }
 }
 
-/// Signals a process if it `still` is the one that is meant, which is asked once it cannot be mistaken any more for
-/// another that gets the same number.
+/// Signals a process if it `still` is the intended one. `still` is asked once the process can no longer be mistaken for another
+/// that gets the same number.
 pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
-    // Kernels before 5.3 have no descriptors of processes, filters of containers may refuse them by any error, and there may be
-    // none left.
+    // Kernels before 5.3 have no descriptors of processes, filters of containers may refuse them with any error, and there may be
+    // no descriptor left.
     let by_number = || kill(Pid::from_raw(pid as i32), signal).is_ok();
     match descriptor(pid) {
         Ok(process) => {
@@ -257,7 +260,7 @@ pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
             still(pid)
                 && match send() {
                     Ok(_) => true,
-                    // It has ended, and its number may be another's.
+                    // The process has ended, and its number may belong to another.
                     Err(Errno::ESRCH) => false,
                     Err(_) => by_number(),
                 }
@@ -268,8 +271,8 @@ pub fn send(pid: u32, signal: Signal, still: impl Fn(u32) -> bool) -> bool {
     }
 }
 
-/// Where Open MPI's processes of a job on this node find what they share: a folder of the job's own in /tmp, of some
-/// megabytes. Slurm has such folders too, which are its own.
+/// Returns the folder in /tmp that Open MPI's processes of a job share on this node, of some megabytes. Folders that belong to
+/// Slurm are left out.
 pub fn session_of(pid: u32) -> Option<PathBuf> {
     let environ = environ(pid)?;
     let path = Path::new(OsStr::from_bytes(variable(&environ, "PMIX_SERVER_TMPDIR")?));
@@ -279,10 +282,10 @@ pub fn session_of(pid: u32) -> Option<PathBuf> {
     (plain && path.components().any(of_open_mpi)).then(|| path.to_owned())
 }
 
-/// How Open MPI's processes call what they share on a node, in its fourth and its fifth version.
+/// Beginnings of the names of Open MPI's shared files on a node, in versions 4 and 5.
 const SEGMENTS: [&str; 2] = ["/dev/shm/vader_segment.", "/dev/shm/sm_segment."];
 
-/// What Open MPI has in /dev/shm for a process: some megabytes that nobody removes where the process was killed.
+/// Returns Open MPI's files in /dev/shm for a process: some megabytes that nobody removes if the process is killed.
 pub fn segments_of(pid: u32) -> Vec<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let path = |line: &str| line.split_ascii_whitespace().nth(5).map(str::to_owned);
@@ -295,9 +298,9 @@ pub fn segments_of(pid: u32) -> Vec<PathBuf> {
     found
 }
 
-/// What a process leaves in /tmp and in /dev/shm that is killed now. Open MPI 5's mpirun, which nobody tells of its folder, names
-/// it after its process number; whoever has that number next could not start, and has a folder of that name to itself. So this is
-/// for processes that are still there.
+/// Returns the paths that a process leaves in /tmp and in /dev/shm if it is killed now. Open MPI 5's mpirun gets no variable with
+/// its folder, and names it after its process number. A later mpirun with that number could not start while the folder exists,
+/// and otherwise has a folder of that name of its own. So this is only for processes that still exist.
 fn left_by(pid: u32) -> Vec<PathBuf> {
     let folder = session_of(pid).or_else(|| {
         let environ = environ(pid)?;
@@ -308,7 +311,7 @@ fn left_by(pid: u32) -> Vec<PathBuf> {
     folder.into_iter().chain(segments_of(pid)).collect()
 }
 
-/// What the processes of a run on this node leave if they are killed now.
+/// Returns the paths that the processes of a run on this node leave if they are killed now.
 pub fn left_by_run(run_id: &str) -> BTreeSet<PathBuf> {
     if simulated().is_some() {
         return BTreeSet::new();
@@ -316,12 +319,12 @@ pub fn left_by_run(run_id: &str) -> BTreeSet<PathBuf> {
     of_run(run_id, None).into_iter().flat_map(left_by).collect()
 }
 
-/// Removes what a launcher and its processes had no chance to remove. Nobody waits for that: /tmp may hang.
+/// Removes the files that a killed launcher and its processes could not remove. No caller waits for that, because /tmp may hang.
 pub fn remove_left(left: BTreeSet<PathBuf>) {
     if left.is_empty() {
         return;
     }
-    // Where the system gives no thread they stay.
+    // If the system gives no thread, the files stay.
     let _ = new_thread::start("removes", move || {
         let uid = nix::unistd::geteuid().as_raw();
         for path in left {
@@ -335,11 +338,11 @@ pub fn remove_left(left: BTreeSet<PathBuf>) {
     });
 }
 
-/// Ends all processes of a run on this node: how many there were, how many would not go. What they keep in
-/// /tmp and /dev/shm, and would otherwise pile up with every incarnation, goes a moment later.
+/// Ends all processes of a run on this node. Returns how many there were, and how many are left. Their files in /tmp and
+/// /dev/shm, which would otherwise pile up with every attempt, are removed a moment later.
 ///
-/// SIGKILL, not SIGTERM: a rank's memory is consistent at every moment by design, and a handler that
-/// waits for a dead peer would cost the seconds this is about.
+/// The signal is SIGKILL, not SIGTERM. A rank's memory is consistent at every moment by design. A handler that waits for a dead
+/// peer would cost the seconds that a restart should save.
 pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, usize) {
     if let Some(machine) = simulated() {
         return (machine.end_run(run_id), 0);
@@ -348,7 +351,7 @@ pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, 
     let mut ended = BTreeSet::new();
     let mut leave = BTreeSet::new();
     loop {
-        // Again and again: a launcher may start processes while we look.
+        // The search is repeated, because a launcher may start processes in the meantime.
         let (left, all) = seek(run_id, below, |_| false);
         if left.is_empty() && all || Instant::now() > deadline {
             remove_left(leave);
@@ -356,7 +359,7 @@ pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, 
         }
         for pid in left {
             leave.extend(left_by(pid));
-            // It may have gone by itself in between.
+            // The process may have ended by itself in between.
             if send(pid, Signal::SIGKILL, |pid| belongs(pid, run_id, below)) {
                 ended.insert(pid);
             }
@@ -376,7 +379,8 @@ pub fn end_predecessors(run_id: &str, node: &str) {
         let Some(pid) = pid.filter(|pid| *pid != me) else { continue };
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|b| *b == 0).filter(|w| !w.is_empty()).collect();
-        // Its last words, and the program's own: a remote shell on its way elsewhere has them in one.
+        // The last words of the command line and the program's own: a remote shell on its way elsewhere has them in a single
+        // word.
         let is_agent = words.len() >= marks.len() + 2
             && words[1] == b"agent"
             && words[words.len() - marks.len()..]
@@ -384,7 +388,7 @@ pub fn end_predecessors(run_id: &str, node: &str) {
                 .zip(marks)
                 .all(|(w, m)| *w == m.as_bytes());
         if is_agent && (born(pid), pid) < mine {
-            // It may have gone by itself in between, or be another user's.
+            // The process may have ended by itself in between, or belong to another user.
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
         }
     }
@@ -414,10 +418,10 @@ mod tests {
         let mapped = unsafe { libc::mmap(any, 4096, libc::PROT_READ, libc::MAP_SHARED, of, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);
         assert_eq!(segments_of(std::process::id()), std::slice::from_ref(&path));
-        // It is asked again when it is twice as old, and not any more when it has told.
+        // The process is searched again at twice the age, and not any more once files were found.
         let told = [799, 800, 900, 100_000].map(|ms| shares(ms).len());
         assert_eq!(told, [0, 1, 0, 0]);
-        // SAFETY: as it was mapped.
+        // SAFETY: the address and length of the mapping above.
         assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
         assert!(segments_of(std::process::id()).is_empty());
         remove_left(BTreeSet::from([path.clone()]));
@@ -428,7 +432,7 @@ mod tests {
         }
     }
 
-    /// A process that is halted most of the time, as `cpulimit` does it, is not one that stands still.
+    /// A process that is stopped most of the time, as by `cpulimit`, does not stand still.
     #[test]
     fn who_has_run_between_two_looks_is_not_halted() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
@@ -466,7 +470,7 @@ mod tests {
         assert_eq!(watched.state(), 'X');
     }
 
-    /// Who was seen to get on runs. When it has ended that counts no more, whatever it did before.
+    /// A process that was seen to make progress runs. Once it has ended, its earlier progress does not count.
     #[test]
     fn whoever_gets_on_need_not_be_looked_at_until_it_ends() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -519,7 +523,7 @@ mod tests {
         }
     }
 
-    /// A process that has just been started has no variables for a moment: it is taken for nobody else's.
+    /// A process that has just been started has no variables for a moment, and must not be taken for another user's.
     #[test]
     fn whose_a_process_is_that_becomes_a_program_is_not_known_yet() {
         let run = format!("becomes-{}", std::process::id());
@@ -538,7 +542,7 @@ mod tests {
         }
     }
 
-    /// A launcher that is killed leaves its folder behind; one that is not a launcher's of ours stays.
+    /// A killed launcher's folder is removed; a folder that is not from one of our launchers stays.
     #[test]
     fn what_a_killed_launcher_shared_in_tmp_goes() {
         let dir = tempfile::tempdir().unwrap();
@@ -573,21 +577,21 @@ mod tests {
         }
     }
 
-    /// Makes a program of a shell's words. Another process writes it: one that a test beside this one starts has for a moment all
-    /// that this process has open, and nobody may start what is open for writing.
+    /// Makes a program from shell text. Another process writes the file. A process that a parallel test starts has for a moment
+    /// all open files of this process. A file open for writing cannot be started.
     pub(crate) fn script(path: &Path, words: &str) {
         let write = "printf '#!/bin/sh\n%s\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
         let status = Command::new("sh").arg("-c").arg(write).arg(path).arg(words).status();
         assert!(status.unwrap().success());
     }
 
-    /// The kernel keeps 15 bytes of a program's name, and cuts it where they end: inside of a character, too.
+    /// The kernel keeps 15 bytes of a program's name, and may cut it inside a character.
     #[test]
     fn a_name_that_is_no_text_hides_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let run = format!("named-{}", std::process::id());
         let program = dir.path().join("fourteen-bytes\u{e9}");
-        // No copy: nobody may start what is still open for writing, be it in a process that another test starts meanwhile.
+        // A link, not a copy: a file open for writing cannot be started, even if another test's process has it open.
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = Command::new(&program).arg("60").env(RUN_ID_VAR, &run).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(5);
@@ -615,7 +619,7 @@ mod tests {
         assert_eq!(found, [true, false]);
     }
 
-    /// As in a container whose filter is older than these calls.
+    /// The conditions of a container whose filter is older than these calls.
     #[test]
     fn who_may_have_no_descriptor_of_a_process_signals_by_its_number() {
         let calls = [libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];

@@ -1,8 +1,7 @@
-//! What the ranks of a run do, as an agent sees it on its node.
+//! Progress of a run's ranks, as an agent sees it on its node.
 //!
-//! Each grid position publishes progress words in the `head` part of its named memory; the agent looks at
-//! them without any lock. So a rank that hangs in the depths of MPI is seen to hang, and one that was
-//! killed leaves behind how far it had come.
+//! Each grid position publishes progress words in the `head` part of its persistent shared memory. The agent reads them without
+//! any lock. So a rank that hangs deep in MPI is seen to hang, and a rank that was killed leaves its progress behind.
 
 use std::collections::HashMap;
 
@@ -13,7 +12,7 @@ pub use crate::shm::header::Doing;
 use crate::shm::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
 use crate::shm::{Depot, Held, Part, Store};
 
-/// What a rank is busy with, in a word for people.
+/// Returns the rank's activity in a word for people.
 pub fn words(doing: Doing) -> &'static str {
     match doing {
         Doing::Starting => "starting",
@@ -27,21 +26,21 @@ pub fn words(doing: Doing) -> &'static str {
     }
 }
 
-/// What the rank of a position does, where checksums protect a test.
+/// Role of a position's rank in a test that checksums protect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Its own share of the matrix.
+    /// Computes its own share of the matrix.
     #[default]
     Own,
-    /// It keeps checksums.
+    /// Has checksum columns.
     Sums,
     /// Its checksums have taken the place of this process column.
     InPlaceOf(u32),
 }
 
 impl Role {
-    /// None where no checksums protect the test.
+    /// Returns None if no checksums protect the test.
     pub fn of(id: &Identity) -> Option<Self> {
         match (id.code, id.group) {
             (SUMS, column) if column < id.q => Some(Role::InPlaceOf(column)),
@@ -52,26 +51,26 @@ impl Role {
     }
 }
 
-/// One rank's progress.
+/// Progress of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub position: u32,
     pub pid: u32,
-    /// Counts up whenever the rank does anything.
+    /// Counts up at everything that the rank does.
     pub beat: u64,
     pub iteration: u64,
     pub doing: Doing,
-    /// The last epoch that is safe, and the iteration it was taken at.
+    /// Last safe checkpoint, and the iteration at which it was taken.
     pub saved: Option<(EpochId, u64)>,
-    /// Size of the problem and of a block; zero where the header does not say.
+    /// Size of the problem and of a block; zero if the header does not have them.
     pub n: u64,
     pub nb: u64,
-    /// Which test of the input file.
+    /// Number of the test in the input file.
     pub test: u32,
     /// Time the process has computed by itself, and the operations done in it.
     pub busy_us: u64,
     pub flops: u64,
-    /// Changes while it waits for others, where it can say so.
+    /// Changes while the rank waits for others, if it can show that.
     #[serde(default)]
     pub waits: u16,
     #[serde(default)]
@@ -79,29 +78,29 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Whether the same process has done anything since it was seen so, be it that it has waited and said so.
+    /// Returns whether the same process has made progress since `before`; reported waiting counts, too.
     pub fn has_got_on_since(&self, before: &Self) -> bool {
         let counts = |p: &Self| (p.beat, p.iteration, p.busy_us, p.waits);
         (self.position, self.pid) == (before.position, before.pid) && counts(self) != counts(before)
     }
 }
 
-/// Where the agent gets progress from.
+/// Source of the agent's progress data.
 pub trait ProgressSource {
-    /// Every position found on this node, also those whose process has died.
+    /// Returns every position found on this node, also those whose process has died.
     fn sample(&mut self) -> Vec<Progress>;
-    /// Bytes of shared memory that positions of this job held on this node at the last sample, and how many
-    /// there were.
+    /// Returns the bytes of shared memory that positions of this job had on this node at the last sample, and the number of
+    /// positions.
     fn held(&self) -> (u64, usize);
 }
 
-/// The heads of named memory on this node, of one job or of all this user's.
+/// The heads of persistent shared memory on this node, of one job or of all this user's jobs.
 #[derive(Debug, Default)]
 pub struct Heads {
     job: Option<String>,
-    /// What the last sample found: looking through all memory of the node is most of what an agent costs.
+    /// Result of the last sample, kept because looking through all memory of the node is most of an agent's cost.
     listed: Listed,
-    /// Those that can be looked at, with their positions.
+    /// Heads that can be read, with their positions.
     open: Vec<(u32, Head)>,
 }
 
@@ -115,9 +114,9 @@ impl Heads {
         self.listed.held().iter().filter(ours)
     }
 
-    /// Opens what there is to look at.
+    /// Opens the heads that can be read.
     fn open(&self) -> Vec<(u32, Head)> {
-        // To make one looks through all that is mounted: once, not for each position.
+        // Making a store reads the list of all mounts, so this is done once, not for each position.
         let mut depots: HashMap<(Store, &str), Option<Depot>> = HashMap::new();
         let heads = self.found().filter(|held| held.part == Part::Head);
         let open = heads.filter_map(|held| {
@@ -130,7 +129,7 @@ impl Heads {
     }
 }
 
-/// What a head shows.
+/// Returns the progress that a head shows.
 fn shown(position: u32, head: &Head) -> Option<Progress> {
     let words = head.progress();
     let mut progress = Progress {

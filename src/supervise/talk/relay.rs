@@ -1,8 +1,8 @@
-//! An agent between the one above and those below: what it does with every message. Pure but for its hands.
+//! An agent between its parent and its children: its reaction to every message. Pure except for its hands.
 //!
-//! `agent` runs one on a real node; the benchmark of many nodes runs thousands in one process. What is to be done on
-//! the node itself goes through [`Hands`]. News from below travel upward in one line: beats, and that somebody is still
-//! quiet, with the next answer to the one above, all else at once. Where nothing is below, this is an agent as plain as can be.
+//! `agent` runs one on a real node; the benchmark of many nodes runs thousands in a single process. Work on its node goes through
+//! [`Hands`]. News from below travel upward in a single message. Heartbeats, and reports that a node is still quiet, go with the
+//! next answer to the parent; all other news go at once. Without children this is a plain agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,40 +10,40 @@ use std::time::Duration;
 use super::branch::{Branch, Heard, Lines, Told};
 use super::wire::{Attend, Beat, FromAgent, ToAgent, Which, from_line, to_line};
 
-/// What an agent does on its own node.
+/// Actions of an agent on its own node.
 pub trait Hands {
     fn attend(&mut self, attend: &Attend);
     fn beat(&mut self, seq: Option<u64>) -> Beat;
     /// Begins to end the run's processes; [`Relay::ended`] is called when that is done.
     fn end(&mut self, id: u64, below: Option<u32>, clean: bool);
-    /// Ends one rank of incarnations below `below`.
+    /// Ends a rank of attempts below `below`.
     fn end_rank(&mut self, which: Which, below: u32);
     fn halt(&mut self, now: bool) -> usize;
-    /// Nobody has spoken for so long, which is half of the limit at least. True: it has been too long, the node is cut
-    /// off, and the run's processes here are ended.
+    /// Called if no message has come for `silent`, which is at least half of `limit`. True: the node is cut off, and the run's
+    /// processes here have been ended.
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool;
 }
 
 pub struct Relay {
     branch: Option<Branch>,
     lonely_ms: u64,
-    /// When the one above last spoke.
+    /// Time of the parent's last message.
     heard_ms: u64,
-    /// When the ranks were last looked at because it did not.
+    /// Time of the last look at the ranks for lack of messages from the parent.
     looked_ms: u64,
-    /// News from below that have not been told yet.
+    /// News from below that have not been sent yet.
     pending: Vec<Told>,
-    /// Where the last of a node stands in them.
+    /// Index of each node's last message in `pending`.
     last: BTreeMap<u32, usize>,
     urgent: bool,
-    /// What the one above has been told of this node, if that was a beat.
+    /// Last report on this node to the parent, if that was a heartbeat.
     said: Option<Beat>,
 }
 
-/// Lines to children count from here; the agent's own has number 0.
+/// Number of the first line to a child; the agent's own line has number 0.
 const FIRST_LINE: u64 = 1;
 
-/// So often the ranks are looked at in the time after which an agent is lonely.
+/// Number of looks at the ranks within the time after which an agent is orphaned.
 pub const LOOKS: u32 = 20;
 
 impl Relay {
@@ -60,18 +60,18 @@ impl Relay {
         }
     }
 
-    /// How many children it has.
+    /// Returns the number of children.
     pub fn load(&self) -> usize {
         self.branch.as_ref().map_or(0, Branch::load)
     }
 
-    /// How long the one above has not spoken, and how long is too long.
+    /// Returns the time since the parent's last message, and the limit of that time.
     pub fn silence(&self, now_ms: u64) -> (Duration, Duration) {
         let silent_ms = now_ms.saturating_sub(self.heard_ms);
         (Duration::from_millis(silent_ms), Duration::from_millis(self.lonely_ms))
     }
 
-    /// A line from above; what is to be answered goes to `up`.
+    /// Handles a message from the parent; answers are added to `up`.
     pub fn from_above(
         &mut self,
         text: &str,
@@ -117,7 +117,7 @@ impl Relay {
                 if let Some(branch) = &mut self.branch {
                     branch.leave(&nodes, now_ms, lines);
                 }
-                // What they said before is nobody's business any more.
+                // Earlier news of these nodes no longer matter.
                 self.pending.retain(|(node, _)| !nodes.contains(node));
                 self.last.clear();
             }
@@ -129,13 +129,13 @@ impl Relay {
         }
     }
 
-    /// Says a beat in full, be it that nobody has asked for one.
+    /// Sends a heartbeat in full, also if nobody has asked for it.
     pub fn beats(&mut self, beat: Beat, up: &mut Vec<String>) {
         self.said = Some(beat.clone());
         up.push(to_line(&FromAgent::Beat(beat)));
     }
 
-    /// Something from a child's line.
+    /// Handles a message on a child's line.
     pub fn from_below(&mut self, line: u64, heard: Heard, now_ms: u64, lines: &mut dyn Lines) {
         if let Some(branch) = &mut self.branch {
             let told = branch.hear(line, heard, now_ms, lines);
@@ -147,13 +147,13 @@ impl Relay {
         let silence_ms = self.branch.as_ref().map_or(0, |branch| branch.attend().silence_ms);
         for (node, word) in told {
             self.urgent |= match &word {
-                // A rank's end is told by a beat nobody has asked for.
+                // The end of a rank is reported by a heartbeat that nobody has asked for.
                 FromAgent::Beat(beat) => beat.seq.is_none(),
                 FromAgent::Moved(_) => false,
                 FromAgent::Quiet { age_ms } => *age_ms >= silence_ms,
                 _ => true,
             };
-            // What is said once more takes the place of what was said before.
+            // News of the same kind replace earlier news of the node.
             let before = self.last.get(&node).and_then(|at| self.pending.get_mut(*at));
             match (before, &word) {
                 (Some((_, FromAgent::Beat(beat))), FromAgent::Moved(moved)) => beat.moves(moved),
@@ -172,7 +172,7 @@ impl Relay {
         }
     }
 
-    /// What the hands have ended.
+    /// Reports the processes that the hands have ended.
     pub fn ended(
         &mut self,
         id: u64,
@@ -185,7 +185,7 @@ impl Relay {
         up.push(to_line(&FromAgent::Ended { id, ended, left, beat: hands.beat(None) }));
     }
 
-    /// What is due by the clock; false where this agent's time is over.
+    /// Does the work that is due by the clock; false if this agent has to end.
     pub fn tick(
         &mut self,
         now_ms: u64,
@@ -200,7 +200,7 @@ impl Relay {
             return false;
         }
         if let Some(branch) = self.branch.as_mut().filter(|branch| !branch.is_empty()) {
-            // Half of the silence is when the one above gives these nodes to somebody else.
+            // After half of this time without a message the parent gives these nodes to another child.
             branch.pause(silent_ms >= branch.attend().silence_ms * 3 / 8);
             branch.ask(now_ms, lines);
             let told = branch.tick(now_ms, lines);
@@ -212,7 +212,7 @@ impl Relay {
         true
     }
 
-    /// While nobody speaks the ranks are looked at now and then.
+    /// Returns whether the ranks should be looked at while no message comes.
     fn looks_again(&mut self, now_ms: u64) -> bool {
         let due = now_ms.saturating_sub(self.looked_ms) >= self.lonely_ms / u64::from(LOOKS);
         if due {
@@ -221,7 +221,7 @@ impl Relay {
         due
     }
 
-    /// How long nothing may come before `tick` is due.
+    /// Returns the time without messages after which `tick` is due.
     pub fn patience_ms(&self, now_ms: u64) -> u64 {
         if self.branch.as_ref().is_none_or(Branch::is_empty) {
             (self.heard_ms + self.lonely_ms / 2)
@@ -241,7 +241,7 @@ impl Relay {
     }
 }
 
-/// Who has children looks at the clock so often.
+/// Interval of ticks for an agent with children.
 const TICK_MS: u64 = 100;
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use crate::supervise::talk::progress::{Doing, Progress};
 
-    /// Lines to children: the last one opened, and what was written.
+    /// Lines to children: the number of the last one opened, and the texts written.
     #[derive(Default)]
     struct Ways(u64, Vec<String>);
 
@@ -301,8 +301,8 @@ mod tests {
         })
     }
 
-    /// Whatever ranks do, and however seldom the one above asks: who hears of them by way of others knows where they are when
-    /// they have done nothing for a while, although hardly a word is said in full.
+    /// The parent knows the ranks' progress once they have rested for a while, although hardly a message is sent in full. This
+    /// holds for all behaviour of the ranks, and for any interval of its requests.
     #[test]
     fn what_moves_is_known_above_although_the_rest_is_not_said_again() {
         let (mut leaf, mut middle) = (Relay::new(0), Relay::new(0));
@@ -337,7 +337,7 @@ mod tests {
                     rank.state = if random(5) == 0 { 'S' } else { rank.state };
                 }
             }
-            // Something else now and then: a rank stops, another process takes its place, one goes.
+            // Now and then something else changes: a rank stops, another process takes its place, a rank disappears.
             if !rests && random(300) == 0 {
                 let at = random(node.0.len() as u64) as usize;
                 match random(4) {
@@ -347,7 +347,7 @@ mod tests {
                     _ => node.0[at].progress.doing = Doing::Saving,
                 }
             }
-            // It is asked to halt, and has ended something.
+            // Now and then the agent is asked to halt, or has ended processes.
             if random(30) == 0 {
                 let halt = to_line(&ToAgent::Halt { now: false });
                 leaf.from_above(&halt, now_ms, &mut node, &mut nobody, &mut said);

@@ -1,61 +1,60 @@
-//! The remote shell: how a command gets onto a node, as plain argument lists.
+//! The remote shell: commands for a node, as plain argument lists.
 //!
-//! Agents, probes and the launchers' own daemons all travel this way. A command for another node is a
-//! text that the login shell there will read once more, so every word is quoted; a job directory with a
-//! blank in its name must not become two words on 500 nodes.
+//! Agents, probes and the launchers' own daemons are started by it. The login shell on the other node reads the text of a command
+//! once more, so every word is quoted. A job directory with a blank in its name must not become two words on 500 nodes.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// How to run a command on a named node.
+/// A way to run a command on a named node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RemoteShell {
-    /// `ssh` or something that takes the same arguments: options, host, command text.
+    /// `ssh`, or a program with the same arguments: options, host, command text.
     Ssh(Vec<String>),
     /// A step of its own inside a Slurm allocation.
     Srun { job: String },
-    /// LSF's `blaunch`, which takes ssh's arguments but its options. It only works with the variables LSF has
-    /// set for the job, and those are kept from launchers: so they are put back for it alone.
+    /// LSF's `blaunch`, which takes ssh's arguments except for its options. `blaunch` only works with the variables that LSF has
+    /// set for the job. Launchers do not get these variables, so they are set again for `blaunch` alone.
     Blaunch { shell: Vec<String>, env: Vec<(String, String)> },
 }
 
-/// How often ssh asks the other side whether it is still there.
+/// Interval at which ssh checks that the other side is still there.
 const QUESTION_EVERY: Duration = Duration::from_secs(30);
 
-/// The name of a path's last part.
+/// Returns the last part of a path.
 fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Options as ssh takes them.
+/// Returns options in the form that ssh takes.
 fn options(settings: &[&str]) -> Vec<String> {
     settings.iter().flat_map(|s| ["-o".to_string(), s.to_string()]).collect()
 }
 
-/// The environment's variables that are text. A name or a value that is not says nothing to us, and is no reason to end.
+/// Returns the environment's variables that are text. Others mean nothing to this program, and must not end it.
 pub fn variables() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Where programs look for their libraries. A site's own MPI or BLAS is found by it on every node, and a remote shell hands no
-/// variables on.
+/// Variable with the folders in which programs look for their libraries. On every node, programs find a site's own MPI or BLAS by
+/// it, and a remote shell does not pass variables on.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// The folders in which this program looks for its libraries, if it was told of some, as a variable for other nodes.
+/// Returns the variable with this program's library folders, for other nodes, if it is set.
 pub fn library_path() -> Option<(String, String)> {
     variables().find(|(name, value)| name == LIBRARY_PATH && !value.is_empty())
 }
 
 impl RemoteShell {
-    /// From the text of `--rsh`, or plain ssh. Options that keep ssh from asking questions nobody would
-    /// answer are added where the program is ssh.
+    /// Returns the shell that the text of `--rsh` names, or plain ssh. If the program is ssh, options are added that keep ssh
+    /// from asking questions, which nobody would answer.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
         Self::parse_in(text, variables())
     }
 
-    /// The same, in this environment.
+    /// Parses like [`parse`](Self::parse), in this environment.
     fn parse_in(
         text: Option<&str>,
         env: impl Iterator<Item = (String, String)>,
@@ -85,10 +84,10 @@ impl RemoteShell {
         }
     }
 
-    /// The same shell, which ends a connection that has long been dead. The supervisor notices a silent node itself and
-    /// much sooner; but if it is killed, nobody ends its ssh to a node that is cut off, and by itself that would wait a
-    /// quarter of an hour or longer for TCP to give up. A node that is only slow to answer, however long `silence`
-    /// allows for that, keeps its connection.
+    /// Returns this shell with options that end a connection that has long been dead. The supervisor notices an unresponsive node
+    /// much sooner. But if the supervisor is killed, nobody ends its ssh to a node that is cut off. That ssh would wait a quarter
+    /// of an hour or longer for TCP to give up. A node that is only slow keeps its connection, however long a time `silence`
+    /// allows.
     pub fn noticing_death(self, silence: Duration) -> Self {
         match self {
             Self::Ssh(mut words) if words.first().is_some_and(|w| base_name(w) == "ssh") => {
@@ -107,8 +106,8 @@ impl RemoteShell {
         }
     }
 
-    /// The local command that runs `argv` on `host`. There it finds its libraries in these folders, `found_by`, where a shell
-    /// would not hand that on by itself.
+    /// Returns the local command that runs `argv` on `host`. `found_by` is the variable with the library folders, set if the
+    /// shell would not pass it on.
     pub fn command(
         &self,
         host: &str,
@@ -142,7 +141,7 @@ impl RemoteShell {
                 "--mpi=none",
                 // Neither an agent nor the daemon that starts ranks may be bound to a single core.
                 "--cpu-bind=none",
-                // A job that was handed in with `--export=NONE` would hand nothing on to its steps either.
+                // A job that was submitted with `--export=NONE` would pass nothing on to its steps either.
                 "--export=ALL",
                 "--quiet",
                 &format!("--nodelist={host}"),
@@ -152,8 +151,8 @@ impl RemoteShell {
         }
     }
 
-    /// A shell script that launchers call as `SCRIPT [-x] HOST COMMAND...` to start their daemon on a node.
-    /// It puts `env` into the daemon's environment: that is how the daemon, too, is found by run id.
+    /// Returns a shell script that launchers call as `SCRIPT [-x] HOST COMMAND...` to start their daemon on a node. The script
+    /// puts `env` into the daemon's environment, so that the daemon, too, is found by run id.
     pub fn launcher_script(&self, env: &[(String, String)]) -> String {
         let set = |env: &[(String, String)]| {
             let words: Vec<String> =
@@ -190,19 +189,19 @@ impl RemoteShell {
     }
 }
 
-/// Whether a variable tells how Slurm is reached, and nothing of a job or a step.
+/// Returns whether a variable only says how Slurm is reached, and nothing about a job or a step.
 pub fn leads_to_slurm(name: &str) -> bool {
     ["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"].contains(&name)
 }
 
-/// Whether a variable would have `program` start an agent in less than the node's part of the job: what a job has asked for of
-/// each of its tasks srun takes for a wish for any step.
+/// Returns whether a variable would make `program` start an agent in less than the node's part of the job. srun takes the job's
+/// requests for each task as requests for every step.
 pub fn misleads(program: &str, name: &OsStr) -> bool {
     let of_a_job = |name: &str| name.starts_with("SLURM_") && !leads_to_slurm(name);
     program == "srun" && name.to_str().is_some_and(of_a_job)
 }
 
-/// One word as a POSIX shell reads it back unchanged.
+/// Returns the word in a form that a POSIX shell reads back unchanged.
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -217,7 +216,7 @@ pub fn quote_all<S: AsRef<str>>(words: &[S]) -> String {
     quoted.join(" ")
 }
 
-/// Splits a command text at blanks, honouring quotes and backslashes as a shell does.
+/// Splits a command text at blanks; quotes and backslashes have their meaning in a shell.
 pub fn split_words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -265,7 +264,7 @@ mod tests {
         words.iter().map(|w| w.to_string()).collect()
     }
 
-    /// A step of Slurm's would have as many cores and as much memory as the job has asked for of one task.
+    /// A step of Slurm's would have as many cores and as much memory as the job has asked for per task.
     #[test]
     fn an_agent_is_no_task_of_the_job() {
         let misled = |program, name: &str| misleads(program, name.as_ref());
@@ -328,8 +327,8 @@ mod tests {
         assert_eq!(command.last().unwrap(), "a b");
     }
 
-    /// Runs the launcher's script with `sh -c` standing in for ssh: what the daemon sees must be what the
-    /// launcher said, quotes and all, and the settings with it.
+    /// Runs the launcher's script with `sh -c` in the place of ssh: the daemon must see the settings, and the launcher's words
+    /// unchanged, with quotes.
     #[test]
     fn the_launchers_script_brings_command_and_settings_over() {
         let dir = tempfile::tempdir().unwrap();
@@ -352,8 +351,8 @@ mod tests {
         );
     }
 
-    /// A script that behaves as `blaunch` does: needs LSF's variables, ignores options it does not know, hands
-    /// its input on, and has a shell read the command.
+    /// The script behaves as `blaunch` does: it needs LSF's variables, ignores unknown options, passes its input on, and has a
+    /// shell read the command.
     #[test]
     fn blaunch_is_given_the_variables_that_launchers_do_not_see() {
         let dir = tempfile::tempdir().unwrap();

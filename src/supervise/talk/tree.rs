@@ -1,16 +1,15 @@
-//! Who calls whom: a tree over the remote shell, so that nobody has more than some tens of connections. Pure.
+//! The tree of calls over the remote shell, in which no process has more than some tens of connections. Pure.
 //!
-//! The supervisor and every agent are in charge of a list of nodes, and ask [`place`] what to do with it: `branch`
-//! carries that out. As many as there is room for are called directly. Of more, each child called gets an even share
-//! to be in charge of, and does the same with it. So ten thousand nodes are three levels of 32, and as many nodes
-//! as the fan-out are called as if there were no tree.
+//! The supervisor and every agent are in charge of a list of nodes, and ask [`place`] what to do with it; `branch` does so. While
+//! there is room, nodes are called directly. If there are more nodes, each called child gets an even share of them, and does the
+//! same with its share. So ten thousand nodes are three levels of 32, and up to the fan-out, nodes are called without a tree.
 //!
-//! Nodes whose caller is lost are placed anew by the next one above, in the same way: where it has no room left they
-//! go to the children that live, and all are called at once, not one after the other.
+//! If the caller of nodes is lost, the next agent above places them again, in the same way. If that agent has no room left, the
+//! nodes go to its live children, and all are called at once, not one after the other.
 
 use std::collections::BTreeMap;
 
-/// What to do with some nodes.
+/// A step to reach some nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Call a node, and put it in charge of others.
@@ -19,9 +18,9 @@ pub enum Step {
     Give { child: u32, nodes: Vec<u32> },
 }
 
-/// Shares nodes out. `free` is how many more may be called directly, `children` are those that answer. `tried` are nodes that
-/// were called before and have not answered since, and when: in charge of a share is one that was not, or else the one whose call
-/// is longest ago. Empty where there is neither room nor a child: then they wait for one of them.
+/// Shares nodes out. `free` is how many more may be called directly, and `children` are those that answer. `tried` has the nodes
+/// that were called before and have not answered since, with the time. In charge of a share is a node that was not tried, or else
+/// the one whose call is longest ago. Returns no step if there is neither room nor a child: then the nodes wait.
 pub fn place(
     nodes: &[u32],
     free: usize,
@@ -38,7 +37,7 @@ pub fn place(
             .map(|(share, child)| Step::Give { child: *child, nodes: share.to_vec() })
             .collect();
     }
-    // Neighbours stay together: a rack that is lost is then few branches, not a part of each.
+    // Neighbours stay together: a lost rack then is few branches, not a part of each.
     let call = |share: &[u32]| {
         let at = (0..share.len()).min_by_key(|at| tried.get(&share[*at])).unwrap_or_default();
         Step::Call { head: share[at], below: [&share[..at], &share[at + 1..]].concat() }
@@ -46,7 +45,7 @@ pub fn place(
     shares(nodes, free).map(call).collect()
 }
 
-/// Neighbours in at most `count` shares that differ by one at most; none is empty.
+/// Returns neighbours in at most `count` shares, whose sizes differ by one at most; no share is empty.
 fn shares(nodes: &[u32], count: usize) -> impl Iterator<Item = &[u32]> {
     let count = count.min(nodes.len());
     (0..count).map(move |at| &nodes[at * nodes.len() / count..(at + 1) * nodes.len() / count])
@@ -58,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Builds the tree below somebody in charge of `nodes`; counts calls by node and returns the depth.
+    /// Builds the tree below a process in charge of `nodes`; counts calls by node and returns the depth.
     fn grow(nodes: &[u32], fanout: usize, called: &mut Vec<u32>, most: &mut usize) -> usize {
         let steps = place(nodes, fanout, &[], &BTreeMap::new());
         *most = (*most).max(steps.len());

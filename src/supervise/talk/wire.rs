@@ -1,7 +1,7 @@
-//! What supervisor and agents say to each other: one JSON object a line, both ways.
+//! Messages between supervisor and agents: one JSON object a line, both ways.
 //!
-//! The lines travel over the remote shell's standard streams. Whatever else a login script prints there
-//! is passed over: only lines that are messages count.
+//! The lines travel over the remote shell's standard streams. Other lines there, as from a login script, are ignored: only lines
+//! that are messages count.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,28 +12,28 @@ pub use crate::supervise::judge::ranks::RankSeen;
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
 pub const WIRE_VERSION: u32 = 14;
 
-/// Which run to look after, and how the nodes below are to be reached.
+/// The run to watch, and the settings for reaching the nodes below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attend {
     pub run_id: String,
-    /// Whose memory to look at; all of this user's where None.
+    /// Job whose memory is looked at; None: all memory of this user.
     pub job: Option<String>,
-    /// The name under which this node is known.
+    /// Name under which this node is known.
     pub node: String,
-    /// Without any word for so long, the agent ends the run's processes on its node and itself.
+    /// Time without any message after which the agent ends itself and the run's processes on its node, once these stand still.
     pub lonely_ms: u64,
-    /// How often children are asked, and after which silence a node counts as lost.
+    /// Interval of heartbeats of children, and time without a message after which a node counts as lost.
     pub beat_ms: u64,
     pub silence_ms: u64,
-    /// How many children anybody has.
+    /// Largest number of children of the supervisor or an agent.
     pub fanout: usize,
-    /// What a login takes, as far as the one above knows: who takes much longer is bypassed.
+    /// Time of a login, as far as the parent knows: nodes that take much longer are bypassed.
     pub login_ms: Option<u64>,
     pub shell: RemoteShell,
-    /// The supervisor's folder: paths in the shell's words may begin there, on every node that has it.
+    /// The supervisor's folder: paths in the shell's words may begin there, on every node that has the folder.
     #[serde(default)]
     pub dir: Option<String>,
-    /// What starts an agent.
+    /// Command that starts an agent.
     pub agent: Vec<String>,
 }
 
@@ -42,29 +42,29 @@ pub struct Attend {
 pub struct Charge {
     pub node: u32,
     pub name: String,
-    /// Its agent has answered before, to somebody: a silence now is news.
+    /// The agent has answered some caller before: if it does not answer now, that is news.
     pub again: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToAgent {
-    /// First line. Without one the agent only tells about the node.
+    /// First line. Without this line the agent only reports facts about the node.
     Attend(Attend),
-    /// Answer with a beat of the same number.
+    /// Answer with a heartbeat of the same number.
     Beat { seq: u64 },
-    /// End the run's processes, of incarnations below `below` if given; with `clean`, remove its memory too.
+    /// End the run's processes, of attempts below `below` if given; with `clean`, remove its memory too.
     End { id: u64, below: Option<u32>, clean: bool },
-    /// End one rank of an incarnation below `below`: the others have lost it, though its process may only be stopped, or are to
-    /// go on without it.
+    /// End a rank of an attempt below `below`. Either the other ranks have lost it, though its process may only be stopped, or
+    /// they are to continue without it.
     EndRank { which: Which, below: u32 },
     /// Ask the ranks to save and stop (`now`), or to stop after their next save.
     Halt { now: bool },
-    /// Be in charge of these nodes, too.
+    /// Take charge of these nodes, too.
     Call { nodes: Vec<Charge> },
-    /// Be no more in charge of these.
+    /// Give up charge of these nodes.
     Leave { nodes: Vec<u32> },
-    /// Pass a message on to nodes below, to all of them where none are named.
+    /// Pass a message on to nodes below, to all of them if none are named.
     Pass { to: Option<Vec<u32>>, message: Box<ToAgent> },
 }
 
@@ -74,7 +74,7 @@ pub enum FromAgent {
     /// First line.
     Hello(Box<Facts>),
     Beat(Beat),
-    /// In a beat's place, and also said of a node below: all is as was told last, but for what changes all the time.
+    /// Replaces a heartbeat, also for a node below: only the values have changed that change all the time.
     Moved(Moved),
     Ended {
         id: u64,
@@ -82,24 +82,24 @@ pub enum FromAgent {
         left: usize,
         beat: Beat,
     },
-    /// So many ranks were told.
+    /// Number of ranks that were asked to stop.
     Halting {
         told: usize,
     },
-    /// What nodes below say, and what is said of them.
+    /// Messages of nodes below, and about them.
     Below {
         told: Vec<(u32, FromAgent)>,
     },
-    /// Said of a node below: the connection to it ended.
+    /// About a node below: the connection to it ended.
     Closed {
         why: String,
     },
-    /// It has not been heard for so long by the one who calls for it. Said again as long as that lasts; 0 where nobody calls for
-    /// it at the moment.
+    /// About a node below: its caller has not heard it for so long. Repeated as long as that lasts; 0 if no agent calls the node
+    /// at the moment.
     Quiet {
         age_ms: u64,
     },
-    /// It has been heard again.
+    /// About a node below: its caller hears it again.
     Heard,
 }
 
@@ -112,23 +112,23 @@ pub enum Which {
     Process(u32),
 }
 
-/// A sign of life, and what goes on.
+/// A heartbeat, with the state of the run on the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Beat {
-    /// Number of the question; None where the agent speaks up by itself.
+    /// Number of the request; None if the agent sends the heartbeat by itself.
     pub seq: Option<u64>,
-    /// How long the answer took, as who asked has measured it.
+    /// Time until the answer, as the requester has measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<u32>,
     /// Processes of the run on this node.
     pub processes: usize,
-    /// How many of them are stopped (state T), ranks or not.
+    /// Number of these processes that are stopped (state T), ranks or not.
     pub stopped: usize,
     pub ranks: Vec<RankSeen>,
-    /// What /dev/shm and the memory have left.
+    /// Free bytes of /dev/shm and of memory.
     pub shm_free_bytes: u64,
     pub memory_free_bytes: u64,
-    /// As in [`Facts`]; None where the node has no such thing, or does not say.
+    /// Free bytes as in [`Facts`]; None if the node has no such memory, or does not report it.
     #[serde(default)]
     pub huge_free_bytes: Option<u64>,
     #[serde(default)]
@@ -138,13 +138,13 @@ pub struct Beat {
     pub held_positions: usize,
 }
 
-/// What of a beat changes all the time, in few bytes: the question's number and how long the answer took, as in [`Beat`], and of
-/// the ranks those that have moved since the last word.
+/// The values of a heartbeat that change all the time, in few bytes. These are the request's number and the time until the
+/// answer, as in [`Beat`], and the ranks that have moved since the last message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved(pub Option<u64>, Option<u32>, Vec<Counters>);
 
-/// A rank's place in the list, heartbeat, iteration, own time and operations, whether it waits, and the letter of its process's
-/// state. The place, since a list may have one position twice: of this job and of another that has kept its memory.
+/// A rank's index in the list, heartbeat, iteration, own time and operations, count of waits, and the letter of its process's
+/// state. The index, since a list may have a position twice: of this job and of another that has kept its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Counters(usize, u64, u64, u64, u64, u16, char);
 
@@ -156,7 +156,7 @@ impl Counters {
 }
 
 impl Moved {
-    /// What both say one after the other; places in both are in order.
+    /// Appends a later message: the result has the effect of both. Indices in both are in order.
     pub fn and_then(&mut self, later: Moved) {
         let Moved(seq, round_trip_ms, ranks) = self;
         (*seq, *round_trip_ms) = (later.0, later.1);
@@ -169,7 +169,7 @@ impl Moved {
     }
 }
 
-/// Process states that are told at once where they change; the others are like each other.
+/// Process states that are reported at once if they change; the others count as equal.
 fn told_at_once(state: char) -> Option<char> {
     match state {
         'T' | 't' => Some('T'),
@@ -178,11 +178,11 @@ fn told_at_once(state: char) -> Option<char> {
     }
 }
 
-/// Free memory that differs by less than such a part of it is the same.
+/// Divisor of free memory: a difference of at most that part counts as no change.
 const FREE_PART: u64 = 64;
 
 impl Beat {
-    /// Whether nothing has changed since the last word but what changes all the time.
+    /// Returns whether only those values have changed since `last` that change all the time.
     pub fn is_like(&self, last: &Self) -> bool {
         let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
         let like_some = |free: Option<u64>, before: Option<u64>| match (free, before) {
@@ -205,7 +205,7 @@ impl Beat {
             && like_some(self.sysv_free_bytes, last.sysv_free_bytes)
     }
 
-    /// What has moved since the last word, if nothing else has changed.
+    /// Returns the ranks that have moved since `last`, if nothing else has changed.
     pub fn moved_since(&self, last: &Self) -> Option<Moved> {
         let both = self.ranks.iter().zip(&last.ranks).enumerate();
         let moved = both.filter_map(|(at, (now, before))| {
@@ -215,7 +215,7 @@ impl Beat {
         self.is_like(last).then(|| Moved(self.seq, self.round_trip_ms, moved.collect()))
     }
 
-    /// Brings a beat up to date.
+    /// Updates a heartbeat.
     pub fn moves(&mut self, moved: &Moved) {
         let Moved(seq, round_trip_ms, ranks) = moved;
         (self.seq, self.round_trip_ms) = (*seq, *round_trip_ms);
@@ -237,10 +237,10 @@ pub struct Shm {
     pub bytes: u64,
     #[serde(rename = "shm_free_bytes")]
     pub free_bytes: u64,
-    /// Whether it is memory at all.
+    /// Whether the file system is in memory.
     #[serde(rename = "shm_is_memory")]
     pub is_memory: bool,
-    /// Its device number tells a private one apart.
+    /// Device number, which identifies a private /dev/shm.
     #[serde(rename = "shm_device")]
     pub device: u64,
 }
@@ -252,7 +252,7 @@ pub struct Facts {
     pub version: String,
     /// Digest of the program file.
     pub binary: String,
-    /// What it would compute with.
+    /// Arithmetic that the node would compute with.
     #[serde(default)]
     pub arithmetic: Arithmetic,
     pub host: String,
@@ -264,51 +264,51 @@ pub struct Facts {
     pub memory_free_bytes: u64,
     #[serde(flatten)]
     pub shm: Shm,
-    /// What the pool of huge pages has left; None where no hugetlbfs is mounted.
+    /// Free bytes of the pool of huge pages; None if no hugetlbfs is mounted.
     pub huge_free_bytes: Option<u64>,
-    /// What the kernel's limits leave of System V shared memory, for all segments together; None where it does not say.
+    /// Bytes that the kernel's limits leave for System V shared memory, for all segments together; None if the kernel does not
+    /// report it.
     #[serde(default)]
     pub sysv_free_bytes: Option<u64>,
-    /// What systemd-logind does with a user's shared memory at the last logout: it matters for users
-    /// other than system ones.
+    /// Whether systemd-logind removes a user's shared memory at the last logout: this matters for users other than system users.
     pub remove_ipc: Option<bool>,
     pub uid: u32,
-    /// Of the agent itself.
+    /// Memory of the agent.
     pub agent_resident_bytes: u64,
-    /// Where a second level of checkpoints goes, if there is one, or why nothing can go there.
+    /// State of the checkpoint directory, if there is one, or the reason why it cannot be used.
     #[serde(default)]
     pub storage: Option<Result<Storage, String>>,
-    /// Why the processors that helpers are to have for themselves cannot be theirs here.
+    /// Reason why helpers cannot have the processors here that they are to have for themselves.
     #[serde(default)]
     pub helper_cores: Option<String>,
 }
 
-/// A folder for a second level of checkpoints, as a node sees it.
+/// A checkpoint directory, as a node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Storage {
     pub dir: String,
     pub free_bytes: u64,
-    /// What this job has there: it goes as newer checkpoints come.
+    /// Bytes of this job's files there: they are removed as newer checkpoints come.
     pub held_bytes: u64,
-    /// Of which checkpoints, where the folder is the node's own.
+    /// Checkpoints to which these files belong, if the directory is the node's own.
     #[serde(default)]
     pub lying: Vec<Lying>,
 }
 
-/// Files of one of the job's checkpoints on a node's own storage.
+/// Files of a checkpoint of the job on a node's own storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lying {
     pub run: u128,
     pub test: u32,
     pub epoch: u64,
-    /// Where it was taken, if the node has its manifest, which says that it was whole everywhere.
+    /// Boundary of the checkpoint, if the node has its manifest, which proves that it was complete everywhere.
     pub whole_at: Option<u64>,
-    /// Whose files lie there.
+    /// Positions whose files lie there.
     pub positions: Vec<u32>,
 }
 
 impl Storage {
-    /// What is wrong with it for checkpoints of so many bytes.
+    /// Returns why the directory has no room for checkpoints of so many bytes.
     pub fn lacking(&self, epoch_bytes: u64) -> Option<String> {
         let room = u128::from(self.free_bytes) + u128::from(self.held_bytes);
         let needed = 2 * u128::from(epoch_bytes);
@@ -328,7 +328,7 @@ impl Storage {
 }
 
 impl Facts {
-    /// The node in a line, for people.
+    /// Returns a line about the node, for people.
     pub fn line(&self) -> String {
         let mib = |bytes: u64| bytes >> 20;
         format!(
@@ -346,7 +346,7 @@ pub fn to_line<T: Serialize>(message: &T) -> String {
     serde_json::to_string(message).expect("messages are plain values") + "\n"
 }
 
-/// A message, or None for a line that is none.
+/// Returns the message in a line, or None if the line is no message.
 pub fn from_line<T: for<'a> Deserialize<'a>>(line: &str) -> Option<T> {
     serde_json::from_str(line.trim()).ok()
 }
@@ -393,7 +393,7 @@ mod tests {
         let mut known = first.clone();
         known.moves(&moved);
         assert_eq!(known, Beat { memory_free_bytes: 1 << 36, ..later.clone() });
-        // Who has not moved is not told of, and one word after the other comes to what both said.
+        // Ranks that have not moved are left out, and two messages in turn have the effect of both.
         let last =
             Beat { ranks: vec![later.ranks[0], rank(5, 14, Doing::Computing)], ..later.clone() };
         let once_more = last.moved_since(&later).unwrap();
@@ -404,7 +404,7 @@ mod tests {
         both.moves(&moved);
         assert_eq!([&both.ranks, &known.ranks], [&last.ranks; 2]);
         assert_eq!(later.moved_since(&later).unwrap().2, []);
-        // A position that is there twice: it is the one that has moved.
+        // A position is there twice, and the second has moved.
         let mut twice = later.clone();
         twice.ranks[0] = RankSeen { state: 'X', ..rank(5, 3, Doing::Computing) };
         let mut moves_on = twice.clone();
@@ -412,7 +412,7 @@ mod tests {
         let moved = moves_on.moved_since(&twice).unwrap();
         twice.moves(&moved);
         assert_eq!(twice, moves_on);
-        // That a process has got to sleep is not worth more; that it is stopped or gone is.
+        // A change to sleep does not need a full heartbeat; a stop or an end does.
         for (state, moves) in [('S', true), ('D', true), ('T', false), ('X', false)] {
             let mut beat = later.clone();
             beat.ranks[1].state = state;
@@ -422,7 +422,7 @@ mod tests {
             moved.iter().for_each(|moved| known.moves(moved));
             assert_eq!(known.ranks[1].state, if moves { state } else { 'R' });
         }
-        // All else is told in full.
+        // All other changes are reported in full.
         assert_eq!(beat(12, Doing::Saving, 1 << 36).moved_since(&first), None);
         assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);
         let pool = |free| Beat { huge_free_bytes: Some(free), ..later.clone() };

@@ -1,4 +1,4 @@
-//! Many seeds, on all cores: what was struck, where, and what it came to.
+//! Many seeds, on all cores: the injected faults, the phases they fell into, and their results.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -14,7 +14,7 @@ use crate::base::cores;
 #[cfg(debug_assertions)]
 use crate::base::faults::{self, Sabotage};
 
-/// What is simulated.
+/// The part of the program that is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ranks,
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The argument that repeats a run.
+    /// Returns the argument that repeats a run.
     fn flag(self) -> &'static str {
         match self {
             Kind::Ranks => "",
@@ -31,30 +31,30 @@ impl Kind {
     }
 }
 
-/// Which seeds to run, and how.
+/// The seeds to run, and the limits.
 pub struct Campaign {
     pub kind: Kind,
     pub first: u64,
-    /// As many as there is time for, or this many.
+    /// Number of seeds; None: as many as there is time for.
     pub seeds: Option<u64>,
     pub time: Duration,
-    /// Processes that run seeds side by side.
+    /// Number of processes that run seeds in parallel.
     pub workers: u64,
 }
 
-/// What a campaign came to.
+/// Result of a campaign.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub runs: u64,
     pub launches: u64,
     pub steps: u64,
-    /// Faults by kind and phase, and by what the launch came to.
+    /// Faults by kind and phase, and by the result of the launch.
     pub struck: BTreeMap<(String, String), u64>,
     pub failed: Vec<u64>,
 }
 
 impl Campaign {
-    /// Runs all of it; failures are printed as they come. The calling process must have one thread.
+    /// Runs all seeds; failures are printed as they come. The calling process must have one thread.
     pub fn run(&self) -> Tally {
         let began = Instant::now();
         let work = |worker, told| match self.kind {
@@ -75,7 +75,7 @@ impl Campaign {
     }
 
     fn work<S: Simulation>(&self, worker: u64, began: Instant, mut told: File) {
-        // Its ranks take turns: on one core they wake each other soonest.
+        // A worker's ranks take turns: on one core they wake each other soonest.
         cores::pin(worker as usize);
         let mut stage = S::begin();
         let last = self.seeds.map_or(u64::MAX, |seeds| self.first.saturating_add(seeds));
@@ -160,7 +160,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Leaves a safeguard out, and runs seeds from `first` on until one fails: its number and how. None if none has failed in time.
+/// Leaves a safeguard out, and runs seeds from `first` on until one fails. Returns its number and its failure, or None if none
+/// has failed in time.
 #[cfg(debug_assertions)]
 pub fn first_failure(
     kind: Kind,
@@ -189,14 +190,14 @@ pub fn first_failure(
     Some((seed.parse().expect("a seed"), what.to_owned()))
 }
 
-/// Does something in a process of its own, which this one is to have no other thread for. What it writes comes out of the pipe.
+/// Does some work in a process of its own; the calling process must have no other thread. The output comes out of the pipe.
 pub fn apart(work: impl FnOnce(File)) -> File {
     let (read, write) = pipe();
     // SAFETY: this process has one thread.
     match unsafe { libc::fork() } {
         0 => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(write)));
-            // SAFETY: ends this process, whose parent does what is left to do.
+            // SAFETY: ends this process, whose parent does the rest.
             unsafe { libc::_exit(i32::from(done.is_err())) }
         }
         -1 => panic!("no process for a worker: {}", std::io::Error::last_os_error()),
@@ -206,7 +207,7 @@ pub fn apart(work: impl FnOnce(File)) -> File {
 
 fn pipe() -> (File, File) {
     let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which nobody else has.
+    // SAFETY: the array has room for two descriptors, which have no other owner.
     unsafe {
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0, "no pipe");
         (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))

@@ -1,6 +1,6 @@
 //! Whole runs from a seed: a run's ranks, or its supervisor and nodes, with faults at any moment.
 //!
-//! A seed stands for a run and the faults that strike it. The same seed gives the same run, so a failure is a number.
+//! A seed stands for a run and its faults. The same seed gives the same run, so a failure is a number.
 
 pub mod campaign;
 mod dice;
@@ -11,7 +11,7 @@ use std::fmt;
 
 /// A place to simulate runs in, one after the other, in a process of one thread.
 pub trait Simulation: Sized {
-    /// Seeds in a row that one worker should run.
+    /// Number of consecutive seeds that one worker should run.
     const FAMILY: u64;
     fn begin() -> Self;
     /// Returns the number of faults in a seed's run.
@@ -20,7 +20,7 @@ pub trait Simulation: Sized {
     /// Runs a seed with these of its faults, by number.
     fn run_with(&mut self, seed: u64, faults: &[usize]) -> Result<Report, Failure>;
 
-    /// Returns the faults that a failing seed takes to fail.
+    /// Returns the faults that a failing seed needs to fail.
     fn smallest(&mut self, seed: u64) -> Vec<usize> {
         let mut kept: Vec<usize> = (0..self.faults(seed)).collect();
         let mut at = 0;
@@ -43,16 +43,16 @@ pub struct Report {
     /// Launches of the ranks.
     pub launches: usize,
     pub steps: u64,
-    /// Faults that struck, each with its result.
+    /// Faults that were injected, each with its result.
     pub struck: Vec<(String, String)>,
 }
 
-/// What must not happen.
+/// A violation of the rules of a run.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub what: String,
     pub scenario: String,
-    /// The last lines that the run has printed, or all that has happened.
+    /// Last lines that the run has printed, or all its events.
     pub log: String,
 }
 

@@ -1,7 +1,7 @@
-//! The memory that all processes of a simulated job share: who is there, whose turn it is, and the messages under way.
+//! The memory that all processes of a simulated job share: the ranks, the turn, and the messages on their way.
 //!
-//! One process at a time has the turn, and only that one reads or writes here. So nothing is locked, and a seed draws the same
-//! choices each time.
+//! A single process at a time has the turn, and only that process reads or writes here. So nothing is locked, and a seed draws
+//! the same choices each time.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::base::faults::Point;
 use crate::testkit::simulation::dice::Dice;
 
-/// Ranks of a job at most.
+/// Largest number of ranks of a job.
 pub const MOST: usize = 24;
 const COMMUNICATORS: usize = 64;
 const MESSAGES: usize = 8192;
 const HEAP_BYTES: usize = 256 << 20;
 const FAULTS: usize = 16;
 
-/// Nobody, in a list.
+/// No entry, in a list.
 pub const NONE: u32 = u32::MAX;
 /// A moment that never comes.
 pub const NEVER: u64 = u64::MAX;
@@ -25,7 +25,7 @@ pub const MICROSECOND: u64 = 1_000;
 pub const MILLISECOND: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Nothing has changed for so long although all wait: nothing will.
+/// Time without any change, while all wait, after which no change can come.
 const HANGS_AFTER: u64 = 400 * SECOND;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +44,17 @@ pub struct RankState {
     pub life: Life,
     pub pid: i32,
     pub exit: i32,
-    /// The text of its phase: all processes have the same program at the same addresses.
+    /// Text of its phase: all processes have the same program at the same addresses.
     pub phase: Option<&'static str>,
     /// Calls of the transport so far.
     pub calls: u64,
     pub wakes_at: u64,
-    /// Whether it has looked in vain since something last changed.
+    /// Whether it has looked in vain since the last change.
     pub stalled: bool,
-    /// When it learns of the loss of each rank.
+    /// Time at which it learns of the loss of each rank.
     pub notice_at: [u64; MOST],
     pub duplicates: u32,
-    /// The first message to it.
+    /// First message to it.
     inbox: u32,
 }
 
@@ -86,12 +86,12 @@ struct Communicator {
 #[repr(u32)]
 pub enum Stage {
     Free,
-    /// Its content is with the sender until somebody receives it.
+    /// The sender has the content until a rank receives the message.
     Announced,
     Wanted,
-    /// Its content is here.
+    /// The content is here.
     Data,
-    /// Its content is here, or was never there; nobody receives it any more.
+    /// The content is here, or was never there; no rank receives the message any more.
     Void,
 }
 
@@ -104,7 +104,7 @@ pub struct Message {
     pub to: u32,
     pub tag: c_int,
     pub bytes: u64,
-    /// Where its content is in the heap.
+    /// Place of its content in the heap.
     at: u64,
     /// Whether a receive has it.
     pub matched: bool,
@@ -121,13 +121,13 @@ pub enum Strike {
     Stop,
 }
 
-/// Where a fault strikes.
+/// Place of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum Place {
     /// A call of the transport by a rank, counted from 1.
     Call { rank: u32, number: u64 },
-    /// A crash point that a position comes to for the so many-th time.
+    /// A crash point, at the given number of times that a position passes it.
     Point { point: Point, position: u32, hit: u64 },
 }
 
@@ -138,31 +138,31 @@ pub struct Fault {
     pub strike: Strike,
     pub seen: u64,
     pub struck: bool,
-    /// What the rank was doing then.
+    /// Phase of the rank at the fault.
     pub phase: Option<&'static str>,
 }
 
-/// Who has the turn next.
+/// Owner of the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Rank(usize),
-    /// Nobody can run, and nothing will come.
+    /// No rank can run, and no change will come.
     Hang,
-    /// Nobody is running any more.
+    /// No rank is running any more.
     Over,
 }
 
-/// How a job is simulated.
+/// Settings of a simulated job.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Manner {
-    /// Whether the job goes on without a lost rank.
+    /// Whether the job continues without a lost rank.
     pub survives: bool,
-    /// Messages up to so many bytes are sent before anybody receives them.
+    /// Largest size of messages that are sent before they are received.
     pub eager_bytes: u64,
-    /// The turn passes on at one call in so many.
+    /// Average number of calls after which the turn passes on.
     pub turn_every: u64,
-    /// Other ranks learn of a loss within so many nanoseconds.
+    /// Time in nanoseconds within which other ranks learn of a loss.
     pub notice_within: u64,
 }
 
@@ -181,13 +181,14 @@ pub struct Arena {
     pub ends: bool,
     pub status: i32,
     pub hangs: bool,
-    /// What the transport was used for as MPI forbids it.
+    /// A use of the transport that MPI forbids.
     pub misuse: Option<&'static str>,
     pub trace: c_int,
     pub faults: [Option<Fault>; FAULTS],
-    /// The positions that have committed a checkpoint in this launch, a bit each.
+    /// Positions that have committed a checkpoint in this launch, a bit each.
     pub committed: u64,
-    /// Whether a position has generated its part of the matrix in this launch, and whether one has begun to remove its memory.
+    /// Whether a position has generated its part of the matrix in this launch, and whether a position has begun to remove its
+    /// memory.
     pub generated: bool,
     pub cleans: bool,
     communicators: [Communicator; COMMUNICATORS],
@@ -196,18 +197,18 @@ pub struct Arena {
     free: u32,
     unused: u32,
     used: u64,
-    /// Free pieces of the heap, by the binary digits of their size.
+    /// Free pieces of the heap, by the binary logarithm of their size.
     pieces: [u64; 32],
     heap: [u8; HEAP_BYTES],
 }
 
-/// What is at the place of the parent among those who take turns.
+/// Index of the parent among the processes that take turns.
 pub const PARENT: usize = MOST;
 
 impl Arena {
-    /// Memory that this process and all that it forks share.
+    /// Returns memory that this process and all its forked children share.
     pub fn new() -> &'static mut Self {
-        // SAFETY: new pages that nobody else has; zeros are a value of each of its fields.
+        // SAFETY: new pages without another owner; zeros are a value of each of its fields.
         unsafe {
             let memory = libc::mmap(
                 std::ptr::null_mut(),
@@ -222,7 +223,7 @@ impl Arena {
         }
     }
 
-    /// A job of so many ranks, none of which has begun.
+    /// Begins a job of so many ranks, none of which has started.
     pub fn begin(&mut self, count: usize, seed: u64, manner: Manner, trace: c_int) {
         assert!(count <= MOST);
         self.turn.iter().for_each(|turn| turn.store(0, Ordering::Relaxed));
@@ -255,13 +256,13 @@ impl Arena {
 
     // Turns.
 
-    /// Gives the turn to somebody.
+    /// Gives the turn to a process.
     pub fn give_turn(&self, to: usize) {
         self.turn[to].store(1, Ordering::Release);
         futex(&self.turn[to], libc::FUTEX_WAKE, 1, None);
     }
 
-    /// Waits for the turn, for so many milliseconds if that is said: whether it came.
+    /// Waits for the turn, but at most for `most_ms` if given. Returns whether it came.
     pub fn await_turn(&self, me: usize, most_ms: Option<i64>) -> bool {
         let turn = &self.turn[me];
         while turn.load(Ordering::Acquire) == 0 {
@@ -274,18 +275,18 @@ impl Arena {
         true
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.random.below(n.max(1))
     }
 
-    /// Something has happened that a rank that waits may wait for.
+    /// Notes a change that any waiting rank may wait for.
     pub fn change(&mut self) {
         (self.changed_at, self.quantum) = (self.now, MILLISECOND);
         self.ranks[..self.count].iter_mut().for_each(|rank| rank.stalled = false);
     }
 
-    /// The same, which only that rank can wait for.
+    /// Notes a change that only this rank can wait for.
     pub fn change_for(&mut self, rank: usize) {
         (self.changed_at, self.quantum) = (self.now, MILLISECOND);
         self.ranks[rank].stalled = false;
@@ -311,7 +312,7 @@ impl Arena {
         }
     }
 
-    /// To the next moment at which somebody wakes, or learns of something.
+    /// Moves the time to the next moment at which a rank wakes, or learns of something.
     fn pass_time(&mut self) {
         let mut next = self.now + self.quantum;
         let mut news = NEVER;
@@ -336,18 +337,19 @@ impl Arena {
 
     // Losses.
 
-    /// A rank is gone, or stands still: when the others learn of it.
+    /// Notes that a rank is gone, or stands still, and draws the times at which the others learn of it.
     pub fn lose(&mut self, gone: usize) {
         let stopped = self.ranks[gone].life == Life::Stopped;
-        // A connection breaks; one that stands still is missed by its heartbeats.
+        // A lost rank's connection breaks; a rank that stands still is noticed only by its missing heartbeats.
         let least = if stopped { 6 * SECOND } else { 0 };
-        // Without ULFM nobody learns of it but the launcher.
+        // Without ULFM only the launcher learns of it.
         let learn = if self.manner.survives { self.count } else { 0 };
         for rank in 0..learn {
             let within = self.below(self.manner.notice_within);
             self.ranks[rank].notice_at[gone] = self.now + least + within;
         }
-        // What it was to hand over never comes. Of what is on its way to a rank the first comes, and the last may not.
+        // Content that its owner still had never comes. Of the messages on their way to a rank, the first arrive, and the last
+        // may not.
         for rank in 0..self.count {
             let come = self.below(8);
             let (mut place, mut sent) = (self.ranks[rank].inbox, 0);
@@ -368,7 +370,7 @@ impl Arena {
         self.change();
     }
 
-    /// Whether a rank knows that another is gone.
+    /// Returns whether a rank knows that another is gone.
     pub fn knows(&self, rank: usize, gone: usize) -> bool {
         self.ranks[rank].notice_at[gone] <= self.now
     }
@@ -395,7 +397,7 @@ impl Arena {
         self.made - 1
     }
 
-    /// The copy of a communicator that a rank makes: the same for all that have made as many.
+    /// Returns the copy of a communicator that a rank makes: ranks that have made equally many copies get the same.
     pub fn duplicate(&mut self, on: usize, rank: usize) -> usize {
         self.ranks[rank].duplicates += 1;
         let number = 1 + self.ranks[rank].duplicates;
@@ -406,7 +408,7 @@ impl Arena {
         number as usize
     }
 
-    /// The ranks of a communicator, by the numbers that they were launched with.
+    /// Returns the ranks of a communicator, by the numbers that they were launched with.
     pub fn members(&self, on: usize) -> Vec<u32> {
         let of = &self.communicators[on];
         of.members[..of.size as usize].to_vec()
@@ -432,7 +434,7 @@ impl Arena {
         self.communicators[on].revoked_at[rank] <= self.now
     }
 
-    /// A rank comes to an agreement, or a shrinking: its number.
+    /// Joins a rank to an agreement, or a shrinking, and returns its number.
     pub fn join(&mut self, on: usize, rank: usize, bits: c_int, shrinks: bool) -> u32 {
         let of = &mut self.communicators[on];
         let number = of.begun[rank];
@@ -452,7 +454,7 @@ impl Arena {
         number
     }
 
-    /// What came of a round, as far as a rank can know: its bits, whether a member was lost, and the communicator made.
+    /// Returns the result of a round, as far as a rank can know: its bits, whether a member was lost, and the new communicator.
     pub fn decided(&mut self, on: usize, rank: usize, number: u32) -> Option<(c_int, bool, u32)> {
         let members = self.members(on);
         let round = self.communicators[on].rounds[number as usize % 4];
@@ -517,11 +519,11 @@ impl Arena {
     /// Copies a message's content from its sender.
     ///
     /// # Safety
-    /// So many bytes as it has lie at `data`.
+    /// `data` points to as many bytes as the message has.
     pub unsafe fn put(&mut self, place: u32, data: *const u8) {
         let bytes = self.messages[place as usize].bytes as usize;
         let at = self.piece(bytes);
-        // SAFETY: the piece has room for it.
+        // SAFETY: the piece has room for the content.
         unsafe { data.copy_to_nonoverlapping(self.heap[at..at + bytes].as_mut_ptr(), bytes) };
         let message = &mut self.messages[place as usize];
         (message.at, message.stage) = (at as u64, Stage::Data);
@@ -529,14 +531,14 @@ impl Arena {
         self.change_for(to);
     }
 
-    /// Copies a message's content to its receiver, and forgets it.
+    /// Copies a message's content to its receiver, and forgets the message.
     ///
     /// # Safety
-    /// There is room for so many bytes as it has at `data`.
+    /// `data` has room for as many bytes as the message has.
     pub unsafe fn take(&mut self, place: u32, data: *mut u8) {
         let message = self.messages[place as usize];
         let (at, bytes) = (message.at as usize, message.bytes as usize);
-        // SAFETY: a piece of so many bytes.
+        // SAFETY: the piece has so many bytes.
         unsafe { data.copy_from_nonoverlapping(self.heap[at..at + bytes].as_ptr(), bytes) };
         self.forget(place);
         self.change_for(message.from as usize);
@@ -566,7 +568,7 @@ impl Arena {
         self.free = place;
     }
 
-    /// The first message to a rank that no receive has and that is such a one.
+    /// Returns the first matching message to a rank that no receive has.
     pub fn find(&self, to: usize, on: usize, from: usize, tag: c_int) -> Option<u32> {
         let mut place = self.ranks[to].inbox;
         while place != NONE {
@@ -580,7 +582,7 @@ impl Arena {
         None
     }
 
-    /// Where in the heap so many bytes may lie.
+    /// Returns a place in the heap for so many bytes.
     fn piece(&mut self, bytes: usize) -> usize {
         let class = class(bytes);
         let first = self.pieces[class] as usize;
@@ -595,20 +597,20 @@ impl Arena {
         at
     }
 
-    // What happened, for people.
+    // Trace of events, for people.
 
-    /// Writes an event, where somebody reads them.
+    /// Writes an event to the trace, if there is one.
     pub fn event(&self, rank: usize, what: impl FnOnce() -> String) {
         if self.trace >= 0 {
             let (ms, us) = (self.now / MILLISECOND, self.now / MICROSECOND % 1000);
             let line = format!("{ms:>7}.{us:03} ms  rank {rank}: {}\n", what());
-            // SAFETY: a file that is open; a line that cannot be written is missed by nobody.
+            // SAFETY: a file that is open; a line that cannot be written is not needed.
             unsafe { libc::write(self.trace, line.as_ptr().cast(), line.len()) };
         }
     }
 }
 
-/// Pieces of one class have the same size.
+/// Returns the size class of a piece: pieces of a class have the same size.
 fn class(bytes: usize) -> usize {
     bytes.max(64).next_power_of_two().trailing_zeros() as usize
 }
@@ -617,6 +619,6 @@ fn futex(word: &AtomicU32, what: i32, value: u32, most_ms: Option<i64>) {
     let time =
         most_ms.map(|ms| libc::timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel reads the word, which lives as long as the call. It is shared with other processes.
+    // SAFETY: the kernel reads the word, which lives as long as the call. Other processes share it.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), what, value, time) };
 }

@@ -1,4 +1,4 @@
-//! One launch of a simulated job: its processes, from the first turn to the last.
+//! A launch of a simulated job: its processes, from the first turn to the last.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -14,30 +14,30 @@ use crate::comm::library;
 use crate::config::flags::BenchFlags;
 use crate::driver::benchmark;
 
-/// How a launch ended.
+/// The end of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With the status that a launcher would pass on.
+    /// Ended with the status that a launcher would pass on.
     Status(i32),
-    /// Nobody could run any more: what each rank was doing.
+    /// No rank could run any more, with the phase of each rank.
     Hang(Vec<String>),
-    /// A rank ended as no rank may, or did not come back from its turn.
+    /// A rank ended in a forbidden way, or did not come back from its turn.
     Broken(String),
 }
 
 pub struct Launch {
     pub ended: Ended,
-    /// Faults that struck, as they were planned.
+    /// Faults that were injected, as planned.
     pub struck: Vec<Fault>,
     pub steps: u64,
-    /// The positions that committed a checkpoint, a bit each.
+    /// Positions that committed a checkpoint, a bit each.
     pub committed: u64,
     /// Whether any has generated its part of the matrix, and whether any has begun to remove its memory.
     pub generated: bool,
     pub cleans: bool,
 }
 
-/// What is launched.
+/// The job to launch.
 pub struct Job<'a> {
     pub ranks: usize,
     pub words: &'a [String],
@@ -48,17 +48,17 @@ pub struct Job<'a> {
     pub trace: Option<&'a File>,
 }
 
-/// A turn takes no longer than this on any machine.
+/// Time that a turn takes on no machine.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 const LOOK_EVERY_MS: i64 = 100;
 
-/// Runs it to its end, its ranks as processes that take turns.
+/// Runs a job to its end, its ranks as processes that take turns.
 pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
     let trace = job.trace.map_or(-1, AsRawFd::as_raw_fd);
     arena.begin(job.ranks, job.seed, job.manner, trace);
     job.faults.iter().zip(&mut arena.faults).for_each(|(fault, place)| *place = Some(*fault));
     for rank in 0..job.ranks {
-        // SAFETY: this process has one thread, so its child may do whatever it can.
+        // SAFETY: this process has one thread, so its child may call any function.
         match unsafe { libc::fork() } {
             0 => run(std::ptr::from_mut(arena), rank, job),
             -1 => panic!("no process for a rank: {}", std::io::Error::last_os_error()),
@@ -90,7 +90,7 @@ pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
     }
 }
 
-/// What a launcher would pass on.
+/// Returns the status that a launcher would pass on.
 fn status(arena: &Arena) -> i32 {
     let ranks = &arena.ranks[..arena.count];
     let survived = arena.manner.survives
@@ -104,7 +104,7 @@ fn status(arena: &Arena) -> i32 {
     }
 }
 
-/// Gives turns until all have ended: how one has ended as no rank may.
+/// Gives turns until all ranks have ended. Returns the violation if a rank ended in a forbidden way.
 fn attend(arena: &mut Arena) -> Option<String> {
     loop {
         match arena.choose() {
@@ -133,7 +133,7 @@ fn attend(arena: &mut Arena) -> Option<String> {
     }
 }
 
-/// Waits for processes that were killed, until the kernel has let go of what they held. Others end in their own time.
+/// Waits for killed processes until the kernel has released their resources. Other processes end in their own time.
 fn reap(arena: &mut Arena) {
     for rank in 0..arena.count {
         let state = arena.ranks[rank];
@@ -143,7 +143,7 @@ fn reap(arena: &mut Arena) {
             // Without ULFM the launcher ends a job that has lost a rank.
             arena.ends |= !arena.manner.survives;
         }
-        // Others have ended one that stood still.
+        // Other ranks have ended a rank that stood still.
         if state.pid > 0 && state.life == Life::Stopped && wait(state.pid, libc::WNOHANG).is_some()
         {
             (arena.ranks[rank].pid, arena.ranks[rank].life) = (0, Life::Dead);
@@ -151,7 +151,7 @@ fn reap(arena: &mut Arena) {
     }
 }
 
-/// A process that has ended without a word.
+/// Returns a description of a process that has ended unexpectedly.
 fn unexpected(arena: &mut Arena) -> Option<String> {
     for rank in 0..arena.count {
         let state = arena.ranks[rank];
@@ -175,7 +175,7 @@ fn wait(pid: i32, how: i32) -> Option<i32> {
     (unsafe { libc::waitpid(pid, &mut status, how) } == pid).then_some(status)
 }
 
-/// Shows where each rank of a job that hangs stands, for whoever looks for the reason.
+/// Prints the stack of each rank of a job that hangs, to help find the reason.
 fn print_stacks(arena: &Arena) {
     for rank in arena.ranks[..arena.count].iter().filter(|rank| rank.pid > 0) {
         let pid = rank.pid.to_string();
@@ -197,7 +197,7 @@ fn end_all(arena: &mut Arena) {
     }
 }
 
-/// The program as a rank of the job runs it.
+/// Runs the program as a rank of the job.
 fn run(arena: *mut Arena, me: usize, job: &Job) -> ! {
     for (name, descriptor) in [("out", 1), ("err", 2)] {
         let file = OpenOptions::new().create(true).append(true).open(job.folder.join(name));

@@ -1,7 +1,7 @@
 //! Whole runs from a seed: the program's ranks as processes that take turns, with faults at any call and any crash point.
 //!
-//! A run is launched, struck, and launched again until it has ended. It must end with the solution's bits of an undisturbed run,
-//! and leave nothing behind.
+//! A run is launched again after each launch that faults have ended. The run must end with the solution's bits of an undisturbed
+//! run, and leave nothing behind.
 
 mod arena;
 mod job;
@@ -32,7 +32,7 @@ pub struct Stage {
     arena: &'static mut Arena,
     folder: PathBuf,
     job: String,
-    /// Digests of x of undisturbed runs, by their words.
+    /// Digests of x of undisturbed runs, by their arguments.
     undisturbed: HashMap<Vec<String>, String>,
     trace: Option<File>,
 }
@@ -41,7 +41,7 @@ pub struct Stage {
 type Memory = Vec<(usize, PathBuf, Vec<u8>)>;
 
 impl Simulation for Stage {
-    /// Seeds of one problem go to one worker, which knows its solution.
+    /// Seeds of a problem go to a single worker, which knows the solution.
     const FAMILY: u64 = scenario::FAMILY;
 
     fn begin() -> Self {
@@ -62,9 +62,9 @@ impl Simulation for Stage {
 }
 
 impl Stage {
-    /// The trace of every event goes to a file, if one is given.
+    /// Makes a stage; the trace of every event goes to the file, if one is given.
     pub fn new(trace: Option<File>) -> Self {
-        // Read once here and not by every rank.
+        // These are read once here and not by every rank.
         Topology::here();
         cores::count();
         cache::second_level();
@@ -125,7 +125,7 @@ impl Stage {
         }
     }
 
-    /// The persistent memory of the job: of each position its files, and what they contain.
+    /// Returns the persistent memory of the job: the files of each position, and their content.
     fn memory(&self) -> Memory {
         let of = |name: &str| -> Option<usize> {
             let (_, rest) = name.split_once(&format!(".{}.p", self.job))?;
@@ -162,7 +162,7 @@ impl Stage {
         }
     }
 
-    /// Whether the run is over, in order; an error if not in order.
+    /// Returns whether the run is over. Error: a violation of the rules.
     fn has_ended(&self, status: i32, scenario: &Scenario, wanted: &str) -> Result<bool, String> {
         const KILLED: i32 = 137;
         if status == 0 {
@@ -182,7 +182,7 @@ impl Stage {
         let is = |exit: Exit| status == i32::from(exit.code());
         match scenario.kind {
             _ if status == KILLED => Ok(false),
-            // More than checksums or spare ranks make up for.
+            // More losses than checksums or spare ranks can recover.
             Kind::Abft if is(Exit::Unrecoverable) => Ok(false),
             Kind::InPlace if is(Exit::Stopped) => Ok(false),
             // A loss before the first attempt ends the job.
@@ -226,7 +226,7 @@ impl Stage {
         launch
     }
 
-    /// The digest of x that nobody has disturbed.
+    /// Returns the digest of x of an undisturbed run.
     fn undisturbed(&mut self, solver: &[String]) -> Result<String, String> {
         if let Some(known) = self.undisturbed.get(solver) {
             return Ok(known.clone());
@@ -253,7 +253,7 @@ impl Stage {
         Ok(digest)
     }
 
-    /// The run's words, and the files that they name.
+    /// Returns the run's arguments, and makes the files that they name.
     fn words(&self, scenario: &Scenario) -> Vec<String> {
         let mut words: Vec<String> = scenario.solver.clone();
         words.extend(scenario.protection.iter().cloned());
@@ -261,7 +261,7 @@ impl Stage {
         if scenario.domains > 0 {
             let lines: String = (0..scenario.domains).map(|r| format!("rank:{r} d{r}\n")).collect();
             fs::write(self.folder.join("domains"), lines).expect("room in /dev/shm");
-            // The storage of each node, where it has its own.
+            // The storage of each node, if nodes have their own.
             for rank in 0..scenario.domains {
                 fs::create_dir_all(self.folder.join(format!("stored/d{rank}"))).expect("room");
             }
@@ -289,7 +289,7 @@ impl Drop for Stage {
 
 const RUN_LOST: &str = "memory had a checkpoint, and a launch generated the matrix again";
 
-/// The status of a launch; an error if it has none.
+/// Returns the status of a launch. Error: the launch has none.
 fn status(ended: Ended) -> Result<i32, String> {
     match ended {
         Ended::Status(status) => Ok(status),
@@ -298,7 +298,7 @@ fn status(ended: Ended) -> Result<i32, String> {
     }
 }
 
-/// What all runs have alike.
+/// Arguments of all runs.
 const COMMON: &[&str] = &[
     "--threads",
     "1",
@@ -311,7 +311,7 @@ const COMMON: &[&str] = &[
     "run.json",
 ];
 
-/// A scenario for people: a command, and its faults by number.
+/// Returns a scenario for people: a command, and its faults by number.
 fn described(scenario: &Scenario) -> String {
     let mut text = format!(
         "seed {}: {} ranks, {:?}: {} {}\n{:?}\n",
@@ -333,7 +333,7 @@ fn described(scenario: &Scenario) -> String {
     text
 }
 
-/// A fault in words.
+/// Returns a description of a fault.
 pub fn told(fault: &Fault) -> String {
     match fault.place {
         Place::Call { rank, number } => format!("{:?} rank {rank} at call {number}", fault.strike),

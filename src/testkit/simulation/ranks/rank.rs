@@ -30,7 +30,7 @@ pub struct Rank {
 struct Inner {
     arena: &'static mut Arena,
     requests: Vec<Option<Request>>,
-    /// Looks for losses since the last other call: more than one, and the rank waits for nothing else.
+    /// Looks for losses since the last other call: after more than two, the rank waits for nothing else.
     looks: u32,
 }
 
@@ -38,14 +38,14 @@ struct Inner {
 unsafe impl Sync for Rank {}
 
 impl Rank {
-    /// To be called in the rank's own process, which then waits for its turn.
+    /// Makes the rank. To be called in the rank's own process, which then waits for its turn.
     pub fn begin(arena: &'static mut Arena, me: usize) -> &'static Self {
         arena.await_turn(me, None);
         let inner = UnsafeCell::new(Inner { arena, requests: Vec::new(), looks: 0 });
         Box::leak(Box::new(Self { me, inner }))
     }
 
-    /// The rank ends, as a process does.
+    /// Ends the rank, as a process ends.
     pub fn exit(&self, status: i32) -> ! {
         let arena = self.arena();
         arena.ranks[self.me].exit = status;
@@ -71,7 +71,7 @@ impl Rank {
         unsafe { &mut *self.inner.get() }
     }
 
-    /// A call of the program's begins here: faults strike, time passes, and others may have their turn.
+    /// Begins a call of the program: faults are injected, time passes, and others may have their turn.
     fn enter(&self) {
         self.inner().looks = 0;
         let arena = self.arena();
@@ -116,7 +116,7 @@ impl Rank {
         self.pass_turn();
     }
 
-    /// Others have their turn until this rank is chosen again.
+    /// Gives others their turn until this rank is chosen again.
     fn pass_turn(&self) {
         let arena = self.arena();
         match arena.choose() {
@@ -132,13 +132,13 @@ impl Rank {
         }
     }
 
-    /// This rank has looked for something in vain.
+    /// Notes that this rank has looked for something in vain.
     fn stall(&self) {
         self.arena().ranks[self.me].stalled = true;
         self.pass_turn();
     }
 
-    /// Messages of this rank's get on.
+    /// Moves this rank's messages forward.
     fn progress(&self) {
         let Inner { arena, requests, .. } = self.inner();
         for request in requests.iter_mut().flatten() {
@@ -149,7 +149,7 @@ impl Rank {
                     let ended = match message.stage {
                         _ if message.turn != turn => Some(SUCCESS),
                         Stage::Wanted if !arena.knows(self.me, to) => {
-                            // SAFETY: as the program vouches for until the message is through.
+                            // SAFETY: the program guarantees the memory until the message is through.
                             unsafe { arena.put(place, data) };
                             Some(SUCCESS)
                         }
@@ -187,11 +187,11 @@ impl Rank {
                     let ended = match *place {
                         Some(place) => match arena.message(place).stage {
                             Stage::Data => {
-                                // SAFETY: as the program vouches for until the message is through.
+                                // SAFETY: the program guarantees the memory until the message is through.
                                 unsafe { arena.take(place, data) };
                                 Some(SUCCESS)
                             }
-                            // Its sender was lost before it was through.
+                            // The sender was lost before the message was through.
                             Stage::Void if arena.knows(self.me, from) => Some(FAILED),
                             Stage::Void | Stage::Free | Stage::Announced | Stage::Wanted => None,
                         },
@@ -222,7 +222,7 @@ impl Rank {
         &mut self.inner().requests[number - 1]
     }
 
-    /// Why a message with that rank cannot be begun.
+    /// Returns the reason why a message with that rank cannot be begun.
     fn refusal(&self, on: usize, peer: usize) -> Result<(), c_int> {
         let arena = self.arena();
         if arena.is_revoked(on, self.me) {
@@ -234,7 +234,7 @@ impl Rank {
         }
     }
 
-    /// Comes to a round of all that are left, and waits for what comes of it.
+    /// Joins a round of all remaining ranks, and waits for its result.
     fn join(&self, on: usize, bits: c_int, shrinks: bool) -> (c_int, bool, u32) {
         let number = self.arena().join(on, self.me, bits, shrinks);
         self.arena().event(self.me, || format!("comes to round {number} of communicator {on}"));
@@ -281,7 +281,7 @@ impl Transport for Rank {
         let turn = arena.message(place).turn;
         if bytes as u64 <= arena.manner.eager_bytes {
             if bytes > 0 {
-                // SAFETY: the caller's.
+                // SAFETY: the caller guarantees the memory.
                 unsafe { arena.put(place, data) };
             }
             arena.message_mut(place).stage = Stage::Data;
@@ -426,7 +426,7 @@ impl Simulator for Rank {
         self.enter();
         let arena = self.arena();
         if arena.ranks.iter().any(|rank| rank.life == Life::Stopped) {
-            // One that others have ended is given the time that its end takes the kernel.
+            // The kernel gets the time to end a process that other ranks have killed.
             std::thread::sleep(Duration::from_millis(2));
         }
         arena.ranks[self.me].wakes_at = arena.now + how_long.as_nanos() as u64;

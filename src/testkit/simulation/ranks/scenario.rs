@@ -1,14 +1,14 @@
-//! What a seed stands for: a problem, its protection, and the faults of each launch.
+//! The run of a seed: a problem, its protection, and the faults of each launch.
 
 use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
 use crate::base::faults::Point;
 use crate::shm::depot::Part;
 use crate::testkit::simulation::dice::Dice;
 
-/// Seeds that share a problem, whose undisturbed run is made once for all of them.
+/// Number of seeds that share a problem, whose undisturbed run is made once for all of them.
 pub const FAMILY: u64 = 64;
 
-/// How a run is protected.
+/// Protection of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Every loss ends the launch; the next one resumes.
@@ -19,30 +19,30 @@ pub enum Kind {
     Abft,
 }
 
-/// What becomes of a position's memory between two launches.
+/// Damage to a position's memory between two launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// It is gone, as with its node.
+    /// The memory is lost, as with its node.
     Lost,
-    /// All bits of one byte are other ones.
+    /// All bits of one byte are inverted.
     Flipped(Part, usize),
-    /// It is what it was when the launch before ended.
+    /// The memory is as it was at the end of the launch before.
     Old,
 }
 
-/// What becomes of memory between two launches.
+/// Damage to memory between two launches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
     pub damaged: Vec<(usize, Damage)>,
-    /// All of it is lost.
+    /// All memory is lost.
     pub all: bool,
 }
 
-/// One launch of a run.
+/// A launch of a run.
 #[derive(Clone, Debug)]
 pub struct Act {
     pub faults: Vec<Fault>,
-    /// After it, if it was ended.
+    /// Damage after the launch, if the launch was ended.
     pub outage: Outage,
     pub seed: u64,
 }
@@ -52,7 +52,7 @@ pub struct Scenario {
     pub seed: u64,
     pub kind: Kind,
     pub grid: (usize, usize),
-    /// Ranks beside the grid.
+    /// Ranks outside the grid.
     pub beside: usize,
     pub solver: Vec<String>,
     pub protection: Vec<String>,
@@ -65,7 +65,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The problem of a family of seeds: words, grid.
+/// Returns the problem of a family of seeds: arguments, grid.
 fn problem(seed: u64) -> (Vec<String>, (usize, usize)) {
     let mut dice = Dice::new(seed / FAMILY);
     let (p, q) = dice.one_of(&[(2, 2), (2, 2), (2, 3), (3, 2), (1, 4), (4, 1), (2, 4), (1, 3)]);
@@ -88,7 +88,7 @@ impl Scenario {
     pub fn of(seed: u64) -> Self {
         let (solver, (p, q)) = problem(seed);
         let mut dice = Dice::new(seed ^ 0xa5a5_0000_0000_0000);
-        // Checksum columns go with a lookahead of 0 or 1.
+        // Checksum columns work with a lookahead of 0 or 1.
         let deep = solver.windows(2).any(|words| words == ["--depth", "2"]);
         let kinds = [Kind::Restart, Kind::Restart, Kind::InPlace, Kind::Abft];
         let kind = dice.one_of(if deep { &kinds[..3] } else { &kinds });
@@ -138,17 +138,17 @@ impl Scenario {
         self.grid.0 * self.grid.1
     }
 
-    /// Whether a launch that resumes does so from memory.
+    /// Returns whether a launch that resumes does so from memory.
     pub fn keeps_memory(&self) -> bool {
         self.kind == Kind::Restart && !self.protection.iter().any(|word| word == "disk")
     }
 
-    /// The faults of all launches, in order.
+    /// Returns the faults of all launches, in order.
     pub fn faults(&self) -> impl Iterator<Item = &Fault> {
         self.acts.iter().flat_map(|act| &act.faults)
     }
 
-    /// The same with those faults only.
+    /// Returns the scenario with these faults only.
     pub fn with_faults(&self, kept: &[usize]) -> Self {
         let mut made = self.clone();
         let mut number = 0;
@@ -186,7 +186,7 @@ fn protection(dice: &mut Dice, methods: &[&str], losses: usize, positions: usize
     text
 }
 
-/// A crash point, most often one that such a launch comes to.
+/// Draws a crash point, most often one that such a launch reaches.
 fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
     let (first, last) = match (kind, dice.below(4)) {
         (_, 0) => (Point::ALL[0], Point::Told),
@@ -198,7 +198,7 @@ fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
     dice.one_of(Point::between(first, last))
 }
 
-/// `again`: it is not the first launch.
+/// Draws a launch; `again` says that it is not the first.
 fn act(
     dice: &mut Dice,
     kind: Kind,

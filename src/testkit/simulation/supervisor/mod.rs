@@ -1,7 +1,7 @@
 //! Supervised runs from a seed: the real supervisor and real agents on virtual time, with nodes, a launcher and a disk that fail.
 //!
-//! A supervisor is called as `skt-hpl run` calls it. Where it is killed, the same command is given again. In the end the run's
-//! status must have its reason in what has really happened.
+//! A supervisor is called as `skt-hpl run` calls it. If the supervisor is killed, the same command is given again. In the end the
+//! run's status must have its reason in the real events.
 
 mod scenario;
 mod site;
@@ -65,7 +65,7 @@ impl Office {
         self.play(&Scenario::on(seed, nodes))
     }
 
-    /// Runs a seed, and returns all that happens in it.
+    /// Runs a seed, and returns the log of its events.
     pub fn log(&mut self, seed: u64) -> String {
         let (world, records, _) = self.end_of(&Scenario::of(seed));
         world.log(&records.unwrap_or_default())
@@ -86,7 +86,7 @@ impl Office {
         }
     }
 
-    /// Plays a run: the world at its end, what was recorded, and its status or what went wrong.
+    /// Plays a run. Returns the world at its end, the records, and the run's status or its violation.
     fn end_of(
         &mut self,
         scenario: &Scenario,
@@ -104,7 +104,7 @@ impl Office {
     }
 }
 
-/// Gives the command again and again until the run has ended: with its status, or what went wrong.
+/// Gives the command again and again until the run has ended. Returns its status. Error: a violation of the rules.
 fn command(settings: &Settings) -> Result<u8, String> {
     loop {
         World::with(World::starts_supervisor);
@@ -121,7 +121,7 @@ fn command(settings: &Settings) -> Result<u8, String> {
                     world.again_ms
                 });
                 pause(again_ms.saturating_sub(now_ms()))?;
-                // Given after the run's end, the command would begin another run.
+                // After the run's end, the command would begin another run.
                 if let Some(status) =
                     world::recorded_end(&settings.folder).filter(|&code| code != 75)
                 {
@@ -142,7 +142,7 @@ fn command(settings: &Settings) -> Result<u8, String> {
     }
 }
 
-/// Time passes without a supervisor.
+/// Passes time without a supervisor.
 fn pause(ms: u64) -> Result<(), String> {
     let slept = catch_unwind(|| clock::sleep(Duration::from_millis(ms)));
     match slept {
@@ -150,12 +150,12 @@ fn pause(ms: u64) -> Result<(), String> {
             let wrong = World::with(|world| world.site.borrow().wrong.clone());
             Err(wrong.unwrap_or_default())
         }
-        // It was not there to be killed.
+        // A kill does not matter, because no supervisor runs.
         _ => Ok(()),
     }
 }
 
-/// Holds the end of a run against what has really happened.
+/// Compares the end of a run with the real events.
 fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> Result<(), String> {
     let site = world.site.borrow();
     for record in records {
@@ -182,7 +182,8 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         }
         75 | 6 if site.blameless() < scenario.nodes => Ok(()),
         4 if site.has_refused => Ok(()),
-        // The same fault three times running counts as a bug of the program.
+        // The supervisor takes the same fault three times running for a bug, and stops the run. This check counts all such
+        // faults, in a row or not.
         4 if records.iter().filter(|record| may_be_a_bug(&record.event)).count()
             >= SAME_FAULT_MAX =>
         {

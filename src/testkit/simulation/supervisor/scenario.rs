@@ -1,19 +1,19 @@
-//! What a seed stands for: nodes, a job, and what strikes them when.
+//! The run of a seed: nodes, a job, and faults with their times.
 
 use std::time::Duration;
 
 use super::site::Work;
 use crate::testkit::simulation::dice::Dice;
 
-/// What strikes.
+/// A fault.
 #[derive(Clone, Debug)]
 pub(super) enum Strike {
-    /// A node loses its power; it boots again so much later, if it does.
+    /// A node loses its power; if `back_ms` is given, it boots again after that time.
     Off {
         node: usize,
         back_ms: Option<u64>,
     },
-    /// It boots again.
+    /// A node boots again.
     Boots {
         node: usize,
     },
@@ -54,11 +54,11 @@ pub(super) enum Strike {
     Disk {
         for_ms: u64,
     },
-    /// The clock on the wall is set.
+    /// The wall clock is set.
     Wall {
         by_ms: i64,
     },
-    /// The supervisor is killed; the same command is given again so much later.
+    /// The supervisor is killed; the same command is given again after `again_ms`.
     Supervisor {
         again_ms: u64,
     },
@@ -67,7 +67,7 @@ pub(super) enum Strike {
 }
 
 impl Strike {
-    /// The kind of fault.
+    /// Returns the kind of fault.
     pub fn name(&self) -> &'static str {
         match self {
             Strike::Off { .. } => "node off",
@@ -89,11 +89,11 @@ impl Strike {
     }
 }
 
-/// When it strikes.
+/// Time of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     At(u64),
-    /// When this record has been written.
+    /// After this record has been written.
     Record(u64),
 }
 
@@ -128,7 +128,7 @@ impl Scenario {
         let spares = dice.below(3) as usize;
         let slots = 1 + dice.below(2) as usize;
         let positions = nodes * slots;
-        // Members of a group on different nodes.
+        // Members of a group are on different nodes.
         let size = 2 + dice.below(2) as usize;
         let groups =
             (0..positions).map(|position| position / slots / size * slots + position % slots);
@@ -149,7 +149,7 @@ impl Scenario {
         let mut at_ms = dice.below(time_ms);
         for _ in 0..1 + dice.below(4) {
             strikes.push(drawn(dice, at_ms, all, positions));
-            // Close to the one before, or at any time.
+            // The next fault comes soon after the one before, or at any time.
             at_ms = if dice.one_in(2) { at_ms + dice.below(6000) } else { dice.below(time_ms) };
         }
         Self {

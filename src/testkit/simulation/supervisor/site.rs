@@ -1,4 +1,4 @@
-//! The simulated nodes and the job on them: what is really the case, whatever the supervisor has heard of it.
+//! The simulated nodes and the job on them: their real state, whatever the supervisor knows of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -16,27 +16,27 @@ use crate::supervise::talk::wire::{Beat, Which};
 const RANK_BYTES: u64 = 1 << 20;
 const NODE_BYTES: u64 = 1 << 34;
 
-/// Evidence against a node counts so long after it has ended: calls and judgements take their time.
+/// Time for which evidence against a node counts after it has ended: calls and judgements take their time.
 const EVIDENCE_LASTS_MS: u64 = 12_000;
 
-/// A silence that is shorter must cost no node its place; the limit of the supervisor is 4 s.
+/// Time without messages that must cost no node its place; the limit of the supervisor is 4 s.
 const SHORT_MS: u64 = 2500;
 
 /// Position of a rank in the grid, as the supervisor knows it.
 type Position = u32;
 
-/// What a run is like.
+/// Properties of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub iterations: u64,
     pub step_ms: u64,
     pub save_every: u64,
-    /// From the launcher's start to the first process, and from there to computing.
+    /// Times from the launcher's start to the first process, and from there to computing.
     pub start_ms: u64,
     pub recover_ms: u64,
-    /// How soon the launcher notices a dead rank; None: never.
+    /// Time until the launcher notices a dead rank; None: never.
     pub notices_ms: Option<u64>,
-    /// The launcher stays when all ranks have ended.
+    /// Whether the launcher stays when all ranks have ended.
     pub lingers: bool,
     /// Group of each position. Each group survives the loss of one member.
     pub groups: Vec<usize>,
@@ -54,15 +54,15 @@ struct Memory {
 struct Node {
     boots: u64,
     is_off: bool,
-    /// Until when its kernel stands still, and until when it is cut off from other nodes.
+    /// Time up to which its kernel stands still, and up to which it is cut off from other nodes.
     frozen_ms: u64,
     apart_ms: u64,
     memory: BTreeMap<Position, Memory>,
-    /// Until when there is evidence that the node cannot be used.
+    /// Time up to which there is evidence that the node cannot be used.
     evidence_ms: u64,
-    /// There was such evidence at some time.
+    /// Whether there was such evidence at some time.
     is_condemned: bool,
-    /// Moment of the last strike of any kind.
+    /// Moment of the last fault of any kind.
     struck_ms: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ enum Health {
     Stopped {
         until_ms: u64,
     },
-    /// It runs, and gets no further.
+    /// The rank runs, and makes no progress.
     Hangs,
 }
 
@@ -97,7 +97,7 @@ enum Phase {
         from: u64,
         since_ms: u64,
     },
-    /// A rank, or its node, holds up all others.
+    /// A rank, or its node, delays all others.
     Stuck {
         at: u64,
         since_ms: u64,
@@ -118,41 +118,41 @@ struct Attempt {
     launcher_runs: bool,
     hosts: Vec<String>,
     ranks: Vec<Rank>,
-    /// Which ranks each node runs.
+    /// Ranks on each node.
     on: HashMap<String, Vec<usize>>,
     phase: Phase,
     fresh: bool,
-    /// The iteration at which it last got stuck or saved.
+    /// Iteration at which it last got stuck or saved.
     reached: u64,
-    /// Its ranks ended by themselves.
+    /// Whether its ranks ended by themselves.
     has_ended: bool,
-    /// The launcher ends the job then.
+    /// Time at which the launcher ends the job.
     notices_ms: Option<u64>,
-    /// Some strike is a reason to end the job.
+    /// Whether some fault is a reason to end the job.
     is_broken: bool,
     halt: Option<bool>,
 }
 
-/// All that is really the case.
+/// The real state of everything.
 #[derive(Debug)]
 pub(super) struct Site {
     pub now_ms: u64,
     work: Work,
     nodes: BTreeMap<String, Node>,
-    /// Until when no node can be reached from the supervisor.
+    /// Time up to which no node can be reached from the supervisor.
     outage_ms: u64,
     attempt: Option<Attempt>,
-    /// When something frozen or stopped moves again.
+    /// Time at which the next frozen or stopped part moves again.
     wakes_ms: Option<u64>,
     /// Iteration of the last save, and the node of each position then.
     last_save: Option<(u64, Vec<(Position, String)>)>,
     pids: u32,
-    /// The results are complete.
+    /// Whether the results are complete.
     pub is_done: bool,
-    /// The benchmark has refused to continue, and had reason to.
+    /// Whether the benchmark has refused to continue, with reason.
     pub has_refused: bool,
     pub launches: usize,
-    /// What must not have happened, with its time.
+    /// A violation of the rules, with its time.
     pub wrong: Option<String>,
     pub log: Vec<String>,
 }
@@ -185,7 +185,7 @@ impl Site {
         self.wrong.get_or_insert(what);
     }
 
-    /// Names the boot of a node.
+    /// Returns the name of a node's boot.
     pub fn boot(&self, node: &str) -> String {
         format!("{node}.{}", self.nodes[node].boots)
     }
@@ -198,12 +198,12 @@ impl Site {
         self.nodes.get(node).is_some_and(|node| node.is_condemned && at_ms <= node.evidence_ms)
     }
 
-    /// Number of nodes against which there has never been any evidence.
+    /// Returns the number of nodes against which there has never been any evidence.
     pub fn blameless(&self) -> usize {
         self.nodes.values().filter(|node| !node.is_condemned).count()
     }
 
-    /// What the job is doing, in a word.
+    /// Returns the job's activity, in a word.
     pub fn doing(&self) -> &'static str {
         match self.attempt.as_ref().map(|attempt| attempt.phase) {
             None => "nothing runs",
@@ -216,12 +216,12 @@ impl Site {
         }
     }
 
-    // Strikes
+    // Faults
 
-    /// A strike falls on a node. `lasts_ms` is evidence against it where that is long enough.
+    /// Notes a fault of a node. `lasts_ms` is evidence against the node if it is long enough.
     fn strikes(&mut self, name: &str, lasts_ms: u64) {
         let now_ms = self.now_ms;
-        // Of two short ones at a time, the second may fall on the node that calls the first one again.
+        // Of two short faults at a time, the second may fall on the node that calls the first node again.
         let lately = |node: &Node| node.struck_ms.is_some_and(|at| now_ms < at + EVIDENCE_LASTS_MS);
         let others = self.nodes.iter().filter(|(_, node)| lately(node));
         let others: Vec<String> = others.map(|(name, _)| name.clone()).collect();
@@ -280,8 +280,9 @@ impl Site {
         self.settles();
     }
 
-    /// No node can be reached from the supervisor. That costs no node its place, with three exceptions: no job runs, so that
-    /// nothing is lost by it; there are fewer than two nodes, of which one may have failed; or another strike came just before.
+    /// Makes all nodes unreachable from the supervisor. That costs no node its place, with three exceptions. Either no job runs,
+    /// so that nothing is lost by it. Or fewer than two nodes are without evidence against them, and a single node may have
+    /// failed. Or another fault came just before.
     pub fn is_out_of_reach(&mut self, until_ms: u64) {
         self.outage_ms = self.outage_ms.max(until_ms);
         let now_ms = self.now_ms;
@@ -310,7 +311,7 @@ impl Site {
         self.nodes.values().all(|node| node.is_off)
     }
 
-    /// The supervisor dies before it has recorded the last launch: its successor cannot know the launcher.
+    /// Notes that the supervisor dies before it has recorded the last launch: its successor cannot know the launcher.
     pub fn is_unrecorded(&mut self) {
         self.attempt.iter_mut().for_each(|attempt| attempt.is_broken = true);
     }
@@ -319,7 +320,7 @@ impl Site {
         self.attempt.as_ref().map_or(0, |attempt| attempt.incarnation)
     }
 
-    /// The agent of a node ends: no reason to give the node up.
+    /// Ends the agent of a node, which is no reason to give the node up.
     pub fn loses_agent(&mut self, name: &str) {
         self.strikes(name, 0);
     }
@@ -349,7 +350,7 @@ impl Site {
         Some(ranks.get(number % ranks.len().max(1))?.position)
     }
 
-    /// A rank that dies or hangs may cost its node its place, if it happens again and again.
+    /// Notes a rank that dies or hangs, which may cost its node its place if it happens again and again.
     fn breaks(&mut self, position: Option<Position>) {
         let Some(attempt) = &mut self.attempt else { return };
         let Some(rank) = attempt.ranks.iter().find(|rank| Some(rank.position) == position) else {
@@ -383,7 +384,7 @@ impl Site {
         killed
     }
 
-    /// The launcher is killed; its ranks are ended, or stay.
+    /// Kills the launcher; its ranks are ended, or stay.
     pub fn kills_launcher(&mut self, ranks_stay: bool) {
         let Some(attempt) = &mut self.attempt else { return };
         attempt.launcher_runs = false;
@@ -395,7 +396,7 @@ impl Site {
 
     // The job
 
-    /// A launcher starts ranks on these nodes, in order, with so many places each.
+    /// Launches ranks on these nodes, in order, with so many places each.
     pub fn launch(
         &mut self,
         hosts: &[(String, usize)],
@@ -460,18 +461,18 @@ impl Site {
         self.attempt.as_ref().is_some_and(|at| at.launcher == process && at.launcher_runs)
     }
 
-    /// The supervisor kills the launcher.
+    /// Kills the launcher, on behalf of the supervisor.
     pub fn ends_launcher(&mut self, process: ProcessId) {
         if self.launcher_runs(process) {
             self.is_ended_by_supervisor();
             self.attempt.iter_mut().for_each(|attempt| attempt.launcher_runs = false);
-            // It takes along what it reaches.
+            // The launcher takes with it the ranks that it reaches.
             let reached = self.reached();
             self.kills_ranks(|rank| reached.contains(&rank.node));
         }
     }
 
-    /// The supervisor kills what its machine runs of the run: a launcher that no supervisor knows any more.
+    /// Kills the run's processes on the supervisor's machine: a launcher that no supervisor knows any more. Returns their number.
     pub fn ends_any_launcher(&mut self) -> usize {
         match self.attempt.as_ref().filter(|attempt| attempt.launcher_runs) {
             None => 0,
@@ -483,13 +484,13 @@ impl Site {
         }
     }
 
-    /// Nodes that words of others reach.
+    /// Returns the nodes that messages of others reach.
     fn reached(&self) -> BTreeSet<String> {
         let well = |node: &Node| !node.is_off && self.now_ms >= node.frozen_ms.max(node.apart_ms);
         self.nodes.iter().filter(|(_, node)| well(node)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// An end of the job must have a reason.
+    /// Notes that the supervisor ends the job, which must have a reason.
     fn is_ended_by_supervisor(&mut self) {
         let Some(attempt) = &self.attempt else { return };
         let ends = matches!(attempt.phase, Phase::Ending { .. } | Phase::Over);
@@ -498,7 +499,7 @@ impl Site {
         }
     }
 
-    /// The supervisor has ranks on a node ended: those of attempts below `below`, if given. Returns their number.
+    /// Ends ranks on a node, on behalf of the supervisor: those of attempts below `below`, if given. Returns their number.
     pub fn ends_ranks(&mut self, name: &str, below: Option<u32>, clean: bool) -> usize {
         let Some(attempt) = &self.attempt else { return 0 };
         if below.is_some_and(|below| attempt.incarnation >= below) {
@@ -527,7 +528,7 @@ impl Site {
         self.kills_ranks(|rank| rank.node == name && is(rank));
     }
 
-    /// A node's ranks have stood still, and nobody has spoken to their agent, for too long.
+    /// Ends a node's ranks if they have stood still, without a message to their agent, for too long.
     pub fn is_lonely(&mut self, name: &str) -> bool {
         let Some(attempt) = &self.attempt else { return true };
         if matches!(attempt.phase, Phase::Computing { .. } | Phase::Recovering { .. }) {
@@ -537,7 +538,7 @@ impl Site {
         true
     }
 
-    /// A request to stop reaches the ranks of a node. Returns how many there are.
+    /// Passes a request to stop to the ranks of a node. Returns how many there are.
     pub fn halts(&mut self, name: &str, now: bool) -> usize {
         let Some(attempt) = &mut self.attempt else { return 0 };
         let lives = |rank: &&Rank| rank.node == name && rank.health == Health::Well;
@@ -548,7 +549,7 @@ impl Site {
         told
     }
 
-    /// Somebody wants the job to stop.
+    /// Notes that the user wants the job to stop.
     pub fn may_be_halted(&mut self) {
         if let Some(attempt) = &mut self.attempt {
             attempt.halt.get_or_insert(false);
@@ -557,7 +558,7 @@ impl Site {
 
     // The passage of time
 
-    /// Returns the time at which something happens by itself.
+    /// Returns the time of the next event of the job.
     pub fn next_ms(&self) -> Option<u64> {
         let attempt = self.attempt.as_ref()?;
         let own = match attempt.phase {
@@ -573,7 +574,7 @@ impl Site {
         own.into_iter().chain(later.filter(|ms| *ms > self.now_ms)).min()
     }
 
-    /// Returns when the next frozen or stopped thing moves again.
+    /// Returns the time at which the next frozen or stopped part moves again.
     fn next_wake_ms(&self) -> Option<u64> {
         let nodes = self.nodes.values().flat_map(|node| [node.frozen_ms, node.apart_ms]);
         let ranks = self.attempt.iter().flat_map(|attempt| &attempt.ranks);
@@ -584,7 +585,7 @@ impl Site {
         nodes.chain(stopped).filter(|ms| *ms > self.now_ms).min()
     }
 
-    /// The iteration at which the ranks save, end, or stop next.
+    /// Returns the iteration at which the ranks save, end, or stop next.
     fn next_boundary(&self, attempt: &Attempt, from: u64) -> u64 {
         let at = self.iteration(attempt).max(from);
         let save = (at / self.work.save_every + 1) * self.work.save_every;
@@ -602,7 +603,7 @@ impl Site {
         }
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn passes(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         if self.wakes_ms.is_some_and(|ms| ms <= now_ms) {
@@ -626,7 +627,7 @@ impl Site {
                 }
                 let has_launcher = self.attempt.as_ref().is_some_and(|at| at.launcher_runs);
                 if at >= self.work.iterations && !has_launcher {
-                    // Results have nowhere to go, and the launcher's daemons end the ranks.
+                    // The results have no destination, and the launcher's daemons end the ranks.
                     self.kills_ranks(|_| true);
                 } else if at >= self.work.iterations {
                     self.ends(0);
@@ -640,7 +641,7 @@ impl Site {
         }
     }
 
-    /// Whether each rank lives, and nothing holds it up.
+    /// Returns whether each rank lives and can make progress.
     fn gets_on(&self, attempt: &Attempt) -> bool {
         attempt.ranks.iter().all(|rank| {
             let node = &self.nodes[&rank.node];
@@ -677,7 +678,7 @@ impl Site {
         self.attempt = Some(attempt);
     }
 
-    /// The launcher ends the other ranks, says whose end it noticed, and ends.
+    /// Lets the launcher end the other ranks, report the dead rank, and end.
     fn launcher_notices(&mut self) {
         let attempt = self.attempt.as_ref().expect("there is one");
         let dead = attempt.ranks.iter().find(|rank| rank.health == Health::Dead);
@@ -711,7 +712,7 @@ impl Site {
         self.notes(format!("the launcher ends with status {status}"));
     }
 
-    /// Ranks begin, if all nodes can be reached.
+    /// Starts the ranks, if all nodes can be reached.
     fn starts_ranks(&mut self) {
         let reached = self.reached();
         let attempt = self.attempt.as_ref().expect("one is launched");
@@ -720,7 +721,7 @@ impl Site {
             return;
         }
         if attempt.hosts.iter().any(|host| !reached.contains(host)) {
-            // It waits for a node that does not answer, and says so at last.
+            // The launcher waits for a node that does not answer, and finally reports that.
             self.says("a node could not be reached\n");
             return self.launcher_ends(1);
         }
@@ -765,7 +766,7 @@ impl Site {
         self.settles();
     }
 
-    /// Each rank takes a position whose memory its node has; the others take those that are left.
+    /// Gives each rank a position whose memory its node has; the others get the remaining positions.
     fn take_positions(&self, ranks: &mut [Rank]) {
         let mut free: BTreeSet<Position> = (0..ranks.len() as Position).collect();
         let mut without = Vec::new();
@@ -784,7 +785,7 @@ impl Site {
         }
     }
 
-    /// Whether the last save would be within reach if only nodes with evidence against them were lost.
+    /// Returns whether the last save would be usable if only nodes with evidence against them were lost.
     fn could_be_kept(&self) -> bool {
         let Some((_, holders)) = &self.last_save else { return false };
         let mut gone: BTreeMap<usize, usize> = BTreeMap::new();
@@ -795,7 +796,7 @@ impl Site {
         gone.values().all(|gone| *gone <= 1)
     }
 
-    /// Too much memory is out of reach of the ranks where they were started.
+    /// Refuses to continue: the started ranks cannot reach enough memory.
     fn refuses(&mut self) {
         self.has_refused = true;
         self.says(&format!("skt-hpl: {}\n", Refused { status: 4 }));
@@ -812,7 +813,7 @@ impl Site {
         self.attempt.iter_mut().for_each(|at| at.phase = Phase::Computing { from, since_ms });
     }
 
-    /// All ranks save at this iteration.
+    /// Saves all ranks at this iteration.
     fn saves(&mut self, at: u64) {
         let attempt = self.attempt.as_ref().expect("there is one");
         for rank in &attempt.ranks {
@@ -823,14 +824,14 @@ impl Site {
         }
         let holders = attempt.ranks.iter().map(|rank| (rank.position, rank.node.clone()));
         self.last_save = Some((at, holders.collect()));
-        // What is done is not done again.
+        // Iterations before the save are not repeated.
         let since_ms = self.now_ms;
         let attempt = self.attempt.as_mut().expect("there is one");
         attempt.reached = at;
         attempt.phase = Phase::Computing { from: at, since_ms };
     }
 
-    /// Results are printed, or the halt is announced, and MPI ends.
+    /// Prints the results, or announces the halt, and lets MPI end.
     fn ends(&mut self, status: i32) {
         let attempt = self.attempt.as_mut().expect("there is one");
         attempt.phase = Phase::Ending { until_ms: self.now_ms + 200, status };
@@ -863,7 +864,7 @@ impl Site {
         }
     }
 
-    /// What the agent of a node sees.
+    /// Returns the heartbeat of a node's agent.
     pub fn beat(&self, name: &str, seq: Option<u64>) -> Beat {
         let node = &self.nodes[name];
         let held = node.memory.len() as u64 * RANK_BYTES;
@@ -890,7 +891,7 @@ impl Site {
             .flat_map(|(numbers, attempt)| numbers.iter().map(|&at| &attempt.ranks[at]))
     }
 
-    /// A rank as its memory and its process show it.
+    /// Returns a rank as its memory and its process show it.
     fn seen(&self, name: &str, position: Position, memory: &Memory) -> RankSeen {
         let saved = memory.saved.map(|at| (EpochId { epoch: at, made: 1 }, at));
         let mut progress = Progress {
@@ -921,7 +922,7 @@ impl Site {
         progress.iteration = self.iteration(attempt).max(progress.iteration);
         (progress.beat, progress.busy_us) = (until_ms / 100, until_ms * 900);
         progress.flops = until_ms * 1_000_000;
-        // Who waits for others says so.
+        // A rank that waits for others shows that.
         let waits = !moves && rank.health == Health::Well;
         progress.waits = if waits { (self.now_ms / 100) as u16 } else { 0 };
         let state = match rank.health {
@@ -933,5 +934,5 @@ impl Site {
     }
 }
 
-/// What the benchmark prints of its result.
+/// Result that the benchmark prints.
 pub(super) const RESULT: &str = "WR11C2R4       1000    10     2     2               1.00             1.0000e+00\n||Ax-b||_oo/... PASSED\n";

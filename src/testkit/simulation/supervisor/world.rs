@@ -1,6 +1,6 @@
 //! The simulated machine of the supervisor: time, connections, disk, launchers.
 //!
-//! A simulation has one thread, and its world is that thread's. Time passes where the supervisor waits, and nowhere else.
+//! A simulation has one thread, and its world is that thread's. Time passes only while the supervisor waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,22 +23,22 @@ use crate::testkit::player::{self, Manner, OUTSIDE, Player};
 use crate::testkit::simulation::Report;
 use crate::testkit::simulation::dice::Dice;
 
-/// A run that takes longer will never end.
+/// Time after which a run will never end.
 pub(super) const MOST_MS: u64 = 3_600_000;
 
-/// If all nodes are off for good, the user stops the run then.
+/// Time at which the user stops the run if all nodes are off for good.
 const PATIENCE_MS: u64 = 600_000;
 
-/// The clock on the wall may be set back by as much.
+/// Limit for setting the wall clock back.
 const HOUR_MS: u64 = 3_600_000;
 
-/// So many waits without a moment's progress are a loop.
+/// Number of waits without progress of time that are a loop.
 const MOST_IDLE: u32 = 100_000;
 
-/// Ends the supervisor where it waits: it is killed.
+/// Ends the supervisor during a wait: it is killed.
 pub(super) struct Killed;
 
-/// Ends the simulation: something is wrong.
+/// Ends the simulation after a violation of the rules.
 pub(super) struct Wrong;
 
 /// A node's agent, at work on its node.
@@ -126,24 +126,24 @@ pub(super) struct World {
     order: u64,
     /// Number of supervisors' connections so far.
     shells: u64,
-    /// When each clerk has done what it was given last.
+    /// Time at which each I/O thread has finished its last work.
     clerks: Vec<u64>,
-    /// Until when the disk stands still.
+    /// Time up to which the disk stands still.
     disk_ms: u64,
     strikes: BTreeMap<(u64, u64), Strike>,
     at_record: Vec<(u64, Strike)>,
     names: Vec<String>,
     dice: Dice,
     pub asked_to_stop: bool,
-    /// The user does not give the command again.
+    /// Set if the user does not give the command again.
     pub is_given_up: bool,
-    /// The supervisor is dead; the same command is given again then.
+    /// Time at which the same command is given again after the supervisor's death.
     pub again_ms: u64,
     pub printed: Vec<u8>,
-    /// Faults that struck, each with what the job was doing.
+    /// Faults that were injected, each with the job's activity.
     struck: Vec<String>,
     supervisors: usize,
-    /// What the supervisors have said.
+    /// Messages of the supervisors.
     pub said: Vec<u8>,
     idle: u32,
     folder: Folder,
@@ -151,7 +151,7 @@ pub(super) struct World {
 
 thread_local! {
     static NOW_MS: Cell<u64> = const { Cell::new(0) };
-    /// By how much the clock on the wall was set, up to now and when the supervisor began.
+    /// Changes of the wall clock, up to now and when the supervisor began.
     static WALL_MS: Cell<i64> = const { Cell::new(0) };
     static STEADY_MS: Cell<i64> = const { Cell::new(0) };
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -224,7 +224,7 @@ impl World {
         self.strikes.insert((at_ms, self.order), strike);
     }
 
-    /// A supervisor begins. What the last one had under way has ended with it.
+    /// Notes that a supervisor begins. The last supervisor's unfinished work has ended with it.
     pub fn starts_supervisor(&mut self) {
         STEADY_MS.set(WALL_MS.get());
         self.supervisors += 1;
@@ -232,7 +232,7 @@ impl World {
         self.heard.clear();
     }
 
-    /// Does what strikes now. Returns whether the supervisor lives.
+    /// Injects a fault. Returns whether the supervisor lives.
     fn strike(&mut self, strike: &Strike) -> bool {
         let now_ms = now_ms();
         let mut site = self.site.borrow_mut();
@@ -305,7 +305,7 @@ impl World {
         true
     }
 
-    /// Whether a run that was stopped on request is to go on.
+    /// Returns whether a run that was stopped on request is to continue.
     pub fn is_to_go_on(&mut self) -> bool {
         std::mem::take(&mut self.asked_to_stop) && !self.is_given_up
     }
@@ -319,7 +319,7 @@ impl World {
         }
     }
 
-    /// All that has happened, was recorded, and was said.
+    /// Returns all real events, records and messages.
     pub fn log(&self, records: &[Record]) -> String {
         let recorded = |record: &Record| {
             let begins_ms = 1_800_000_000_000 + HOUR_MS;
@@ -343,7 +343,7 @@ impl World {
         )
     }
 
-    /// Passes the time on a little, or returns what is to be done outside of the world.
+    /// Passes a little time, or returns what is to be done outside of the world.
     fn step(&mut self, until_ms: u64, wants_news: bool) -> Step {
         let now_ms = now_ms();
         if let Some(entry) = self.works.first_entry().filter(|entry| entry.key().0 <= now_ms) {
@@ -379,7 +379,8 @@ impl World {
         Step::On
     }
 
-    /// After something was written to the disk: whether the supervisor survives it.
+    /// Looks at the journal after a write to the disk, and injects the faults that are due at its records. Returns whether the
+    /// supervisor lives.
     fn sees_journal(&mut self) -> bool {
         if self.at_record.is_empty() {
             return true;
@@ -400,7 +401,7 @@ enum Step {
     Wrong,
 }
 
-/// Passes time, until something is heard if that is wanted.
+/// Passes time until `until_ms`, or until a message comes if `wants_news`.
 fn pass(until_ms: u64, wants_news: bool) {
     loop {
         match World::with(|world| world.step(until_ms, wants_news)) {
@@ -435,7 +436,7 @@ impl Simulator for Simulated {
     }
 
     fn wall(&self) -> Duration {
-        // Set back below 0, the clock would show a time before the simulation began.
+        // If the clock were set below 0, it would show a time before the simulation began.
         Duration::from_millis((HOUR_MS + now_ms()).saturating_add_signed(WALL_MS.get()))
     }
 
@@ -523,7 +524,7 @@ impl Machine for Simulated {
     }
 }
 
-/// The records that have come to disk.
+/// Returns the records that have come to disk.
 fn records(folder: &Folder) -> Vec<Record> {
     let journal = folder.journal();
     let text = std::fs::read(&journal).unwrap_or_default();
@@ -534,7 +535,7 @@ fn has_recorded(folder: &Folder, is_meant: impl Fn(&Event) -> bool) -> bool {
     records(folder).iter().any(|record| is_meant(&record.event))
 }
 
-/// The status with which the run has ended, if that is recorded.
+/// Returns the status with which the run has ended, if that is recorded.
 pub(super) fn recorded_end(folder: &Folder) -> Option<u8> {
     records(folder).iter().rev().find_map(|record| match record.event {
         Event::Finished { code, .. } => Some(code),
@@ -542,7 +543,7 @@ pub(super) fn recorded_end(folder: &Folder) -> Option<u8> {
     })
 }
 
-/// The nodes with their places, and the number of ranks, that a launcher is asked for.
+/// Returns the nodes with their places, and the number of ranks, that a launcher is asked for.
 fn asked_for(launch: &Launch) -> (Vec<(String, usize)>, usize) {
     let (_, listed, _) = launch.files.iter().find(|file| !file.2).expect("a list of hosts");
     let host = |line: &str| {
@@ -556,7 +557,7 @@ fn asked_for(launch: &Launch) -> (Vec<(String, usize)>, usize) {
 
 /// Remote shells of a supervisor, whose lines close when it ends.
 struct Shells {
-    /// Lines of different supervisors have different numbers.
+    /// First number of its lines: lines of different supervisors have different numbers.
     first: u64,
     open: Vec<u64>,
 }

@@ -23,11 +23,11 @@ use skt_hpl::checkpoint::{
 use skt_hpl::parity::Code;
 use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
 use skt_hpl::shm::header::{Head, HeaderFault};
-use skt_hpl::shm::{Depot, Part, Store};
+use skt_hpl::shm::{MemoryStore, Part, Store};
 
 #[derive(Clone)]
 struct Job {
-    depot: Depot,
+    memory_store: MemoryStore,
     layout: Layout,
     scheme: Scheme,
     group: Option<usize>,
@@ -49,7 +49,7 @@ struct Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        let _ = self.depot.clean();
+        let _ = self.memory_store.clean();
     }
 }
 
@@ -61,7 +61,7 @@ fn unique() -> String {
 
 fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
     Job {
-        depot: Depot::new(Store::Posix, &unique()).unwrap(),
+        memory_store: MemoryStore::new(Store::Posix, &unique()).unwrap(),
         layout: Layout { n: 37, nb: 4, p, q, mapping: Mapping::Row, dedicated: 0 },
         scheme: Scheme {
             method,
@@ -113,7 +113,7 @@ fn mix(x: u64) -> u64 {
 fn setting(job: &Job, me: usize) -> (Config, Test) {
     let ld = job.layout.shape(me).1 + 3;
     let config = Config {
-        depot: job.depot.clone(),
+        memory_store: job.memory_store.clone(),
         scheme: job.scheme,
         group: job.group,
         encode: job.encode,
@@ -221,7 +221,7 @@ fn launch(job: &Job, strikes: &[(usize, Point, u64)]) -> Vec<End> {
                     let world = ThreadWorld::new(all.clone(), me, positions);
                     let end = catch_unwind(AssertUnwindSafe(|| {
                         // All positions' memory is on this one node.
-                        let found = Arrival::gather(&world, &job.depot, 0).run;
+                        let found = Arrival::gather(&world, &job.memory_store, 0).run;
                         let run = found.filter(|_| job.restart != Restart::Never);
                         rank_main(job, run.unwrap_or(job.run), me, world, groups.clone())
                     }));
@@ -280,7 +280,7 @@ fn gone_on(ends: Vec<End>) -> Vec<Vec<u64>> {
 }
 
 fn lose(job: &Job, position: usize) {
-    job.depot.unlink_position(position as u32);
+    job.memory_store.unlink_position(position as u32);
 }
 
 /// Returns the points of a run that is not recovering.
@@ -324,7 +324,7 @@ fn backward() -> Vec<Point> {
 
 fn with_job<T>(base: &Job, act: impl FnOnce(&Job) -> T) -> T {
     let mut fresh = base.clone();
-    fresh.depot = Depot::new(base.depot.store(), &unique()).unwrap();
+    fresh.memory_store = MemoryStore::new(base.memory_store.store(), &unique()).unwrap();
     act(&fresh)
 }
 
@@ -607,7 +607,7 @@ fn every_scope_and_method_restores_the_same_bits() {
             for store in [Store::Posix, Store::SysV] {
                 let mut base = job(2, 2, method, 1);
                 base.scheme.scope = scope;
-                base.depot = Depot::new(store, &unique()).unwrap();
+                base.memory_store = MemoryStore::new(store, &unique()).unwrap();
                 let truth = finished(with_job(&base, |job| launch(job, &[])));
                 with_job(&base, |job| {
                     strike(job, 2, Point::Iteration, 7);
@@ -615,7 +615,7 @@ fn every_scope_and_method_restores_the_same_bits() {
                     let ends = launch(job, &[]);
                     assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
                     assert!(finished(ends) == truth);
-                    let left = job.depot.list();
+                    let left = job.memory_store.list();
                     assert!(left.iter().all(|h| h.part == Part::Done), "{store:?} {left:?}");
                 });
             }
@@ -653,7 +653,7 @@ fn threads_save_and_restore_the_same_bits_together() {
         for part in (0..8).map(|eighth| size / 8 * eighth).chain([size - 4096]) {
             with_job(&base, |job| {
                 strike(job, 1, Point::Iteration, 7);
-                assert!(job.depot.flip(0, Part::B, part / 8 * 8));
+                assert!(job.memory_store.flip(0, Part::B, part / 8 * 8));
                 let ends = launch(job, &[]);
                 assert!(matches!(ends[0], End::Done(_, Some(6))), "{:?}", ends[0]);
                 assert!(finished(ends) == truth, "{method:?} {losses} {part}");
@@ -718,17 +718,17 @@ fn one_more_than_tolerated_is_refused_and_memory_kept() {
         strike(job, 0, Point::Iteration, 5);
         lose(job, 0);
         lose(job, 3);
-        let before = job.depot.list();
+        let before = job.memory_store.list();
         let text = refused(launch(job, &[]));
         assert!(text.contains("positions [0, 3]") && text.contains("position 3 on n3"), "{text}");
-        let after = job.depot.list();
+        let after = job.memory_store.list();
         assert!(before.iter().all(|h| after.contains(h)), "memory was not kept");
         let typed = Refusal::TooManyLost { group: 0, size: 4, losses: 1, lost: vec![0, 3] };
         assert!(text.contains(&typed.to_string()));
     });
     // One loss in each of two groups is survived.
     let mut pairs = base.clone();
-    pairs.depot = Depot::new(Store::Posix, &unique()).unwrap();
+    pairs.memory_store = MemoryStore::new(Store::Posix, &unique()).unwrap();
     pairs.group = Some(2);
     let truth = finished(with_job(&pairs, |job| launch(job, &[])));
     with_job(&pairs, |job| {
@@ -752,7 +752,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
             for at in [0, 1, 2] {
                 with_job(&base, |job| {
                     strike(job, 1, point, 5);
-                    let size = job.depot.peek(2, part).unwrap().len();
+                    let size = job.memory_store.peek(2, part).unwrap().len();
                     // A byte of the published slot, of either place for the state, of any data.
                     let offsets: Vec<usize> = match part {
                         Part::Head => vec![[0, 4096 + 40, 8192 + 40][at]],
@@ -761,7 +761,7 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
                         _ => vec![[8, size / 3 / 8 * 8, size - 40][at]],
                     };
                     for offset in offsets {
-                        assert!(job.depot.flip(2, part, offset));
+                        assert!(job.memory_store.flip(2, part, offset));
                     }
                     let ends = launch(job, &[]);
                     assert!(finished(ends) == truth, "{part:?} {at}");
@@ -773,18 +773,18 @@ fn a_flipped_bit_anywhere_counts_as_lost() {
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
         for position in [2, 3] {
-            assert!(job.depot.flip(position, Part::B, 8));
+            assert!(job.memory_store.flip(position, Part::B, 8));
         }
         refused(launch(job, &[]));
     });
     // So is damage together with a loss; and data rebuilt for the lost one before the damage was found are removed.
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
-        job.depot.unlink_position(2);
-        assert!(job.depot.flip(3, Part::B, 8));
-        let kept = job.depot.list();
+        job.memory_store.unlink_position(2);
+        assert!(job.memory_store.flip(3, Part::B, 8));
+        let kept = job.memory_store.list();
         refused(launch(job, &[]));
-        assert_eq!(job.depot.list(), kept);
+        assert_eq!(job.memory_store.list(), kept);
     });
 }
 
@@ -794,8 +794,8 @@ fn memory_of_the_wrong_size_counts_as_lost() {
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
-        job.depot.unlink(2, Part::B);
-        drop(job.depot.create(2, Part::B, 64).unwrap());
+        job.memory_store.unlink(2, Part::B);
+        drop(job.memory_store.create(2, Part::B, 64).unwrap());
         assert!(finished(launch(job, &[])) == truth);
     });
 }
@@ -809,13 +809,17 @@ fn an_older_copy_of_a_position_is_not_used() {
         assert!(struck(&launch(job, &[(2, Point::Iteration, 3)]), Point::Iteration));
         let stash: Vec<(Part, Vec<u8>)> = Part::ALL
             .into_iter()
-            .filter_map(|part| Some((part, job.depot.peek(2, part).ok()?.bytes().to_vec())))
+            .filter_map(|part| Some((part, job.memory_store.peek(2, part).ok()?.bytes().to_vec())))
             .collect();
         lose(job, 2);
         assert!(struck(&launch(job, &[(0, Point::Iteration, 4)]), Point::Iteration));
         lose(job, 2);
         for (part, bytes) in stash {
-            job.depot.create(2, part, bytes.len()).unwrap().bytes_mut().copy_from_slice(&bytes);
+            job.memory_store
+                .create(2, part, bytes.len())
+                .unwrap()
+                .bytes_mut()
+                .copy_from_slice(&bytes);
         }
         assert!(finished(launch(job, &[])) == truth);
     });
@@ -877,14 +881,16 @@ fn two_jobs_of_one_user_run_side_by_side() {
 fn stash(job: &Job, position: u32) -> Vec<(Part, Vec<u8>)> {
     Part::ALL
         .into_iter()
-        .filter_map(|part| Some((part, job.depot.peek(position, part).ok()?.bytes().to_vec())))
+        .filter_map(|part| {
+            Some((part, job.memory_store.peek(position, part).ok()?.bytes().to_vec()))
+        })
         .collect()
 }
 
 fn unstash(job: &Job, position: u32, stash: &[(Part, Vec<u8>)]) {
-    job.depot.unlink_position(position);
+    job.memory_store.unlink_position(position);
     for (part, bytes) in stash {
-        let mut region = job.depot.create(position, *part, bytes.len()).unwrap();
+        let mut region = job.memory_store.create(position, *part, bytes.len()).unwrap();
         region.bytes_mut().copy_from_slice(bytes);
     }
 }
@@ -923,7 +929,7 @@ fn an_epoch_of_a_beginning_that_nobody_remembers_is_another() {
     with_job(&base, |job| {
         assert!(struck(&launch(job, &[(3, Point::Sealed, 1)]), Point::Sealed));
         let old = stash(job, 3);
-        job.depot.clean().unwrap();
+        job.memory_store.clean().unwrap();
         let mut later = job.clone();
         later.every = 3;
         assert!(struck(&launch(&later, &[(0, Point::Iteration, 5)]), Point::Iteration));
@@ -943,7 +949,7 @@ fn who_began_anew_elsewhere_does_not_cost_the_checkpoints() {
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 7);
         let saved = [0, 1, 2, 3].map(|position| stash(job, position));
-        job.depot.clean().unwrap();
+        job.memory_store.clean().unwrap();
         for _ in 0..2 {
             strike(job, 0, Point::GenerateEnd, 1);
         }
@@ -980,7 +986,7 @@ fn memory_of_an_earlier_test_on_one_node_is_not_used() {
     with_job(&base, |job| {
         strike(job, 2, Point::Iteration, 5);
         let old = stash(job, 2);
-        job.depot.clean().unwrap();
+        job.memory_store.clean().unwrap();
         let second = second(job);
         strike(&second, 0, Point::Iteration, 5);
         unstash(&second, 2, &old);
@@ -998,7 +1004,7 @@ fn memory_of_an_earlier_run_on_one_node_is_not_used() {
     with_job(&base, |job| {
         strike(job, 2, Point::Iteration, 5);
         let old = stash(job, 2);
-        job.depot.clean().unwrap();
+        job.memory_store.clean().unwrap();
         let mut newer = job.clone();
         newer.run = 2 << 64;
         strike(&newer, 0, Point::Iteration, 5);
@@ -1021,7 +1027,7 @@ fn memory_of_an_earlier_run_is_not_used_though_its_clock_was_fast() {
         older.run = 9 * HOUR;
         strike(&older, 2, Point::Iteration, 5);
         let old = stash(&older, 2);
-        job.depot.clean().unwrap();
+        job.memory_store.clean().unwrap();
         std::mem::forget(older);
         let mut newer = job.clone();
         newer.run = 4 * HOUR;
@@ -1085,7 +1091,7 @@ fn of_runs_that_begin_together_under_one_name_one_wins() {
             for text in ends.iter().filter(|ranks| !won(ranks)).flatten() {
                 assert!(text.as_ref().is_some_and(|text| text.contains(&own)), "{text:?}");
             }
-            let mut held = job.depot.positions();
+            let mut held = job.memory_store.positions();
             held.sort_unstable();
             assert_eq!(held, [0, 1, 2, 3]);
         });
@@ -1100,7 +1106,7 @@ fn a_position_whose_memory_had_an_error_is_rebuilt() {
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
-        let head = Head::new(job.depot.open(2, Part::Head).unwrap()).unwrap();
+        let head = Head::new(job.memory_store.open(2, Part::Head).unwrap()).unwrap();
         head.strike();
         assert!(matches!(head.read(), Err(HeaderFault::Struck)));
         drop(head);
@@ -1122,7 +1128,8 @@ fn a_part_cut_short_counts_as_lost() {
         with_job(&base, |job| {
             strike(job, 1, Point::Iteration, 5);
             let uid = nix::unistd::geteuid();
-            let path = format!("/dev/shm/skt-hpl.{uid}.{}.p2.{}", job.depot.job(), part.name());
+            let path =
+                format!("/dev/shm/skt-hpl.{uid}.{}.p2.{}", job.memory_store.job(), part.name());
             let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
             file.set_len(file.metadata().unwrap().len() / 2).unwrap();
             assert!(finished(launch(job, &[])) == truth, "{part:?}");
@@ -1136,7 +1143,7 @@ fn a_rebuilt_position_that_is_not_what_was_lost_is_refused() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
-        let mut head = Head::new(job.depot.open(2, Part::Head).unwrap()).unwrap();
+        let mut head = Head::new(job.memory_store.open(2, Part::Head).unwrap()).unwrap();
         let mut header = head.read().unwrap();
         header.base.root ^= 1;
         header.seal.root ^= 1;
@@ -1159,7 +1166,7 @@ fn segments_swapped_between_positions_count_as_lost() {
         let checkpoint = |p| stash(job, p).into_iter().find(|s| s.0 == Part::C).unwrap().1;
         let (zero, three) = (checkpoint(0), checkpoint(3));
         assert_eq!(zero.len(), three.len());
-        job.depot.open(3, Part::C).unwrap().bytes_mut().copy_from_slice(&zero);
+        job.memory_store.open(3, Part::C).unwrap().bytes_mut().copy_from_slice(&zero);
         assert!(finished(launch(job, &[])) == truth);
     });
 }
@@ -1224,7 +1231,7 @@ mod negative_controls {
             strike(job, 1, Point::Iteration, 5);
             let words = job.layout.shape(2).0 * (job.layout.shape(2).1 + 3);
             let last = (words - 4) * 8 + 3;
-            assert!(job.depot.flip(2, Part::B, last));
+            assert!(job.memory_store.flip(2, Part::B, last));
             assert!(finished(launch(job, &[])) != truth);
         });
     }
@@ -1399,12 +1406,15 @@ mod nodes {
                     let [first, all, groups] = posts.clone();
                     scope.spawn(move || {
                         let mut job = cluster.job.clone();
-                        let name = cluster.job.depot.job();
-                        job.depot =
-                            Depot::with_directory(Store::Posix, name, cluster.dirs[node].path())
-                                .unwrap();
+                        let name = cluster.job.memory_store.job();
+                        job.memory_store = MemoryStore::with_directory(
+                            Store::Posix,
+                            name,
+                            cluster.dirs[node].path(),
+                        )
+                        .unwrap();
                         let world = ThreadWorld::new(first, rank, size);
-                        let arrival = Arrival::gather(&world, &job.depot, first_there);
+                        let arrival = Arrival::gather(&world, &job.memory_store, first_there);
                         let positions = job.layout.positions();
                         // With too few ranks for the grid they only look.
                         let mine = arrival.place(job.test, positions, None)[rank];
@@ -1501,7 +1511,7 @@ mod nodes {
         launch_on(&c, &[0, 1, 2, 4], &[(0, Point::Iteration, 3)]);
         // Then it is back, and takes the place of node 1, which is lost.
         let lies = |position: u32, part: Part| {
-            let name = c.job.depot.name(position, part);
+            let name = c.job.memory_store.name(position, part);
             c.dirs[3].path().join(name).exists()
         };
         assert!(lies(3, Part::Head) && lies(3, Part::B));
@@ -1523,7 +1533,7 @@ mod nodes {
     }
 
     fn has_copy_of_3(cluster: &Cluster) -> bool {
-        cluster.dirs[2].path().join(cluster.job.depot.name(3, Part::B)).exists()
+        cluster.dirs[2].path().join(cluster.job.memory_store.name(3, Part::B)).exists()
     }
 
     /// The copy stays for any number of attempts until the position is rebuilt elsewhere: if another member is lost before, the

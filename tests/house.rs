@@ -113,7 +113,7 @@ const CIRCLES: [&[&str]; 9] = [
     ],
     &["model::planner::costs", "model::planner::machine"],
     &["parity::exchange", "parity::hands"],
-    &["shm::bus", "shm::depot", "shm::header", "shm::hold", "shm::lock", "shm::names"],
+    &["shm::bus", "shm::header", "shm::hold", "shm::lock", "shm::memory_store", "shm::names"],
     &["supervise::remember::events", "supervise::start::in_place"],
     &["supervise::start::launcher", "supervise::start::room"],
 ];

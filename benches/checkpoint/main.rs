@@ -35,7 +35,7 @@ use skt_hpl::base::cores;
 use skt_hpl::checkpoint::layout::ChecksumLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::Method;
-use skt_hpl::checkpoint::storage::Sight;
+use skt_hpl::checkpoint::storage::DirScope;
 use skt_hpl::comm::World;
 use skt_hpl::model::planner::squarest_grid;
 use skt_hpl::parity::Code;
@@ -153,7 +153,7 @@ impl<'a> Conductor<'a> {
             work,
             job: self.job.clone(),
             storage: None,
-            sight: Sight::Shared,
+            sight: DirScope::Shared,
         }
     }
 

@@ -18,11 +18,11 @@ use skt_hpl::base::threads::Pool;
 use skt_hpl::checkpoint::mpi::{Group, Positions};
 use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme};
-use skt_hpl::checkpoint::storage::Sight;
+use skt_hpl::checkpoint::storage::DirScope;
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, SaveReport, Started, Test};
 use skt_hpl::comm::{Comm, Reduce, World};
-use skt_hpl::shm::{Depot, Part, Region, Store};
+use skt_hpl::shm::{MemoryStore, Part, Region, Store};
 
 /// Words in one message of the reference: as many as in one of the encoder's.
 const MESSAGE_WORDS: usize = 32 * 1024;
@@ -46,7 +46,7 @@ pub struct Spec {
     pub job: String,
     /// The folder of the second level, for [`Work::Stores`]; or in it one of each rank's own.
     pub storage: Option<PathBuf>,
-    pub sight: Sight,
+    pub sight: DirScope,
 }
 
 impl Spec {
@@ -137,7 +137,7 @@ struct Probe<'a> {
     spec: &'a Spec,
     pool: RefCell<Pool>,
     comm: &'a Comm,
-    depot: Depot,
+    memory_store: MemoryStore,
     layout: Layout,
     ld: usize,
     run: u128,
@@ -148,16 +148,16 @@ type Protected = Started<Positions, Group>;
 impl<'a> Probe<'a> {
     fn new(spec: &'a Spec, comm: &'a Comm) -> Result<Self, String> {
         let layout = spec.layout();
-        let depot = Depot::new(Store::Posix, &spec.job).map_err(|e| e.to_string())?;
+        let memory_store = MemoryStore::new(Store::Posix, &spec.job).map_err(|e| e.to_string())?;
         let ld = layout.shape(comm.rank()).1.next_multiple_of(8);
         let pool = RefCell::new(Pool::new(spec.threads));
-        Ok(Self { spec, pool, comm, depot, layout, ld, run: new_run() })
+        Ok(Self { spec, pool, comm, memory_store, layout, ld, run: new_run() })
     }
 
     fn start(&self) -> Result<Protected, String> {
         let rank = self.comm.rank();
         let config = Config {
-            depot: self.depot.clone(),
+            memory_store: self.memory_store.clone(),
             scheme: self.spec.scheme,
             group: self.spec.group,
             encode: self.spec.encode,
@@ -223,7 +223,7 @@ impl<'a> Probe<'a> {
             ..Found::default()
         };
         for part in Part::ALL {
-            let held = self.depot.list();
+            let held = self.memory_store.list();
             let mine =
                 held.iter().find(|h| h.part == part && h.position as usize == self.comm.rank());
             let bytes = self.total(mine.map_or(0, |h| h.bytes));
@@ -251,7 +251,7 @@ impl<'a> Probe<'a> {
             }
         };
         started.checkpointer.finish();
-        if self.depot.unlink(self.comm.rank() as u32, Part::Done) {
+        if self.memory_store.unlink(self.comm.rank() as u32, Part::Done) {
             Ok(found)
         } else {
             Err("the memory of results was gone before its time".into())
@@ -296,13 +296,17 @@ impl<'a> Probe<'a> {
         // Everybody sends as much as the largest has: so all messages have a partner.
         let words = found.matrix_bytes as usize / 8;
         // Memory of B's kind, under a name of its own.
-        let beside =
-            Depot::new(Store::Posix, &format!("{}-beside", self.spec.job)).and_then(|depot| {
-                Ok((depot.create(self.comm.rank() as u32, Part::B, words * 8)?, depot))
-            });
-        let (mut copy, depot): (Region, Depot) = beside.map_err(|e| e.to_string())?;
+        let beside = MemoryStore::new(Store::Posix, &format!("{}-beside", self.spec.job)).and_then(
+            |memory_store| {
+                Ok((
+                    memory_store.create(self.comm.rank() as u32, Part::B, words * 8)?,
+                    memory_store,
+                ))
+            },
+        );
+        let (mut copy, memory_store): (Region, MemoryStore) = beside.map_err(|e| e.to_string())?;
         // The name is not needed any more; the memory stays while it is mapped.
-        depot.unlink(self.comm.rank() as u32, Part::B);
+        memory_store.unlink(self.comm.rank() as u32, Part::B);
         let copy = copy.words_mut();
         copy.fill(1);
         found.first_save_s = self.save(started, 0).save_s;
@@ -351,7 +355,7 @@ impl<'a> Probe<'a> {
             let before = started.a.words().first().copied();
             drop(started);
             if self.comm.rank() == lost {
-                self.depot.unlink_position(lost as u32);
+                self.memory_store.unlink_position(lost as u32);
             }
             self.comm.barrier();
             let mut again = None;
@@ -386,10 +390,10 @@ impl<'a> Probe<'a> {
 
     fn fresh_where(&self, wanted: impl Fn(usize) -> bool) -> Result<f64, String> {
         let position = self.comm.rank();
-        let beside = Depot::new(Store::Posix, &format!("{}-beside", self.spec.job))
+        let beside = MemoryStore::new(Store::Posix, &format!("{}-beside", self.spec.job))
             .map_err(|e| e.to_string())?;
         let mine = wanted(position);
-        let held = self.depot.list();
+        let held = self.memory_store.list();
         let parts = held.iter().filter(|h| {
             mine && h.position as usize == position && !matches!(h.part, Part::Head | Part::Done)
         });

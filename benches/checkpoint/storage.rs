@@ -7,9 +7,9 @@ use skt_hpl::checkpoint::Origin;
 use skt_hpl::checkpoint::level2::Storage;
 use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::Helpers;
-use skt_hpl::checkpoint::storage::choice::Stock;
+use skt_hpl::checkpoint::storage::choice::Inventory;
 use skt_hpl::checkpoint::storage::writing::Flow;
-use skt_hpl::checkpoint::storage::{About, Shelf, Sight};
+use skt_hpl::checkpoint::storage::{About, CheckpointDir, DirScope};
 use skt_hpl::checkpoint::when::Interval;
 use skt_hpl::shm::Part;
 
@@ -17,51 +17,51 @@ use super::{Found, Probe, Protected};
 
 impl Probe<'_> {
     /// This rank's: of a folder that all see, or of its own.
-    fn shelf(&self) -> Option<Shelf> {
+    fn checkpoint_dir(&self) -> Option<CheckpointDir> {
         let dir = self.spec.storage.as_ref()?;
         let rank = self.comm.rank();
         Some(match self.spec.sight {
-            Sight::Shared => Shelf::new(dir, &self.spec.job),
-            Sight::Node => {
-                Shelf::new(&dir.join(format!("{}.{rank}", self.spec.job)), &self.spec.job)
+            DirScope::Shared => CheckpointDir::new(dir, &self.spec.job),
+            DirScope::Node => {
+                CheckpointDir::new(&dir.join(format!("{}.{rank}", self.spec.job)), &self.spec.job)
             }
         })
     }
 
     /// What a start is told of the second level.
     pub(super) fn level2(&self) -> Result<Option<Storage>, String> {
-        let Some(shelf) = self.shelf() else { return Ok(None) };
+        let Some(checkpoint_dir) = self.checkpoint_dir() else { return Ok(None) };
         let rank = self.comm.rank();
         let sight = self.spec.sight;
-        if sight == Sight::Node {
-            std::fs::create_dir_all(shelf.dir()).map_err(|e| e.to_string())?;
+        if sight == DirScope::Node {
+            std::fs::create_dir_all(checkpoint_dir.dir()).map_err(|e| e.to_string())?;
         }
-        if rank == 0 || sight == Sight::Node {
-            shelf.prepare("bench")?;
+        if rank == 0 || sight == DirScope::Node {
+            checkpoint_dir.prepare("bench")?;
         }
         self.comm.barrier();
-        let stock = self.stock(&shelf)?;
+        let inventory = self.inventory(&checkpoint_dir)?;
         Ok(Some(Storage {
             sight,
-            seat: if sight == Sight::Node { rank as u64 } else { 0 },
+            seat: if sight == DirScope::Node { rank as u64 } else { 0 },
             every: Interval::Seconds(1e9),
             helpers: Helpers::Threads,
             arithmetic: "none: the matrix is noise".into(),
-            stored: stock.for_test(0, 0),
-            whole: stock.whole.clone(),
+            stored: inventory.for_test(0, 0),
+            whole: inventory.whole.clone(),
             results: None,
-            fresh_run: new_run().max(stock.latest_run().unwrap_or(0) + 1),
+            fresh_run: new_run().max(inventory.latest_run().unwrap_or(0) + 1),
             in_place: false,
             read_only: false,
-            damaged: stock.damaged,
-            shelf,
+            damaged: inventory.damaged,
+            checkpoint_dir,
         }))
     }
 
     /// What lies there, the same on every rank.
-    fn stock(&self, shelf: &Shelf) -> Result<Stock, String> {
-        let mine = shelf.survey()?;
-        if self.spec.sight == Sight::Shared {
+    fn inventory(&self, checkpoint_dir: &CheckpointDir) -> Result<Inventory, String> {
+        let mine = checkpoint_dir.survey()?;
+        if self.spec.sight == DirScope::Shared {
             return Ok(mine);
         }
         let bytes = serde_json::to_vec(&mine).map_err(|e| e.to_string())?;
@@ -70,7 +70,7 @@ impl Probe<'_> {
             Ok((rank.to_string(), serde_json::from_slice(bytes).map_err(|e| e.to_string())?))
         };
         let stocks: Result<Vec<_>, String> = all.iter().enumerate().map(told).collect();
-        Ok(Stock::merged(stocks?, None))
+        Ok(Inventory::merged(stocks?, None))
     }
 
     /// Saves that go to storage and, all memory gone, come back from there.
@@ -91,16 +91,17 @@ impl Probe<'_> {
             let (mine, bytes) = self.file()?;
             found.stored_bytes = self.total(bytes);
             // The same bytes, of the same kind of memory, by dd: one for each rank, as the helpers are.
-            let depot = &self.depot;
+            let memory_store = &self.memory_store;
             let copy = dir.join(format!("dd.{rank}"));
             let mut copied = Ok(());
             let parts: &[Part] = match self.spec.sight {
-                Sight::Shared => &[Part::B],
-                Sight::Node => &[Part::B, Part::C],
+                DirScope::Shared => &[Part::B],
+                DirScope::Node => &[Part::B, Part::C],
             };
             this.dd_write_s = self.timed(|| {
                 copied = parts.iter().try_for_each(|part| {
-                    let source = PathBuf::from("/dev/shm").join(depot.name(rank as u32, *part));
+                    let source =
+                        PathBuf::from("/dev/shm").join(memory_store.name(rank as u32, *part));
                     dd(&source, &copy, &["oflag=direct", "conv=fsync"])
                 });
             });
@@ -112,9 +113,9 @@ impl Probe<'_> {
             let mut read = Ok(());
             this.dd_read_s = self.timed(|| read = dd(&mine, null, &["iflag=direct"]));
             read?;
-            if self.spec.sight == Sight::Node {
+            if self.spec.sight == DirScope::Node {
                 if rank == round % self.comm.size() {
-                    let own = self.shelf().expect("there is a folder");
+                    let own = self.checkpoint_dir().expect("there is a folder");
                     std::fs::remove_dir_all(own.dir()).map_err(|e| e.to_string())?;
                 }
                 (started, this.bereft_s) = self.comes_back(started)?;
@@ -125,12 +126,12 @@ impl Probe<'_> {
             }
         }
         self.comm.barrier();
-        let shelf = self.shelf().expect("there is a folder");
-        if rank == 0 || self.spec.sight == Sight::Node {
-            shelf.clean(&Flow::default())?;
+        let checkpoint_dir = self.checkpoint_dir().expect("there is a folder");
+        if rank == 0 || self.spec.sight == DirScope::Node {
+            checkpoint_dir.clean(&Flow::default())?;
         }
-        if self.spec.sight == Sight::Node {
-            std::fs::remove_dir(shelf.dir()).map_err(|e| e.to_string())?;
+        if self.spec.sight == DirScope::Node {
+            std::fs::remove_dir(checkpoint_dir.dir()).map_err(|e| e.to_string())?;
         }
         Ok(started)
     }
@@ -140,7 +141,7 @@ impl Probe<'_> {
         let rank = self.comm.rank();
         let before = started.a.words().first().copied();
         drop(started);
-        self.depot.unlink_position(rank as u32);
+        self.memory_store.unlink_position(rank as u32);
         self.comm.barrier();
         let mut again = None;
         let seconds = self.timed(|| again = Some(self.start()));
@@ -157,14 +158,14 @@ impl Probe<'_> {
 
     /// This position's file of the epoch that is whole, and its bytes.
     fn file(&self) -> Result<(PathBuf, u64), String> {
-        let shelf = self.shelf().expect("there is a folder");
-        let stock = self.stock(&shelf)?;
-        let about = stock.for_test(0, 0).into_iter().next().ok_or("nothing got to storage")?;
+        let checkpoint_dir = self.checkpoint_dir().expect("there is a folder");
+        let inventory = self.inventory(&checkpoint_dir)?;
+        let about = inventory.for_test(0, 0).into_iter().next().ok_or("nothing got to storage")?;
         let position = self.comm.rank() as u32;
-        let manifest = shelf.manifest(about.key())?.ok_or("the manifest is gone")?;
+        let manifest = checkpoint_dir.manifest(about.key())?.ok_or("the manifest is gone")?;
         let file = manifest.files.iter().find(|file| file.position == position);
         let file = file.ok_or("the manifest does not list this position's file")?;
-        Ok((shelf.position(about.key(), position), file.bytes))
+        Ok((checkpoint_dir.position(about.key(), position), file.bytes))
     }
 }
 

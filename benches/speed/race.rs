@@ -183,7 +183,7 @@ pub fn run(
             "runs": solutions.samples_by_name(),
             "failures": failures,
         });
-        skt_hpl::base::place::put(path, format!("{document:#}\n").as_bytes())
+        skt_hpl::base::output_target::put(path, format!("{document:#}\n").as_bytes())
             .map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     }
     println!("\nwhole runs; medians of {}, Gflop/s\n", flags.repeat);

@@ -1,7 +1,7 @@
 //! Thousands of agents in one process: the real messages and the real `Relay`, logins and a network that take a while.
 //!
 //! The supervisor's remote shell is this very benchmark in another role ([`shell`]): it connects the supervisor's pipes to
-//! the simulator's socket. Below that everything is in memory, and played by the player that tests of trees use, in real
+//! the simulator's socket. Below that everything is in memory: the simulated agents that tests of trees use, in real
 //! time. A node that is off neither hears nor says anything.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use skt_hpl::supervise::talk::branch::{Heard, Lines};
 use skt_hpl::supervise::talk::progress::{Doing, Progress};
 use skt_hpl::supervise::talk::relay::Hands;
 use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen, Shm, Which};
-use skt_hpl::testkit::player::{Manner, Nodes, Player};
+use skt_hpl::testkit::simulated_agents::{Manner, Nodes, SimulatedAgents};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5), seed: 1 };
 
@@ -142,7 +142,7 @@ impl Nodes for Machine {
 
 struct Simulator {
     zero: Instant,
-    player: Player<Machine>,
+    simulated_agents: SimulatedAgents<Machine>,
     /// The supervisor's connections.
     outside: HashMap<u64, UnixStream>,
     log: PathBuf,
@@ -171,7 +171,7 @@ pub fn simulate(socket: &Path, log: &Path, digest: &str) -> std::io::Result<()> 
     };
     Simulator {
         zero: Instant::now(),
-        player: Player::new(Machine { facts, nodes: HashMap::new() }, MANNER),
+        simulated_agents: SimulatedAgents::new(Machine { facts, nodes: HashMap::new() }, MANNER),
         outside: HashMap::new(),
         log: log.to_path_buf(),
         log_read: 0,
@@ -195,14 +195,15 @@ impl Simulator {
         let mut looked = Instant::now();
         loop {
             let left_ms = |at_ms: u64| at_ms.saturating_sub(self.now_ms());
-            let next = Duration::from_millis(self.player.next_ms().map_or(u64::MAX, left_ms));
+            let next =
+                Duration::from_millis(self.simulated_agents.next_ms().map_or(u64::MAX, left_ms));
             let outside = match receiver.recv_timeout(next.min(LOOK_EVERY)) {
                 Ok(outside) => Some(outside),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             // Up to now, so that what comes from outside begins now.
-            for (line, heard) in self.player.play(self.now_ms()) {
+            for (line, heard) in self.simulated_agents.play(self.now_ms()) {
                 let Some(stream) = self.outside.get_mut(&line) else { continue };
                 match heard {
                     Heard::Text(text) => drop(stream.write_all((text + "\n").as_bytes())),
@@ -229,17 +230,17 @@ impl Simulator {
     fn outside(&mut self, outside: Outside) {
         match outside {
             Outside::Connected { stream, host, .. } if host.starts_with('!') => {
-                self.player.switch_off(host[1..].split_whitespace());
+                self.simulated_agents.switch_off(host[1..].split_whitespace());
                 let _ = stream.shutdown(Shutdown::Both);
             }
             Outside::Connected { number, stream, host } => {
                 self.outside.insert(number, stream);
-                self.player.call(number, &host);
+                self.simulated_agents.call(number, &host);
             }
-            Outside::Line { number, text } => self.player.send(number, &text),
+            Outside::Line { number, text } => self.simulated_agents.send(number, &text),
             Outside::Ended { number } => {
                 self.outside.remove(&number);
-                self.player.close(number);
+                self.simulated_agents.close(number);
             }
         }
     }
@@ -260,7 +261,7 @@ impl Simulator {
             if let Logged::Launched { incarnation, hosts, .. } = record.event {
                 let mut next = 0;
                 for host in &hosts {
-                    let node = self.player.nodes.node(&host.name);
+                    let node = self.simulated_agents.nodes.node(&host.name);
                     node.positions = next..next + host.slots as u32;
                     next = node.positions.end;
                     node.incarnation = incarnation;

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use skt_hpl::base::params::{Mapping, Rng};
 use skt_hpl::checkpoint::protocol::Transitions;
 use skt_hpl::shm::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE};
-use skt_hpl::shm::{Depot, Part, Store};
+use skt_hpl::shm::{MemoryStore, Part, Store};
 use skt_hpl::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
 use skt_hpl::supervise::talk::shell::RemoteShell;
 use skt_hpl::supervise::talk::wire::{Attend, Beat, FromAgent, ToAgent, from_line, to_line};
@@ -43,13 +43,14 @@ pub fn rank(job: &str, position: &str, ranks: &str) -> std::io::Result<()> {
     let (position, ranks) = (number(position)?, number(ranks)?);
     // Whoever is killed with the benchmark leaves nobody behind.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-    let depot = Depot::new(Store::Posix, job).map_err(std::io::Error::other)?;
-    let make = |part, bytes| depot.create(position, part, bytes).map_err(std::io::Error::other);
+    let memory_store = MemoryStore::new(Store::Posix, job).map_err(std::io::Error::other)?;
+    let make =
+        |part, bytes| memory_store.create(position, part, bytes).map_err(std::io::Error::other);
     let _parts: Vec<_> = PARTS.iter().map(|part| make(*part, 4096)).collect::<Result<_, _>>()?;
     let mut head = Head::new(make(Part::Head, HEAD_BYTES)?).map_err(std::io::Error::other)?;
     head.write(&header(position));
     let lines = std::fs::read_to_string("/proc/self/maps")?.lines().count();
-    let look = |_| depot.peek(position, Part::S).map_err(std::io::Error::other);
+    let look = |_| memory_store.peek(position, Part::S).map_err(std::io::Error::other);
     let _mapped: Vec<_> = (lines..MAPPINGS + ranks as usize).map(look).collect::<Result<_, _>>()?;
     for step in 0u64.. {
         let iteration = step / STEPS_AN_ITERATION;
@@ -103,7 +104,7 @@ struct Row {
 }
 
 /// The ranks' memory, which outlives them.
-struct Lying(Depot);
+struct Lying(MemoryStore);
 
 impl Drop for Lying {
     fn drop(&mut self) {
@@ -179,7 +180,7 @@ impl Asked {
 fn number(program: &Path, ranks: u32) -> Result<Row, String> {
     let run = format!("bench-{}-{ranks}", std::process::id());
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let _lying = Lying(Depot::new(Store::Posix, &run).map_err(|e| e.to_string())?);
+    let _lying = Lying(MemoryStore::new(Store::Posix, &run).map_err(|e| e.to_string())?);
     let start = |position: u32| -> Result<Kept, String> {
         let mut command = Command::new(&own);
         command.arg("--rank").arg(&run).args([position.to_string(), ranks.to_string()]);

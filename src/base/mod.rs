@@ -3,23 +3,23 @@
 #[macro_use]
 pub mod terminal;
 
-pub mod bell;
 pub mod bisection;
+pub mod bounded_read;
 pub mod clock;
 pub mod closed;
 pub mod cores;
 pub mod course;
 pub mod exit;
 pub mod faults;
+pub mod futex_counter;
+pub mod heartbeat;
 pub mod new_thread;
 pub mod outcome;
+pub mod output_target;
 pub mod params;
-pub mod place;
-pub mod pulse;
-pub mod question;
 pub mod simulated;
 pub mod statistics;
 pub mod threads;
+pub mod timed_command;
 pub mod topology;
 pub mod units;
-pub mod whole;

@@ -3,8 +3,8 @@
 //! Only the main thread calls MPI, so it must be free to leave tasks to the others and factor the next panel meanwhile.
 //! [`Pool::spread`] first runs `lead` on the main thread, while the workers already run tasks; then the main thread joins them.
 //!
-//! Some of the workers may be lent to `lead` as its [`Crew`]. They do the work that `lead` divides among them, and run tasks only
-//! after `lead` returns.
+//! Some of the workers may be lent to `lead` as its [`PanelThreads`]. They do the work that `lead` divides among them, and run
+//! tasks only after `lead` returns.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::base::bell::Bell;
 use crate::base::cores;
+use crate::base::futex_counter::FutexCounter;
+use crate::base::heartbeat;
 use crate::base::new_thread;
-use crate::base::pulse;
 
 /// Time that a worker without tasks polls before it sleeps. Long compared with the gaps within an iteration, and too short to be
 /// noticed as load.
@@ -32,7 +32,7 @@ type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
 struct Shared {
     /// Counter of rounds; odd while a round is open to workers.
-    round: Apart<Bell>,
+    round: Apart<FutexCounter>,
     next: Apart<AtomicUsize>,
     /// Number of workers inside the current round.
     inside: Apart<AtomicUsize>,
@@ -49,7 +49,7 @@ struct Round(UnsafeCell<(usize, Option<Task<'static>>)>);
 // after they have seen that the round is open, which happens after the write.
 unsafe impl Sync for Round {}
 
-/// Work that the lead divides among its crew: one order at a time, in parts, at most one for each thread of the crew.
+/// Work that the lead divides among the panel threads: one order at a time, in parts, at most one for each thread.
 ///
 /// The same part goes to the same thread in each order, because that thread's caches have its rows. But a late thread must not
 /// delay the others: a part that is not begun after a while is done by the lead.
@@ -57,9 +57,9 @@ struct Orders {
     present: Order,
     /// State of the parts, by the number of the thread.
     parts: Vec<Part>,
-    /// Number of workers that belong to the crew of this round.
+    /// Number of workers that are panel threads in this round.
     mates: AtomicUsize,
-    /// True when the lead has finished: its crew may run tasks.
+    /// True when the lead has finished: the panel threads may run tasks.
     dismissed: AtomicBool,
 }
 
@@ -178,13 +178,13 @@ impl Orders {
 }
 
 /// The main thread and the workers lent to it, while it runs `lead`.
-pub struct Crew<'a> {
+pub struct PanelThreads<'a> {
     shared: Option<&'a Shared>,
     mates: usize,
 }
 
-impl Crew<'_> {
-    /// Returns a crew of the main thread alone.
+impl PanelThreads<'_> {
+    /// Returns panel threads that are the main thread alone.
     pub fn alone() -> Self {
         Self { shared: None, mates: 0 }
     }
@@ -231,14 +231,14 @@ fn part_of(len: usize, part: usize, parts: usize) -> Range<usize> {
     (part * each).min(len)..((part + 1) * each).min(len)
 }
 
-impl Crew<'_> {
+impl PanelThreads<'_> {
     /// Calls `work` with parts of `0..len`, each on its own thread. Uses fewer threads if parts would be smaller than `worth`.
     pub fn parts(&mut self, len: usize, worth: usize, work: impl Fn(Range<usize>) + Sync + Copy) {
         let parts = (len / worth).clamp(1, self.size());
         self.run(parts, move |part| work(part_of(len, part, parts)));
     }
 
-    /// Divides a slice as [`Crew::parts`] does. `work` is called with the start of a part, and the part.
+    /// Divides a slice as [`PanelThreads::parts`] does. `work` is called with the start of a part, and the part.
     pub fn cut<T: Send>(
         &mut self,
         all: &mut [T],
@@ -256,7 +256,7 @@ impl Crew<'_> {
     }
 }
 
-impl Drop for Crew<'_> {
+impl Drop for PanelThreads<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared {
             shared.orders.dismissed.store(true, Ordering::SeqCst);
@@ -353,13 +353,13 @@ impl Pool {
         });
     }
 
-    /// Runs `lead` with all threads as its crew, and no tasks.
-    pub fn together<R>(&mut self, lead: impl FnOnce(&mut Crew) -> R) -> R {
+    /// Runs `lead` with all threads as panel threads, and no tasks.
+    pub fn together<R>(&mut self, lead: impl FnOnce(&mut PanelThreads) -> R) -> R {
         self.few(self.threads(), lead)
     }
 
     /// Runs `lead` as [`Pool::together`] does, with at most `threads` threads.
-    pub fn few<R>(&mut self, threads: usize, lead: impl FnOnce(&mut Crew) -> R) -> R {
+    pub fn few<R>(&mut self, threads: usize, lead: impl FnOnce(&mut PanelThreads) -> R) -> R {
         self.spread(0, |_| (), threads.saturating_sub(1), lead, || ())
     }
 
@@ -389,22 +389,22 @@ impl Pool {
         });
     }
 
-    /// Runs tasks as [`Pool::run`] does, but the main thread first runs `lead`, with `mates` workers as its crew. Afterwards
+    /// Runs tasks as [`Pool::run`] does, but the main thread first runs `lead`, with `mates` workers as panel threads. Afterwards
     /// these workers run tasks like the others, and the main thread calls `between` after each task.
     pub fn spread<R>(
         &mut self,
         tasks: usize,
         task: impl Fn(usize) + Sync,
         mates: usize,
-        lead: impl FnOnce(&mut Crew) -> R,
+        lead: impl FnOnce(&mut PanelThreads) -> R,
         mut between: impl FnMut(),
     ) -> R {
         let mates = mates.min(self.workers.len());
         if self.workers.is_empty() || (tasks == 0 && mates == 0) {
-            let result = lead(&mut Crew::alone());
+            let result = lead(&mut PanelThreads::alone());
             for i in 0..tasks {
                 task(i);
-                pulse::beat();
+                heartbeat::beat();
                 between();
             }
             return result;
@@ -416,14 +416,14 @@ impl Pool {
         let work: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(work) };
         shared.open(tasks, work, mates);
         let close = Close(shared);
-        let result = lead(&mut Crew { shared: Some(shared), mates });
+        let result = lead(&mut PanelThreads { shared: Some(shared), mates });
         loop {
             let i = shared.next.0.fetch_add(1, Ordering::Relaxed);
             if i >= tasks {
                 break;
             }
             task(i);
-            pulse::beat();
+            heartbeat::beat();
             between();
         }
         drop(close);
@@ -535,7 +535,7 @@ impl Shared {
                                 break;
                             }
                             work(i);
-                            pulse::beat();
+                            heartbeat::beat();
                         }
                     }));
                     if done.is_err() {
@@ -711,16 +711,16 @@ mod tests {
                             tasks.fetch_add(1, Ordering::Relaxed);
                         },
                         mates,
-                        |crew| {
-                            for parts in 0..=crew.size() {
+                        |panel_threads| {
+                            for parts in 0..=panel_threads.size() {
                                 let hits: Vec<AtomicUsize> =
                                     (0..parts).map(|_| AtomicUsize::new(0)).collect();
-                                crew.run(parts, |i| {
+                                panel_threads.run(parts, |i| {
                                     hits[i].fetch_add(1, Ordering::Relaxed);
                                 });
                                 assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
                             }
-                            crew.size()
+                            panel_threads.size()
                         },
                         || (),
                     );
@@ -735,9 +735,9 @@ mod tests {
     fn parts_see_what_earlier_orders_wrote() {
         let mut pool = Pool::new(3);
         let cells: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
-        pool.together(|crew| {
+        pool.together(|panel_threads| {
             for round in 0..500 {
-                crew.run(cells.len(), |i| {
+                panel_threads.run(cells.len(), |i| {
                     // The neighbour's value is that of the round before or of this one.
                     let beside = cells[(i + 1) % cells.len()].load(Ordering::Relaxed);
                     assert!(beside == round || beside == round + 1);
@@ -751,10 +751,10 @@ mod tests {
     #[test]
     fn the_lead_does_what_no_mate_comes_for() {
         let shared = Shared::new(4);
-        let mut crew = Crew { shared: Some(&shared), mates: 3 };
+        let mut panel_threads = PanelThreads { shared: Some(&shared), mates: 3 };
         for round in 1..50 {
             let hits: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
-            crew.run(4, |part| {
+            panel_threads.run(4, |part| {
                 hits[part].fetch_add(1, Ordering::Relaxed);
                 // A late worker, with this order or an old one in mind, finds all begun parts begun.
                 let number = shared.orders.present.read().0;
@@ -773,8 +773,8 @@ mod tests {
             for bad in 0..threads {
                 let mut pool = Pool::new(threads);
                 let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    pool.together(|crew| {
-                        crew.run(threads, |i| assert!(i != bad, "part {bad} fails"))
+                    pool.together(|panel_threads| {
+                        panel_threads.run(threads, |i| assert!(i != bad, "part {bad} fails"))
                     });
                 }));
                 assert!(caught.is_err(), "{threads} threads");

@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 
 use super::holding::survey;
-use super::placement::{Found, Lying, Player, Told, assign, prevailing, recast};
+use super::placement::{Found, Lying, RankCandidate, Told, assign, prevailing, reassign};
 use super::protocol;
 use super::world::{NOTHING, World};
 use crate::shm::header::Header;
 use crate::shm::ledger::{Entry, Ledger};
-use crate::shm::{Depot, Part};
+use crate::shm::{MemoryStore, Part};
 
 /// Findings of a launch; the same on every rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub struct Arrival {
 }
 
 /// Results of finished tests in this node's memory.
-pub fn results(depot: &Depot) -> Vec<Entry> {
+pub fn results(memory_store: &MemoryStore) -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
-    for entry in ledgers(depot).into_iter().flat_map(|(_, entries)| entries) {
+    for entry in ledgers(memory_store).into_iter().flat_map(|(_, entries)| entries) {
         if !all.contains(&entry) {
             all.push(entry);
         }
@@ -63,11 +63,11 @@ fn newest(world: &impl World, runs: impl Iterator<Item = u128> + Clone) -> Optio
 }
 
 /// List of results of each position on this node.
-fn ledgers(depot: &Depot) -> Vec<(usize, Vec<Entry>)> {
-    let lists = depot.list().into_iter().filter(|held| held.part == Part::Done);
+fn ledgers(memory_store: &MemoryStore) -> Vec<(usize, Vec<Entry>)> {
+    let lists = memory_store.list().into_iter().filter(|held| held.part == Part::Done);
     lists
         .filter_map(|held| {
-            let region = depot.peek(held.position, Part::Done).ok()?;
+            let region = memory_store.peek(held.position, Part::Done).ok()?;
             Some((held.position as usize, Ledger::new(region).entries()))
         })
         .collect()
@@ -120,11 +120,11 @@ fn in_progress(world: &impl World, traces: &[Told], latest: u128) -> u128 {
 impl Arrival {
     /// Gathers the findings. `world` has all launched ranks in launch order; `node` is the first of them on this rank's node,
     /// which acts for it.
-    pub fn gather(world: &impl World, depot: &Depot, node: usize) -> Self {
+    pub fn gather(world: &impl World, memory_store: &MemoryStore, node: usize) -> Self {
         let (me, ranks) = (world.rank(), world.size());
         let speaks = me == node;
-        let mut held = if speaks { survey(depot) } else { Vec::new() };
-        let lists = if speaks { ledgers(depot) } else { Vec::new() };
+        let mut held = if speaks { survey(memory_store) } else { Vec::new() };
+        let lists = if speaks { ledgers(memory_store) } else { Vec::new() };
         let traces = traces(&held, &lists);
         let mut results: Vec<Entry> = lists.into_iter().flat_map(|(_, list)| list).collect();
         let latest = newest(world, traces.iter().map(|told| told.run));
@@ -228,10 +228,10 @@ impl Arrival {
         &self,
         test: u32,
         positions: usize,
-        players: &[Player],
+        candidates: &[RankCandidate],
     ) -> Option<Vec<Option<usize>>> {
-        let none = vec![Vec::new(); players.len()];
-        recast(positions, players, if self.test == Some(test) { &self.found } else { &none })
+        let none = vec![Vec::new(); candidates.len()];
+        reassign(positions, candidates, if self.test == Some(test) { &self.found } else { &none })
     }
 }
 
@@ -341,7 +341,8 @@ mod tests {
     #[test]
     fn a_million_positions_are_placed_grouped_and_judged() {
         let dir = tempfile::tempdir().unwrap();
-        let depot = Depot::with_directory(Store::Posix, "million", dir.path()).unwrap();
+        let memory_store =
+            MemoryStore::with_directory(Store::Posix, "million", dir.path()).unwrap();
         let inverted = |value: u64| NOTHING - 1 - value;
         let world = Million::expecting(&[
             &[inverted(7)],
@@ -352,7 +353,7 @@ mod tests {
             &[NOTHING],
             &[4],
         ]);
-        let arrival = Arrival::gather(&world, &depot, 0);
+        let arrival = Arrival::gather(&world, &memory_store, 0);
         assert_eq!((arrival.run, arrival.test), (Some(RUN), Some(TEST)));
         assert_eq!((arrival.params_digest, arrival.finished.len()), (Some(77), 0));
         assert_eq!(world.reduced_words.get(), 6);
@@ -376,34 +377,35 @@ mod tests {
 
         // Assigns positions within a run: first no rank has a position, except for those known from groups; then all but one node
         // have.
-        let mut players: Vec<Player> = (0..POSITIONS)
-            .map(|rank| Player {
+        let mut candidates: Vec<RankCandidate> = (0..POSITIONS)
+            .map(|rank| RankCandidate {
                 node: rank / PER_NODE * PER_NODE,
                 domain: format!("n{}", rank / PER_NODE),
-                ..Player::default()
+                ..RankCandidate::default()
             })
             .collect();
-        let cast =
-            |players: &[Player], test| arrival.place_again(test, POSITIONS, players).unwrap();
-        follows_memory(&cast(&players, TEST));
-        assert_eq!(cast(&players, TEST + 1), next);
+        let cast = |candidates: &[RankCandidate], test| {
+            arrival.place_again(test, POSITIONS, candidates).unwrap()
+        };
+        follows_memory(&cast(&candidates, TEST));
+        assert_eq!(cast(&candidates, TEST + 1), next);
         for members in &groups {
             for &position in members {
-                players[position].members = members.clone();
+                candidates[position].members = members.clone();
             }
         }
-        let mut there: Vec<Option<usize>> = cast(&players, TEST + 1);
+        let mut there: Vec<Option<usize>> = cast(&candidates, TEST + 1);
         there.sort_unstable();
         assert!(there.iter().copied().eq((0..POSITIONS).map(Some)));
-        for (rank, player) in players.iter_mut().enumerate() {
+        for (rank, player) in candidates.iter_mut().enumerate() {
             let kept = taken[rank].filter(|_| rank / PER_NODE != 17);
             (player.kept, player.members) = (kept, Vec::new());
         }
         for members in &groups {
             // One member of each group knows the group.
-            players[members[0]].members = members.clone();
+            candidates[members[0]].members = members.clone();
         }
-        let again = cast(&players, TEST + 1);
+        let again = cast(&candidates, TEST + 1);
         assert!(again.iter().zip(&taken).enumerate().all(|(rank, (again, taken))| {
             again == taken || rank / PER_NODE == 17 && again.is_some()
         }));
@@ -425,9 +427,10 @@ mod tests {
     #[test]
     fn where_nothing_is_found_nothing_is_gathered() {
         let dir = tempfile::tempdir().unwrap();
-        let depot = Depot::with_directory(Store::Posix, "million", dir.path()).unwrap();
+        let memory_store =
+            MemoryStore::with_directory(Store::Posix, "million", dir.path()).unwrap();
         let world = Million::expecting(&[&[NOTHING]]);
-        let arrival = Arrival::gather(&world, &depot, 0);
+        let arrival = Arrival::gather(&world, &memory_store, 0);
         assert_eq!((arrival.run, arrival.test), (None, None));
         assert_eq!((world.reduced_words.get(), world.gathered_bytes.get()), (1, 0));
         let taken = arrival.place(0, POSITIONS - 1, None);

@@ -23,7 +23,7 @@ use super::saved::Coding;
 use super::unfinished::{Encoded, Helper, Unfinished};
 use super::world::World;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
-use crate::base::threads::Crew;
+use crate::base::threads::PanelThreads;
 use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Mark};
 
@@ -51,8 +51,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let helper = Helper::start(move |flow| {
             let coding = Coding { coder, how, window, since };
             // One thread: the others compute.
-            let crew = &mut Crew::alone();
-            saved.encode(&*group, coding, epoch.epoch, None, crew, || {
+            let panel_threads = &mut PanelThreads::alone();
+            saved.encode(&*group, coding, epoch.epoch, None, panel_threads, || {
                 // This helper is never cancelled, because the others need its rows.
                 let _ = flow.went_on(1);
                 hit(Point::EncodeBatch, position);

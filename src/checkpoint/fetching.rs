@@ -22,9 +22,9 @@ use super::terms::Terms;
 use super::transfer::{Coming, send_file};
 use super::world::{NOTHING, World};
 use crate::base::faults::{Point, hit};
-use crate::base::threads::{Crew, Pool};
+use crate::base::threads::{PanelThreads, Pool};
 use crate::checkpoint::storage::reading::Source;
-use crate::checkpoint::storage::{About, Sight};
+use crate::checkpoint::storage::{About, DirScope};
 use crate::parity::code::bytes_mut;
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
@@ -42,7 +42,7 @@ pub(super) struct StoredCheckpoint<'a> {
 impl StoredCheckpoint<'_> {
     /// Path of a position's file.
     fn path(&self, position: usize) -> PathBuf {
-        self.storage.shelf.position(self.about.key(), position as u32)
+        self.storage.checkpoint_dir.position(self.about.key(), position as u32)
     }
 
     fn open(&self, position: usize) -> Result<Source<'static>, String> {
@@ -91,7 +91,7 @@ impl<'a> Opened<'a> {
     fn new(stored: StoredCheckpoint, shape: Shape, me: usize) -> Result<Self, String> {
         let path = stored.path(me);
         let source = stored.open(me)?;
-        let listed = stored.storage.shelf.manifest(stored.about.key())?;
+        let listed = stored.storage.checkpoint_dir.manifest(stored.about.key())?;
         let listed = listed.ok_or_else(|| format!("{}: its manifest is gone", path.display()))?;
         if listed.files[me].root != source.front.root {
             return Err(format!("{}: the manifest names another file", path.display()));
@@ -190,10 +190,10 @@ impl Apart {
     /// Collects the files in each DIR, according to their headers.
     fn gather(world: &impl World, stored: StoredCheckpoint, seats: &[usize]) -> Self {
         let me = world.rank();
-        let (shelf, key) = (&stored.storage.shelf, stored.about.key());
+        let (checkpoint_dir, key) = (&stored.storage.checkpoint_dir, stored.about.key());
         let mut mine = Told { seat: seats[me], seen: Vec::new() };
         let mut wrong: Vec<(usize, String)> = Vec::new();
-        let files = if mine.seat == me { shelf.positions(key) } else { Ok(Vec::new()) };
+        let files = if mine.seat == me { checkpoint_dir.positions(key) } else { Ok(Vec::new()) };
         // Opening the files one by one would show their problems as well.
         let files = files.unwrap_or_else(|why| {
             wrong.push((me, why));
@@ -290,7 +290,7 @@ pub(super) fn look(
     let storage = config.storage.as_ref().expect("an epoch on storage was chosen");
     let stored = StoredCheckpoint { storage, about };
     let me = world.rank();
-    if storage.sight == Sight::Node {
+    if storage.sight == DirScope::Node {
         let mut apart = Apart::gather(world, stored, seats);
         if whole {
             apart.look(world, terms, stored)?;
@@ -506,8 +506,8 @@ impl GroupFiles<'_> {
         };
         let whole = layout.window(&members, 0, Scope::Whole);
         let counted = "recall() counted the losses of every group";
-        let done = pool.few(hands::MOST, |crew| {
-            let hands = Hands { crew, seen: None };
+        let done = pool.few(hands::MOST, |panel_threads| {
+            let hands = Hands { panel_threads, seen: None };
             coder.rebuild(&comm, &mut matrix, whole, &group.lost, hands, between)
         });
         assert!(done, "{counted}");
@@ -521,7 +521,7 @@ impl GroupFiles<'_> {
         };
         let window = Window { rows: buffers.state_rows, width: STATE_ROW_WORDS };
         let coder = coder.suited(true);
-        let hands = Hands { crew: &mut Crew::alone(), seen: None };
+        let hands = Hands { panel_threads: &mut PanelThreads::alone(), seen: None };
         let done = coder.rebuild(&comm, &mut small, window, &group.lost, hands, || {});
         assert!(done, "{counted}");
     }

@@ -8,15 +8,16 @@ use super::saved::Saved;
 use crate::shm::bus::Watched;
 use crate::shm::header::{Doing, HEAD_BYTES, Head, Header, HeaderFault, Stage};
 use crate::shm::ledger::Ledger;
-use crate::shm::{Depot, Hold, MemoryError, Named, Part, Region};
+use crate::shm::{Hold, MemoryError, MemoryStore, Named, Part, Region};
 
 /// Lists the positions of a job on this node that have a valid header.
-pub fn survey(depot: &Depot) -> Vec<(Found, Header)> {
-    depot
+pub fn survey(memory_store: &MemoryStore) -> Vec<(Found, Header)> {
+    memory_store
         .positions()
         .into_iter()
         .filter_map(|position| {
-            let header = Head::new(depot.peek(position, Part::Head).ok()?).ok()?.read().ok()?;
+            let header =
+                Head::new(memory_store.peek(position, Part::Head).ok()?).ok()?.read().ok()?;
             let found = Found {
                 position: position as usize,
                 run: header.id.run,
@@ -79,19 +80,19 @@ pub(super) const LEDGER_BYTES: usize = 256 * 1024;
 impl Holding {
     /// Opens memory described by a valid header. An error means that the memory does not match the header.
     pub fn open(
-        depot: &Depot,
+        memory_store: &MemoryStore,
         position: usize,
         head: Head,
         buffers: Buffers,
     ) -> Result<(Self, Region), MemoryError> {
-        Self::gather(depot, position, head, buffers, |part, bytes| {
-            depot.open_sized(position as u32, part, bytes)
+        Self::gather(memory_store, position, head, buffers, |part, bytes| {
+            memory_store.open_sized(position as u32, part, bytes)
         })
     }
 
     /// Creates all parts, replacing existing ones of these names. Results of finished tests stay.
     pub fn create(
-        depot: &Depot,
+        memory_store: &MemoryStore,
         position: usize,
         buffers: Buffers,
         hold: &mut Hold,
@@ -101,65 +102,68 @@ impl Holding {
         let head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
         for part in Part::ALL {
             if !matches!(part, Part::Head | Part::Done) {
-                depot.unlink(number, part);
+                memory_store.unlink(number, part);
             }
         }
         // Other positions have these results, too, so an unreadable part is removed.
         if let Err(MemoryError::Damaged { .. } | MemoryError::NotOurs { .. }) =
-            depot.open(number, Part::Done)
+            memory_store.open(number, Part::Done)
         {
-            depot.unlink(number, Part::Done);
+            memory_store.unlink(number, Part::Done);
         }
         // The rest may take long.
         head.tick(Doing::Starting, 0);
         head.take_pulse();
-        let made = Self::gather(depot, position, head, buffers, |part, bytes| {
-            depot.create(number, part, bytes)
+        let made = Self::gather(memory_store, position, head, buffers, |part, bytes| {
+            memory_store.create(number, part, bytes)
         });
         if made.is_err() {
             // An incomplete set of parts is useless, and others may need the room.
-            Self::discard(depot, position, hold);
+            Self::discard(memory_store, position, hold);
         }
         made
     }
 
     /// Removes memory just created that cannot be used, and an empty part for results. The header is removed with its lock.
-    pub fn discard(depot: &Depot, position: usize, hold: &mut Hold) {
+    pub fn discard(memory_store: &MemoryStore, position: usize, hold: &mut Hold) {
         let number = position as u32;
-        let results = depot.peek(number, Part::Done).map(|region| Ledger::new(region).entries());
+        let results =
+            memory_store.peek(number, Part::Done).map(|region| Ledger::new(region).entries());
         let empty = results.is_ok_and(|entries| entries.is_empty());
         for part in Part::ALL {
             if part != Part::Head && (part != Part::Done || empty) {
-                depot.unlink(number, part);
+                memory_store.unlink(number, part);
             }
         }
         hold.give_up();
     }
 
     fn gather(
-        depot: &Depot,
+        memory_store: &MemoryStore,
         position: usize,
         head: Head,
         buffers: Buffers,
         get: impl Fn(Part, usize) -> Result<Region, MemoryError>,
     ) -> Result<(Self, Region), MemoryError> {
         let number = position as u32;
-        let done = match depot.open(number, Part::Done) {
+        let done = match memory_store.open(number, Part::Done) {
             // The creator of the name died before it allocated the memory, or the file was cut short.
             Ok(region) if region.bytes().len() < LEDGER_BYTES => {
                 drop(region);
-                depot.unlink(number, Part::Done);
-                depot.create(number, Part::Done, LEDGER_BYTES)?
+                memory_store.unlink(number, Part::Done);
+                memory_store.create(number, Part::Done, LEDGER_BYTES)?
             }
             Ok(region) => region,
-            Err(MemoryError::Missing(_)) => depot.create(number, Part::Done, LEDGER_BYTES)?,
+            Err(MemoryError::Missing(_)) => {
+                memory_store.create(number, Part::Done, LEDGER_BYTES)?
+            }
             Err(error) => return Err(error),
         };
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
             let mut region = get(part, bytes)?;
             // Otherwise the first save would pay a page fault for each page.
-            region.populate(&depot.name(position as u32, part))?;
+            region.populate(&memory_store.name(position as u32, part))?;
             had.push((part, region));
         }
         let parts = had.iter().map(|(part, region)| (*part, region)).chain([(Part::Done, &done)]);
@@ -167,7 +171,7 @@ impl Holding {
             parts.map(|(part, region)| Named::new(part, region)).collect();
         let named = named.map_err(|source| MemoryError::Os {
             what: "cannot keep open",
-            path: depot.name(position as u32, Part::A).into(),
+            path: memory_store.name(position as u32, Part::A).into(),
             source,
         })?;
         let watched = head.watch(position as u32, &named);
@@ -200,21 +204,21 @@ impl Holding {
     /// Extends the room for results by at least `more` bytes; existing results stay.
     pub fn extend_results(
         &mut self,
-        depot: &Depot,
+        memory_store: &MemoryStore,
         position: usize,
         more: usize,
     ) -> Result<(), MemoryError> {
         let number = position as u32;
         let done = self.named.iter_mut().find(|named| named.part == Part::Done);
         let done = done.expect("results are one of the parts");
-        let name = || depot.name(number, Part::Done);
+        let name = || memory_store.name(number, Part::Done);
         // The name may lead to another owner's file by now.
-        if !depot.has_name(number, done) {
+        if !memory_store.has_name(number, done) {
             return Err(MemoryError::Missing(name()));
         }
         let there = self.done.bytes();
         let len = there + there.max(more.next_multiple_of(LEDGER_BYTES));
-        let region = depot.extend(number, Part::Done, len)?;
+        let region = memory_store.extend(number, Part::Done, len)?;
         *done = Named::new(Part::Done, &region).map_err(|source| MemoryError::Os {
             what: "cannot keep open",
             path: name().into(),
@@ -244,7 +248,7 @@ impl Holding {
     /// and problems, or None if all is well.
     pub fn look_after_names(
         &mut self,
-        depot: &Depot,
+        memory_store: &MemoryStore,
         position: usize,
         hold: &mut Hold,
         frozen: bool,
@@ -267,7 +271,7 @@ impl Holding {
             }
         }
         for named in &mut self.named {
-            if depot.has_name(position as u32, named) {
+            if memory_store.has_name(position as u32, named) {
                 continue;
             }
             told.missing.push(named.part);
@@ -277,7 +281,7 @@ impl Holding {
             }
             // SAFETY: the parts are mapped as long as this value lives, and so is A while the test runs; only saves write into
             // them, A is frozen, and no helper uses any of them.
-            if let Err(error) = unsafe { depot.name_again(position as u32, named) } {
+            if let Err(error) = unsafe { memory_store.name_again(position as u32, named) } {
                 told.trouble = Some(error.to_string());
             }
         }

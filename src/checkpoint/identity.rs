@@ -75,7 +75,7 @@ pub(super) mod tests {
     use crate::checkpoint::when::Interval;
     use crate::parity::Code;
     use crate::shm::header::{Claim, Mark};
-    use crate::shm::{Depot, Store};
+    use crate::shm::{MemoryStore, Store};
 
     /// Test on a grid of 2 x 2 with its protection, without storage.
     pub(in crate::checkpoint) fn asked() -> (Test, Config) {
@@ -89,7 +89,7 @@ pub(super) mod tests {
             layout: ChecksumLayout::Striped,
         };
         let config = Config {
-            depot: Depot::new(Store::Posix, "identity").unwrap(),
+            memory_store: MemoryStore::new(Store::Posix, "identity").unwrap(),
             scheme,
             group: Some(2),
             encode: Encoding::Pipelined,

@@ -163,7 +163,7 @@ impl Known {
             // No header names this group: the run had fewer groups.
             Some(groups) if groups.iter().any(|group| keep_nothing(group, &test.layout)) => {
                 Err(StartError::Other {
-                    job: config.depot.job().into(),
+                    job: config.memory_store.job().into(),
                     what: "with fewer ranks for checksums, so another --group".into(),
                 })
             }
@@ -305,7 +305,11 @@ impl Known {
     }
 
     pub(super) fn refused(&self, refusal: Refusal, config: &Config) -> StartError {
-        StartError::Refused { refusal, survey: self.survey(), job: config.depot.job().into() }
+        StartError::Refused {
+            refusal,
+            survey: self.survey(),
+            job: config.memory_store.job().into(),
+        }
     }
 
     /// Lists the memory of each position, for a refusal.
@@ -340,7 +344,7 @@ fn another(other: &Header, config: &Config) -> StartError {
         _ => "or other settings of the same problem".into(),
     };
     StartError::Other {
-        job: config.depot.job().into(),
+        job: config.memory_store.job().into(),
         what: format!(
             "test {}, N = {}, NB = {}, grid {} x {}, {settings}",
             id.test + 1,

@@ -26,9 +26,9 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::errand::{Errand, Settle, What};
 pub use super::helper::PATIENCE;
 use super::helper::{State, Task};
+use super::io_request::{IoRequest, Settle, What};
 use super::plan::{Buffers, Committed, Helpers};
 use super::when::{Interval, Scheduler};
 use super::world::World;
@@ -36,16 +36,16 @@ use crate::base::clock::Instant;
 use crate::base::outcome;
 use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
-use crate::checkpoint::storage::{About, Counting, FORMAT, Shelf, Sight};
+use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMAT};
 use crate::shm::header::{EpochId, Identity};
-use crate::shm::{Depot, Part};
+use crate::shm::{MemoryStore, Part};
 
 /// Place of level two, and the times at which a checkpoint goes there.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// Checkpoint directory of this rank.
-    pub shelf: Shelf,
-    pub sight: Sight,
+    pub checkpoint_dir: CheckpointDir,
+    pub sight: DirScope,
     /// Directory id: equal on ranks that see one DIR.
     pub seat: u64,
     /// Interval in saves or seconds; with seconds, the next save after that time goes to storage.
@@ -86,8 +86,8 @@ pub(super) const STORE: u64 = 8;
 /// Directory id for each position: the first position that sees the same DIR.
 pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
     match storage.sight {
-        Sight::Shared => vec![0; world.size()],
-        Sight::Node => {
+        DirScope::Shared => vec![0; world.size()],
+        DirScope::Node => {
             let all = world.allgather(&storage.seat.to_le_bytes());
             let mut firsts = HashMap::new();
             let first = |(rank, seat)| *firsts.entry(seat).or_insert(rank);
@@ -101,7 +101,7 @@ pub(super) struct Level2 {
     pub(super) storage: Storage,
     /// Position of this rank, and the place of its memory.
     position: u32,
-    depot: Depot,
+    memory_store: MemoryStore,
     /// Positions whose files this rank lists in a manifest: those of its DIR, if it is the first there.
     pub(super) lists: Vec<u32>,
     /// Time of the next checkpoint on storage, in saves or seconds.
@@ -168,7 +168,7 @@ impl Level2 {
     /// part of the matrix.
     pub(super) fn new(
         storage: Storage,
-        depot: &Depot,
+        memory_store: &MemoryStore,
         seats: &[usize],
         working: usize,
         me: usize,
@@ -176,16 +176,16 @@ impl Level2 {
     ) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
         let waited = storage.helpers == Helpers::Off;
-        let writes = |position: usize| storage.sight == Sight::Node || position < working;
+        let writes = |position: usize| storage.sight == DirScope::Node || position < working;
         let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
         let lists = here.map(|(position, _)| position).filter(|&position| writes(position));
         let lists = lists.map(|position| position as u32).collect();
-        let stuck = left_at(&storage.shelf);
+        let stuck = left_at(&storage.checkpoint_dir);
         let believed = storage.whole.clone();
         Self {
             storage,
             position: me as u32,
-            depot: depot.clone(),
+            memory_store: memory_store.clone(),
             lists,
             scheduler,
             saves: 0,
@@ -313,7 +313,7 @@ impl Level2 {
             "the checkpoint of boundary {} could not be written to {}: {why}. The run goes on, {protected}; later \
              checkpoints are tried in their turn",
             about.boundary,
-            self.storage.shelf.dir().display(),
+            self.storage.checkpoint_dir.dir().display(),
         ));
     }
 
@@ -396,19 +396,20 @@ impl Level2 {
 
     /// Starts a helper with a request.
     pub(super) fn send(&self, what: What) -> Task<u64> {
-        let (shelf, depot) = (self.storage.shelf.clone(), self.depot.clone());
-        let errand = Errand { shelf, depot, position: self.position, what };
-        Task::start(move |flow| errand.run(flow))
+        let (checkpoint_dir, memory_store) =
+            (self.storage.checkpoint_dir.clone(), self.memory_store.clone());
+        let io_request = IoRequest { checkpoint_dir, memory_store, position: self.position, what };
+        Task::start(move |flow| io_request.run(flow))
     }
 
     /// Path of a position's file in a checkpoint, on this rank's storage.
     pub(super) fn file(&self, key: Key, position: u32) -> PathBuf {
-        self.storage.shelf.position(key, position)
+        self.storage.checkpoint_dir.position(key, position)
     }
 
     /// Returns true if all nodes share DIR, so that each rank finds its own file wherever it runs.
     pub(super) fn is_shared(&self) -> bool {
-        self.storage.sight == Sight::Shared
+        self.storage.sight == DirScope::Shared
     }
 
     /// Parts that a helper is reading now, through files that it has opened itself.
@@ -465,19 +466,19 @@ impl Drop for Level2 {
         let until = Instant::now() + SETTLES;
         left.iter().for_each(|task| task.settle(until.saturating_duration_since(Instant::now())));
         left.retain(|task| !task.is_over());
-        let left = left.into_iter().map(|task| (self.storage.shelf.clone(), task));
+        let left = left.into_iter().map(|task| (self.storage.checkpoint_dir.clone(), task));
         LEFT.lock().unwrap_or_else(|broken| broken.into_inner()).extend(left);
     }
 }
 
 /// Hanging helpers of this process whose level two has ended, with their directories.
-static LEFT: Mutex<Vec<(Shelf, Task<u64>)>> = Mutex::new(Vec::new());
+static LEFT: Mutex<Vec<(CheckpointDir, Task<u64>)>> = Mutex::new(Vec::new());
 
 /// Takes those that hang in this directory.
-fn left_at(shelf: &Shelf) -> Vec<Task<u64>> {
+fn left_at(checkpoint_dir: &CheckpointDir) -> Vec<Task<u64>> {
     let mut left = LEFT.lock().unwrap_or_else(|broken| broken.into_inner());
     let (here, elsewhere) =
-        std::mem::take(&mut *left).into_iter().partition(|(at, _)| at.is_at(shelf));
+        std::mem::take(&mut *left).into_iter().partition(|(at, _)| at.is_at(checkpoint_dir));
     *left = elsewhere;
     here.into_iter().map(|(_, task)| task).collect()
 }
@@ -568,8 +569,8 @@ mod tests {
 
     fn level2(dir: &std::path::Path) -> Level2 {
         let storage = Storage {
-            shelf: Shelf::new(dir, "job"),
-            sight: Sight::Shared,
+            checkpoint_dir: CheckpointDir::new(dir, "job"),
+            sight: DirScope::Shared,
             seat: 0,
             every: Interval::Iterations(1),
             helpers: Helpers::Threads,
@@ -582,8 +583,8 @@ mod tests {
             in_place: false,
             read_only: false,
         };
-        let depot = Depot::new(Store::Posix, "t-level2-hangs").unwrap();
-        Level2::new(storage, &depot, &[0], 1, 0, false)
+        let memory_store = MemoryStore::new(Store::Posix, "t-level2-hangs").unwrap();
+        Level2::new(storage, &memory_store, &[0], 1, 0, false)
     }
 
     /// Level two in a wait for hanging storage when a rank is lost.

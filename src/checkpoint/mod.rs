@@ -7,7 +7,7 @@
 //! agrees with all ranks, under the `terms` of the test. `save` and `restore` move the data; in `aside` helpers encode an
 //! `unfinished` checkpoint.
 //!
-//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out each I/O request of `errand`; `storing`
+//! Storage: `level2` writes committed checkpoints with a `helper`, which carries out each I/O request of `io_request`; `storing`
 //! keeps all ranks in step, and `disk` saves there only. `fetching` reads checkpoints back, with the assignments of `recall` and
 //! the `transfer` of files. `storage` names, writes and reads the files that outlive the job.
 //!
@@ -18,12 +18,12 @@ pub mod arrival;
 mod aside;
 mod disk;
 pub mod distribution;
-mod errand;
 mod fetching;
 pub mod groups;
 mod helper;
 mod holding;
 mod identity;
+mod io_request;
 mod known;
 pub mod layout;
 mod lease;
@@ -49,7 +49,7 @@ pub mod world;
 
 pub use arrival::Arrival;
 pub use holding::{Renamed, survey};
-pub use placement::Player;
+pub use placement::RankCandidate;
 pub use save::{Checkpointer, SaveReport};
 pub use terms::{Config, Origin, Restart, Restored, StartError, Started, Test, new_run};
 pub use world::World;

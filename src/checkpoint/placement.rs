@@ -142,7 +142,7 @@ fn remembering<'a>(
 
 /// Facts about a candidate rank when positions are assigned after a loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Player {
+pub struct RankCandidate {
     /// Node, as the number of the first rank there, and failure domain.
     pub node: usize,
     pub domain: String,
@@ -157,13 +157,13 @@ pub struct Player {
 ///
 /// A vacant position goes to a rank on the node with its memory. Otherwise it goes to a rank whose failure domain has no other
 /// position of its group. If there is none, it goes to any rank.
-pub fn recast(
+pub fn reassign(
     positions: usize,
-    players: &[Player],
+    candidates: &[RankCandidate],
     found: &[Vec<Found>],
 ) -> Option<Vec<Option<usize>>> {
     let mut taken: Vec<Option<usize>> =
-        players.iter().map(|p| p.kept.filter(|&kept| kept < positions)).collect();
+        candidates.iter().map(|p| p.kept.filter(|&kept| kept < positions)).collect();
     // Rank at each position. No loop below goes through all ranks for each position: there may be a million.
     let mut holder: Vec<Option<usize>> = vec![None; positions];
     for (rank, position) in taken.iter().enumerate() {
@@ -174,8 +174,8 @@ pub fn recast(
     let mut vacant: Vec<usize> = (0..positions).filter(|&p| holder[p].is_none()).collect();
 
     // Ranks on the node with the position's memory.
-    let best = remembering(positions, players.iter().map(|player| player.node).zip(found));
-    let mut on_node = free_by(&taken, |rank| players[rank].node);
+    let best = remembering(positions, candidates.iter().map(|player| player.node).zip(found));
+    let mut on_node = free_by(&taken, |rank| candidates[rank].node);
     vacant.retain(|&position| {
         let rank = best[position].and_then(|node| on_node.get_mut(&node)?.pop());
         if let Some(rank) = rank {
@@ -185,14 +185,14 @@ pub fn recast(
     });
 
     // Ranks whose domain has no other member of the group: the first free one among the first free ranks of all domains.
-    let group = groups_known(positions, players);
-    let mut in_domain = free_by(&taken, |rank| players[rank].domain.as_str());
+    let group = groups_known(positions, candidates);
+    let mut in_domain = free_by(&taken, |rank| candidates[rank].domain.as_str());
     let firsts = in_domain.iter().filter_map(|(domain, ranks)| Some((*ranks.last()?, *domain)));
     let mut firsts: BTreeMap<usize, &str> = firsts.collect();
     vacant.retain(|&position| {
         let others = group[position].iter().filter(|&&other| other != position);
         let ranks = others.filter_map(|&other| holder.get(other).copied().flatten());
-        let crowded: BTreeSet<&str> = ranks.map(|rank| players[rank].domain.as_str()).collect();
+        let crowded: BTreeSet<&str> = ranks.map(|rank| candidates[rank].domain.as_str()).collect();
         let found = firsts.iter().find(|(_, domain)| !crowded.contains(*domain));
         let Some((rank, domain)) = found.map(|(rank, domain)| (*rank, *domain)) else {
             return true;
@@ -214,9 +214,9 @@ pub fn recast(
 }
 
 /// Group of each position, as candidate ranks know it; empty if none does.
-fn groups_known(positions: usize, players: &[Player]) -> Vec<&[usize]> {
+fn groups_known(positions: usize, candidates: &[RankCandidate]) -> Vec<&[usize]> {
     let mut group: Vec<&[usize]> = vec![&[]; positions];
-    for members in players.iter().map(|player| &player.members) {
+    for members in candidates.iter().map(|player| &player.members) {
         for &position in members.iter().filter(|&&position| position < positions) {
             if group[position].is_empty() {
                 group[position] = members;
@@ -387,58 +387,58 @@ mod tests {
     }
 
     /// Four nodes with a position each, in groups of neighbours, and the spare ranks.
-    fn cast(spares: &[(usize, &str)]) -> Vec<Player> {
-        let mut players: Vec<Player> = (0..4)
-            .map(|p| Player {
+    fn candidates_of(spares: &[(usize, &str)]) -> Vec<RankCandidate> {
+        let mut candidates: Vec<RankCandidate> = (0..4)
+            .map(|p| RankCandidate {
                 node: p,
                 domain: format!("n{p}"),
                 kept: Some(p),
                 members: vec![p / 2 * 2, p / 2 * 2 + 1],
             })
             .collect();
-        let spare = |(node, domain): &(usize, &str)| Player {
+        let spare = |(node, domain): &(usize, &str)| RankCandidate {
             node: *node,
             domain: domain.to_string(),
-            ..Player::default()
+            ..RankCandidate::default()
         };
-        players.extend(spares.iter().map(spare));
-        players
+        candidates.extend(spares.iter().map(spare));
+        candidates
     }
 
     #[test]
     fn who_stands_by_on_the_node_with_the_memory_takes_the_position() {
-        let mut players = cast(&[(8, "n8"), (2, "n2")]);
-        players.remove(2);
-        let mut found = vec![Vec::new(); players.len()];
+        let mut candidates = candidates_of(&[(8, "n8"), (2, "n2")]);
+        candidates.remove(2);
+        let mut found = vec![Vec::new(); candidates.len()];
         found[4] = vec![held(2, 1)];
-        let taken = recast(4, &players, &found).unwrap();
+        let taken = reassign(4, &candidates, &found).unwrap();
         assert_eq!(taken, [Some(0), Some(1), Some(3), None, Some(2)]);
         // Without that memory, the first spare rank takes the position.
-        let taken = recast(4, &players, &vec![Vec::new(); 5]).unwrap();
+        let taken = reassign(4, &candidates, &vec![Vec::new(); 5]).unwrap();
         assert_eq!(taken, [Some(0), Some(1), Some(3), Some(2), None]);
     }
 
     #[test]
     fn a_group_is_not_crowded_where_that_can_be_helped() {
         // Position 2 is lost; 3 is in its group.
-        let mut players = cast(&[(3, "n3"), (0, "n0")]);
-        players.remove(2);
+        let mut candidates = candidates_of(&[(3, "n3"), (0, "n0")]);
+        candidates.remove(2);
         let none = vec![Vec::new(); 5];
-        let taken = recast(4, &players, &none).unwrap();
+        let taken = reassign(4, &candidates, &none).unwrap();
         assert_eq!(taken, [Some(0), Some(1), Some(3), None, Some(2)]);
-        players.pop();
-        let taken = recast(4, &players, &none[..4]).unwrap();
+        candidates.pop();
+        let taken = reassign(4, &candidates, &none[..4]).unwrap();
         assert_eq!(taken[3], Some(2), "rather crowded than not at all");
-        players.pop();
-        assert_eq!(recast(4, &players, &none[..3]), None);
+        candidates.pop();
+        assert_eq!(reassign(4, &candidates, &none[..3]), None);
     }
 
     /// Without positions, the assignment is the same as at a start.
     #[test]
     fn without_any_position_the_last_stand_by() {
-        let players: Vec<Player> =
-            (0..6).map(|r| Player { node: r / 2, ..Player::default() }).collect();
-        let taken = recast(4, &players, &vec![Vec::new(); 6]).unwrap();
+        let candidates: Vec<RankCandidate> =
+            (0..6).map(|r| RankCandidate { node: r / 2, ..RankCandidate::default() }).collect();
+        let taken = reassign(4, &candidates, &vec![Vec::new(); 6]).unwrap();
         assert_eq!(taken, by_memory(4, &[0, 0, 1, 1, 2, 2], &vec![Vec::new(); 6]));
     }
 
@@ -454,26 +454,26 @@ mod tests {
             positions in 1usize..10, spares in 0usize..4, lost in 0usize..4, seed: u64,
         ) {
             let mut random = dice(seed);
-            let mut players: Vec<Player> = (0..positions + spares).map(|r| Player {
+            let mut candidates: Vec<RankCandidate> = (0..positions + spares).map(|r| RankCandidate {
                 node: r / 2,
                 domain: format!("n{}", r / 2),
                 kept: (r < positions).then_some(r),
                 members: if r < positions { (0..positions).filter(|p| p % 2 == r % 2).collect() } else { vec![] },
             }).collect();
-            for _ in 0..lost.min(players.len() - 1) {
-                players.remove(random(players.len()));
+            for _ in 0..lost.min(candidates.len() - 1) {
+                candidates.remove(random(candidates.len()));
             }
-            let found: Vec<Vec<Found>> = players.iter().map(|_| match random(3) {
+            let found: Vec<Vec<Found>> = candidates.iter().map(|_| match random(3) {
                 0 => vec![held(random(positions), 1)],
                 _ => vec![],
             }).collect();
-            match recast(positions, &players, &found) {
-                None => prop_assert!(players.len() < positions),
+            match reassign(positions, &candidates, &found) {
+                None => prop_assert!(candidates.len() < positions),
                 Some(taken) => {
                     let mut all: Vec<usize> = taken.iter().flatten().copied().collect();
                     all.sort_unstable();
                     prop_assert!(all.iter().copied().eq(0..positions));
-                    for (player, taken) in players.iter().zip(taken) {
+                    for (player, taken) in candidates.iter().zip(taken) {
                         prop_assert!(player.kept.is_none() || player.kept == taken);
                     }
                 }

@@ -14,7 +14,7 @@ use super::saved::{Rows, Since};
 use super::terms::{Restored, StartError};
 use super::world::{NOTHING, World};
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
-use crate::base::pulse;
+use crate::base::heartbeat;
 use crate::base::threads::{Pool, Shareable};
 use crate::parity::stripes::Role;
 use crate::parity::{GroupComm, Hands, Share, hands};
@@ -160,10 +160,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let (coder, group) = (self.coder, &self.group);
         let all = Since { before: None, corner: WHOLE, parity: self.parity_of(whole) };
         let (saved, since) = (self.holding.saved(), is_lost(&me).then_some(all));
-        pool.few(hands::MOST, |crew| {
+        pool.few(hands::MOST, |panel_threads| {
             saved.with_shares(recovery.target.epoch, None, since, |share, rows| {
                 let between = || {
-                    pulse::beat();
+                    heartbeat::beat();
                     hit(Point::RebuildBatch, me)
                 };
                 let possible = match rows {
@@ -175,11 +175,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                             // SAFETY: the code reports each column once at a time.
                             unsafe { taken.see(share, role, columns) }
                         };
-                        let hands = Hands { crew, seen: Some(&see) };
+                        let hands = Hands { panel_threads, seen: Some(&see) };
                         coder.rebuild(group, share, whole, &lost_members, hands, between)
                     }
                     Rows::State => {
-                        let hands = Hands { crew, seen: None };
+                        let hands = Hands { panel_threads, seen: None };
                         let coder = coder.suited(true);
                         coder.rebuild(group, share, state_window, &lost_members, hands, between)
                     }

@@ -16,13 +16,13 @@ use super::when::Scheduler;
 use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::faults::{Point, Sabotage, hit, sabotaged};
-use crate::base::pulse;
+use crate::base::heartbeat;
 use crate::base::threads::Pool;
 use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Window, hands};
 use crate::shm::header::{Doing, EpochId, Header, Mark, count_of};
 use crate::shm::ledger::Entry;
-use crate::shm::{Depot, Hold};
+use crate::shm::{Hold, MemoryStore};
 
 /// Report of one save: its work and its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -63,7 +63,7 @@ pub struct Checkpointer<W, G> {
     pub(super) unfinished: Option<Unfinished>,
     pub(super) world: W,
     pub(super) group: G,
-    pub(super) depot: Depot,
+    pub(super) memory_store: MemoryStore,
     pub(super) holding: Holding,
     /// Lock on the position.
     pub(super) hold: Hold,
@@ -170,7 +170,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let position = self.position();
         let buffers = &self.holding.buffers;
         let reading = self.level2.as_ref().map(|level2| level2.reads(buffers)).unwrap_or_default();
-        self.holding.look_after_names(&self.depot, position, &mut self.hold, frozen, &reading)
+        self.holding.look_after_names(
+            &self.memory_store,
+            position,
+            &mut self.hold,
+            frozen,
+            &reading,
+        )
     }
 
     fn rectangle_boundary(&self) -> usize {
@@ -370,9 +376,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let position = self.position();
         let coding = Coding { coder: self.coder, how: self.encode.how(), window, since };
         let (saved, group) = (self.holding.saved(), &self.group);
-        pool.few(hands::MOST, |crew| {
-            saved.encode(group, coding, epoch, Some(a), crew, || {
-                pulse::beat();
+        pool.few(hands::MOST, |panel_threads| {
+            saved.encode(group, coding, epoch, Some(a), panel_threads, || {
+                heartbeat::beat();
                 hit(Point::EncodeBatch, position);
             })
         });
@@ -386,7 +392,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return true;
         }
         let position = self.position();
-        let extended = self.holding.extend_results(&self.depot, position, entry.room());
+        let extended = self.holding.extend_results(&self.memory_store, position, entry.room());
         extended.is_ok() && self.holding.done.append(&entry)
     }
 
@@ -410,7 +416,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 hit(Point::CleanHalf, position);
             }
             if !matches!(part, crate::shm::Part::Head | crate::shm::Part::Done) {
-                self.depot.unlink(position as u32, part);
+                self.memory_store.unlink(position as u32, part);
             }
         }
         // Removed last: a process that begins under this name must not have its parts removed.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::plan::{Buffers, Corner, STATE_ROW_WORDS, TILE_WORDS};
 use super::protocol::Method;
 use crate::base::faults::{Sabotage, sabotaged};
-use crate::base::threads::{Crew, Pool};
+use crate::base::threads::{PanelThreads, Pool};
 use crate::parity::digest::digest;
 use crate::parity::exchange::Coder;
 use crate::parity::stripes::Role;
@@ -162,7 +162,7 @@ impl Saved {
         Coding { coder, how, window, since }: Coding,
         epoch: u64,
         a: Option<&mut [u64]>,
-        crew: &mut Crew,
+        panel_threads: &mut PanelThreads,
         mut between: impl FnMut(),
     ) {
         let state_window = self.state_window();
@@ -170,11 +170,11 @@ impl Saved {
             Rows::Matrix(digests) => {
                 let digests = digests.expect("asked for");
                 let see = |share: &Share, role, columns| digests.see(share, role, columns);
-                let hands = Hands { crew, seen: Some(&see) };
+                let hands = Hands { panel_threads, seen: Some(&see) };
                 coder.encode(group, how, share, window, hands, &mut between);
             }
             Rows::State => {
-                let hands = Hands { crew, seen: None };
+                let hands = Hands { panel_threads, seen: None };
                 coder.suited(true).encode(group, how, share, state_window, hands, &mut between);
             }
         });

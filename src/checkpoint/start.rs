@@ -19,21 +19,21 @@ use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::faults::{self, Point, hit};
 use crate::base::threads::Pool;
-use crate::checkpoint::storage::{About, Sight};
+use crate::checkpoint::storage::{About, DirScope};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
 use crate::shm::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
-use crate::shm::{Depot, Hold, MemoryError, Part, Region};
+use crate::shm::{Hold, MemoryError, MemoryStore, Part, Region};
 
 /// Lets injected faults reach this job's memory.
-fn arm(depot: &Depot) {
+fn arm(memory_store: &MemoryStore) {
     if faults::armed() {
-        let of = depot.clone();
+        let of = memory_store.clone();
         faults::set_corruptor(move |position, part, offset| {
             let flipped = Part::parse(part).is_some_and(|p| of.flip(position as u32, p, offset));
             assert!(flipped, "position {position} has no byte {offset} in {part} to be flipped");
         });
-        let of = depot.clone();
+        let of = memory_store.clone();
         faults::set_remover(move |position| of.unlink_position(position as u32));
     }
 }
@@ -59,7 +59,7 @@ impl Here {
         let mut opened = Ok(None);
         for turn in [true, false] {
             if (me == 0) == turn {
-                match config.depot.hold(me as u32) {
+                match config.memory_store.hold(me as u32) {
                     Ok(held) => hold = Some(held),
                     Err(error) => opened = Err(error),
                 }
@@ -74,8 +74,8 @@ impl Here {
             opened = open_head(hold, me);
             if config.restart == Restart::Never && !matches!(opened, Ok(None)) {
                 opened = Ok(None);
-                config.depot.unlink(me as u32, Part::Done);
-                Holding::discard(&config.depot, me, hold);
+                config.memory_store.unlink(me as u32, Part::Done);
+                Holding::discard(&config.memory_store, me, hold);
             }
         }
         let mut unread = false;
@@ -170,11 +170,11 @@ impl Offers {
     /// Error if none of them can be used, nor `memory`.
     fn refused(&self, config: &Config, memory: &str) -> StartError {
         let what: String = self.unusable.iter().map(|why| format!("  {why}\n")).collect();
-        let dir = config.storage.as_ref().map(|s| s.shelf.dir().display().to_string());
+        let dir = config.storage.as_ref().map(|s| s.checkpoint_dir.dir().display().to_string());
         StartError::Storage {
             dir: dir.unwrap_or_default(),
-            apart: config.storage.as_ref().is_some_and(|storage| storage.sight == Sight::Node),
-            job: config.depot.job().into(),
+            apart: config.storage.as_ref().is_some_and(|storage| storage.sight == DirScope::Node),
+            job: config.memory_store.job().into(),
             what: format!("{memory}{what}"),
         }
     }
@@ -286,7 +286,7 @@ impl<'a> Survey<'a> {
         let Self { terms, known, setup, offers, latest, joined, .. } = self;
         let Terms { config, test } = terms;
         if matches!(source, Source::Nothing) && config.restart == Restart::Require {
-            return Err(StartError::Nothing { job: config.depot.job().into() });
+            return Err(StartError::Nothing { job: config.memory_store.job().into() });
         }
         // Groups stay as they were saved; a fresh start may form new ones.
         let groups = match source {
@@ -368,7 +368,7 @@ impl Agreement<'_> {
                     && header.claim.supplies(recovery.target)
             })
         };
-        make_way(&config.depot, &neighbours, |header| {
+        make_way(&config.memory_store, &neighbours, |header| {
             (header.id.run, header.id.test) == (self.run, test.index)
                 && header.claim.stage != Stage::Vacant
                 && (Some(header.claim.joined) == self.latest || stands_in(header))
@@ -410,7 +410,7 @@ impl Agreement<'_> {
         let storage = config.storage.clone().filter(|storage| !storage.read_only)?;
         let disk = config.scheme.method == Method::Disk;
         let (seats, working) = (&self.offers.seats, test.layout.working());
-        Some(Level2::new(storage, &config.depot, seats, working, me, disk))
+        Some(Level2::new(storage, &config.memory_store, seats, working, me, disk))
     }
 }
 
@@ -430,14 +430,14 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         config.scheme.check()?;
         let (me, scheme) = (world.rank(), config.scheme);
         assert_eq!(world.size(), test.layout.positions(), "one rank for each position");
-        arm(&config.depot);
+        arm(&config.memory_store);
         let terms = Terms { config: &config, test: &test };
 
         let here = Here::look(&world, &config)?;
         hit(Point::AgreeBegin, me);
         let known = Known::new(gather(&world, &here.fact(&config)), &test, &config)?;
         let survey = Survey::new(&world, terms, known)?;
-        let mut memory = PositionMemory::new(&config.depot, me, here.hold, here.head);
+        let mut memory = PositionMemory::new(&config.memory_store, me, here.hold, here.head);
         let agreement = survey.agree(&world, &mut memory, pool)?;
 
         let crowded = groups::crowded(&agreement.groups, &agreement.known.domains(), scheme.losses);
@@ -454,7 +454,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let mut this = Checkpointer {
             unfinished: None,
             group,
-            depot: config.depot.clone(),
+            memory_store: config.memory_store.clone(),
             holding,
             hold,
             header: agreement.header(me, &membership),
@@ -548,7 +548,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         }
         // The partly filled memory is useless.
         let me = self.position();
-        Holding::discard(&self.depot, me, &mut self.hold);
+        Holding::discard(&self.memory_store, me, &mut self.hold);
         Err(offers.refused(config, ""))
     }
 }

@@ -3,8 +3,8 @@
 //! `save` calls this at boundaries and after commits, and `disk` for each of its saves. `level2` describes what is written when,
 //! and by whom. A checkpoint that is being written is so on all ranks or on none.
 
-use super::errand::{List, What, Write};
 use super::helper::{PATIENCE, State, Task};
+use super::io_request::{List, What, Write};
 use super::level2::{AT_ONCE, Awaited, LOOK, SAVE, SETTLES, STORE, say, troubles};
 use super::plan::Committed;
 use super::save::Checkpointer;
@@ -12,7 +12,7 @@ use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::outcome;
 use crate::checkpoint::storage::writing::{Over, Stopped};
-use crate::checkpoint::storage::{About, Check, Sight};
+use crate::checkpoint::storage::{About, Check, DirScope};
 use crate::parity::GroupComm;
 use crate::shm::header::{Doing, Identity};
 
@@ -54,7 +54,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let sight = level2.storage.sight;
         // No single manifest has the sizes of all files.
         let all = match sight {
-            Sight::Shared if level2.alone.is_none() => None,
+            DirScope::Shared if level2.alone.is_none() => None,
             _ => {
                 let all = self.world.allgather(&mine.to_le_bytes());
                 let bytes =
@@ -193,7 +193,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
         let buffers = self.holding.buffers;
         let id = &self.header.id;
-        let apart = level2.storage.sight == Sight::Node;
+        let apart = level2.storage.sight == DirScope::Node;
         let check = apart.then(|| {
             let words = buffers.checksum_words() as u64;
             let (members, losses) = (id.members.clone(), id.losses.into());
@@ -248,7 +248,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if whole && self.world.rank() == 0 {
             say(&format!(
                 "the checkpoint of boundary {boundary} is on storage, in {}",
-                level2.storage.shelf.dir().display()
+                level2.storage.checkpoint_dir.dir().display()
             ));
         }
         Some(whole)

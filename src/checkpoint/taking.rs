@@ -10,7 +10,7 @@ use super::terms::{StartError, Terms};
 use super::world::{NOTHING, World};
 use crate::base::threads::Pool;
 use crate::shm::header::{Head, Header, Mark};
-use crate::shm::{Depot, Hold, MemoryError, Region};
+use crate::shm::{Hold, MemoryError, MemoryStore, Region};
 
 /// Boundary and digest of the recovery's checkpoint, from a header that names it.
 pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
@@ -26,15 +26,19 @@ pub(super) fn mark_of(header: &Header, recovery: &Recovery) -> Option<Mark> {
 /// Removes this node's memory of positions not in `here`, unless it is `of_use`: copies from before the position moved elsewhere,
 /// memory of another run or test, or empty memory. It will not be used, and the positions here need its room, which `driver` has
 /// counted as free. Memory stays if a process works there, and results of finished tests stay, too.
-pub(super) fn make_way(depot: &Depot, here: &[usize], of_use: impl Fn(&Header) -> bool) {
-    for position in depot.positions().into_iter().map(|position| position as usize) {
+pub(super) fn make_way(
+    memory_store: &MemoryStore,
+    here: &[usize],
+    of_use: impl Fn(&Header) -> bool,
+) {
+    for position in memory_store.positions().into_iter().map(|position| position as usize) {
         if here.contains(&position) {
             continue;
         }
-        let Ok(mut hold) = depot.hold(position as u32) else { continue };
+        let Ok(mut hold) = memory_store.hold(position as u32) else { continue };
         let header = open_head(&hold, position).ok().flatten().and_then(|open| open.header.ok());
         if !header.is_some_and(|header| of_use(&header)) {
-            Holding::discard(depot, position, &mut hold);
+            Holding::discard(memory_store, position, &mut hold);
         }
     }
 }
@@ -45,7 +49,7 @@ type Made = Result<(Holding, Region), MemoryError>;
 /// This position, with memory created while the others still check theirs, because that can take as long. The memory is removed
 /// again if it is not taken, that is, if the run is refused.
 struct Early<'a> {
-    depot: &'a Depot,
+    memory_store: &'a MemoryStore,
     position: usize,
     /// None only if the position could not be locked; locking again gives the reason.
     hold: Option<Hold>,
@@ -63,9 +67,9 @@ impl<'a> Early<'a> {
     fn create(&mut self, buffers: &Buffers) -> Made {
         let hold = match &mut self.hold {
             Some(hold) => hold,
-            none => none.insert(self.depot.hold(self.position as u32)?),
+            none => none.insert(self.memory_store.hold(self.position as u32)?),
         };
-        Holding::create(self.depot, self.position, *buffers, hold)
+        Holding::create(self.memory_store, self.position, *buffers, hold)
     }
 
     /// Hands the memory out, and creates it now unless it exists in that shape. There may be room now that was lacking before.
@@ -81,7 +85,7 @@ impl<'a> Early<'a> {
     fn discard(&mut self) {
         self.made = None;
         if let Some(hold) = &mut self.hold {
-            Holding::discard(self.depot, self.position, hold);
+            Holding::discard(self.memory_store, self.position, hold);
         }
     }
 
@@ -152,12 +156,12 @@ pub(super) struct Taken {
 impl<'a> PositionMemory<'a> {
     /// `hold` is None only if the position could not be locked.
     pub(super) fn new(
-        depot: &'a Depot,
+        memory_store: &'a MemoryStore,
         position: usize,
         hold: Option<Hold>,
         head: Option<Head>,
     ) -> Self {
-        let early = Early { depot, position, hold, made: None };
+        let early = Early { memory_store, position, hold, made: None };
         Self { early, found: Memory::Closed(head) }
     }
 
@@ -183,7 +187,7 @@ impl<'a> PositionMemory<'a> {
             }
             let buffers = config.buffers(test, &members, me);
             let head = head.take().ok_or("its header is gone")?;
-            let open = Holding::open(&config.depot, me, head, buffers);
+            let open = Holding::open(&config.memory_store, me, head, buffers);
             self.found = Memory::Open(Box::new(open.map_err(|error| error.to_string())?));
         }
         let Memory::Open(open) = &mut self.found else {
@@ -258,9 +262,9 @@ mod tests {
         let [early, wanted] = [256, 264].map(buffers);
         let bytes = |buffers: &Buffers| buffers.parts().iter().map(|part| part.1).sum::<usize>();
         in_a_small_tmpfs(bytes(&early) * 3 / 2 + (128 << 10), |folder| {
-            let depot = Depot::with_directory(Store::Posix, "early", folder).unwrap();
-            let hold = Some(depot.hold(1).unwrap());
-            let mut memory = Early { depot: &depot, position: 1, hold, made: None };
+            let memory_store = MemoryStore::with_directory(Store::Posix, "early", folder).unwrap();
+            let hold = Some(memory_store.hold(1).unwrap());
+            let mut memory = Early { memory_store: &memory_store, position: 1, hold, made: None };
             memory.make(&early);
             assert!(matches!(memory.made, Some((_, Ok(_)))));
             let (holding, _) = memory.take(&wanted).unwrap();

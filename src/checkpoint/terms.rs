@@ -14,7 +14,7 @@ use super::save::Checkpointer;
 use super::when::Interval;
 use crate::base::clock;
 use crate::base::params::Rng;
-use crate::shm::{Depot, Region};
+use crate::shm::{MemoryStore, Region};
 
 /// Use of an earlier process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Test {
 /// Protection of a test.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub depot: Depot,
+    pub memory_store: MemoryStore,
     pub scheme: Scheme,
     /// Requested group size; None for the default.
     pub group: Option<usize>,

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::world::World;
-use crate::base::pulse;
+use crate::base::heartbeat;
 use crate::checkpoint::storage::reading::Feed;
 use crate::shm::Region;
 
@@ -27,7 +27,7 @@ pub(super) fn send_file(world: &impl World, path: &Path, to: usize) {
     let file = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
     let mut at = 0;
     loop {
-        pulse::beat();
+        heartbeat::beat();
         let read = file.as_ref().map_err(|_| ()).and_then(|(length, file)| {
             let bytes = &mut piece.bytes_mut()[8..];
             let count = (length - at).min(bytes.len() as u64);

@@ -7,7 +7,7 @@ use clap::Args;
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::burnin;
-use super::shelved;
+use super::stored_checkpoints;
 use crate::base::exit::Exit;
 use crate::burnin::probe::Extent;
 use crate::kernels;
@@ -78,7 +78,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     }
     let job = flags.job.clone().unwrap_or_default();
     if let Some(dir) = &flags.look_at_level2 {
-        let told = serde_json::to_string(&shelved::room(dir, &job, flags.own));
+        let told = serde_json::to_string(&stored_checkpoints::room(dir, &job, flags.own));
         show!("{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::run::{self, NodeFlags, Plan};
-use super::shelved;
+use super::stored_checkpoints;
 use super::template::own_program;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::some_time;
@@ -23,11 +23,11 @@ use crate::config::memory_need::human;
 use crate::config::settings::Settings;
 use crate::driver::need::{self, Needs};
 use crate::kernels::arithmetic::Rules;
-use crate::shm::depot::Depot;
+use crate::shm::memory_store::MemoryStore;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
-use crate::supervise::remember::clerk::Clerk;
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
+use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
@@ -106,7 +106,7 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
         let looked = run::asked(&plan.loaded).storage.map(|dir| {
             // Storage that does not answer would block this process for ever, so another process asks first.
             storage(&dir)?;
-            shelved::examine(level2, &protection.job, needs.epoch_bytes(), waits)
+            stored_checkpoints::examine(level2, &protection.job, needs.epoch_bytes(), waits)
         });
         match looked {
             None => show!(
@@ -261,8 +261,9 @@ fn this_node<'a>(
         }
     }
     let protection = planned.and_then(|plan| plan.loaded.settings.protection.as_ref());
-    let held = protection.and_then(|p| Depot::new(p.store, &p.job).ok());
-    let held_bytes = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+    let held = protection.and_then(|p| MemoryStore::new(p.store, &p.job).ok());
+    let held_bytes =
+        held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());
     let expected = Expected { held_bytes, ..expected(need, None) };
     problems += told(&facts.host, &judge(&facts, &expected));
     // The launcher alone starts processes on this node, so the remote shell does not matter.
@@ -318,16 +319,16 @@ fn start_mpi(
         dir: &dir,
         as_root: nix::unistd::geteuid().is_root(),
     };
-    let clerk =
-        Clerk::new("clerk").map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
+    let io_thread =
+        IoThread::new("I/O").map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let since = Instant::now();
-    let mut result = try_mpi(&plan, own, &places, flags.mpi_patience, &clerk);
+    let mut result = try_mpi(&plan, own, &places, flags.mpi_patience, &io_thread);
     if let Ok(Err(trouble)) = &result
         && since.elapsed() < WORTH_ANOTHER
         && !asked_by_signal()
     {
         show!("MPI: it did not start and is tried again: {}", trouble.what);
-        result = try_mpi(&plan, own, &places, flags.mpi_patience, &clerk);
+        result = try_mpi(&plan, own, &places, flags.mpi_patience, &io_thread);
     }
     let _ = std::fs::remove_dir_all(&dir);
     if asked_by_signal() {
@@ -373,11 +374,11 @@ fn try_mpi(
     own: &str,
     places: &[Place],
     patience: Duration,
-    clerk: &Clerk,
+    io_thread: &IoThread,
 ) -> std::io::Result<Result<String, Trouble>> {
     let folder = Folder::new(plan.dir);
     let started = Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER)?;
-    let job = Job::new(started, &folder, trial::NUMBER, clerk);
+    let job = Job::new(started, &folder, trial::NUMBER, io_thread);
     let mut trial = Trial::new(job, plan.run_id, plan.hosts, plan.ranks, places, patience);
     loop {
         if let Some(result) = trial.poll() {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::shelved;
+use super::stored_checkpoints;
 use crate::base::exit::Exit;
 use crate::base::terminal::say;
 use crate::checkpoint::layout::ChecksumLayout;
@@ -16,7 +16,7 @@ use crate::config::job_name::job_name;
 use crate::config::memory_need::human;
 use crate::lu::unix_seconds;
 use crate::shm::header::{Claim, Doing, Head, Header, Phase, Stage, count_of};
-use crate::shm::{Depot, Held, Part, Store, depot};
+use crate::shm::{Held, MemoryStore, Part, Store, memory_store};
 use crate::supervise::talk::progress::{self, Role};
 
 /// Memory of a grid position, as far as its header is valid.
@@ -73,7 +73,7 @@ pub struct Job {
 /// Lists all memory of this user on this node, by job.
 pub fn survey() -> Vec<Job> {
     let mut jobs: BTreeMap<(String, u8), Vec<Held>> = BTreeMap::new();
-    for held in depot::list_user() {
+    for held in memory_store::list_user() {
         jobs.entry((held.job.clone(), held.store as u8)).or_default().push(held);
     }
     jobs.into_values().map(job).collect()
@@ -85,14 +85,14 @@ fn job(parts: Vec<Held>) -> Job {
     for part in &parts {
         *by_position.entry(part.position).or_default() += part.bytes;
     }
-    let depot = Depot::new(store, &name);
+    let memory_store = MemoryStore::new(store, &name);
     let positions = by_position
         .into_iter()
         .map(|(position, bytes)| {
             let mut told = Position { position, bytes, in_use: false, header: None, fault: None };
-            let Ok(depot) = &depot else { return told };
-            told.in_use = depot.in_use(position);
-            match depot.peek(position, Part::Head) {
+            let Ok(memory_store) = &memory_store else { return told };
+            told.in_use = memory_store.in_use(position);
+            match memory_store.peek(position, Part::Head) {
                 Err(error) => told.fault = Some(error.to_string()),
                 Ok(region) => match Head::new(region).and_then(|h| Ok((h.read()?, h.progress()))) {
                     Err(fault) => told.fault = Some(fault.to_string()),
@@ -230,8 +230,8 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
     let job = flags.job.clone().filter(|job| !job.is_empty());
     let job = job.unwrap_or_else(|| job_name(|name| std::env::var(name).ok()));
     // A job whose name memory cannot have has no memory.
-    let gone = match Depot::new(Store::Posix, &job) {
-        Ok(depot) => depot.clean(),
+    let gone = match MemoryStore::new(Store::Posix, &job) {
+        Ok(memory_store) => memory_store.clean(),
         Err(_) => Ok(Vec::new()),
     };
     let gone = match gone {
@@ -247,7 +247,7 @@ pub fn clean(flags: &CleanFlags) -> ExitCode {
         _ => format!("job {job}: removed {parts} pieces, {}\n", human(u128::from(removed))),
     };
     if let Some(dir) = &flags.level2 {
-        match shelved::clean(dir, &job) {
+        match stored_checkpoints::clean(dir, &job) {
             Ok(told) => text += &told,
             Err(why) => {
                 say(why);

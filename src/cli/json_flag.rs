@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::base::exit::{Exit, Refusal};
-use crate::base::place;
+use crate::base::output_target;
 use crate::config::same_file;
 
 /// Whether the flag is given, and with which FILE.
@@ -20,8 +20,9 @@ pub fn instead(json: &JsonFlag) -> bool {
 
 /// Destination of the document, unless it is stdout, by whatever name.
 fn file(json: &JsonFlag) -> Option<&Path> {
-    let stdout =
-        |file: &Path| file == Path::new("-") || place::is_open_as(file, io::stdout()).is_some();
+    let stdout = |file: &Path| {
+        file == Path::new("-") || output_target::is_open_as(file, io::stdout()).is_some()
+    };
     json.as_ref()?.as_deref().filter(|file| !stdout(file))
 }
 
@@ -36,7 +37,7 @@ pub fn ready<'a>(
 ) -> Result<(), Refusal> {
     let Some(file) = file(json) else { return Ok(()) };
     spares("--json", file, read)?;
-    place::is_open_to_us(file).map_err(|error| cannot(file, &error))
+    output_target::is_open_to_us(file).map_err(|error| cannot(file, &error))
 }
 
 /// The check of [`ready`], also for a drawing in addition to the document.
@@ -51,12 +52,12 @@ pub fn ready_to_draw<'a>(
         let why = format!("--json and --svg name one file, {}: name two", svg.display());
         return Err(Refusal(Exit::BadInput, why));
     }
-    place::is_open_to_us(svg).map_err(|error| cannot_draw(svg, &error))
+    output_target::is_open_to_us(svg).map_err(|error| cannot_draw(svg, &error))
 }
 
 /// Writes a drawing.
 pub fn draw(file: &Path, svg: &str) -> Result<(), Refusal> {
-    place::put(file, svg.as_bytes()).map_err(|error| cannot_draw(file, &error))
+    output_target::put(file, svg.as_bytes()).map_err(|error| cannot_draw(file, &error))
 }
 
 fn cannot_draw(file: &Path, error: &io::Error) -> Refusal {
@@ -91,7 +92,7 @@ pub fn answer(
     whole.push('\n');
     let Some(file) = file(json) else { return Ok(whole) };
     let text = text();
-    if let Err(error) = place::put(file, whole.as_bytes()) {
+    if let Err(error) = output_target::put(file, whole.as_bytes()) {
         // The text is still valid, so it is printed.
         crate::base::terminal::print(text.as_bytes());
         return Err(cannot(file, &error));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::run::NodeFlags;
 use super::template;
 use crate::base::exit::{Exit, Refusal};
-use crate::base::question::ask;
+use crate::base::timed_command::ask;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
 use crate::supervise::talk::shell::split_words;
 

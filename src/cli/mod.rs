@@ -20,14 +20,14 @@ mod passing;
 mod plan;
 mod report;
 pub mod run;
-mod shelved;
+mod running_job;
 mod simulate;
 mod spelling;
 mod status;
+mod stored_checkpoints;
 mod template;
 mod this_machine;
 mod tune;
-mod under_way;
 
 use std::process::ExitCode;
 

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::json_flag;
+use crate::base::bounded_read;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::{
     HOUR_S, YEAR_S, bytes, bytes_per_second, seconds, seconds_or_none, show_bytes, show_flops,
     show_seconds,
 };
-use crate::base::whole;
 use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::cores::{self, Memory, Paces};
@@ -324,8 +324,8 @@ fn read_all<T>(
     let mut all = Vec::new();
     for file in files {
         let name = file.display();
-        let bytes =
-            whole::bytes(file).map_err(|e| ModelError::Data(format!("cannot read {name}: {e}")))?;
+        let bytes = bounded_read::bytes(file)
+            .map_err(|e| ModelError::Data(format!("cannot read {name}: {e}")))?;
         let found = read(&String::from_utf8_lossy(&bytes));
         if found.is_empty() {
             return Err(ModelError::Data(format!("{name} {lacking}")));

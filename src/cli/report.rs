@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::base::bounded_read;
 use crate::base::exit::{Exit, Refusal};
-use crate::base::place;
+use crate::base::output_target;
 use crate::base::terminal::{print, say};
 use crate::base::units::flops_per_second;
-use crate::base::whole;
 use crate::config::same_file;
 use crate::config::settings::beside_stdout;
 use crate::review::form::Stated;
@@ -58,7 +58,7 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
         }
     }
     for (path, name) in files.iter().zip(names(&files)) {
-        let text = whole::text(path);
+        let text = bounded_read::text(path);
         let text = text.map_err(|error| bad_input(format!("{}: {error}", path.display())))?;
         material.add(&name, &text).map_err(bad_input)?;
     }
@@ -71,7 +71,7 @@ fn report(flags: &ReportFlags) -> Result<String, Refusal> {
     let mut words = text::text(&material, &stated);
     if let Some(file) = &flags.output {
         let page = page::page(&material, &stated, &flags.title);
-        place::put(file, page.as_bytes()).map_err(|error| {
+        output_target::put(file, page.as_bytes()).map_err(|error| {
             // The text is still valid, so it is printed.
             print(words.as_bytes());
             Refusal(Exit::Environment, format!("cannot write {}: {error}", file.display()))

@@ -13,13 +13,13 @@ use clap::error::ContextKind;
 use clap::{Args, Command, FromArgMatches};
 
 use super::launchers::in_path;
-use super::shelved;
+use super::stored_checkpoints;
 use super::template::{from_any_folder, own_program};
+use crate::base::bounded_read;
 use crate::base::exit::{Exit, Refusal};
-use crate::base::question::ask;
+use crate::base::timed_command::ask;
 use crate::base::units::{duration, whole_bytes};
-use crate::base::whole;
-use crate::checkpoint::storage::Sight;
+use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
 use crate::config::flags::{self, BenchFlags};
 use crate::config::processors::List;
@@ -264,13 +264,13 @@ impl NodeFlags {
     pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
         let read = |path: &Path| {
             let origin = path.display().to_string();
-            let text =
-                whole::text(path).map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
+            let text = bounded_read::text(path)
+                .map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
             read_host_file(&text, &origin).map_err(|e| Refusal(Exit::Usage, e.to_string()))
         };
         let allocation = from_allocation(
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
-            |path| whole::text(Path::new(path)),
+            |path| bounded_read::text(Path::new(path)),
         )
         .map_err(|e| Refusal(Exit::Environment, e.to_string()));
         // A shell may have outlived its job, or be a step of it with counts of its own.
@@ -383,7 +383,7 @@ pub(super) fn asked(loaded: &Loaded) -> Asked {
     let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     let blas = settings.blas.as_deref().map(from_any_folder);
     let protection = settings.protection.as_ref();
-    let storage = protection.and_then(shelved::asked);
+    let storage = protection.and_then(stored_checkpoints::asked);
     let storage = storage.map(|dir| Dir { path: whole(dir.path), ..dir });
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref()).map(List::to_string);
     Asked { blas, storage, helper_cores }
@@ -622,7 +622,7 @@ fn known_benchmark(
     let Plan { loaded, problem, .. } = planned;
     let protection = loaded.settings.protection.as_ref();
     // Checkpoints on a node's own storage are of no use to other nodes.
-    let level2 = protection.and_then(|p| p.level2.as_ref()).filter(|l| l.scope == Sight::Shared);
+    let level2 = protection.and_then(|p| p.level2.as_ref()).filter(|l| l.scope == DirScope::Shared);
     let bonds = Bonds::of(loaded.largest_tests());
     Benchmark {
         progress_shows: true,

@@ -8,9 +8,9 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::json_flag;
+use crate::base::bounded_read;
 use crate::base::exit::Refusal;
 use crate::base::units::{seconds, seconds_or_none, show_seconds};
-use crate::base::whole;
 use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
@@ -259,7 +259,7 @@ fn scenario(flags: &SimulateFlags) -> Result<Scenario, ModelError> {
     let (recover, group) = (flags.recover.unwrap_or(20.0), flags.group.unwrap_or(16));
     let failures = match &flags.trace {
         Some(file) => {
-            let text = whole::text(file)
+            let text = bounded_read::text(file)
                 .map_err(|e| ModelError::Data(format!("cannot read {}: {e}", file.display())))?;
             Failures::Trace(Trace::parse(&text)?)
         }

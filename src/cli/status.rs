@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::json_flag;
-use super::{held, shelved};
+use super::{held, stored_checkpoints};
 use crate::base::exit::{Exit, Refusal};
 use crate::base::terminal::say;
 use crate::supervise::remember::events::unix_ms;
@@ -44,7 +44,7 @@ struct Page {
     memory: Vec<held::Job>,
     /// Content of storage, by job; only if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    storage: Option<Vec<shelved::Job>>,
+    storage: Option<Vec<stored_checkpoints::Job>>,
 }
 
 pub fn run(flags: &StatusFlags) -> ExitCode {
@@ -63,7 +63,7 @@ fn status(flags: &StatusFlags) -> Result<ExitCode, Refusal> {
         let why = format!("{folder} holds no supervised run; is --state right?");
         return Err(Refusal(Exit::Usage, why));
     }
-    let storage = flags.level2.as_deref().map(shelved::survey).transpose();
+    let storage = flags.level2.as_deref().map(stored_checkpoints::survey).transpose();
     let storage = storage.map_err(|why| Refusal(Exit::Usage, why))?;
     if flags.watch {
         return Ok(watch(&folder));
@@ -77,7 +77,7 @@ fn status(flags: &StatusFlags) -> Result<ExitCode, Refusal> {
         }
         text += &held::words(&page.memory);
         if let Some((dir, jobs)) = flags.level2.as_deref().zip(page.storage.as_ref()) {
-            text += &shelved::words(dir, jobs);
+            text += &stored_checkpoints::words(dir, jobs);
         }
         text
     })?;

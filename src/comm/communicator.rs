@@ -9,7 +9,7 @@ use super::abort::{check, check_on, die};
 use super::library::{self, Address, Content, Transport};
 use super::{by_messages, loss, subset, turn};
 use crate::base::clock::{self, Instant};
-use crate::base::pulse;
+use crate::base::heartbeat;
 
 /// Maximum number of elements in a message: longer ones are divided, because MPI counts elements with a C int.
 const CHUNK: usize = 1 << 30;
@@ -397,7 +397,7 @@ impl Comm {
         while !self.has_word(from, tag) {
             self.attend();
             // A heartbeat for the supervisor.
-            pulse::wait();
+            heartbeat::wait();
             clock::sleep((began.elapsed() / 16).clamp(Self::PAUSE, most));
         }
     }

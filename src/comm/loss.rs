@@ -33,7 +33,7 @@ use super::library::{self, Address};
 use super::steps::{self, Stance};
 use super::world::World;
 use crate::base::clock::{self, Instant};
-use crate::base::pulse;
+use crate::base::heartbeat;
 
 /// Error: a process of the job is lost, and every rank has left its work.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -367,7 +367,7 @@ pub(super) fn look(on: On) {
     thread_local! {
         static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
     }
-    pulse::wait();
+    heartbeat::wait();
     let due = LAST.get().is_none_or(|last| last.elapsed() > EVERY);
     if due {
         LAST.set(Some(Instant::now()));
@@ -459,7 +459,7 @@ fn settle(
             if through(message) {
                 return true;
             }
-            pulse::wait();
+            heartbeat::wait();
             let now = clock();
             match known.iter().find(|(lost, _)| *lost == peer) {
                 Some((_, since)) if now - *since > PATIENCE => return false,

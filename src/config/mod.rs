@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::bounded_read::bytes_up_to;
 use crate::base::params::TestParams;
-use crate::base::whole::bytes_up_to;
 use dat_reader::Given;
 use diagnostic::{Diagnostic, Diagnostics, Severity};
 use hpl_dat::{HplDat, Output};

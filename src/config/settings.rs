@@ -17,10 +17,10 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::hpl_dat::{HplDat, Output};
 use super::job_name::{LENGTH_MAX, job_name};
 use super::processors::List;
+use crate::base::output_target;
 use crate::base::params::{
     Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, Swap,
 };
-use crate::base::place;
 use crate::base::threads::THREADS_MAX;
 use crate::base::units::seconds;
 use crate::checkpoint::groups::{GROUP_DEFAULT, Groups};
@@ -28,7 +28,7 @@ use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
 use crate::checkpoint::protocol::Method;
-use crate::checkpoint::storage::Sight;
+use crate::checkpoint::storage::DirScope;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
 use crate::parity::{Code, Spread};
@@ -76,7 +76,7 @@ fn path(text: &str) -> Result<PathBuf, String> {
 pub fn beside_stdout(text: &str) -> Result<PathBuf, String> {
     let file = path(text)?;
     // The file would overwrite the destination of stdout.
-    if text == "-" || place::is_open_as(&file, std::io::stdout()) == Some(true) {
+    if text == "-" || output_target::is_open_as(&file, std::io::stdout()) == Some(true) {
         let why =
             "stdout has the text, so this needs a file of its own (one that is called -: ./-)";
         return Err(why.to_owned());
@@ -179,7 +179,7 @@ words!(pub layout: ChecksumLayout {
     "striped" => ChecksumLayout::Striped, "grid" => ChecksumLayout::Grid,
     "localised" => ChecksumLayout::Localised, "dedicated" => ChecksumLayout::Dedicated,
 });
-words!(level2_scope: Sight { "shared" => Sight::Shared, "node" => Sight::Node });
+words!(level2_scope: DirScope { "shared" => DirScope::Shared, "node" => DirScope::Node });
 words!(encode: Encoding {
     "reduce" => Encoding::Reduce, "pipelined" => Encoding::Pipelined, "helper" => Encoding::Helper,
 });
@@ -435,7 +435,7 @@ pub struct Overrides {
     /// Who sees DIR: all nodes the same folder (shared), or each node one of its own that dies with it (node), where the parity
     /// of its group lies beside its data and makes good as many lost nodes a group as --losses says [default: shared]
     #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
-    pub level2_scope: Option<Sight>,
+    pub level2_scope: Option<DirScope>,
 
     /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads), or nobody, so that at
     /// each save that goes there all ranks stop until it is there (off), for nodes without time to spare [default: threads]
@@ -521,7 +521,8 @@ impl Overrides {
 
     /// Whether the run makes parity. It does not if nothing lies in memory and all nodes can read the saves.
     pub(super) fn has_parity(&self) -> bool {
-        self.method != Some(Guarding::Saves(Method::Disk)) || self.level2_scope == Some(Sight::Node)
+        self.method != Some(Guarding::Saves(Method::Disk))
+            || self.level2_scope == Some(DirScope::Node)
     }
 }
 
@@ -651,7 +652,7 @@ pub struct Level2 {
     /// Interval in saves, or in seconds.
     pub every: Interval,
     #[serde(default)]
-    pub scope: Sight,
+    pub scope: DirScope,
 }
 
 /// Mean time between failures that `auto` assumes: a day, as large systems have it.

@@ -6,7 +6,7 @@ use super::settings::{Guarding, Overrides, Restart, Saving};
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
 use crate::checkpoint::protocol::Method;
-use crate::checkpoint::storage::Sight;
+use crate::checkpoint::storage::DirScope;
 use crate::checkpoint::when::Interval;
 use crate::lu::DEPTH_IN_STEPS;
 
@@ -367,7 +367,7 @@ impl Overrides {
 
     /// Refuses codes that are not exact: files that are lost with a node are rebuilt by the code, and must be identical.
     fn conflict_of_code(&self) -> Option<Diagnostic> {
-        let node = self.level2_scope == Some(Sight::Node);
+        let node = self.level2_scope == Some(DirScope::Node);
         (node && self.code.is_some_and(|code| !code.exact())).then(|| {
             conflict(
                 "level2-scope is node, and the code gives lost rows back only up to rounding",
@@ -406,7 +406,7 @@ mod tests {
         let every = Some(third);
         let why = apply(Overrides { level2_every: every, ..Overrides::default() }).unwrap_err();
         assert!(why.contains("--level2 DIR"), "{why}");
-        let node = Some(Sight::Node);
+        let node = Some(DirScope::Node);
         let why = apply(Overrides { level2_scope: node, ..Overrides::default() }).unwrap_err();
         assert!(why.contains("--level2 DIR"), "{why}");
         let both = Overrides {
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(Settings::from(&both).protection.unwrap().level2.unwrap().every, third);
         let own = Overrides { level2_scope: node, ..both.clone() };
         apply(own.clone()).unwrap();
-        assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, Sight::Node);
+        assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, DirScope::Node);
         let why = apply(Overrides { code: Some(Code::Sum), ..own }).unwrap_err();
         assert!(why.contains("up to rounding"), "{why}");
         // Saves turned off for once, with a file of settings that sets both.
@@ -641,7 +641,7 @@ mod tests {
         let level2 = Some(PathBuf::from("/scratch"));
         let stored = Overrides { level2: level2.clone(), ..plain.clone() };
         stored.apply(&mut dat()).unwrap();
-        Overrides { level2_scope: Some(Sight::Node), ..stored }.apply(&mut dat()).unwrap();
+        Overrides { level2_scope: Some(DirScope::Node), ..stored }.apply(&mut dat()).unwrap();
         let disk = Some(Guarding::Saves(Method::Disk));
         let off = refused(Overrides { level2, method: disk, ..plain.clone() }, "nothing in memory");
         off.apply(&mut dat()).unwrap();
@@ -682,7 +682,7 @@ mod tests {
         let shared = protection(&disk);
         assert_eq!((shared.scheme.losses, shared.group), (0, Some(1)));
         assert!(shared.scheme.check().is_ok() && shared.available_at_best(None) == 1.0);
-        let node = Overrides { level2_scope: Some(Sight::Node), ..disk.clone() };
+        let node = Overrides { level2_scope: Some(DirScope::Node), ..disk.clone() };
         let apart = protection(&node);
         assert_eq!((apart.scheme.losses, apart.group), (1, None));
         assert_eq!(apart.available_at_best(None), 0.9375);

@@ -298,7 +298,7 @@ pub fn agree(
     choice: params::Engine,
     protected: bool,
 ) -> Result<Agreed, Ended> {
-    let verdict = cast(comm, &proposal);
+    let verdict = roles(comm, &proposal);
     if let Some(refuser) = verdict.refuser {
         return Err(told_by(comm, refuser, proposal.refusal));
     }
@@ -341,13 +341,13 @@ pub fn settle(comm: &Comm, agreed: Agreed, engines: Engines, tests: &[TestParams
 pub fn unanimous<T>(comm: &Comm, result: Result<T, Ended>) -> Result<T, Ended> {
     let mut proposal = Proposal::bare(comm.rank());
     let value = proposal.needs(result);
-    match cast(comm, &proposal).refuser {
+    match roles(comm, &proposal).refuser {
         Some(refuser) => Err(told_by(comm, refuser, proposal.refusal)),
         None => Ok(value.expect("this rank has not refused")),
     }
 }
 
-fn cast(comm: &Comm, proposal: &Proposal) -> Verdict {
+fn roles(comm: &Comm, proposal: &Proposal) -> Verdict {
     let Vote(mut all) = proposal.vote();
     comm.all_reduce(&mut all, Reduce::Min);
     Vote(all).verdict()

@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Agreed, Common, Ended, Proposal, shared_by};
 use super::contest;
-use super::glance::{self, Glance};
 use super::launcher_rank;
 use super::machine;
 use super::need;
-use super::nonstop::{self, Story};
+use super::nonstop::{self, RecoveryHistory};
 use super::pins::{self, Loose, Pins};
 use super::power::{self, Measured, Meter};
-use super::protection::{self, Ground, Guardian, TestId};
-use super::replacement::{self, Assignment, Cast, Held};
+use super::progress_line::{self, ProgressLine};
+use super::protection::{self, Prerequisites, ProtectionSession, TestId};
+use super::replacement::{self, Assignment, Held, RoleAssignment};
 use super::results::{About, Counted, Reports};
-use super::siblings::Siblings;
 use super::signs::Signs;
+use super::startup_watchdog::StartupWatchdog;
 use crate::base::clock::{self, Instant};
 use crate::base::cores;
 use crate::base::course::Recorder;
@@ -44,7 +44,7 @@ use crate::kernels::{self, Library, preflight, set_library_threads};
 use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
 use crate::report::machine::Machine;
 use crate::report::text;
-use crate::shm::{self, Depot, Store};
+use crate::shm::{self, MemoryStore, Store};
 use crate::supervise::start::job::{Done, Halted, Refused};
 use crate::supervise::start::launcher::own_run_id;
 
@@ -75,7 +75,7 @@ fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     {
         return Err(refuse_to_start(&why));
     }
-    let siblings = if settings.goes_on() { Siblings::watch() } else { None };
+    let startup_watchdog = if settings.goes_on() { StartupWatchdog::watch() } else { None };
     let armed = faults::arm_from_environment();
     let library = settings.blas.as_deref().map_or(Ok(()), kernels::load);
     let finding = preflight::run(settings.preflight.unwrap_or(true));
@@ -86,8 +86,8 @@ fn launch(flags: &BenchFlags) -> Result<Launched, Exit> {
     } else {
         World::init(settings.goes_on())
     };
-    if let Some(siblings) = siblings {
-        siblings.end();
+    if let Some(startup_watchdog) = startup_watchdog {
+        startup_watchdog.end();
     }
     hit(Point::Started, world.comm().rank());
     if world.comm().rank() == 0 && launcher_rank::speaks_for_all() {
@@ -176,8 +176,9 @@ pub fn run(flags: &BenchFlags) -> Exit {
     proposal.needs(nonstop::fits(&loaded, &world));
     proposal.needs(helpers_fit(&loaded, &world));
     proposal.needs(aside);
-    let ground = protection.and_then(|p| proposal.needs(Ground::prepare(p, comm.rank())));
-    let room = room(comm, &node, &loaded, threads.count, ground.as_ref());
+    let prerequisites =
+        protection.and_then(|p| proposal.needs(Prerequisites::prepare(p, comm.rank())));
+    let room = room(comm, &node, &loaded, threads.count, prerequisites.as_ref());
     let unfit = proposal.needs(room.map_err(|why| Ended::new(Exit::BadInput, why)));
     let unfit = unfit.unwrap_or_default();
     let pool = proposal.needs(pins::pool(threads.count, &threads.pins));
@@ -201,14 +202,18 @@ pub fn run(flags: &BenchFlags) -> Exit {
         loaded.tests().map(|params| protection::digest(&params, &common.rounding)).collect();
     drop(node);
     let survives = settings.goes_on();
-    let story = if survives { begin_story(comm, ground.as_ref()) } else { Story::default() };
-    let run = Run { loaded, common, hosts, tests, unfit, ground };
-    let mut kept = Kept::new(pool, story);
+    let history = if survives {
+        begin_history(comm, prerequisites.as_ref())
+    } else {
+        RecoveryHistory::default()
+    };
+    let run = Run { loaded, common, hosts, tests, unfit, prerequisites };
+    let mut kept = Kept::new(pool, history);
     nonstop::play(
         &mut world,
         survives,
         &mut kept,
-        |kept| &mut kept.story,
+        |kept| &mut kept.history,
         |world, kept| act(world, &run, kept),
     )
 }
@@ -256,13 +261,15 @@ fn print_set_up(
 }
 
 /// Starts the recovery history of a job that survives losses. Host and failure domain come from the protection, if there is any.
-fn begin_story(comm: &Comm, ground: Option<&Ground>) -> Story {
-    match ground {
-        Some(ground) => Story::begin(comm, &ground.host, &ground.domain),
+fn begin_history(comm: &Comm, prerequisites: Option<&Prerequisites>) -> RecoveryHistory {
+    match prerequisites {
+        Some(prerequisites) => {
+            RecoveryHistory::begin(comm, &prerequisites.host, &prerequisites.domain)
+        }
         None => {
             let host = nix::unistd::gethostname().unwrap_or_default();
             let host = host.to_string_lossy();
-            Story::begin(comm, &host, &host)
+            RecoveryHistory::begin(comm, &host, &host)
         }
     }
 }
@@ -357,9 +364,11 @@ fn lacking(
     let ranks = node.all_gather(&[comm.rank() as u64]);
     let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
     // Memory left by an earlier start of this run is not free, but need not be allocated again.
-    let held =
-        protection.filter(|_| node.rank() == 0).and_then(|p| Depot::new(p.store, &p.job).ok());
-    let held: u64 = held.map_or(0, |depot| depot.list().iter().map(|part| part.bytes).sum());
+    let held = protection
+        .filter(|_| node.rank() == 0)
+        .and_then(|p| MemoryStore::new(p.store, &p.job).ok());
+    let held: u64 =
+        held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());
     let mut most = [held];
     if protection.is_some() {
         comm.all_reduce(&mut most, Reduce::Max);
@@ -373,7 +382,7 @@ fn lacking(
     let memory = or_all(shm::room::available_bytes());
     let room = match protection.map(|p| p.store) {
         Some(Store::HugeTlbfs) => {
-            let free = or_all(shm::depot::huge_free_bytes());
+            let free = or_all(shm::memory_store::huge_free_bytes());
             Room { memory, huge_pages: Some(free.saturating_add(held.into())) }
         }
         _ => Room { memory: memory.saturating_add(held.into()), huge_pages: None },
@@ -474,7 +483,7 @@ fn room(
     node: &Comm,
     loaded: &Loaded,
     threads: usize,
-    ground: Option<&Ground>,
+    prerequisites: Option<&Prerequisites>,
 ) -> Result<Unfit, String> {
     let settings = &loaded.settings;
     if settings.memory_check == MemoryCheck::Off {
@@ -482,7 +491,7 @@ fn room(
     }
     // A rank whose preparation failed is refused soon, whatever its groups would be.
     let domains = settings.protection.as_ref().map_or(Vec::new(), |_| {
-        let own = ground.map_or(String::new(), |ground| ground.domain.clone());
+        let own = prerequisites.map_or(String::new(), |prerequisites| prerequisites.domain.clone());
         let all = comm.all_gather_bytes(own.as_bytes());
         all.iter().map(|domain| String::from_utf8_lossy(domain).into_owned()).collect()
     });
@@ -561,7 +570,7 @@ struct Run {
     tests: Vec<u64>,
     unfit: Unfit,
     /// Set if the run is protected.
-    ground: Option<Ground>,
+    prerequisites: Option<Prerequisites>,
 }
 
 /// State of this rank that outlives an in-place attempt.
@@ -571,7 +580,7 @@ struct Kept {
     reports: Option<Reports>,
     /// Final counts, once reported: failed tests, skipped tests, and 1 if an output could not be written.
     ended: Option<[u64; 3]>,
-    story: Story,
+    history: RecoveryHistory,
     /// Bytes of progress lines on standard output.
     progress_bytes: u64,
     /// State of a test with checksum columns.
@@ -581,12 +590,12 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(pool: Pool, story: Story) -> Self {
+    fn new(pool: Pool, history: RecoveryHistory) -> Self {
         Self {
             pool,
             reports: None,
             ended: None,
-            story,
+            history,
             progress_bytes: 0,
             held: None,
             finished: Vec::new(),
@@ -604,32 +613,40 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
         let status = kept.held.as_ref().map(Held::status);
-        kept.story.call_roll(world, leader[0] as usize, status);
-        kept.finished.truncate(kept.story.finished);
+        kept.history.call_roll(world, leader[0] as usize, status);
+        kept.finished.truncate(kept.history.finished);
     }
-    let guardian = match settings.protection.as_ref().zip(run.ground.clone()) {
+    let session = match settings.protection.as_ref().zip(run.prerequisites.clone()) {
         None => None,
-        Some((settings, ground)) => {
+        Some((settings, prerequisites)) => {
             let rounding = &run.common.rounding;
-            let story = &kept.story;
-            match Guardian::new(comm, &node, settings, ground, &run.tests, rounding, story) {
-                Ok(guardian) => Some(guardian),
+            let history = &kept.history;
+            match ProtectionSession::new(
+                comm,
+                &node,
+                settings,
+                prerequisites,
+                &run.tests,
+                rounding,
+                history,
+            ) {
+                Ok(session) => Some(session),
                 // Only the removal of the memory is left to do.
-                Err(ended) if kept.story.verdict.is_some() => {
+                Err(ended) if kept.history.verdict.is_some() => {
                     if comm.rank() == 0 {
                         say(not_removed(&ended.why));
                     }
                     None
                 }
                 Err(ended) => {
-                    let ended = kept.story.gives_up(ended);
+                    let ended = kept.history.gives_up(ended);
                     // After a loss, a restart may succeed.
-                    return refuse(world, ended.exit, &ended.why, !kept.story.has_lost);
+                    return refuse(world, ended.exit, &ended.why, !kept.history.has_lost);
                 }
             }
         }
     };
-    Job { world, node, run, kept, guardian }.run()
+    Job { world, node, run, kept, session }.run()
 }
 
 fn not_removed(why: &str) -> String {
@@ -642,35 +659,35 @@ struct Job<'a> {
     run: &'a Run,
     kept: &'a mut Kept,
     node: Comm,
-    guardian: Option<Guardian<'a>>,
+    session: Option<ProtectionSession<'a>>,
 }
 
 impl Job<'_> {
     fn run(mut self) -> Exit {
         let comm = self.world.comm();
-        let saves = self.guardian.is_some();
-        let exit = match self.kept.story.verdict {
+        let saves = self.session.is_some();
+        let exit = match self.kept.history.verdict {
             Some(exit) => exit,
             None => match self.tests() {
                 Ok(exit) => exit,
                 Err(ended) => {
-                    let ended = if saves { self.kept.story.gives_up(ended) } else { ended };
-                    let for_good = !self.kept.story.has_lost;
+                    let ended = if saves { self.kept.history.gives_up(ended) } else { ended };
+                    let for_good = !self.kept.history.has_lost;
                     return refuse(self.world, ended.exit, &ended.why, for_good);
                 }
             },
         };
         // From here on, no loss is a reason to compute again.
-        self.kept.story.verdict = Some(exit);
-        if let Some(notice) = self.kept.story.notice.take()
+        self.kept.history.verdict = Some(exit);
+        if let Some(notice) = self.kept.history.notice.take()
             && comm.rank() == 0
         {
             say(notice.told("all tests are done"));
         }
         hit(Point::Told, self.world.launched()[comm.rank()]);
-        if let Some(guardian) = &self.guardian {
+        if let Some(session) = &self.session {
             set_phase("removing the memory of the run");
-            if let Err(ended) = guardian.clean(&self.node)
+            if let Err(ended) = session.clean(&self.node)
                 && comm.rank() == 0
             {
                 say(not_removed(&ended.why));
@@ -685,11 +702,11 @@ impl Job<'_> {
         let comm = self.world.comm();
         let loaded = &self.run.loaded;
         self.open_reports()?;
-        if let Some(guardian) = &self.guardian {
+        if let Some(session) = &self.session {
             let fit = |params: &TestParams| self.run.unfit.why(params).is_none();
-            guardian.clear_ground(&self.node, loaded.tests().filter(fit))?;
+            session.clear_ground(&self.node, loaded.tests().filter(fit))?;
         }
-        self.kept.story.begun = true;
+        self.kept.history.begun = true;
         let mut ahead = match self.out_of_turn() {
             Some((number, params)) => Some((number, self.outcome(number, &params)?)),
             None => None,
@@ -699,7 +716,7 @@ impl Job<'_> {
                 Some((_, outcome)) => outcome,
                 None => self.outcome(number, &params)?,
             };
-            let told = self.kept.story.told;
+            let told = self.kept.history.told;
             if let Some(reports) = self.kept.reports.as_mut().filter(|r| r.tests == number) {
                 let timing = loaded.settings.timing;
                 match &outcome {
@@ -707,12 +724,12 @@ impl Job<'_> {
                     Ok(Some(outcome)) => reports.take_in(&params, Ok(outcome), timing, told),
                     Err(why) => reports.take_in(&params, Err(why), timing, told),
                 }
-                self.kept.story.told = told.max(reports.tests);
+                self.kept.history.told = told.max(reports.tests);
             }
             if loaded.settings.goes_on() {
                 // Any rank may have to continue the reports after a loss, so all must know which tests are reported.
                 comm.broadcast(&mut [0u8], 0);
-                self.kept.story.told = told.max(number + 1);
+                self.kept.history.told = told.max(number + 1);
             }
         }
         set_phase("telling the end");
@@ -743,12 +760,12 @@ impl Job<'_> {
     /// Finds an unfinished test of the last launch that must run before its turn. If an earlier test has lost its result, that
     /// one would take the memory of the unfinished test. The result is the same on all ranks.
     fn out_of_turn(&self) -> Option<(usize, TestParams)> {
-        let guardian = self.guardian.as_ref()?;
-        let number = guardian.under_way()?;
+        let session = self.session.as_ref()?;
+        let number = session.under_way()?;
         let tests: Vec<TestParams> = self.run.loaded.tests().take(number + 1).collect();
         let (params, before) = tests.split_last().filter(|(_, before)| before.len() == number)?;
         // Tests without blocks are not saved, and take no memory.
-        let open = |test: &usize| before[*test].n > 0 && guardian.finished(*test).is_none();
+        let open = |test: &usize| before[*test].n > 0 && session.finished(*test).is_none();
         let lacking: Vec<String> =
             (0..number).filter(open).map(|test| (test + 1).to_string()).collect();
         if lacking.is_empty() {
@@ -779,12 +796,12 @@ impl Job<'_> {
         if let Some(why) = self.run.unfit.why(params) {
             return Ok(Err(why.to_owned()));
         }
-        let saved = self.guardian.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
+        let saved = self.session.as_ref().and_then(|g| g.finished(number)).cloned().map(Ok);
         match saved.or_else(|| self.kept.finished.get(number).cloned()) {
             Some(finished) => Ok(finished.map(Some)),
             None => {
                 // The losses in the recovery history belong to this test, not to finished ones before it.
-                self.kept.story.comes_to(number);
+                self.kept.history.comes_to(number);
                 match self.solve(number, params) {
                     Err(Trouble::Ended(ended)) => Err(ended),
                     Err(Trouble::Skipped(why)) => Ok(Err(why)),
@@ -796,38 +813,42 @@ impl Job<'_> {
 
     /// Assigns a position in the test to each rank; after a loss, to each rank that is left. Also returns this rank's position if
     /// that is outside of the grid.
-    fn cast(&mut self, number: usize, params: &TestParams) -> Result<(Cast, Option<usize>), Ended> {
+    fn roles(
+        &mut self,
+        number: usize,
+        params: &TestParams,
+    ) -> Result<(RoleAssignment, Option<usize>), Ended> {
         let (comm, test) = (self.world.comm(), self.test_id(number));
-        let story = &mut self.kept.story;
+        let history = &mut self.kept.history;
         let positions = params.p * params.q;
         // A test without blocks needs no protection.
         if self.run.loaded.settings.checksums && params.n > 0 {
             let columns = self.run.loaded.settings.sums();
-            let cast = replacement::cast(params, columns, &story.statuses(number));
-            let cast = cast.map_err(|why| story.is_lost(&why))?;
-            let taken: Vec<_> = cast.seats.iter().map(|seat| seat.map(|s| s.place)).collect();
-            story.deal(comm, number, &taken);
-            replacement::take_role(&mut self.kept.held, cast.seats[comm.rank()], &cast);
-            return Ok((cast, None));
+            let roles = replacement::assign_roles(params, columns, &history.statuses(number));
+            let roles = roles.map_err(|why| history.is_lost(&why))?;
+            let taken: Vec<_> = roles.seats.iter().map(|seat| seat.map(|s| s.place)).collect();
+            history.deal(comm, number, &taken);
+            replacement::take_role(&mut self.kept.held, roles.seats[comm.rank()], &roles);
+            return Ok((roles, None));
         }
-        let Some(guardian) = self.guardian.as_ref().filter(|_| params.n > 0) else {
+        let Some(session) = self.session.as_ref().filter(|_| params.n > 0) else {
             return match comm.size() {
-                left if left < positions => Err(story.too_few(left, positions)),
+                left if left < positions => Err(history.too_few(left, positions)),
                 left => {
                     let taken = (0..left).map(|r| (r < positions).then_some(r));
-                    Ok((Cast::plain(params, taken), None))
+                    Ok((RoleAssignment::plain(params, taken), None))
                 }
             };
         };
-        let players = story.players(number);
-        let Some(taken) = guardian.place(test, params, &players) else {
-            return Err(story.too_few(comm.size(), positions));
+        let candidates = history.candidates(number);
+        let Some(taken) = session.place(test, params, &candidates) else {
+            return Err(history.too_few(comm.size(), positions));
         };
-        if !players.is_empty() {
-            story.deal(comm, number, &taken);
+        if !candidates.is_empty() {
+            history.deal(comm, number, &taken);
         }
         let beside = taken[comm.rank()].filter(|&position| position >= positions);
-        Ok((Cast::plain(params, taken.into_iter()), beside))
+        Ok((RoleAssignment::plain(params, taken.into_iter()), beside))
     }
 
     /// Solves one test. The result is the same on all ranks, but only rank 0 gets the outcome.
@@ -835,57 +856,57 @@ impl Job<'_> {
         // Libraries start some threads at first use, such as those for messages.
         cores::let_heirs_go();
         let comm = self.world.comm();
-        let (cast, beside) = self.cast(number, params).map_err(Trouble::Ended)?;
+        let (roles, beside) = self.roles(number, params).map_err(Trouble::Ended)?;
         let loaded = &self.run.loaded;
-        let guardian = self.guardian.as_ref().filter(|_| params.n > 0);
-        let position = cast.seats[comm.rank()];
+        let session = self.session.as_ref().filter(|_| params.n > 0);
+        let position = roles.seats[comm.rank()];
         let idle = position.is_none();
         // An idle rank drops its state of this test, and must not offer it after the next loss. The other ranks generate new
         // parts only after a collective call below, which this rank reaches later.
         self.kept.held.take_if(|held| idle && held.is_of(number));
         let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(loaded.settings.halves);
-        let mut context = Context::seated(comm, params, engine, order, position, cast.sums);
+        let mut context = Context::seated(comm, params, engine, order, position, roles.sums);
         // State of the previous test could still be needed by a rank that did not know that test's result. By now all ranks know
         // it.
         self.kept.held.take_if(|_| idle);
         let place = position.map(|seat| seat.place).or(beside);
-        let everybody = guardian.and_then(|guardian| guardian.with_dedicated(params, place));
+        let everybody = session.and_then(|session| session.with_dedicated(params, place));
         let mut watcher = self.watcher(params, position.is_some() || beside.is_some());
         let test = self.test_id(number);
         let pool = &mut self.kept.pool;
-        let verdict = match (&mut context, guardian) {
-            (None, Some(guardian)) if beside.is_some() => {
+        let verdict = match (&mut context, session) {
+            (None, Some(session)) if beside.is_some() => {
                 let everybody =
                     everybody.expect("who has a position beside the grid is one of them");
-                let kept = guardian.keep(params, test, everybody, pool, &mut watcher);
+                let kept = session.keep(params, test, everybody, pool, &mut watcher);
                 kept.map(|()| None).map_err(Trouble::Ended)
             }
             (None, _) => Ok(None),
             (Some(context), None) if loaded.settings.checksums && params.n > 0 => {
-                let (held, story) = (&mut self.kept.held, &mut self.kept.story);
+                let (held, history) = (&mut self.kept.held, &mut self.kept.history);
                 let asked = loaded.settings.sums();
-                let assignment = Assignment { number, asked, cast: &cast };
-                replacement::solve(context, assignment, pool, &mut watcher, held, story)
+                let assignment = Assignment { number, asked, roles: &roles };
+                replacement::solve(context, assignment, pool, &mut watcher, held, history)
                     .map_err(Trouble::Skipped)
             }
             (Some(context), None) => {
                 solve_plainly(context, number, pool, &mut watcher).map_err(Trouble::Skipped)
             }
-            (Some(context), Some(guardian)) => guardian
-                .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.story)
+            (Some(context), Some(session)) => session
+                .solve(context, test, everybody, pool, &mut watcher, &mut self.kept.history)
                 .map(Some)
                 .map_err(Trouble::Ended),
         };
         self.kept.progress_bytes += watcher.out.bytes;
         // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
         // 0, which reports.
-        let teller = cast.first_rank();
-        stand_by(comm, &cast.seats, teller);
-        if let Some(guardian) = guardian {
-            guardian.follow(teller);
+        let teller = roles.first_rank();
+        stand_by(comm, &roles.seats, teller);
+        if let Some(session) = session {
+            session.follow(teller);
             // A failed test counts as ended, too: the run then ends, and the information is not used.
-            guardian.has_ended(number);
+            session.has_ended(number);
         }
         // Collective even for a test that could not end: all ranks arrive here in any case.
         let power = self.power(watcher.measured.as_ref());
@@ -913,10 +934,10 @@ impl Job<'_> {
                 Err(Trouble::Skipped(why)) => Err(why.clone()),
                 Err(Trouble::Ended(ended)) => Err(ended.why.clone()),
             };
-            self.kept.story.notice = None;
+            self.kept.history.notice = None;
             self.kept.finished.truncate(number);
             self.kept.finished.push(ended);
-            self.kept.story.finished = self.kept.finished.len();
+            self.kept.history.finished = self.kept.finished.len();
         }
         let told = verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0));
         told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome }))
@@ -952,7 +973,7 @@ impl Job<'_> {
             power: if measures { power::Source::here(command) } else { None },
             meter: None,
             measured: None,
-            glance: (tells && glance::watched()).then(Glance::new),
+            progress_line: (tells && progress_line::watched()).then(ProgressLine::new),
             progress: settings.progress && comm.rank() == 0,
             n: params.n,
             nb: params.nb,
@@ -975,12 +996,12 @@ impl Job<'_> {
             if self.kept.reports.is_none() {
                 let Run { loaded, common, hosts, .. } = self.run;
                 let about = About { loaded, common, ranks: comm.size(), hosts: *hosts, machine };
-                self.kept.reports = Some(Reports::begin(about, self.kept.story.head)?);
+                self.kept.reports = Some(Reports::begin(about, self.kept.history.head)?);
             }
             Ok(())
         })?;
         // Any rank may have to continue the reports after a loss, so all must know that they have begun.
-        self.kept.story.head = true;
+        self.kept.history.head = true;
         Ok(())
     }
 }
@@ -1048,7 +1069,7 @@ struct Watcher {
     power: Option<power::Source>,
     meter: Option<Meter>,
     measured: Option<Measured>,
-    glance: Option<Glance>,
+    progress_line: Option<ProgressLine>,
 }
 
 impl Observer for Watcher {
@@ -1061,8 +1082,8 @@ impl Observer for Watcher {
         if milestone == Milestone::Factored {
             let blocks = self.n.div_ceil(self.nb);
             self.way.pass(blocks, blocks, self.began.elapsed().as_secs_f64());
-            if let Some(glance) = &mut self.glance {
-                glance.end();
+            if let Some(progress_line) = &mut self.progress_line {
+                progress_line.end();
             }
         }
         if milestone == Milestone::Solved {
@@ -1072,8 +1093,8 @@ impl Observer for Watcher {
 
     fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
         self.way.pass(k, blocks, elapsed);
-        if let Some(glance) = &mut self.glance {
-            glance.at(self.n, self.nb, k, blocks, elapsed);
+        if let Some(progress_line) = &mut self.progress_line {
+            progress_line.at(self.n, self.nb, k, blocks, elapsed);
         }
         if self.progress && k > 0 && elapsed - self.last >= 1.0 {
             self.last = elapsed;

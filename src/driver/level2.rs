@@ -16,9 +16,9 @@ use crate::checkpoint::new_run;
 use crate::checkpoint::placement::Found;
 use crate::checkpoint::plan::Helpers;
 use crate::checkpoint::protocol::{Method, Trace};
-use crate::checkpoint::storage::choice::{self, Kind, Stock, leave_out_strays};
+use crate::checkpoint::storage::choice::{self, Inventory, Kind, leave_out_strays};
 use crate::checkpoint::storage::names::{Key, dir_of};
-use crate::checkpoint::storage::{About, Counting, Results, Shelf, Sight};
+use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, Results};
 use crate::comm::Comm;
 use crate::config::settings;
 
@@ -39,7 +39,7 @@ struct Report {
 struct Contents {
     /// Failure domain of the rank that has read them.
     domain: String,
-    read: Result<(Stock, Files), String>,
+    read: Result<(Inventory, Files), String>,
 }
 
 /// Level two of one run, on one rank.
@@ -47,7 +47,7 @@ pub struct Level2<'a> {
     settings: &'a settings::Level2,
     helpers: Helpers,
     /// Checkpoint directory of this rank.
-    pub shelf: Shelf,
+    pub checkpoint_dir: CheckpointDir,
     /// Directory id: the first rank of those that see this DIR.
     seat: usize,
     /// Directory ids of all ranks. `files` has, at the first rank of each DIR, the positions with files there, by checkpoint.
@@ -55,7 +55,7 @@ pub struct Level2<'a> {
     seats: Vec<usize>,
     files: Vec<Files>,
     /// Inventory of checkpoints when the run began; the same on every rank.
-    pub stock: Stock,
+    pub inventory: Inventory,
     /// Reason why DIR cannot be written, if it can be read; the same on every rank.
     pub unwritable: Option<String>,
     /// First test of this start that used storage. Checkpoints found at the start can only belong to this test, on all ranks,
@@ -64,19 +64,19 @@ pub struct Level2<'a> {
 }
 
 /// Checkpoint directory of a job on the node of this failure domain, if there is a level two.
-pub fn shelf(settings: &settings::Protection, domain: &str) -> Option<Shelf> {
+pub fn checkpoint_dir(settings: &settings::Protection, domain: &str) -> Option<CheckpointDir> {
     let level2 = settings.level2.as_ref()?;
-    Some(Shelf::new(&dir_of(&level2.dir, domain), &settings.job))
+    Some(CheckpointDir::new(&dir_of(&level2.dir, domain), &settings.job))
 }
 
 /// Returns the directory id: the first rank of those that see the same DIR as this one. Collective call.
-pub fn seat(comm: &Comm, node: &Comm, sight: Sight, shelf: &Shelf) -> usize {
-    if sight == Sight::Shared {
+pub fn seat(comm: &Comm, node: &Comm, sight: DirScope, checkpoint_dir: &CheckpointDir) -> usize {
+    if sight == DirScope::Shared {
         return 0;
     }
     let rank = comm.rank() as u64;
     let mut mine = rank.to_le_bytes().to_vec();
-    mine.extend(shelf.dir().as_os_str().as_encoded_bytes());
+    mine.extend(checkpoint_dir.dir().as_os_str().as_encoded_bytes());
     let all = node.all_gather_bytes(&mine);
     let first = all.iter().find(|told| told[8..] == mine[8..]).expect("this rank's own");
     u64::from_le_bytes(first[..8].try_into().expect("eight bytes")) as usize
@@ -93,13 +93,13 @@ pub struct Conditions<'t> {
 }
 
 /// Function that checks or prepares DIR; its second argument is a token that all ranks know.
-type Check = fn(&Shelf, &str) -> Result<(), String>;
+type Check = fn(&CheckpointDir, &str) -> Result<(), String>;
 
 /// DIR while it is being opened.
 struct Opening<'c> {
     comm: &'c Comm,
-    shelf: Shelf,
-    sight: Sight,
+    checkpoint_dir: CheckpointDir,
+    sight: DirScope,
     seat: usize,
     token: String,
     patience: Duration,
@@ -111,21 +111,27 @@ struct Opening<'c> {
 
 impl<'c> Opening<'c> {
     /// Makes a token for this start. Collective call.
-    fn new(comm: &'c Comm, node: &Comm, shelf: Shelf, sight: Sight, patience: Duration) -> Self {
-        let seat = seat(comm, node, sight, &shelf);
+    fn new(
+        comm: &'c Comm,
+        node: &Comm,
+        checkpoint_dir: CheckpointDir,
+        sight: DirScope,
+        patience: Duration,
+    ) -> Self {
+        let seat = seat(comm, node, sight, &checkpoint_dir);
         let mut token = format!("{:032x}", new_run()).into_bytes();
         comm.broadcast_bytes(&mut token, 0);
         let mut token = String::from_utf8(token).expect("hexadecimal digits");
-        if sight == Sight::Node {
+        if sight == DirScope::Node {
             token += &format!(".{seat}");
         }
         let first = comm.rank() == seat;
-        let leads = if sight == Sight::Node { first } else { node.rank() == 0 };
-        Self { comm, shelf, sight, seat, token, patience, first, leads }
+        let leads = if sight == DirScope::Node { first } else { node.rank() == 0 };
+        Self { comm, checkpoint_dir, sight, seat, token, patience, first, leads }
     }
 
     fn ended(&self, why: String) -> Ended {
-        let dir = self.shelf.dir().display().to_string();
+        let dir = self.checkpoint_dir.dir().display().to_string();
         // An error about a hang does not name the directory.
         let why = if why.contains(&dir) { why } else { format!("--level2 {dir}: {why}") };
         Ended::new(Exit::Environment, why)
@@ -133,9 +139,9 @@ impl<'c> Opening<'c> {
 
     /// Checks DIR where it is `mine` to check, and waits only for a limited time if the file system hangs. Collective call.
     fn look(&self, check: Check, mine: bool) -> Result<(), Ended> {
-        let (shelf, token) = (self.shelf.clone(), self.token.clone());
+        let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let found = if mine {
-            patiently_for(self.patience, move |_| check(&shelf, &token))
+            patiently_for(self.patience, move |_| check(&checkpoint_dir, &token))
         } else {
             Ok(())
         };
@@ -145,9 +151,9 @@ impl<'c> Opening<'c> {
     /// Returns the reason why a check of DIR fails: an unwritable DIR may be readable. One that hangs is an error. Collective
     /// call.
     fn refusal(&self, check: Check, mine: bool) -> Result<Option<Ended>, Ended> {
-        let (shelf, token) = (self.shelf.clone(), self.token.clone());
+        let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let refused = if mine {
-            patiently_for(self.patience, move |_| Ok(check(&shelf, &token).err()))
+            patiently_for(self.patience, move |_| Ok(check(&checkpoint_dir, &token).err()))
         } else {
             Ok(None)
         };
@@ -159,16 +165,17 @@ impl<'c> Opening<'c> {
     /// Checks that DIR is there and has its declared scope. Returns the reason why it cannot be written, which is an error if
     /// the run must write. An unwritable DIR gives no proof of its scope. Collective call.
     fn check_scope(&self, must_write: bool) -> Result<Option<Ended>, Ended> {
-        self.look(|shelf, _| shelf.is_there(), self.leads)?;
-        let unwritable = match self.refusal(|shelf, _| shelf.check(), self.leads)? {
-            None => self.refusal(Shelf::prepare, self.first)?,
-            refused => refused,
-        };
+        self.look(|checkpoint_dir, _| checkpoint_dir.is_there(), self.leads)?;
+        let unwritable =
+            match self.refusal(|checkpoint_dir, _| checkpoint_dir.check(), self.leads)? {
+                None => self.refusal(CheckpointDir::prepare, self.first)?,
+                refused => refused,
+            };
         match (&unwritable, self.sight) {
             (Some(refused), _) if must_write => return Err(refused.clone()),
             (Some(_), _) => {}
-            (None, Sight::Shared) => self.look(Shelf::sees, self.leads)?,
-            (None, Sight::Node) => self.look(Shelf::is_apart, self.leads)?,
+            (None, DirScope::Shared) => self.look(CheckpointDir::sees, self.leads)?,
+            (None, DirScope::Node) => self.look(CheckpointDir::is_apart, self.leads)?,
         }
         Ok(unwritable)
     }
@@ -177,12 +184,13 @@ impl<'c> Opening<'c> {
     fn contents(&self, domain: &str, from_scratch: bool) -> Option<Contents> {
         let read = || {
             if from_scratch {
-                return Ok((Stock::default(), Vec::new()));
+                return Ok((Inventory::default(), Vec::new()));
             }
-            let (shelf, sight) = (self.shelf.clone(), self.sight);
+            let (checkpoint_dir, sight) = (self.checkpoint_dir.clone(), self.sight);
             patiently_for(self.patience, move |flow| {
-                let files = if sight == Sight::Node { shelf.files()? } else { Vec::new() };
-                Ok((shelf.survey_for(flow)?, files))
+                let files =
+                    if sight == DirScope::Node { checkpoint_dir.files()? } else { Vec::new() };
+                Ok((checkpoint_dir.survey_for(flow)?, files))
             })
         };
         self.first.then(|| Contents { domain: domain.to_owned(), read: read() })
@@ -194,11 +202,11 @@ impl<'c> Opening<'c> {
         let mine = Report { seat: self.seat, contents };
         let mut bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
         let all = match self.sight {
-            Sight::Shared => {
+            DirScope::Shared => {
                 self.comm.broadcast_bytes(&mut bytes, 0);
                 vec![bytes]
             }
-            Sight::Node => self.comm.all_gather_bytes(&bytes),
+            DirScope::Node => self.comm.all_gather_bytes(&bytes),
         };
         let mut gathered = Gathered::default();
         for bytes in &all {
@@ -206,8 +214,8 @@ impl<'c> Opening<'c> {
                 serde_json::from_slice(bytes).expect("ranks of one run are one program");
             let mut here = Vec::new();
             if let Some(Contents { domain, read }) = contents {
-                let (stock, files) = read.map_err(|why| self.ended(why))?;
-                gathered.stocks.push((domain, stock));
+                let (inventory, files) = read.map_err(|why| self.ended(why))?;
+                gathered.stocks.push((domain, inventory));
                 here = files;
             }
             gathered.seats.push(seat);
@@ -220,19 +228,19 @@ impl<'c> Opening<'c> {
 /// Contents of all DIRs, and directory ids and files by rank.
 #[derive(Default)]
 struct Gathered {
-    stocks: Vec<(String, Stock)>,
+    stocks: Vec<(String, Inventory)>,
     seats: Vec<usize>,
     files: Vec<Files>,
 }
 
 /// Refuses checkpoints that were written with another directory scope.
-fn check_written_scope(stock: &Stock, sight: Sight, dir: &Path) -> Result<(), Ended> {
-    if stock.sights.iter().all(|other| *other == sight) {
+fn check_written_scope(inventory: &Inventory, sight: DirScope, dir: &Path) -> Result<(), Ended> {
+    if inventory.sights.iter().all(|other| *other == sight) {
         return Ok(());
     }
     let (was, is) = match sight {
-        Sight::Shared => ("node", "shared"),
-        Sight::Node => ("shared", "node"),
+        DirScope::Shared => ("node", "shared"),
+        DirScope::Node => ("shared", "node"),
     };
     Err(Ended::new(
         Exit::BadInput,
@@ -256,49 +264,59 @@ impl<'a> Level2<'a> {
         conditions: Conditions,
     ) -> Result<Option<Self>, Ended> {
         let Conditions { tests, known, patience, from_scratch } = conditions;
-        let Some(shelf) = shelf(settings, domain) else { return Ok(None) };
-        let level2 = settings.level2.as_ref().expect("it has a shelf");
+        let Some(checkpoint_dir) = checkpoint_dir(settings, domain) else { return Ok(None) };
+        let level2 = settings.level2.as_ref().expect("it has a checkpoint directory");
         let sight = level2.scope;
-        let opening = Opening::new(comm, node, shelf, sight, patience);
+        let opening = Opening::new(comm, node, checkpoint_dir, sight, patience);
         let must_write = from_scratch || settings.scheme.method == Method::Disk;
         let unwritable = opening.check_scope(must_write)?;
         let contents = opening.contents(domain, from_scratch);
         let Gathered { mut stocks, mut seats, mut files } = opening.gather(contents)?;
-        let (stock, strays) = match sight {
-            Sight::Shared => (stocks.swap_remove(0).1, Vec::new()),
-            Sight::Node => {
+        let (inventory, strays) = match sight {
+            DirScope::Shared => (stocks.swap_remove(0).1, Vec::new()),
+            DirScope::Node => {
                 let strays = leave_out_strays(&mut stocks, tests, known);
-                (Stock::merged(stocks, known.in_memory), strays)
+                (Inventory::merged(stocks, known.in_memory), strays)
             }
         };
         if let Some(refused) = &unwritable
-            && stock.whole.is_empty()
-            && stock.results.is_empty()
+            && inventory.whole.is_empty()
+            && inventory.results.is_empty()
         {
             return Err(refused.clone());
         }
         let unwritable = unwritable.map(|refused| refused.why);
-        let Opening { shelf, seat, .. } = opening;
-        check_written_scope(&stock, sight, shelf.dir())?;
+        let Opening { checkpoint_dir, seat, .. } = opening;
+        check_written_scope(&inventory, sight, checkpoint_dir.dir())?;
         if comm.rank() == 0 {
             for (node, about) in &strays {
                 let what = words(about);
                 say(format_args!("not used: on {node}: a checkpoint of another run ({what})"));
             }
-            for why in &stock.damaged {
+            for why in &inventory.damaged {
                 say(format_args!("not believed: {why}"));
             }
-            for folder in &stock.unfinished {
+            for folder in &inventory.unfinished {
                 say(format_args!("not used, for it was never completed: {folder}"));
             }
         }
-        if sight == Sight::Shared {
+        if sight == DirScope::Shared {
             // All nodes see all files.
             (seats, files) = (Vec::new(), Vec::new());
         }
         let (helpers, first) = (settings.helpers, Cell::new(None));
         let settings = level2;
-        Ok(Some(Self { settings, helpers, shelf, seat, seats, files, stock, unwritable, first }))
+        Ok(Some(Self {
+            settings,
+            helpers,
+            checkpoint_dir,
+            seat,
+            seats,
+            files,
+            inventory,
+            unwritable,
+            first,
+        }))
     }
 
     /// Records that the run has reached test `number`. Collective call.
@@ -309,7 +327,7 @@ impl<'a> Level2<'a> {
     /// Positions of test `number` that have files in each DIR, with preference for the best checkpoint, so that a position goes
     /// to a rank that sees its file. None if there is no difference. The same on every rank, including idle ones.
     pub fn files_of(&self, number: u32, digest: u64) -> Option<(&[usize], Vec<Vec<Found>>)> {
-        let stored = self.stock.for_test(number, digest);
+        let stored = self.inventory.for_test(number, digest);
         if stored.is_empty() || self.seats.is_empty() {
             return None;
         }
@@ -332,8 +350,8 @@ impl<'a> Level2<'a> {
 
     /// Refuses to start if DIR has checkpoints that no test of this run can have written.
     pub fn check(&self, tests: &[u64], rounding: &str, job: &str) -> Result<(), Ended> {
-        let Some((about, kind)) = self.stock.odd_one(tests) else { return Ok(()) };
-        let dir = self.shelf.dir().display();
+        let Some((about, kind)) = self.inventory.odd_one(tests) else { return Ok(()) };
+        let dir = self.checkpoint_dir.dir().display();
         Err(match kind {
             Kind::RoundsOtherwise => Ended::new(
                 Exit::Environment,
@@ -368,15 +386,15 @@ impl<'a> Level2<'a> {
     ) -> Storage {
         let first = self.first.get() == Some(number);
         Storage {
-            shelf: self.shelf.clone().held_by(fresh_run),
+            checkpoint_dir: self.checkpoint_dir.clone().held_by(fresh_run),
             sight: self.settings.scope,
             seat: self.seat as u64,
             every: self.settings.every,
             helpers: self.helpers,
             arithmetic: rounding.to_owned(),
-            stored: if first { self.stock.for_test(number, digest) } else { Vec::new() },
-            damaged: if first { self.stock.damaged.clone() } else { Vec::new() },
-            whole: self.stock.whole.clone(),
+            stored: if first { self.inventory.for_test(number, digest) } else { Vec::new() },
+            damaged: if first { self.inventory.damaged.clone() } else { Vec::new() },
+            whole: self.inventory.whole.clone(),
             results: Some(Counting { results, first }),
             fresh_run,
             in_place,
@@ -388,7 +406,8 @@ impl<'a> Level2<'a> {
     pub fn counting(&self, finished: impl Iterator<Item = u32>, ended: &[u32]) -> Results {
         // The text of results that were found only in memory is not known here.
         let of_memory = finished.map(|test| (test, None));
-        let here = self.stock.results.iter().map(|(test, text)| (*test, Some(Results::mark(text))));
+        let here =
+            self.inventory.results.iter().map(|(test, text)| (*test, Some(Results::mark(text))));
         // For these tests, storage may have a newer text.
         let ended = ended.iter().map(|test| (*test, None));
         Results(of_memory.chain(here).chain(ended).collect())

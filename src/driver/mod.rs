@@ -6,7 +6,6 @@
 pub mod agreement;
 pub mod benchmark;
 pub mod contest;
-mod glance;
 pub mod launcher_rank;
 pub mod level2;
 mod machine;
@@ -15,8 +14,9 @@ pub mod node_facts;
 mod nonstop;
 pub mod pins;
 mod power;
+mod progress_line;
 mod protection;
 pub mod replacement;
 mod results;
-mod siblings;
 mod signs;
+mod startup_watchdog;

@@ -13,14 +13,14 @@ use crate::base::topology::Topology;
 use crate::checkpoint::groups::{DomainFile, Groups};
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
 use crate::checkpoint::plan::Layout;
-use crate::checkpoint::storage::Sight;
+use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
 use crate::config::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
 use crate::config::settings::{Protection, Restart};
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
 use crate::shm::huge::HUGE;
-use crate::shm::{Store, depot};
+use crate::shm::{Store, memory_store};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 
@@ -114,7 +114,7 @@ impl<'a> Placed<'a> {
             None => None,
         };
         let store = protection.map_or(Store::Posix, |p| p.store);
-        let huge = depot::huge_page_bytes().unwrap_or(HUGE);
+        let huge = memory_store::huge_page_bytes().unwrap_or(HUGE);
         Ok(Self { loaded, hosts, places, means, domain_file, store, huge, may_resume })
     }
 
@@ -184,12 +184,12 @@ impl<'a> Placed<'a> {
             needs.rank_bytes = needs.rank_bytes.max(Some(bytes));
         }
         match protection.level2.as_ref().map(|level2| level2.scope) {
-            Some(Sight::Node) => {
+            Some(DirScope::Node) => {
                 for (&host, buffers) in self.places.iter().zip(&all) {
                     of_test[host].stored += file_bytes_with_parity(buffers);
                 }
             }
-            Some(Sight::Shared) => {
+            Some(DirScope::Shared) => {
                 let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
                 // A dedicated checksum rank writes nothing to shared storage.
                 let whole: u64 = (0..layout.working()).map(file).sum();

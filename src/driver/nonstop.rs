@@ -4,8 +4,8 @@
 //! report of the last test. A loss ends the attempt on every rank (`comm::World::attempt`). The next attempt begins with the
 //! ranks that are left: a spare rank takes the vacant position, and recovery does the work of a restart without one.
 //!
-//! A rank keeps its knowledge of earlier attempts in its [`Story`], the recovery history. A roll call at the beginning of each
-//! attempt makes the histories of all ranks agree. docs/dev/nonstop.md describes the whole protocol.
+//! A rank keeps its knowledge of earlier attempts in its [`RecoveryHistory`], the recovery history. A roll call at the beginning
+//! of each attempt makes the histories of all ranks agree. docs/dev/nonstop.md describes the whole protocol.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::Ended;
-use super::replacement::cast::Status;
+use super::replacement::roles::Status;
 use crate::base::clock::{self, Instant};
 use crate::base::exit::Exit;
 use crate::base::faults;
-use crate::checkpoint::Player;
+use crate::checkpoint::RankCandidate;
 use crate::comm::{Comm, Lost, World, die_in_turn};
 use crate::config::Loaded;
 use crate::lu::unix_seconds;
@@ -43,7 +43,7 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
 
 /// Part of a rank in a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cast {
+pub struct TestPart {
     pub test: usize,
     pub position: Option<usize>,
     /// Positions of its group, once known.
@@ -52,8 +52,8 @@ pub struct Cast {
 
 /// Recovery history: knowledge of one rank about the attempts so far.
 #[derive(Clone, Debug, Default)]
-pub struct Story {
-    pub cast: Cast,
+pub struct RecoveryHistory {
+    pub part: TestPart,
     /// Losses since this test began, in this launch and in earlier ones.
     pub losses: u32,
     pub losses_before: u32,
@@ -92,7 +92,7 @@ struct Answer {
     /// Rank number given by the launcher.
     launched: usize,
     node: usize,
-    cast: Cast,
+    part: TestPart,
     begun: bool,
     first: Option<usize>,
     past_the_first: bool,
@@ -160,7 +160,7 @@ pub fn play<T>(
     world: &mut World,
     survives: bool,
     all: &mut T,
-    story: impl Fn(&mut T) -> &mut Story,
+    history: impl Fn(&mut T) -> &mut RecoveryHistory,
     act: impl Fn(&World, &mut T) -> Exit,
 ) -> Exit {
     if !survives {
@@ -170,11 +170,11 @@ pub fn play<T>(
         match world.attempt(|world| act(world, all)) {
             Ok(exit) => return exit,
             Err(Lost { noticed_unix_s }) => {
-                let story = story(all);
-                story.noticed_unix_s = noticed_unix_s;
-                story.gone.extend(world.close_ranks());
-                story.losses += 1;
-                story.has_lost = true;
+                let history = history(all);
+                history.noticed_unix_s = noticed_unix_s;
+                history.gone.extend(world.close_ranks());
+                history.losses += 1;
+                history.has_lost = true;
                 faults::next_incarnation();
             }
         }
@@ -183,15 +183,15 @@ pub fn play<T>(
 
 /// Finds the last test of which something may have been saved, by the ranks that took part in it. If all of them are lost, it is
 /// the last test that was begun.
-fn last_saved<'a>(told: impl Iterator<Item = (&'a Cast, Option<usize>)>) -> Option<usize> {
+fn last_saved<'a>(told: impl Iterator<Item = (&'a TestPart, Option<usize>)>) -> Option<usize> {
     let told: Vec<_> = told.collect();
-    let begun = told.iter().map(|(cast, _)| cast.test).max();
-    let had_part = |cast: &Cast| Some(cast.test) == begun && cast.position.is_some();
-    let known = told.iter().any(|(cast, _)| had_part(cast));
+    let begun = told.iter().map(|(part, _)| part.test).max();
+    let had_part = |part: &TestPart| Some(part.test) == begun && part.position.is_some();
+    let known = told.iter().any(|(part, _)| had_part(part));
     told.iter().filter_map(|(_, saved)| *saved).max().max(begun.filter(|_| !known))
 }
 
-impl Story {
+impl RecoveryHistory {
     /// Starts the history of a job before its first attempt. All ranks exchange the facts that others need about a rank lost
     /// before the first roll call.
     pub fn begin(comm: &Comm, host: &str, domain: &str) -> Self {
@@ -203,8 +203,8 @@ impl Story {
     /// Records that the next test begins, or that the same test continues.
     pub fn comes_to(&mut self, test: usize) {
         self.past_the_first |= *self.first.get_or_insert(test) != test;
-        if self.cast.test != test {
-            self.cast = Cast { test, ..Cast::default() };
+        if self.part.test != test {
+            self.part = TestPart { test, ..TestPart::default() };
             (self.losses, self.losses_before) = (0, 0);
         }
     }
@@ -223,7 +223,7 @@ impl Story {
         let mine = Answer {
             launched: world.launched()[comm.rank()],
             node,
-            cast: self.cast.clone(),
+            part: self.part.clone(),
             begun: self.begun,
             first: self.first,
             past_the_first: self.past_the_first,
@@ -241,7 +241,7 @@ impl Story {
         self.begun = answers.iter().any(|a| a.begun);
         self.first = answers.iter().find_map(|a| a.first);
         self.past_the_first = answers.iter().any(|a| a.past_the_first);
-        let saved = answers.iter().map(|a| (&a.cast, a.saved));
+        let saved = answers.iter().map(|a| (&a.part, a.saved));
         self.saved = if self.begun { last_saved(saved) } else { None };
         self.head = answers.iter().any(|a| a.head);
         self.told = answers.iter().map(|a| a.told).max().unwrap_or(0);
@@ -276,7 +276,7 @@ impl Story {
         Gone {
             rank: launched,
             node: self.members[launched].host.clone(),
-            position: known.and_then(|a| a.cast.position),
+            position: known.and_then(|a| a.part.position),
         }
     }
 
@@ -287,23 +287,23 @@ impl Story {
             notice.takers = takers;
         }
         let position = taken[comm.rank()];
-        if (self.cast.test, self.cast.position) != (test, position) {
-            self.cast = Cast { test, position, members: Vec::new() };
+        if (self.part.test, self.part.position) != (test, position) {
+            self.part = TestPart { test, position, members: Vec::new() };
         }
         for (person, &position) in self.people.iter_mut().zip(taken) {
-            person.cast = Cast { test, position, members: Vec::new() };
+            person.part = TestPart { test, position, members: Vec::new() };
         }
     }
 
     /// Candidate ranks for a test, with the data that each of them has, according to the last roll call.
-    pub fn players(&self, test: usize) -> Vec<Player> {
+    pub fn candidates(&self, test: usize) -> Vec<RankCandidate> {
         let player = |a: &Answer| {
-            let cast = Some(&a.cast).filter(|cast| cast.test == test);
-            Player {
+            let part = Some(&a.part).filter(|part| part.test == test);
+            RankCandidate {
                 node: a.node,
                 domain: self.members[a.launched].domain.clone(),
-                kept: cast.and_then(|cast| cast.position),
-                members: cast.map(|cast| cast.members.clone()).unwrap_or_default(),
+                kept: part.and_then(|part| part.position),
+                members: part.map(|part| part.members.clone()).unwrap_or_default(),
             }
         };
         self.people.iter().map(player).collect()
@@ -327,7 +327,7 @@ impl Story {
 
     /// Describes the ranks that take over another rank's position.
     fn takers(&self, test: usize, taken: &[Option<usize>]) -> String {
-        let of_this = |a: &Answer| a.cast.position.filter(|_| a.cast.test == test);
+        let of_this = |a: &Answer| a.part.position.filter(|_| a.part.test == test);
         if self.people.iter().all(|a| of_this(a).is_none()) {
             // At the beginning of a test all positions are new.
             return String::new();
@@ -416,39 +416,40 @@ mod tests {
     #[test]
     fn only_what_a_restart_can_mend_ends_resumable() {
         // A loss before the first remaining test of a sweep counts, too.
-        let mut story = Story { losses: 1, has_lost: true, ..Story::default() };
-        story.comes_to(2);
+        let mut history =
+            RecoveryHistory { losses: 1, has_lost: true, ..RecoveryHistory::default() };
+        history.comes_to(2);
         for exit in Exit::ALL {
-            let ended = story.gives_up(Ended::new(exit, "why"));
+            let ended = history.gives_up(Ended::new(exit, "why"));
             let restartable = matches!(exit, Exit::Unrecoverable | Exit::NoSharedMemory);
             assert_eq!(ended.exit, if restartable { Exit::Stopped } else { exit });
-            let before = Story::default().gives_up(Ended::new(exit, "why"));
+            let before = RecoveryHistory::default().gives_up(Ended::new(exit, "why"));
             assert_eq!(before, Ended::new(exit, "why"), "nobody was lost");
         }
     }
 
     #[test]
     fn a_part_is_of_one_test() {
-        let mut story = Story { losses: 2, ..Story::default() };
-        story.cast.position = Some(3);
-        story.comes_to(0);
-        assert_eq!((story.losses, story.cast.position), (2, Some(3)));
-        assert!(!story.is_between_tests(|_| false) && story.is_between_tests(|test| test == 0));
-        story.comes_to(1);
-        assert_eq!((story.losses, story.cast.position), (0, None));
-        assert!(story.is_between_tests(|_| false));
-        story.saved = Some(1);
-        assert!(!story.is_between_tests(|test| test == 0) && story.is_between_tests(|_| true));
+        let mut history = RecoveryHistory { losses: 2, ..RecoveryHistory::default() };
+        history.part.position = Some(3);
+        history.comes_to(0);
+        assert_eq!((history.losses, history.part.position), (2, Some(3)));
+        assert!(!history.is_between_tests(|_| false) && history.is_between_tests(|test| test == 0));
+        history.comes_to(1);
+        assert_eq!((history.losses, history.part.position), (0, None));
+        assert!(history.is_between_tests(|_| false));
+        history.saved = Some(1);
+        assert!(!history.is_between_tests(|test| test == 0) && history.is_between_tests(|_| true));
         // A rank that took part in the last test knows whether anything of it was saved.
-        let cast = |test, position| Cast { test, position, members: Vec::new() };
-        let (beside, taken) = (cast(1, None), cast(1, Some(2)));
+        let part = |test, position| TestPart { test, position, members: Vec::new() };
+        let (beside, taken) = (part(1, None), part(1, Some(2)));
         assert_eq!(last_saved([(&beside, None), (&taken, Some(0))].into_iter()), Some(0));
         assert_eq!(last_saved([(&beside, None), (&taken, Some(1))].into_iter()), Some(1));
         assert_eq!(
-            last_saved([(&beside, None), (&cast(0, Some(2)), Some(0))].into_iter()),
+            last_saved([(&beside, None), (&part(0, Some(2)), Some(0))].into_iter()),
             Some(1)
         );
         assert_eq!(last_saved(std::iter::empty()), None);
-        assert!(!Story::default().is_between_tests(|_| true), "nothing was begun");
+        assert!(!RecoveryHistory::default().is_between_tests(|_| true), "nothing was begun");
     }
 }

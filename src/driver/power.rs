@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use crate::base::cores;
 use crate::base::new_thread;
 use crate::base::outcome::Power;
-use crate::base::question::ask;
 use crate::base::terminal::say;
+use crate::base::timed_command::ask;
 use crate::comm::{Comm, Reduce};
 
 /// Time between two readings.

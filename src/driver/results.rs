@@ -15,8 +15,8 @@ use super::replacement::listed;
 use crate::base::closed;
 use crate::base::exit::Exit;
 use crate::base::outcome::{Outcome, Times};
+use crate::base::output_target;
 use crate::base::params::TestParams;
-use crate::base::place;
 use crate::base::terminal::say;
 use crate::comm::World;
 use crate::config::Loaded;
@@ -70,9 +70,10 @@ fn cannot(error: &io::Error, why: String) -> Ended {
 /// Refuses a document that would replace the file to which results or messages go.
 fn is_apart(document: &Path, output: &Output) -> Result<(), Ended> {
     let is = |open: Option<bool>| open == Some(true);
-    let what = if *output == Output::Stdout && is(place::is_open_as(document, io::stdout())) {
+    let what = if *output == Output::Stdout && is(output_target::is_open_as(document, io::stdout()))
+    {
         "the results go to"
-    } else if is(place::is_open_as(document, io::stderr())) {
+    } else if is(output_target::is_open_as(document, io::stderr())) {
         "messages go to"
     } else {
         return Ok(());

@@ -12,7 +12,7 @@ use crate::lu::{Context, Milestone, Observer};
 use crate::shm::header::{
     BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
 };
-use crate::shm::{Depot, Hold, MemoryError, Store};
+use crate::shm::{Hold, MemoryError, MemoryStore, Store};
 use crate::supervise::start::job::Refused;
 use crate::supervise::start::launcher::own_run_id;
 
@@ -82,9 +82,9 @@ fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
 }
 
 fn make(run: &str, position: usize, header: &Header) -> Result<(Hold, Head), MemoryError> {
-    let depot = Depot::new(Store::Posix, run)?;
+    let memory_store = MemoryStore::new(Store::Posix, run)?;
     // An earlier attempt of this run that was killed here may have left a header.
-    let mut hold = depot.hold(position as u32)?;
+    let mut hold = memory_store.hold(position as u32)?;
     let mut head = Head::new(hold.renew(HEAD_BYTES)?).expect("made with the length of a head");
     head.write(header);
     head.tick(Doing::Starting, 0);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::Library;
 use super::arithmetic::Named;
 use super::loaded::{self, Look};
-use crate::base::question::ask;
+use crate::base::timed_command::ask;
 
 /// Variable that is set in the second execution, with the kernels of the first.
 const MARK: &str = "SKT_INTERNAL_PREFLIGHT";

@@ -11,7 +11,7 @@ use super::panel::Panel;
 use super::swap::{Step, Swapper};
 use super::update::{Columns, solve};
 use crate::base::faults::{Point, hit};
-use crate::base::threads::{Crew, Pool};
+use crate::base::threads::{PanelThreads, Pool};
 use crate::comm::Broadcast;
 
 const TAG: i32 = 16;
@@ -83,10 +83,10 @@ impl Ahead<'_> {
     }
 
     /// Factors panel `next`, whose columns are up to date. Starts its broadcast unless `stays` is set.
-    pub(super) fn factor(&mut self, next: usize, stays: bool, crew: &mut Crew) {
+    pub(super) fn factor(&mut self, next: usize, stays: bool, panel_threads: &mut PanelThreads) {
         let panel = &mut self.panels[next % self.panels.len()];
         // SAFETY: `a` is the whole local matrix, and no other thread works on the panel's columns.
-        unsafe { self.factor.run(self.context, panel, self.a, crew, self.clock) };
+        unsafe { self.factor.run(self.context, panel, self.a, panel_threads, self.clock) };
         if !stays {
             start_broadcast(self.context, panel);
             hit(Point::PanelSent, self.context.place);

@@ -1,7 +1,7 @@
 //! Applies a panel to the trailing submatrix, in one part or two.
 //!
-//! Meanwhile rows of the next part travel and the next panel is factored. `halves` divides the columns into parts, `crew` chooses
-//! the number of threads that factor, and `update` prepares the multiplication.
+//! Meanwhile rows of the next part travel and the next panel is factored. `halves` divides the columns into parts,
+//! `panel_threads` chooses the number of threads that factor, and `update` prepares the multiplication.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::ahead::Ahead;
 use super::clock::Part;
-use super::crew::mates;
 use super::halves;
 use super::iteration::{Early, Run};
 use super::observer::Observer;
+use super::panel_threads::mates;
 use super::swap::{Step, Swapper};
 use super::update::{Columns, from_rest, solve};
 use crate::base::faults::{Point, hit};
-use crate::base::threads::{Crew, Pool};
+use crate::base::threads::{PanelThreads, Pool};
 
 /// Time for which the main thread polls for rows, per other thread of the rank. The other threads multiply meanwhile.
 const PATIENCE: Duration = Duration::from_micros(20);
@@ -165,9 +165,9 @@ impl<O: Observer> Run<'_, O> {
             rest.tasks(),
             |task| rest.run(task),
             mates,
-            |crew| {
+            |panel_threads| {
                 if let Some(next) = ready {
-                    meanwhile.ahead.borrow_mut().factor(next, quiet, crew);
+                    meanwhile.ahead.borrow_mut().factor(next, quiet, panel_threads);
                 }
                 meanwhile.look_after_rows();
             },
@@ -210,7 +210,7 @@ impl Meanwhile<'_, '_> {
         if wait || ahead.others_are_here() {
             // The panel is postponed up to here only if no rank has more than one thread.
             ahead.catch_up(self.k, next, true, &mut Pool::new(1));
-            ahead.factor(next, self.quiet, &mut Crew::alone());
+            ahead.factor(next, self.quiet, &mut PanelThreads::alone());
             self.awaited.set(None);
         }
     }

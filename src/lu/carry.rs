@@ -1,7 +1,7 @@
 //! Sums along a process row: each rank adds its share to a piece and forwards the piece, up to the rank that keeps it. While a
 //! rank works on one piece, it receives the next one.
 
-use crate::base::pulse;
+use crate::base::heartbeat;
 use crate::comm::Comm;
 
 /// Maximum number of doubles in a piece. A single row may be longer.
@@ -42,6 +42,6 @@ pub fn carry<T>(along: &Comm, pieces: &[Piece<T>], mut at_hand: impl FnMut(&T, &
         } else {
             along.exchange_while(None, next, TAG, || at_hand(&piece.what, sums));
         }
-        pulse::beat();
+        heartbeat::beat();
     }
 }

@@ -10,7 +10,7 @@
 //! iteration knows it. The time at which a rank starts its exchange is free.
 
 use super::context::{Context, Order};
-use super::crew::mates;
+use super::panel_threads::mates;
 use super::update::{blas_strips, from_rest};
 use crate::base::params::Halves;
 use crate::kernels::Engine;

@@ -142,7 +142,7 @@ impl<'a, O: Observer> Run<'a, O> {
             let step = self.step();
             let (mut ahead, pool) = self.ahead();
             ahead.catch_up(k, next, false, pool);
-            pool.together(|crew| ahead.factor(next, true, crew));
+            pool.together(|panel_threads| ahead.factor(next, true, panel_threads));
             if let Some(own) = &mut self.steps {
                 own.progress.factored = next + 1;
             }
@@ -195,7 +195,7 @@ impl<'a, O: Observer> Run<'a, O> {
             if amid || overlap {
                 lead = Some(next);
             } else {
-                pool.together(|crew| ahead.factor(next, quiet, crew));
+                pool.together(|panel_threads| ahead.factor(next, quiet, panel_threads));
             }
         }
         self.await_panel(k);

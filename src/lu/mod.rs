@@ -14,7 +14,7 @@
 //! | order of the iterations, with lookahead | `pipeline` | pdgesvK2 |
 //! | time at which each panel is factored | `lookahead` | |
 //! | order of the iterations with checksum columns: steps of a process column | `in_steps` | |
-//! | number of panel threads | `crew` | |
+//! | number of panel threads | `panel_threads` | |
 //! | notifications to the observer, and its decisions | `observer` | |
 //! | back substitution | `solve` | pdtrsv |
 //! | check of the solution | `residual` | pdtest |
@@ -35,7 +35,6 @@ mod arrays;
 mod carry;
 mod clock;
 mod context;
-mod crew;
 mod cuts;
 mod exchange;
 mod factor;
@@ -47,6 +46,7 @@ mod lookahead;
 pub mod need;
 mod observer;
 mod panel;
+mod panel_threads;
 mod pipeline;
 mod pivots;
 mod regain;
@@ -65,9 +65,9 @@ pub use arrays::own_part;
 pub use carry::LONGEST as LONGEST_SUMS;
 pub use clock::{Clock, Part};
 pub use context::{Context, Order, Seat};
-pub use crew::mates;
 pub use in_steps::DEPTH_IN_STEPS;
 pub use observer::{Halt, Milestone, Observer, Silent};
+pub use panel_threads::mates;
 pub use roles::{Exchange, Exchanges, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;
 pub use standing::{From, Standing};

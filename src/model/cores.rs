@@ -210,8 +210,10 @@ impl Paces {
         let t = positive("the number of threads", threads as f64)?;
         let nb = self.nb;
         let copying = memory.threads(t);
-        let panel = |rows: f64, width: f64, crew: f64| {
-            width * (self.column.at(crew) + rows * self.element.at(memory.threads(crew).min(crew)))
+        let panel = |rows: f64, width: f64, panel_threads: f64| {
+            width
+                * (self.column.at(panel_threads)
+                    + rows * self.element.at(memory.threads(panel_threads).min(panel_threads)))
         };
         let mut all = Expected {
             seconds: 0.0,
@@ -242,12 +244,16 @@ impl Paces {
                 all.last_tasks += rest / tasks / 2.0 * (t - 1.0) / t;
             }
             if next > 0.0 {
-                let crew = 1 + mates(threads as usize, next as usize, (rows - next) as usize, 1);
-                let crew = crew as f64;
-                let takes = panel(rows, next, crew);
+                let panel_threads =
+                    1 + mates(threads as usize, next as usize, (rows - next) as usize, 1);
+                let panel_threads = panel_threads as f64;
+                let takes = panel(rows, next, panel_threads);
                 // Threads that factor no panel multiply meanwhile, and finish before the panel or after it.
-                let whole =
-                    if takes * (t - crew) >= rest { takes } else { (rest + crew * takes) / t };
+                let whole = if takes * (t - panel_threads) >= rest {
+                    takes
+                } else {
+                    (rest + panel_threads * takes) / t
+                };
                 all.panels += whole - rest / t;
             }
         }

@@ -558,8 +558,8 @@ mod tests {
                 let comm = Member::new(post.clone(), members.clone(), rank);
                 let act = &act;
                 scope.spawn(move || {
-                    Pool::new(each).together(|crew| {
-                        act(&comm, &mut own.share(), Hands { crew, seen: None });
+                    Pool::new(each).together(|panel_threads| {
+                        act(&comm, &mut own.share(), Hands { panel_threads, seen: None });
                     })
                 });
             }

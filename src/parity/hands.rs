@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::code::Weight;
 use super::share::Share;
 use super::stripes::{Role, Stripes};
-use crate::base::threads::Crew;
+use crate::base::threads::PanelThreads;
 
 /// Words that justify a further thread: adding them takes some microseconds, waking the threads about one.
 const WORTH: usize = 4 * 1024;
@@ -24,7 +24,7 @@ pub type Seen<'a> = dyn Fn(&Share, Role, Range<usize>) + Sync + 'a;
 
 /// Threads that work on rows, and the function to which they report these rows, if any.
 pub struct Hands<'a, 'c> {
-    pub crew: &'a mut Crew<'c>,
+    pub panel_threads: &'a mut PanelThreads<'c>,
     pub seen: Option<&'a Seen<'a>>,
 }
 
@@ -64,7 +64,7 @@ impl Hands<'_, '_> {
         (message, replace): (&mut [u64], bool),
     ) {
         debug_assert_eq!(message.len(), lines.words());
-        self.crew.cut(message, WORTH, |start, words| {
+        self.panel_threads.cut(message, WORTH, |start, words| {
             let (range, mut replace) = (start..start + words.len(), replace);
             for &(within, weight) in terms {
                 let mut rest = &mut *words;
@@ -104,7 +104,7 @@ impl Hands<'_, '_> {
         let width = lines.width;
         let rows = share.writer();
         let rows = &rows;
-        self.crew.parts(message.len(), WORTH, |words| {
+        self.panel_threads.parts(message.len(), WORTH, |words| {
             for (cycle, columns) in lines.of(words) {
                 let line = &message[(cycle - lines.first) * width..][..width];
                 // SAFETY: no thread reads the share meanwhile, and each word of a message is in one part.
@@ -117,7 +117,7 @@ impl Hands<'_, '_> {
     /// Reports these rows of this member, while they are in the cache.
     pub(super) fn show(&mut self, share: &Share, lines: Lines, within: Role) {
         let Some(seen) = self.seen else { return };
-        self.crew.parts(lines.words(), WORTH, |words| {
+        self.panel_threads.parts(lines.words(), WORTH, |words| {
             for (cycle, columns) in lines.of(words) {
                 let role = lines.stripes.of_cycle(within, cycle);
                 let columns = share.columns(role, lines.width, columns);

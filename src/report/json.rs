@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::Counts;
 use super::machine::Machine;
 use crate::base::outcome::Outcome;
+use crate::base::output_target::{self, OutputTarget};
 use crate::base::params::TestParams;
-use crate::base::place::{self, Place};
 
 /// Version of the schema, raised whenever a key changes its meaning or is removed; new keys leave it as it is.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -118,7 +118,7 @@ pub struct Test {
 #[derive(Debug)]
 pub struct JsonLog {
     path: PathBuf,
-    place: Place,
+    place: OutputTarget,
     run: Run,
 }
 
@@ -128,7 +128,7 @@ impl JsonLog {
     /// # Errors
     /// The path cannot be written; the message names the file, as in all functions here.
     pub fn can_be_at(path: &Path) -> io::Result<()> {
-        place::is_open_to_us(path).map_err(|error| cannot(path, &error))
+        output_target::is_open_to_us(path).map_err(|error| cannot(path, &error))
     }
 
     /// Writes the first document, without tests: a path that cannot be written fails here.
@@ -139,7 +139,7 @@ impl JsonLog {
         let now = unix_s();
         let About { command_line, mpi, blas, threads, machine, planned } = about;
         let path = path.as_ref().to_owned();
-        let place = Place::of(&path).map_err(|error| cannot(&path, &error))?;
+        let place = OutputTarget::of(&path).map_err(|error| cannot(&path, &error))?;
         let mut log = Self {
             path,
             place,

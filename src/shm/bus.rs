@@ -11,7 +11,7 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::depot::Part;
+use super::memory_store::Part;
 use super::region::LastingPage;
 
 /// Exit code after a memory fault: 128 + the signal's number, as in a shell.

@@ -20,8 +20,8 @@ use super::bus::Watched;
 use super::names::Named;
 use super::region::{LastingPage, Region};
 use crate::base::clock;
+use crate::base::heartbeat;
 use crate::base::params::{Mapping, Rng};
-use crate::base::pulse;
 
 /// Page in which heartbeats are counted now.
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
@@ -539,12 +539,12 @@ impl Head {
         self.word(PUBLISHED_AT).store(0, Ordering::Release);
     }
 
-    /// Counts this process's heartbeats (`pulse`) in this header from now on. The counter has a mapping of its own, a page that
-    /// stays after the region is dropped, until another header takes over.
+    /// Counts this process's heartbeats (`heartbeat`) in this header from now on. The counter has a mapping of its own, a page
+    /// that stays after the region is dropped, until another header takes over.
     pub fn take_pulse(&self) {
         let Some(page) = self.region.lasting_page() else { return };
         if let (Some(beats), Some(waits)) = (page.word(PROGRESS_AT), page.word(WAITS_AT)) {
-            pulse::follow(beats, waits);
+            heartbeat::follow(beats, waits);
             // The page of the earlier header may get another use. A thread that still counts there does no harm.
             *FOLLOWED.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(page);
         }

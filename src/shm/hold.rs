@@ -11,8 +11,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::depot::{Depot, Part, private_file, reserve};
 use super::lock::{self, UNTIL_IT_HAS_ENDED};
+use super::memory_store::{MemoryStore, Part, private_file, reserve};
 use super::region::{MemoryError, Region};
 
 /// Locked header. Dropping it releases the lock; if nothing was ever written, the name is removed, too.
@@ -25,7 +25,7 @@ pub struct Hold {
     vacant: bool,
 }
 
-impl Depot {
+impl MemoryStore {
     /// Locks a position for this process, whether it has memory or not. Waits for a process that is ending, as long as that makes
     /// progress. A process that lives on or is stuck in the kernel results in an error that names it.
     pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
@@ -149,14 +149,14 @@ mod tests {
     use super::*;
     use crate::base::cores::left_out::left_out;
     use crate::shm::Store;
-    use crate::shm::depot::tests::until_free;
     use crate::shm::header::{BEAT_AT, HEAD_BYTES};
+    use crate::shm::memory_store::tests::until_free;
 
-    fn depot(name: &str) -> Depot {
-        Depot::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
+    fn memory_store(name: &str) -> MemoryStore {
+        MemoryStore::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()
     }
 
-    /// Returns true if a process has a lock of that kind and does not only wait for it. [`Depot::in_use`] is less exact: a
+    /// Returns true if a process has a lock of that kind and does not only wait for it. [`MemoryStore::in_use`] is less exact: a
     /// process that a concurrent test starts inherits for a moment all files that this process has open.
     fn has_lock(kind: &str, process: u32) -> bool {
         let is_its = |lock: &str| lock.contains(kind) && lock.contains(&format!(" {process} "));
@@ -165,10 +165,10 @@ mod tests {
     }
 
     /// Starts a process that holds the lock on a header.
-    fn holder(depot: &Depot) -> Child {
-        let path = depot.head_path(0);
+    fn holder(memory_store: &MemoryStore) -> Child {
+        let path = memory_store.head_path(0);
         let path = path.to_str().unwrap();
-        drop(depot.create(0, Part::Head, HEAD_BYTES).unwrap());
+        drop(memory_store.create(0, Part::Head, HEAD_BYTES).unwrap());
         // `-F` replaces `flock` by the command, so that the process with the lock is the one started here.
         let child =
             Command::new("flock").args(["-F", "-x", path, "sleep", "1000"]).spawn().unwrap();
@@ -212,36 +212,36 @@ mod tests {
 
     #[test]
     fn a_live_holder_is_refused_by_name() {
-        let depot = depot("live");
-        let mut child = holder(&depot);
-        let told = depot.hold(0).unwrap_err().to_string();
-        let opened = depot.open(0, Part::Head).unwrap_err().to_string();
+        let memory_store = memory_store("live");
+        let mut child = holder(&memory_store);
+        let told = memory_store.hold(0).unwrap_err().to_string();
+        let opened = memory_store.open(0, Part::Head).unwrap_err().to_string();
         child.kill().unwrap();
         child.wait().unwrap();
         for text in [told, opened] {
             assert!(text.contains(&format!("process {} (sleep 1000)", child.id())), "{text}");
         }
-        depot.clean().unwrap();
+        memory_store.clean().unwrap();
     }
 
     /// As long as the kernel tears a killed process down (here: as long as its tracer holds it), others wait for the lock.
     #[test]
     fn a_holder_that_is_ending_is_waited_for() {
-        let depot = depot("ending");
-        let mut child = holder(&depot);
+        let memory_store = memory_store("ending");
+        let mut child = holder(&memory_store);
         begin_end(child.id());
         let soon = Duration::from_millis(50);
-        assert!(matches!(depot.clean_within(soon), Err(MemoryError::InUse { .. })));
+        assert!(matches!(memory_store.clean_within(soon), Err(MemoryError::InUse { .. })));
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| tell.send(depot.hold(0).map(drop)).unwrap());
+            scope.spawn(|| tell.send(memory_store.hold(0).map(drop)).unwrap());
             let early = told.recv_timeout(Duration::from_millis(400));
             let_end(child.id());
             assert!(early.is_err(), "not waited for: {early:?}");
             told.recv().unwrap().unwrap();
         });
         child.wait().unwrap();
-        depot.clean().unwrap();
+        memory_store.clean().unwrap();
     }
 
     /// A process in another container cannot be seen from a PID namespace of its own. Nothing shows whether it was killed and is
@@ -256,13 +256,13 @@ mod tests {
         if !within().arg("true").status().is_ok_and(|status| status.success()) {
             return left_out("this user may have no namespace of processes");
         }
-        let depot = depot("elsewhere");
-        let mut seen_by_us = holder(&depot);
+        let memory_store = memory_store("elsewhere");
+        let mut seen_by_us = holder(&memory_store);
         let child = "shm::hold::tests::a_process_looks_for_one_it_cannot_see";
         let looks = within()
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", child, "--ignored", "--nocapture"])
-            .env("T_HOLD_JOB", depot.job())
+            .env("T_HOLD_JOB", memory_store.job())
             .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap();
@@ -270,7 +270,7 @@ mod tests {
         let mut beat = [0];
         let until = std::time::Instant::now() + Duration::from_secs(60);
         while beat != [2] && std::time::Instant::now() < until {
-            let file = private_file().open(depot.head_path(0)).unwrap();
+            let file = private_file().open(memory_store.head_path(0)).unwrap();
             file.read_exact_at(&mut beat, BEAT_AT).unwrap();
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -281,21 +281,21 @@ mod tests {
         let ran = looks.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&ran.stdout);
         assert!(ran.status.success() && told.contains("1 passed"), "{told}");
-        depot.clean().unwrap();
+        memory_store.clean().unwrap();
     }
 
     #[test]
     #[ignore = "what the other test runs, in a namespace of processes of its own"]
     fn a_process_looks_for_one_it_cannot_see() {
         let job = std::env::var("T_HOLD_JOB").unwrap();
-        let depot = Depot::new(Store::Posix, &job).unwrap();
-        let told = depot.clean_within(Duration::from_millis(50)).unwrap_err().to_string();
+        let memory_store = MemoryStore::new(Store::Posix, &job).unwrap();
+        let told = memory_store.clean_within(Duration::from_millis(50)).unwrap_err().to_string();
         assert!(told.contains("cannot be seen from here"), "{told}");
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| tell.send(depot.hold(0).map(drop)).unwrap());
+            scope.spawn(|| tell.send(memory_store.hold(0).map(drop)).unwrap());
             let early = told.recv_timeout(Duration::from_millis(400));
-            let file = private_file().open(depot.head_path(0)).unwrap();
+            let file = private_file().open(memory_store.head_path(0)).unwrap();
             file.write_at(&[1], BEAT_AT).unwrap();
             assert!(early.is_err(), "not waited for: {early:?}");
             let alive = told.recv().unwrap();
@@ -303,28 +303,28 @@ mod tests {
             // The process is killed now.
             file.write_at(&[2], BEAT_AT).unwrap();
         });
-        drop(depot.hold(0).unwrap());
+        drop(memory_store.hold(0).unwrap());
     }
 
     #[test]
     fn what_was_never_filled_leaves_no_name() {
-        let depot = depot("vacant");
-        let hold = depot.hold(3).unwrap();
-        assert!(hold.is_vacant() && depot.in_use(3));
-        assert!(matches!(depot.hold(3), Err(MemoryError::InUse { .. })));
+        let memory_store = memory_store("vacant");
+        let hold = memory_store.hold(3).unwrap();
+        assert!(hold.is_vacant() && memory_store.in_use(3));
+        assert!(matches!(memory_store.hold(3), Err(MemoryError::InUse { .. })));
         drop(hold);
-        assert!(depot.list().is_empty());
-        until_free(&depot, 3);
-        let mut hold = depot.hold(3).unwrap();
+        assert!(memory_store.list().is_empty());
+        until_free(&memory_store, 3);
+        let mut hold = memory_store.hold(3).unwrap();
         drop(hold.renew(HEAD_BYTES).unwrap());
         drop(hold);
-        until_free(&depot, 3);
-        let mut hold = depot.hold(3).unwrap();
+        until_free(&memory_store, 3);
+        let mut hold = memory_store.hold(3).unwrap();
         assert!(!hold.is_vacant());
         assert_eq!(hold.head().unwrap().len(), HEAD_BYTES);
         hold.give_up();
         drop(hold);
-        assert!(depot.list().is_empty());
+        assert!(memory_store.list().is_empty());
     }
 
     /// A header that cannot be mapped does not count: no blank file stays under the name, and the next attempt succeeds.
@@ -340,8 +340,8 @@ mod tests {
     #[ignore = "what the other test runs, under a limit of its process"]
     fn a_process_without_room_among_its_addresses() {
         use nix::sys::resource::{Resource::RLIMIT_AS, getrlimit, setrlimit};
-        let depot = depot("unmapped");
-        let mut hold = depot.hold(0).unwrap();
+        let memory_store = memory_store("unmapped");
+        let mut hold = memory_store.hold(0).unwrap();
         let mut head = hold.renew(HEAD_BYTES).unwrap();
         head.bytes_mut()[17] = 1;
         assert!(hold.remove());
@@ -350,24 +350,24 @@ mod tests {
         let told = hold.name_again(&head).map(drop);
         setrlimit(RLIMIT_AS, soft, hard).unwrap();
         assert!(matches!(told, Err(MemoryError::Os { what: "cannot map", .. })), "{told:?}");
-        assert!(!hold.is_named() && depot.list().is_empty());
+        assert!(!hold.is_named() && memory_store.list().is_empty());
         assert_eq!(hold.name_again(&head).unwrap().bytes()[17], 1);
         assert!(hold.is_named());
         drop(hold);
-        depot.clean().unwrap();
+        memory_store.clean().unwrap();
     }
 
     /// A process that waited for a file which its holder then removed must not take that file for the position.
     #[test]
     fn a_removed_head_is_not_the_position() {
-        let depot = depot("removed");
+        let memory_store = memory_store("removed");
         for _ in 0..200 {
             let taken = std::sync::atomic::AtomicU32::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         use std::sync::atomic::Ordering::SeqCst;
-                        if let Ok(mut hold) = depot.hold(0) {
+                        if let Ok(mut hold) = memory_store.hold(0) {
                             assert_eq!(taken.fetch_add(1, SeqCst), 0, "two have one position");
                             drop(hold.renew(HEAD_BYTES).unwrap());
                             // From the removal on, the next process may take the position.
@@ -378,6 +378,6 @@ mod tests {
                 }
             });
         }
-        assert!(depot.list().is_empty());
+        assert!(memory_store.list().is_empty());
     }
 }

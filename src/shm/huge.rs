@@ -4,8 +4,8 @@
 //! /dev/shm. Since Linux 6.1 it collapses small pages into huge ones on request (MADV_COLLAPSE), whatever the default. Without
 //! huge pages, work on a matrix in shared memory is slower by some percent, and a restart pays a page fault for each 4 KB.
 //!
-//! `region`, `depot` and `sysv` call this module, and so do the matrix's private buffers. Huge pages are optional: if the kernel
-//! gives none, the memory is the same in small pages.
+//! `region`, `memory_store` and `sysv` call this module, and so do the matrix's private buffers. Huge pages are optional: if the
+//! kernel gives none, the memory is the same in small pages.
 
 use std::fs::File;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::cores;
+use crate::base::heartbeat;
 use crate::base::new_thread;
-use crate::base::pulse;
 use crate::base::threads::Pool;
 use crate::base::topology::Topology;
 
@@ -120,7 +120,7 @@ pub(super) unsafe fn touch(
                 // SAFETY: within the mapping, and of this filler's turn; contents stay as they are.
                 unsafe { place.write_volatile(place.read_volatile()) };
             }
-            pulse::beat();
+            heartbeat::beat();
         }
     });
     !full.into_inner()
@@ -190,7 +190,7 @@ fn collapse_pages(first: usize, end: usize, step: usize) {
         if !collapsed && unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } != 0 {
             return;
         }
-        pulse::beat();
+        heartbeat::beat();
     }
 }
 
@@ -202,8 +202,8 @@ fn collapse_pages(first: usize, end: usize, step: usize) {
 pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<()> {
     // The kernel wants whole pages, but the data behind a segment's preface need not begin at a page.
     let (base, len) = on_a_page(base, len);
-    for at in (0..len).step_by(pulse::BYTES) {
-        let bytes = pulse::BYTES.min(len - at);
+    for at in (0..len).step_by(heartbeat::BYTES) {
+        let bytes = heartbeat::BYTES.min(len - at);
         // SAFETY: within the mapping; contents stay as they are.
         let code = unsafe {
             let place = base.as_ptr().byte_add(at);
@@ -212,7 +212,7 @@ pub(super) unsafe fn populate(base: NonNull<u8>, len: usize) -> std::io::Result<
         if code != 0 {
             return Err(std::io::Error::last_os_error());
         }
-        pulse::beat();
+        heartbeat::beat();
     }
     Ok(())
 }

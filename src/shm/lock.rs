@@ -2,7 +2,7 @@
 //!
 //! A killed rank keeps its lock until the kernel has freed all of its memory, which takes many seconds for hundreds of gigabytes.
 //! The next process waits as long as the kernel makes progress. If the holder lives on, the next process is refused at once, and
-//! the error names the holder. `depot` calls this module; pure functions judge the texts from /proc.
+//! the error names the holder. `memory_store` calls this module; pure functions judge the texts from /proc.
 //!
 //! A process that was killed within a system call ends only when that call returns. If storage does not answer, that may never
 //! happen. Such a process uses no processor time, by which it is recognised, and the wait ends. It still holds the position, so

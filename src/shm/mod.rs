@@ -5,19 +5,19 @@
 
 pub mod bus;
 pub mod copying;
-pub mod depot;
 pub mod header;
 mod hold;
 pub mod huge;
 pub mod ledger;
 mod lock;
+pub mod memory_store;
 mod names;
 mod region;
 pub mod room;
 pub mod stat;
 mod sysv;
 
-pub use depot::{Depot, Held, Part, Store};
 pub use hold::Hold;
+pub use memory_store::{Held, MemoryStore, Part, Store};
 pub use names::Named;
 pub use region::{MemoryError, Region};

@@ -11,11 +11,11 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use super::depot::{Depot, Part, cannot_grow, new_file, reserve, room};
 use super::huge::{self, HUGE};
+use super::memory_store::{MemoryStore, Part, cannot_grow, new_file, reserve, room};
 use super::region::{MemoryError, Region};
 use super::{lock, sysv};
-use crate::base::pulse;
+use crate::base::heartbeat;
 
 /// Bytes moved at a time; whole huge pages.
 const PIECE: usize = 64 << 20;
@@ -47,7 +47,7 @@ impl Named {
     }
 }
 
-impl Depot {
+impl MemoryStore {
     /// Returns true if the part can be found by its name.
     pub fn has_name(&self, position: u32, named: &Named) -> bool {
         match (self.file(position, named.part), named.files.last()) {
@@ -109,7 +109,7 @@ impl Depot {
                     // SAFETY: a plain system call on a file we hold open. If it fails, only room is lost.
                     unsafe { libc::fallocate(old.as_raw_fd(), how, at, bytes) };
                 }
-                pulse::beat();
+                heartbeat::beat();
             }
             Ok(())
         })();
@@ -132,63 +132,63 @@ mod tests {
     use crate::shm::Store;
     use crate::testkit::small_tmpfs::in_a_small_tmpfs;
 
-    fn depot(what: &str, store: Store) -> Depot {
-        Depot::new(store, &format!("t-names-{what}-{}", std::process::id())).unwrap()
+    fn memory_store(what: &str, store: Store) -> MemoryStore {
+        MemoryStore::new(store, &format!("t-names-{what}-{}", std::process::id())).unwrap()
     }
 
     #[test]
     fn memory_whose_name_was_removed_gets_it_back_with_all_it_holds() {
-        let depot = depot("back", Store::Posix);
+        let memory_store = memory_store("back", Store::Posix);
         for len in [5000, 3 * HUGE + 4096 + 17, PIECE + 3 * 4096] {
-            let mut region = depot.create(1, Part::B, len).unwrap();
+            let mut region = memory_store.create(1, Part::B, len).unwrap();
             let mut named = Named::new(Part::B, &region).unwrap();
             for (i, byte) in region.bytes_mut().iter_mut().enumerate() {
                 *byte = (i / 7 % 251) as u8;
             }
             let (before, at) = (region.bytes().to_vec(), region.as_ptr());
-            assert!(depot.has_name(1, &named));
+            assert!(memory_store.has_name(1, &named));
             for _ in 0..2 {
-                assert!(depot.unlink(1, Part::B) && !depot.has_name(1, &named));
+                assert!(memory_store.unlink(1, Part::B) && !memory_store.has_name(1, &named));
                 // SAFETY: the region is mapped, and no thread works in it.
-                unsafe { depot.name_again(1, &mut named).unwrap() };
-                assert!(depot.has_name(1, &named));
+                unsafe { memory_store.name_again(1, &mut named).unwrap() };
+                assert!(memory_store.has_name(1, &named));
             }
             assert!(region.as_ptr() == at && region.bytes() == before);
             // Later writes are found by the name.
             region.bytes_mut()[len - 1] = 252;
             drop(region);
-            let again = depot.open_sized(1, Part::B, len).unwrap();
+            let again = memory_store.open_sized(1, Part::B, len).unwrap();
             assert!(again.bytes()[..len - 1] == before[..len - 1] && again.bytes()[len - 1] == 252);
-            depot.unlink(1, Part::B);
+            memory_store.unlink(1, Part::B);
         }
     }
 
     #[test]
     fn another_ones_memory_under_the_name_is_left_alone() {
-        let depot = depot("taken", Store::Posix);
-        let region = depot.create(1, Part::B, 5000).unwrap();
+        let memory_store = memory_store("taken", Store::Posix);
+        let region = memory_store.create(1, Part::B, 5000).unwrap();
         let mut named = Named::new(Part::B, &region).unwrap();
-        depot.unlink(1, Part::B);
-        let mut theirs = depot.create(1, Part::B, 6000).unwrap();
+        memory_store.unlink(1, Part::B);
+        let mut theirs = memory_store.create(1, Part::B, 6000).unwrap();
         theirs.bytes_mut().fill(3);
-        assert!(!depot.has_name(1, &named));
+        assert!(!memory_store.has_name(1, &named));
         // SAFETY: the region is mapped, and no thread works in it.
-        let told = unsafe { depot.name_again(1, &mut named) };
+        let told = unsafe { memory_store.name_again(1, &mut named) };
         assert!(matches!(told, Err(MemoryError::Exists(_))), "{told:?}");
-        assert_eq!(depot.open(1, Part::B).unwrap().bytes(), theirs.bytes());
-        depot.unlink(1, Part::B);
+        assert_eq!(memory_store.open(1, Part::B).unwrap().bytes(), theirs.bytes());
+        memory_store.unlink(1, Part::B);
     }
 
     /// The attempt repeats every second: a failed one must leave nothing behind that would disturb the next.
     #[test]
     fn a_name_that_cannot_be_given_back_costs_nothing() {
         in_a_small_tmpfs(64 << 10, |folder| {
-            let depot = Depot::with_directory(Store::Posix, "full", folder).unwrap();
-            let region = depot.create(1, Part::B, 5000).unwrap();
+            let memory_store = MemoryStore::with_directory(Store::Posix, "full", folder).unwrap();
+            let region = memory_store.create(1, Part::B, 5000).unwrap();
             let mut named = Named::new(Part::B, &region).unwrap();
-            let mut hold = depot.hold(1).unwrap();
+            let mut hold = memory_store.hold(1).unwrap();
             let head = hold.renew(4096).unwrap();
-            depot.unlink(1, Part::B);
+            memory_store.unlink(1, Part::B);
             assert!(hold.remove());
             // Fills the file system to the last page.
             let rest = folder.join("rest");
@@ -198,7 +198,7 @@ mod tests {
             let (files, before) = (named.files.len(), open());
             for _ in 0..20 {
                 // SAFETY: the region is mapped, and no thread works in it.
-                let told = unsafe { depot.name_again(1, &mut named) };
+                let told = unsafe { memory_store.name_again(1, &mut named) };
                 assert!(matches!(told, Err(MemoryError::NoRoom { .. })), "{told:?}");
                 assert!(hold.name_again(&head).is_err());
             }
@@ -207,8 +207,8 @@ mod tests {
             std::fs::remove_file(&rest).unwrap();
             drop(file);
             // SAFETY: as above.
-            unsafe { depot.name_again(1, &mut named).unwrap() };
-            assert!(depot.has_name(1, &named));
+            unsafe { memory_store.name_again(1, &mut named).unwrap() };
+            assert!(memory_store.has_name(1, &named));
             drop(hold.name_again(&head).unwrap());
             assert!(hold.is_named());
         });
@@ -218,20 +218,21 @@ mod tests {
     #[test]
     fn a_tmpfs_without_a_limit_has_room() {
         in_a_small_tmpfs(0, |folder| {
-            let depot = Depot::with_directory(Store::Posix, "endless", folder).unwrap();
-            assert_eq!(depot.create(1, Part::B, 5000).unwrap().len(), 5000);
+            let memory_store =
+                MemoryStore::with_directory(Store::Posix, "endless", folder).unwrap();
+            assert_eq!(memory_store.create(1, Part::B, 5000).unwrap().len(), 5000);
         });
     }
 
     #[test]
     fn a_system_v_segment_without_its_name_is_noticed() {
-        let depot = depot("sysv", Store::SysV);
-        let region = depot.create(1, Part::B, 5000).unwrap();
+        let memory_store = memory_store("sysv", Store::SysV);
+        let region = memory_store.create(1, Part::B, 5000).unwrap();
         let mut named = Named::new(Part::B, &region).unwrap();
-        assert!(depot.has_name(1, &named));
-        depot.unlink(1, Part::B);
-        assert!(!depot.has_name(1, &named));
+        assert!(memory_store.has_name(1, &named));
+        memory_store.unlink(1, Part::B);
+        assert!(!memory_store.has_name(1, &named));
         // SAFETY: the region is mapped, and no thread works in it.
-        assert!(unsafe { depot.name_again(1, &mut named) }.is_err());
+        assert!(unsafe { memory_store.name_again(1, &mut named) }.is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! Range of mapped memory: its start, its length and its removal.
 //!
-//! [`super::Depot`] makes regions of persistent shared memory, [`Region::anonymous`] those that end with the process. Persistent
-//! shared memory is allocated when it is created. So a node that is too small reports this at once, in numbers; later it would be
-//! a SIGBUS.
+//! [`super::MemoryStore`] makes regions of persistent shared memory, [`Region::anonymous`] those that end with the process.
+//! Persistent shared memory is allocated when it is created. So a node that is too small reports this at once, in numbers; later
+//! it would be a SIGBUS.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,7 +1,8 @@
 //! Free memory on this node, by the machine's figures and by the limits of this process's control groups.
 //!
 //! A container or a batch job is often limited far below the machine. Beyond that limit the kernel kills a process, so nothing
-//! may be allocated that the smaller figure does not allow. `depot`, `sysv`, the agents and the check before a test ask here.
+//! may be allocated that the smaller figure does not allow. `memory_store`, `sysv`, the agents and the check before a test ask
+//! here.
 //!
 //! Persistent shared memory has further limits: the size of /dev/shm and the kernel's limits of System V shared memory. The
 //! planning of a run asks for these. All judgements are pure functions of the files' texts.

@@ -35,9 +35,9 @@ pub trait Connections: Lines {
 pub trait Machine: Sync {
     fn connections(&self) -> Box<dyn Connections>;
     /// Returns a number for a new I/O thread.
-    fn clerk(&self) -> u32;
+    fn io_thread(&self) -> u32;
     /// Does the work at a later time. The work of one I/O thread is done in the order in which it was given.
-    fn does_later(&self, work: Work, clerk: Option<u32>);
+    fn does_later(&self, work: Work, io_thread: Option<u32>);
     /// Starts a launcher, whose files are written.
     fn launch(&self, launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<ProcessId>;
     fn is_alive(&self, process: ProcessId) -> bool;

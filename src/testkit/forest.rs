@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::player::{self, Manner, Player};
+use super::simulated_agents::{self, Manner, SimulatedAgents};
 use crate::supervise::judge::logins::Logins;
 use crate::supervise::judge::nodes::{Judged, Limits, Nodes, Report};
 use crate::supervise::talk::branch::{Branch, Heard, MOST_TIMES};
@@ -51,7 +51,7 @@ impl Hands for Node {
 #[derive(Default)]
 struct Played(BTreeMap<String, Node>);
 
-impl player::Nodes for Played {
+impl simulated_agents::Nodes for Played {
     type Hands = Node;
     fn facts(&mut self, node: &str, _: u64) -> Facts {
         Facts { boot: node.to_string(), ..Facts::default() }
@@ -67,7 +67,7 @@ impl player::Nodes for Played {
 struct Forest {
     now_ms: u64,
     branch: Branch,
-    player: Player<Played>,
+    simulated_agents: SimulatedAgents<Played>,
     up: BTreeSet<u32>,
     judge: Nodes,
     logins: Logins,
@@ -110,7 +110,7 @@ impl Forest {
         let mut forest = Self {
             now_ms: 0,
             branch: Branch::new(attend, 0, true),
-            player: Player::new(Played::default(), MANNER),
+            simulated_agents: SimulatedAgents::new(Played::default(), MANNER),
             up: BTreeSet::new(),
             judge: Nodes::new(
                 Limits { silence_ms, redial_ms: REDIAL_MS },
@@ -129,7 +129,7 @@ impl Forest {
             most_lines: 0,
         };
         let all: Vec<Charge> = (0..nodes).map(|node| charge(node, false)).collect();
-        forest.branch.call(&all, 0, &mut forest.player);
+        forest.branch.call(&all, 0, &mut forest.simulated_agents);
         forest
     }
 
@@ -137,7 +137,7 @@ impl Forest {
     fn hear_backlog(&mut self, most: usize) {
         for _ in 0..most {
             let Some((_, line, heard)) = self.backlog.pop_front() else { return };
-            let told = self.branch.hear(line, heard, self.now_ms, &mut self.player);
+            let told = self.branch.hear(line, heard, self.now_ms, &mut self.simulated_agents);
             self.learn(told);
         }
     }
@@ -152,7 +152,7 @@ impl Forest {
     fn ask_end(&mut self, nodes: &[u32]) {
         if let Some(id) = self.end {
             let end = ToAgent::End { id, below: None, clean: false };
-            self.branch.tell(Some(nodes), &end, &mut self.player);
+            self.branch.tell(Some(nodes), &end, &mut self.simulated_agents);
         }
     }
 
@@ -212,13 +212,13 @@ impl Forest {
                     self.up.remove(&node);
                     self.called.remove(&node);
                     self.lost.entry(node).or_insert(now_ms);
-                    self.branch.leave(&[node], now_ms, &mut self.player);
+                    self.branch.leave(&[node], now_ms, &mut self.simulated_agents);
                 }
                 Judged::Restarted { .. } | Judged::Alone | Judged::Together { .. } => {}
             }
         }
         // All calls are made in a single step, as by the supervisor.
-        self.branch.call(&redialled, now_ms, &mut self.player);
+        self.branch.call(&redialled, now_ms, &mut self.simulated_agents);
     }
 
     /// Gives up nodes that have not answered the first call for too long.
@@ -232,26 +232,26 @@ impl Forest {
         for node in first {
             self.called.remove(&node);
             self.lost.insert(node, self.now_ms);
-            self.branch.leave(&[node], self.now_ms, &mut self.player);
+            self.branch.leave(&[node], self.now_ms, &mut self.simulated_agents);
         }
     }
 
     fn run(&mut self, until_ms: u64) {
         while self.now_ms < until_ms {
-            let next_ms = self.player.next_ms().unwrap_or(until_ms).max(self.now_ms + 1);
+            let next_ms = self.simulated_agents.next_ms().unwrap_or(until_ms).max(self.now_ms + 1);
             self.now_ms = next_ms.min(self.now_ms / 100 * 100 + 100).min(until_ms);
             let now_ms = self.now_ms;
-            let heard = self.player.play(now_ms);
+            let heard = self.simulated_agents.play(now_ms);
             self.backlog.extend(heard.into_iter().map(|(line, heard)| (now_ms, line, heard)));
             if self.lines_a_tick.is_none() {
                 self.hear_backlog(usize::MAX);
             }
             if now_ms.is_multiple_of(100) {
                 self.hear_backlog(self.lines_a_tick.unwrap_or(usize::MAX));
-                self.branch.ask(now_ms, &mut self.player);
+                self.branch.ask(now_ms, &mut self.simulated_agents);
                 // As in `cluster`, quiet nodes are looked for at the time up to which all messages have been handled.
                 let heard_ms = self.backlog.front().map_or(now_ms, |(at_ms, ..)| *at_ms);
-                let told = self.branch.tick(heard_ms, &mut self.player);
+                let told = self.branch.tick(heard_ms, &mut self.simulated_agents);
                 self.learn(told);
                 let in_trouble = self.judge.in_trouble().count();
                 if in_trouble > 0 {
@@ -269,43 +269,43 @@ impl Forest {
     fn lose(&mut self, nodes: &BTreeSet<u32>, with_a_word: bool) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
         if with_a_word {
-            names.iter().for_each(|name| self.player.end_agent(name));
+            names.iter().for_each(|name| self.simulated_agents.end_agent(name));
             // The closing messages are sent before the power is lost.
             self.run(self.now_ms + MANNER.travel_ms.1 + 1);
         }
-        self.player.switch_off(names.iter().map(String::as_str));
+        self.simulated_agents.switch_off(names.iter().map(String::as_str));
         self.off.extend(nodes);
     }
 
     /// Makes nodes reachable again that were only cut off.
     fn join(&mut self, nodes: &BTreeSet<u32>) {
         let names: Vec<String> = nodes.iter().map(u32::to_string).collect();
-        self.player.switch_on(names.iter().map(String::as_str));
+        self.simulated_agents.switch_on(names.iter().map(String::as_str));
         self.off.retain(|node| !nodes.contains(node));
     }
 
     /// Returns the number of agents on each node that is not off.
     fn agents(&self) -> BTreeMap<u32, usize> {
         let mut agents = BTreeMap::new();
-        for (node, _) in self.player.agents() {
+        for (node, _) in self.simulated_agents.agents() {
             *agents.entry(node.parse().unwrap()).or_default() += 1;
         }
         agents
     }
 
     fn inner(&self) -> u32 {
-        let inner = self.player.agents().filter(|(_, lines)| *lines > 0);
+        let inner = self.simulated_agents.agents().filter(|(_, lines)| *lines > 0);
         inner.map(|(node, _)| node.parse().unwrap()).min().unwrap()
     }
 
     /// Returns the number of agents that have been started.
     fn started(&self) -> usize {
-        self.player.history().0
+        self.simulated_agents.history().0
     }
 
     /// Returns the largest number of lines that a process has had.
     fn most_lines(&self) -> usize {
-        self.most_lines.max(self.player.history().1)
+        self.most_lines.max(self.simulated_agents.history().1)
     }
 }
 

@@ -5,11 +5,11 @@
 pub mod denied;
 #[cfg(test)]
 mod forest;
-pub mod player;
 #[cfg(test)]
 mod replacement;
 #[cfg(test)]
 pub mod report;
+pub mod simulated_agents;
 pub mod simulation;
 #[cfg(test)]
 pub mod small_tmpfs;

@@ -1,8 +1,8 @@
 //! Every interleaving of the steps of a factorisation with losses in it, for a few ranks and panels.
 //!
-//! The model drives the same [`cast`] as the program. Ranks move one at a time in any order and die at any moment. A waiting rank
-//! may notice a loss at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of a
-//! step without waiting for each other. The row exchange asks for more, so more can happen here than in the program.
+//! The model drives the same [`roles`] as the program. Ranks move one at a time in any order and die at any moment. A waiting
+//! rank may notice a loss at once or late; a message of a dead rank may still arrive. Ranks of a process column do their part of
+//! a step without waiting for each other. The row exchange asks for more, so more can happen here than in the program.
 //!
 //! These conditions must be true whenever all remaining ranks have left their in-place attempt:
 //!
@@ -19,7 +19,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::base::params::{Rng, TestParams};
 use crate::config::hpl_dat::HplDat;
-use crate::driver::replacement::cast::{Status, cast};
+use crate::driver::replacement::roles::{Status, assign_roles};
 use crate::lu::{Exchange, Past, Progress, Renewal};
 
 const MOST_RANKS: usize = 6;
@@ -558,7 +558,7 @@ impl Steps {
             s.bad = Some(Bad::Unlike);
             return;
         }
-        let found = match cast(&self.params(), self.sums, &players) {
+        let found = match assign_roles(&self.params(), self.sums, &players) {
             Ok(found) => found,
             Err(why) => {
                 s.refused = true;

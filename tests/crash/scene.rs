@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use skt_hpl::base::outcome::Verdict;
 use skt_hpl::checkpoint::storage::names::parse_epoch_folder;
 use skt_hpl::report::json::Test;
-use skt_hpl::shm::{Depot, Store};
+use skt_hpl::shm::{MemoryStore, Store};
 use tempfile::TempDir;
 
 use crate::job::{Job, PROGRAM, Ran, Running};
@@ -358,8 +358,8 @@ impl Scene {
         assert_ne!(ran.code, Some(0), "{}", ran.told());
     }
 
-    fn depot(&self) -> Depot {
-        Depot::new(self.store, &self.name).unwrap()
+    fn memory_store(&self) -> MemoryStore {
+        MemoryStore::new(self.store, &self.name).unwrap()
     }
 
     /// Removes the memory of a position, as the loss of its node would.
@@ -370,7 +370,7 @@ impl Scene {
                     fs::remove_file(file).unwrap();
                 }
             }
-            _ => self.depot().unlink_position(position as u32),
+            _ => self.memory_store().unlink_position(position as u32),
         }
     }
 
@@ -393,7 +393,7 @@ impl Scene {
 
     /// Returns the positions of this run that have memory, in any store.
     pub fn held(&self) -> Vec<u32> {
-        let mut held = self.depot().positions();
+        let mut held = self.memory_store().positions();
         held.sort_unstable();
         held
     }

@@ -27,15 +27,16 @@ pub struct Filed {
 }
 
 /// A node's DIR: a file of each of a few checkpoints.
-pub type Shelf = [Option<Filed>; 3];
+pub type CheckpointDir = [Option<Filed>; 3];
 
 fn file_of(r: &Rank, of: Stored) -> Option<&Filed> {
-    r.shelf.iter().flatten().find(|file| file.of == of)
+    r.checkpoint_dir.iter().flatten().find(|file| file.of == of)
 }
 
 /// Returns the checkpoints that a manifest on some node lists, the best first.
 pub fn whole(s: &Sys) -> Vec<Stored> {
-    let listed = s.ranks.iter().flat_map(|r| r.shelf.iter().flatten()).filter(|file| file.listed);
+    let listed =
+        s.ranks.iter().flat_map(|r| r.checkpoint_dir.iter().flatten()).filter(|file| file.listed);
     let mut all: Vec<Stored> = listed.map(|file| file.of).collect();
     all.sort_unstable_by_key(|of| std::cmp::Reverse((of.boundary, of.run, of.id)));
     all.dedup();
@@ -89,12 +90,12 @@ impl Protocol {
         if self.broken == Broken::ParityLeftOut {
             parity = Garbage;
         }
-        for place in &mut r.shelf {
+        for place in &mut r.checkpoint_dir {
             if place.is_some_and(|file| !vouched.contains(&file.of)) {
                 *place = None;
             }
         }
-        let free = r.shelf.iter_mut().find(|place| place.is_none());
+        let free = r.checkpoint_dir.iter_mut().find(|place| place.is_none());
         *free.expect("three epochs at most are worth something") =
             Some(Filed { of, data, parity, listed: false });
         match self.broken {
@@ -102,18 +103,18 @@ impl Protocol {
             Broken::PruneBeforeAll => prune(r, of),
             _ => {}
         }
-        r.shelf.sort_unstable();
+        r.checkpoint_dir.sort_unstable();
     }
 
     /// Writes a node's manifest, once all files on all nodes are complete; older files are removed from there.
     pub fn list(&self, s: &mut Sys, rank: usize) {
         let r = &mut s.ranks[rank];
         let Some(of) = r.lists.take() else { unreachable!("not enabled") };
-        for file in r.shelf.iter_mut().flatten().filter(|file| file.of == of) {
+        for file in r.checkpoint_dir.iter_mut().flatten().filter(|file| file.of == of) {
             file.listed = true;
         }
         prune(r, of);
-        r.shelf.sort_unstable();
+        r.checkpoint_dir.sort_unstable();
         let all = |r: &Rank| file_of(r, of).is_some_and(|file| file.listed);
         if s.ranks.iter().all(all) {
             s.ever = true;
@@ -125,7 +126,7 @@ impl Protocol {
 /// Removes all but this checkpoint and later ones of its run.
 fn prune(r: &mut Rank, keep: Stored) {
     let later = |of: Stored| of.run == keep.run && of.id >= keep.id;
-    for place in &mut r.shelf {
+    for place in &mut r.checkpoint_dir {
         if place.is_some_and(|file| !later(file.of)) {
             *place = None;
         }
@@ -137,12 +138,12 @@ pub fn forget(s: &mut Sys) {
     let vouched = whole(s);
     for r in &mut s.ranks {
         r.lists = None;
-        for place in &mut r.shelf {
+        for place in &mut r.checkpoint_dir {
             if place.is_some_and(|file| !vouched.contains(&file.of)) {
                 *place = None;
             }
         }
-        r.shelf.sort_unstable();
+        r.checkpoint_dir.sort_unstable();
     }
 }
 

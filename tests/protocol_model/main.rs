@@ -46,7 +46,7 @@ impl Model for Protocol {
                 writing: false,
                 file: None,
                 fresh: None,
-                shelf: [None; 3],
+                checkpoint_dir: [None; 3],
                 lists: None,
                 bare: false,
             }; RANKS],
@@ -124,7 +124,7 @@ impl Model for Protocol {
                         r.ghost = mem;
                     }
                     if self.storage == Storage::Node {
-                        (r.shelf, r.lists, r.bare) = ([None; 3], None, true);
+                        (r.checkpoint_dir, r.lists, r.bare) = ([None; 3], None, true);
                     }
                 }
             }

@@ -7,7 +7,7 @@ use skt_hpl::checkpoint::protocol::{
 };
 use skt_hpl::shm::header::{Claim, EpochId, Phase, Stage, count_of, incarnation};
 
-use crate::apart::{self, Shelf};
+use crate::apart::{self, CheckpointDir};
 
 pub const RANKS: usize = 4;
 pub const GROUPS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
@@ -110,7 +110,7 @@ pub struct Rank {
     pub file: Option<Val>,
     pub fresh: Option<Val>,
     /// Content of its node's own DIR, and the manifest it is about to write there.
-    pub shelf: Shelf,
+    pub checkpoint_dir: CheckpointDir,
     pub lists: Option<Stored>,
     /// Whether its node was lost since all nodes had last listed a checkpoint.
     pub bare: bool,
@@ -534,7 +534,7 @@ impl Protocol {
             }
         }
         let begun = |r: &Rank| {
-            let there = |of| r.shelf.iter().flatten().any(|file| file.of == of);
+            let there = |of| r.checkpoint_dir.iter().flatten().any(|file| file.of == of);
             r.writing || r.fresh.is_some() || s.flight.is_some_and(there)
         };
         if s.flight.is_none() || s.anyone_dead() || !s.ranks.iter().all(begun) {

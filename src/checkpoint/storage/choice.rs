@@ -8,17 +8,17 @@ use xxhash_rust::xxh3::xxh3_64;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Sight;
+use super::DirScope;
 use super::names::{Key, parse_epoch_folder};
 use super::record::About;
 
 /// Inventory of checkpoints: the findings in a job's folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stock {
+pub struct Inventory {
     /// Checkpoints with a valid manifest.
     pub whole: Vec<About>,
     /// Directory scopes that the manifests state.
-    pub sights: Vec<Sight>,
+    pub sights: Vec<DirScope>,
     /// Manifests, results and file headers that are damaged, with reasons.
     pub damaged: Vec<String>,
     /// Folders of incomplete checkpoints.
@@ -87,54 +87,58 @@ pub struct Known {
 /// Foreign DIRs are left out only if the run has a checkpoint of its own: memory of one of the `tests`, if not all DIRs are
 /// foreign; or, in a later launch, at least as many DIRs with checkpoints of its own.
 pub fn leave_out_strays(
-    stocks: &mut [(String, Stock)],
+    stocks: &mut [(String, Inventory)],
     tests: &[u64],
     known: Known,
 ) -> Vec<(String, About)> {
     let foreign = |about: &About| kind(about, tests) == Kind::Foreign;
-    let is_stray = |stock: &Stock| !stock.whole.is_empty() && stock.whole.iter().all(foreign);
-    let is_own = |stock: &Stock| stock.whole.iter().any(|about| !foreign(about));
-    let count = |is: &dyn Fn(&Stock) -> bool| stocks.iter().filter(|(_, stock)| is(stock)).count();
+    let is_stray =
+        |inventory: &Inventory| !inventory.whole.is_empty() && inventory.whole.iter().all(foreign);
+    let is_own = |inventory: &Inventory| inventory.whole.iter().any(|about| !foreign(about));
+    let count = |is: &dyn Fn(&Inventory) -> bool| {
+        stocks.iter().filter(|(_, inventory)| is(inventory)).count()
+    };
     let (strays, own) = (count(&is_stray), count(&is_own));
     let by_storage = known.launched_before && own > 0 && own >= strays;
     if !(known.in_memory.is_some() && strays < stocks.len() || by_storage) {
         return Vec::new();
     }
-    let of_strays = stocks.iter_mut().filter(|(_, stock)| is_stray(stock)).map(|(node, stock)| {
-        let about = stock.whole[0].clone();
-        *stock = Stock { owner: stock.latest(), ..Stock::default() };
-        (node.clone(), about)
-    });
+    let of_strays =
+        stocks.iter_mut().filter(|(_, inventory)| is_stray(inventory)).map(|(node, inventory)| {
+            let about = inventory.whole[0].clone();
+            *inventory = Inventory { owner: inventory.latest(), ..Inventory::default() };
+            (node.clone(), about)
+        });
     of_strays.collect()
 }
 
-impl Stock {
+impl Inventory {
     /// Merges the inventories of several DIRs, given with the names of their nodes. A single manifest makes a checkpoint
     /// complete, because none is written before all nodes have their files.
     ///
     /// A result counts if its node also has a part of the latest run, or if more than half of the nodes have the same text. A
     /// node that was away when a run ended still has that run's result. The latest run may exist in memory only.
-    pub fn merged(stocks: Vec<(String, Stock)>, in_memory: Option<u128>) -> Stock {
-        let mut all = Stock::default();
+    pub fn merged(stocks: Vec<(String, Inventory)>, in_memory: Option<u128>) -> Inventory {
+        let mut all = Inventory::default();
         let nodes = stocks.len();
-        let on_storage = stocks.iter().filter_map(|(_, stock)| stock.latest_run()).max();
+        let on_storage = stocks.iter().filter_map(|(_, inventory)| inventory.latest_run()).max();
         let latest = on_storage.max(in_memory);
         // All nodes of a run keep the same text of a result.
         let mut texts: BTreeMap<u32, BTreeMap<Vec<u8>, usize>> = BTreeMap::new();
-        for (node, stock) in stocks {
-            let trusted = latest.is_some() && stock.latest_run() == latest;
-            for (test, bytes) in stock.results {
+        for (node, inventory) in stocks {
+            let trusted = latest.is_some() && inventory.latest_run() == latest;
+            for (test, bytes) in inventory.results {
                 let votes = texts.entry(test).or_default().entry(bytes).or_insert(0);
                 *votes += if trusted { nodes + 1 } else { 1 };
             }
             let here = |text: String| format!("on {node}: {text}");
             let new = |about: &About| !all.whole.contains(about);
-            let whole: Vec<About> = stock.whole.into_iter().filter(new).collect();
+            let whole: Vec<About> = inventory.whole.into_iter().filter(new).collect();
             all.whole.extend(whole);
-            all.sights.extend(stock.sights);
-            all.owner = all.owner.max(stock.owner);
-            all.damaged.extend(stock.damaged.into_iter().map(here));
-            all.unfinished.extend(stock.unfinished.into_iter().map(here));
+            all.sights.extend(inventory.sights);
+            all.owner = all.owner.max(inventory.owner);
+            all.damaged.extend(inventory.damaged.into_iter().map(here));
+            all.unfinished.extend(inventory.unfinished.into_iter().map(here));
         }
         let best =
             |texts: BTreeMap<Vec<u8>, usize>| texts.into_iter().max_by_key(|(_, votes)| *votes);
@@ -142,7 +146,7 @@ impl Stock {
             let counts = best(texts).filter(|(_, votes)| 2 * votes > nodes);
             all.results.extend(counts.map(|(bytes, _)| (test, bytes)));
         }
-        all.sights.sort_by_key(|sight| *sight == Sight::Node);
+        all.sights.sort_by_key(|sight| *sight == DirScope::Node);
         all.sights.dedup();
         // If only this node's manifest is missing, the checkpoint was completed.
         let whole: Vec<Key> = all.whole.iter().map(About::key).collect();
@@ -194,7 +198,7 @@ mod tests {
     fn the_furthest_epoch_of_this_very_test_comes_first() {
         let mut other = about(9, 1, 9, 99);
         other.params_digest = 1;
-        let stock = Stock {
+        let inventory = Inventory {
             whole: vec![
                 about(5, 1, 7, 30),
                 about(8, 1, 2, 40),
@@ -202,32 +206,32 @@ mod tests {
                 about(7, 2, 9, 90),
                 about(9, 1, 1, 30),
             ],
-            ..Stock::default()
+            ..Inventory::default()
         };
-        let found = stock.for_test(1, MINE);
+        let found = inventory.for_test(1, MINE);
         let order: Vec<(u128, u64)> = found.iter().map(|a| (a.run, a.boundary)).collect();
         assert_eq!(order, [(8, 40), (9, 30), (5, 30)]);
-        assert!(stock.for_test(3, MINE).is_empty());
-        assert_eq!(stock.latest_run(), Some(9));
+        assert!(inventory.for_test(3, MINE).is_empty());
+        assert_eq!(inventory.latest_run(), Some(9));
     }
 
     #[test]
     fn what_is_foreign_and_what_rounds_otherwise_are_told_apart() {
-        let stock = |digest| {
+        let inventory = |digest| {
             let whole = vec![About { params_digest: digest, ..about(1, 1, 1, 1) }];
-            Stock { whole, ..Stock::default() }
+            Inventory { whole, ..Inventory::default() }
         };
         let tests = [7, 7 << 32 | 1];
-        let found = |digest| stock(digest).odd_one(&tests).map(|(_, kind)| kind);
+        let found = |digest| inventory(digest).odd_one(&tests).map(|(_, kind)| kind);
         assert_eq!(found(7 << 32 | 1), None);
         assert_eq!(found(7 << 32 | 2), Some(Kind::RoundsOtherwise));
         assert_eq!(found(8 << 32 | 1), Some(Kind::Foreign));
-        assert_eq!(stock(7).odd_one(&[7]).map(|(_, kind)| kind), Some(Kind::Foreign));
+        assert_eq!(inventory(7).odd_one(&[7]).map(|(_, kind)| kind), Some(Kind::Foreign));
     }
 
     #[test]
     fn what_came_with_a_node_is_left_out_where_the_run_has_its_own() {
-        let stock = |kinds: &[Kind]| {
+        let inventory = |kinds: &[Kind]| {
             let about = |(at, kind): (usize, &Kind)| {
                 let params_digest = match kind {
                     Kind::Ours => 7 << 32,
@@ -237,17 +241,18 @@ mod tests {
                 About { params_digest, ..about(at as u128 + 5, 0, 1, 10) }
             };
             let whole: Vec<About> = kinds.iter().enumerate().map(about).collect();
-            let sights = if whole.is_empty() { Vec::new() } else { vec![Sight::Shared] };
-            Stock { whole, sights, results: vec![(0, b"r".to_vec())], ..Stock::default() }
+            let sights = if whole.is_empty() { Vec::new() } else { vec![DirScope::Shared] };
+            Inventory { whole, sights, results: vec![(0, b"r".to_vec())], ..Inventory::default() }
         };
-        let (ours, none, stray) = (stock(&[Kind::Ours]), stock(&[]), stock(&[Kind::Foreign; 2]));
-        let otherwise = stock(&[Kind::RoundsOtherwise]);
-        let both = stock(&[Kind::Foreign, Kind::Ours]);
+        let (ours, none, stray) =
+            (inventory(&[Kind::Ours]), inventory(&[]), inventory(&[Kind::Foreign; 2]));
+        let otherwise = inventory(&[Kind::RoundsOtherwise]);
+        let both = inventory(&[Kind::Foreign, Kind::Ours]);
         // Contents of the nodes, knowledge from memory, later launch or not, and the DIRs that are left out.
         let neither = Known::default();
         let memory = Known { in_memory: Some(9), ..neither };
         let later = Known { launched_before: true, ..neither };
-        type Case<'a> = (&'a [&'a Stock], Known, &'a [usize]);
+        type Case<'a> = (&'a [&'a Inventory], Known, &'a [usize]);
         let cases: [Case; 14] = [
             (&[&ours, &stray], later, &[1]),
             // The user has brought these nodes together.
@@ -267,14 +272,15 @@ mod tests {
             (&[&none, &ours], later, &[]),
         ];
         for (at, (have, known, out)) in cases.into_iter().enumerate() {
-            let named = |(at, stock): (usize, &&Stock)| (format!("n{at}"), (*stock).clone());
-            let before: Vec<(String, Stock)> = have.iter().enumerate().map(named).collect();
+            let named =
+                |(at, inventory): (usize, &&Inventory)| (format!("n{at}"), (*inventory).clone());
+            let before: Vec<(String, Inventory)> = have.iter().enumerate().map(named).collect();
             let mut after = before.clone();
             let told = leave_out_strays(&mut after, &[7 << 32], known);
             let wanted: Vec<String> = out.iter().map(|at| format!("n{at}")).collect();
             assert!(told.iter().map(|(node, _)| node).eq(&wanted), "case {at}: {told:?}");
             for (node, (before, after)) in before.iter().zip(&after).enumerate() {
-                let left = Stock { owner: Some(6), ..Stock::default() };
+                let left = Inventory { owner: Some(6), ..Inventory::default() };
                 let wanted = if out.contains(&node) { &left } else { &before.1 };
                 assert_eq!(&after.1, wanted, "case {at}");
             }
@@ -287,26 +293,26 @@ mod tests {
         let folder = |about: &About| {
             format!("/local/job/{}", super::super::names::epoch_folder(about.key()))
         };
-        let one = Stock {
+        let one = Inventory {
             whole: vec![new.clone()],
-            sights: vec![Sight::Node],
+            sights: vec![DirScope::Node],
             results: vec![(0, b"a".to_vec())],
-            ..Stock::default()
+            ..Inventory::default()
         };
         // The node did not write its manifest of the newer checkpoint, nor its part of the next.
-        let other = Stock {
+        let other = Inventory {
             whole: vec![old.clone()],
-            sights: vec![Sight::Node],
+            sights: vec![DirScope::Node],
             unfinished: vec![folder(&new), folder(&about(5, 0, 3, 30))],
             damaged: vec!["x".into()],
             results: vec![(0, b"a".to_vec()), (1, b"c".to_vec())],
             owner: Some(7),
         };
-        let all = Stock::merged(vec![("n1".into(), one), ("n2".into(), other)], None);
+        let all = Inventory::merged(vec![("n1".into(), one), ("n2".into(), other)], None);
         assert_eq!((all.latest_run(), all.latest()), (Some(5), Some(7)));
         assert_eq!(all.for_test(0, MINE), [new, old]);
         assert_eq!(all.unfinished, [format!("on n2: {}", folder(&about(5, 0, 3, 30)))]);
-        assert_eq!((all.sights, all.damaged), (vec![Sight::Node], vec!["on n2: x".to_owned()]));
+        assert_eq!((all.sights, all.damaged), (vec![DirScope::Node], vec!["on n2: x".to_owned()]));
         assert_eq!(all.results, [(0, b"a".to_vec()), (1, b"c".to_vec())]);
     }
 
@@ -314,10 +320,10 @@ mod tests {
     fn results_of_a_run_that_is_over_do_not_come_back_with_one_node() {
         let with = |results: &[u32], whole: Vec<About>| {
             let results = results.iter().map(|test| (*test, vec![1])).collect();
-            ("n".to_owned(), Stock { whole, results, ..Stock::default() })
+            ("n".to_owned(), Inventory { whole, results, ..Inventory::default() })
         };
         let tests = |stocks| {
-            let all = Stock::merged(stocks, None).results;
+            let all = Inventory::merged(stocks, None).results;
             all.into_iter().map(|(test, _)| test).collect::<Vec<u32>>()
         };
         let none = Vec::new;
@@ -329,7 +335,7 @@ mod tests {
         assert_eq!(tests(stocks), [0]);
         // Memory has a later run, which has nothing on storage yet.
         let stocks = || vec![with(&[0], earlier.clone()), with(&[], none()), with(&[], none())];
-        let counting = |in_memory| Stock::merged(stocks(), in_memory).results.len();
+        let counting = |in_memory| Inventory::merged(stocks(), in_memory).results.len();
         assert_eq!([None, Some(3), Some(5)].map(counting), [1, 1, 0]);
     }
 
@@ -338,18 +344,19 @@ mod tests {
     fn of_two_results_of_one_test_the_latest_runs_counts() {
         let with = |text: &[u8], run: Option<u128>| {
             let whole = run.map(|run| about(run, 1, 1, 10)).into_iter().collect();
-            Stock { whole, results: vec![(0, text.to_vec())], ..Stock::default() }
+            Inventory { whole, results: vec![(0, text.to_vec())], ..Inventory::default() }
         };
-        let results = |stocks: &[Stock]| {
-            let named = |(at, stock): (usize, &Stock)| (format!("n{at}"), stock.clone());
-            Stock::merged(stocks.iter().enumerate().map(named).collect(), None).results
+        let results = |stocks: &[Inventory]| {
+            let named =
+                |(at, inventory): (usize, &Inventory)| (format!("n{at}"), inventory.clone());
+            Inventory::merged(stocks.iter().enumerate().map(named).collect(), None).results
         };
         let (old, new) = (with(b"old", Some(3)), with(b"new", Some(5)));
         for stocks in [[old.clone(), new.clone()], [new.clone(), old.clone()]] {
             assert_eq!(results(&stocks), [(0, b"new".to_vec())]);
         }
         // Without checkpoints no node is trusted, and two of three nodes have different results.
-        let (one, other, none) = (with(b"a", None), with(b"b", None), Stock::default());
+        let (one, other, none) = (with(b"a", None), with(b"b", None), Inventory::default());
         assert_eq!(results(&[one.clone(), other.clone(), none]), []);
         assert_eq!(results(&[one, other.clone(), other]), [(0, b"b".to_vec())]);
     }
@@ -369,8 +376,8 @@ mod tests {
             let mut turned = whole.clone();
             let by = turn.min(turned.len());
             turned.rotate_left(by);
-            let one = Stock { whole, ..Stock::default() }.for_test(1, MINE);
-            let other = Stock { whole: turned, ..Stock::default() }.for_test(1, MINE);
+            let one = Inventory { whole, ..Inventory::default() }.for_test(1, MINE);
+            let other = Inventory { whole: turned, ..Inventory::default() }.for_test(1, MINE);
             prop_assert_eq!(&one, &other);
             prop_assert!(one.windows(2).all(|w| w[0].boundary >= w[1].boundary));
         }

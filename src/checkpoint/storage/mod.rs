@@ -3,28 +3,28 @@
 //! DIR is one folder that all nodes share, or a folder of each node's own, which is lost with the node. In the second case files
 //! include the parity of their group.
 //!
-//! `names`, `record` and `choice` are pure: the places of files, their contents, and the choice of those that count. `shelf` is
-//! one job's folder; `writing` and `reading` stream a position's file. Nothing here communicates with other ranks: `checkpoint`
-//! agrees on when to write and what to trust. docs/dev/protocol.md describes the whole protocol.
+//! `names`, `record` and `choice` are pure: the places of files, their contents, and the choice of those that count.
+//! `checkpoint_dir` is one job's folder; `writing` and `reading` stream a position's file. Nothing here communicates with other
+//! ranks: `checkpoint` agrees on when to write and what to trust. docs/dev/protocol.md describes the whole protocol.
 
+pub mod checkpoint_dir;
 pub mod choice;
 pub mod names;
 pub mod reading;
 pub mod record;
-pub mod shelf;
 pub mod speed;
 pub mod writing;
 
 use serde::{Deserialize, Serialize};
 
+pub use checkpoint_dir::CheckpointDir;
 pub use choice::{Counting, Results};
 pub use record::{About, Check, Front, Manifest};
-pub use shelf::Shelf;
 
 /// Directory scope: the nodes that see the files in DIR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Sight {
+pub enum DirScope {
     /// All nodes see one folder.
     #[default]
     Shared,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::BLOCK_BYTES;
 use super::record::{About, Front};
-use crate::base::pulse;
+use crate::base::heartbeat;
 use crate::parity::digest::digest;
 use crate::shm::Region;
 
@@ -152,7 +152,7 @@ impl<'a> Source<'a> {
                 midway = true;
                 half();
             }
-            pulse::beat();
+            heartbeat::beat();
             let count = step.min(rows - first);
             let bytes = &mut chunk.bytes_mut()[..count * row_bytes];
             let at = at + (first * row_bytes) as u64;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::names::Key;
-use super::{BLOCK_BYTES, FORMAT, Sight};
+use super::{BLOCK_BYTES, DirScope, FORMAT};
 use crate::base::params::{Mapping, Rng};
 
 /// Numbers of more than 53 bits are written as hexadecimal digits, because JSON readers would round them.
@@ -183,7 +183,7 @@ pub struct File {
 pub struct Manifest {
     pub about: About,
     #[serde(default)]
-    pub sight: Sight,
+    pub sight: DirScope,
     pub written_unix_s: u64,
     pub files: Vec<File>,
 }
@@ -204,7 +204,7 @@ impl Manifest {
         let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
         let listed = ordered && !files.is_empty();
         // A node's own storage may have parity of dedicated positions.
-        if listed && (manifest.sight == Sight::Node || (known && files.len() == positions)) {
+        if listed && (manifest.sight == DirScope::Node || (known && files.len() == positions)) {
             Ok(manifest)
         } else {
             Err(Fault::Damaged)
@@ -311,7 +311,7 @@ pub(crate) mod tests {
 
     pub(crate) fn manifest(about: About) -> Manifest {
         let file = |position| File { position, bytes: 8192, root: 7 + u64::from(position) };
-        let sight = Sight::Shared;
+        let sight = DirScope::Shared;
         Manifest { about, sight, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }
     }
 
@@ -384,7 +384,7 @@ pub(crate) mod tests {
         short.files.pop();
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
         // A manifest of one node may list fewer files, but not none, and none twice.
-        short.sight = Sight::Node;
+        short.sight = DirScope::Node;
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Ok(short.clone()));
         let file = short.files[0];
         for files in [vec![], vec![file, file]] {

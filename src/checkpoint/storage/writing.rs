@@ -18,7 +18,7 @@ use super::BLOCK_BYTES;
 use super::names;
 use super::record::Front;
 use crate::base::faults::{Point, hit};
-use crate::base::pulse;
+use crate::base::heartbeat;
 use crate::shm::Region;
 
 /// Bytes written by one system call.
@@ -69,7 +69,7 @@ impl Flow {
         }
         if self.awaited.load(Ordering::Relaxed) {
             // Only while the rank waits: heartbeats for a computing rank would hide that it hangs.
-            pulse::beat();
+            heartbeat::beat();
         }
         if self.is_given_up() { Err(Stopped::GivenUp) } else { Ok(()) }
     }

@@ -14,9 +14,9 @@ use crate::burnin::samples::{self, Here, Listener, Said, Sweep};
 use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_least, sweeps_wanted};
 use crate::burnin::words;
 use crate::cli::template::own_program;
-use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
+use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
@@ -170,10 +170,10 @@ impl Measuring<'_> {
             as_root: nix::unistd::geteuid().is_root(),
         });
         listen_to_signals().map_err(environment)?;
-        let clerk = Clerk::new("clerk").map_err(environment)?;
+        let io_thread = IoThread::new("I/O").map_err(environment)?;
         let started = Job::start(&made, &folder, 0)
             .map_err(|e| environment(format!("cannot start {}: {e}", tool.program.display())))?;
-        Ok(Job::new(started, &folder, 0, &clerk))
+        Ok(Job::new(started, &folder, 0, &io_thread))
     }
 
     /// Listens to rank 0 until all sweeps are measured, and ends the job.

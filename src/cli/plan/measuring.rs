@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::flags::PlanFlags;
+use crate::base::bounded_read;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::params::TestParams;
 use crate::base::units::show_seconds;
-use crate::base::whole;
 use crate::cli::launchers::usual_words;
+use crate::cli::running_job::{Next, PATIENCE, RunningJob};
 use crate::cli::template;
-use crate::cli::under_way::{Next, PATIENCE, UnderWay};
 use crate::model::fit::{Sample, best_of_each, read};
 use crate::model::planner::{self, Inputs, calibration_sizes, test_params};
 use crate::supervise::signals::{asked_by_signal, listen_no_more, listen_to_signals};
@@ -27,7 +27,7 @@ pub(super) fn guessed_half(inputs: &Inputs, ranks: u64, threads: u64) -> Option<
 pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
     let mut samples = Vec::new();
     for file in files {
-        let bytes = whole::bytes(file)
+        let bytes = bounded_read::bytes(file)
             .map_err(|e| Refusal(Exit::BadInput, format!("cannot read {}: {e}", file.display())))?;
         let found = read(&String::from_utf8_lossy(&bytes));
         if found.is_empty() {
@@ -101,9 +101,9 @@ fn runs(
     let mut command = template::command(&words, &program, threads as usize)?;
     template::run_this(&mut command, test, sizes);
     command.args(["--threads", &threads.to_string()]);
-    let mut job =
-        UnderWay::start(&mut command).map_err(|error| template::cannot_start(&command, &error))?;
-    let failed = |how: String, job: UnderWay| {
+    let mut job = RunningJob::start(&mut command)
+        .map_err(|error| template::cannot_start(&command, &error))?;
+    let failed = |how: String, job: RunningJob| {
         let said = template::last_lines(&job.troubles());
         Err(environment(format!("the calibration failed ({how}):\n{said}")))
     };

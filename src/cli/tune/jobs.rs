@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::table::Table;
 use super::trials::{Told, Trial};
+use crate::cli::running_job::{Interrupted, Next, PATIENCE, RunningJob};
 use crate::cli::template;
-use crate::cli::under_way::{Interrupted, Next, PATIENCE, UnderWay};
 use crate::tune::estimate::{self, Care};
 use crate::tune::search::{Found, Lab, Stage, Tuned};
 use crate::tune::space::{Candidate, Domain, Layout};
@@ -198,7 +198,7 @@ impl Jobs {
         };
         let trials: Vec<Trial> = places.iter().map(trial).collect();
         let mut command = self.command(layout, &trials)?;
-        let mut job = UnderWay::start(&mut command)
+        let mut job = RunningJob::start(&mut command)
             .map_err(|error| template::cannot_start(&command, &error).1)?;
         let mut since = Instant::now();
         let (mut engine, mut began) = (String::new(), false);

@@ -5,8 +5,8 @@
 //! other ranks the solver calls the observer at each boundary; here a loop counts the boundaries.
 
 use super::account::Account;
-use super::guard::{CANNOT, Guard, WELL, Whose};
-use super::{Guardian, TestId};
+use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
+use super::{ProtectionSession, TestId};
 use crate::base::clock::Instant;
 use crate::base::exit::Exit;
 use crate::base::params::TestParams;
@@ -21,7 +21,7 @@ use crate::shm::header::Doing;
 /// Position that sends the result.
 pub(super) const TELLER: usize = 0;
 
-impl Guardian<'_> {
+impl ProtectionSession<'_> {
     /// Makes a communicator of all ranks with a position in a test with dedicated checksum ranks. None without such ranks, or on
     /// a rank without a position. Collective call of all ranks of the job.
     pub fn with_dedicated(
@@ -69,12 +69,13 @@ impl Guardian<'_> {
             saved: &mut saved,
             test: test.number,
         };
-        let mut guard = Guard::new(checkpointer, Account::default(), watcher, whose);
-        if guard.count_boundaries(origin.boundary(), pool)? == Halt::Stop {
-            guard.checkpointer.tick(Doing::Done, blocks);
+        let mut checkpoint_observer =
+            CheckpointObserver::new(checkpointer, Account::default(), watcher, whose);
+        if checkpoint_observer.count_boundaries(origin.boundary(), pool)? == Halt::Stop {
+            checkpoint_observer.checkpointer.tick(Doing::Done, blocks);
             return Ok(());
         }
-        let mut checkpointer = guard.checkpointer;
+        let mut checkpointer = checkpoint_observer.checkpointer;
         checkpointer.tick(Doing::Done, blocks);
         checkpointer.end_level2();
         // A node may have only such a rank, and keeps the result, too.
@@ -84,7 +85,7 @@ impl Guardian<'_> {
     }
 }
 
-impl<O: Observer> Guard<'_, O> {
+impl<O: Observer> CheckpointObserver<'_, O> {
     /// Passes all boundaries of a test in step with the computing ranks, until its end or a stop.
     fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Ended> {
         let blocks = self.blocks;

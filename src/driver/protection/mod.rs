@@ -1,20 +1,20 @@
 //! Benchmark under protection: finds this run's memory and finished tests, and solves tests.
 //!
-//! For each test, `benchmark` asks a [`Guardian`], the protection session, for an existing result and for the position of each
-//! rank, and lets it solve the test. `checkpoint` handles all details of checkpoints and headers.
+//! For each test, `benchmark` asks a [`ProtectionSession`], the protection session, for an existing result and for the position
+//! of each rank, and lets it solve the test. `checkpoint` handles all details of checkpoints and headers.
 //!
-//! `ground` checks a rank's prerequisites. `stock` finds, once a launch, what is left of earlier starts, and `record` decides
-//! which results count. `solve` runs one test on a rank of the grid, `dedicated` on a dedicated checksum rank. During a test,
-//! `guard` saves, obeys `signals` and keeps the `account`. `words` has the messages.
+//! `prerequisites` checks a rank's prerequisites. `inventory` finds, once a launch, what is left of earlier starts, and `record`
+//! decides which results count. `solve` runs one test on a rank of the grid, `dedicated` on a dedicated checksum rank. During a
+//! test, `checkpoint_observer` saves, obeys `signals` and keeps the `account`. `words` has the messages.
 
 mod account;
+mod checkpoint_observer;
 mod dedicated;
-mod ground;
-mod guard;
+mod inventory;
+mod prerequisites;
 mod record;
 mod signals;
 mod solve;
-mod stock;
 mod words;
 
 use std::cell::{Cell, RefCell};
@@ -25,14 +25,14 @@ use crate::base::params::TestParams;
 use crate::checkpoint::placement::Lying;
 use crate::checkpoint::plan::Layout;
 use crate::checkpoint::protocol::Method;
-use crate::checkpoint::{Arrival, Player};
+use crate::checkpoint::{Arrival, RankCandidate};
 use crate::comm::Comm;
 use crate::config::settings;
-use crate::shm::Depot;
+use crate::shm::MemoryStore;
 use record::Finished;
 
 pub use account::STATE_BYTES;
-pub use ground::{Ground, read_domains};
+pub use prerequisites::{Prerequisites, read_domains};
 pub use record::digest;
 pub use signals::obey as obey_signals;
 
@@ -45,10 +45,10 @@ pub struct TestId {
 }
 
 /// Protection session of one run on one rank.
-pub struct Guardian<'a> {
+pub struct ProtectionSession<'a> {
     comm: &'a Comm,
     settings: &'a settings::Protection,
-    depot: Depot,
+    memory_store: MemoryStore,
     /// Id of the run in memory. It changes when a test resumes from storage.
     run: Cell<u128>,
     /// Run id that no run has had.
@@ -78,7 +78,7 @@ pub struct Guardian<'a> {
     started_unix_s: f64,
 }
 
-impl Guardian<'_> {
+impl ProtectionSession<'_> {
     /// Returns true if checkpoints are kept on storage only.
     fn on_disk_alone(&self) -> bool {
         self.settings.scheme.method == Method::Disk
@@ -98,31 +98,32 @@ impl Guardian<'_> {
     /// Unfinished test of the last launch, if there is one. The same on every rank.
     pub fn under_way(&self) -> Option<usize> {
         let open = |test: &u32| self.finished(*test as usize).is_none();
-        let stock = self.level2.as_ref().map(|level2| &level2.stock);
-        let stored = stock.and_then(|stock| stock.whole.iter().max_by_key(|about| about.key()));
+        let inventory = self.level2.as_ref().map(|level2| &level2.inventory);
+        let stored =
+            inventory.and_then(|inventory| inventory.whole.iter().max_by_key(|about| about.key()));
         let stored = stored.map(|about| about.test);
         self.arrival.test.filter(open).or(stored.filter(open)).map(|test| test as usize)
     }
 
-    /// Assigns a position in a test to each rank: where the memory of its node is, or its file. `players` are the
+    /// Assigns a position in a test to each rank: where the memory of its node is, or its file. `candidates` are the
     /// candidate ranks after a loss; each keeps its own position. None if there are too few ranks. Collective call.
     pub fn place(
         &self,
         TestId { number, digest }: TestId,
         params: &TestParams,
-        players: &[Player],
+        candidates: &[RankCandidate],
     ) -> Option<Vec<Option<usize>>> {
         let positions = self.layout(params).positions();
         let level2 = self.level2.as_ref().inspect(|level2| level2.comes_to(number as u32));
         let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
-        let nobody_keeps = players.iter().all(|player| player.kept.is_none());
+        let nobody_keeps = candidates.iter().all(|player| player.kept.is_none());
         // After a loss, a new rank finds its position's data in memory of the group. Files decide only if all ranks start.
-        let by_files = files.is_some() && nobody_keeps && players.len() >= positions;
-        if players.is_empty() || by_files {
+        let by_files = files.is_some() && nobody_keeps && candidates.len() >= positions;
+        if candidates.is_empty() || by_files {
             Some(self.arrival.place(number as u32, positions, files))
         } else {
-            self.arrival.place_again(number as u32, positions, players)
+            self.arrival.place_again(number as u32, positions, candidates)
         }
     }
 

@@ -1,6 +1,6 @@
 //! Records of finished tests, in memory and on storage, and the choice of those that belong to this run. Pure.
 //!
-//! A restart does not compute finished tests again: `stock` selects from the records that it finds, `solve` writes new ones.
+//! A restart does not compute finished tests again: `inventory` selects from the records that it finds, `solve` writes new ones.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,6 +1,6 @@
 //! Signals that ask a protected run to stop: at the next boundary (SIGTERM, SIGUSR1), or after the next save (SIGUSR2).
 //!
-//! The handler only sets flags. `guard` checks them at boundaries, where all ranks follow rank 0.
+//! The handler only sets flags. `checkpoint_observer` checks them at boundaries, where all ranks follow rank 0.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

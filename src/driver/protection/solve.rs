@@ -3,10 +3,10 @@
 //! `take` and the functions for the end of a test serve dedicated checksum ranks, too (`dedicated`).
 
 use super::account::{Account, STATE_BYTES};
-use super::guard::{CANNOT, Guard, WELL, Whose};
+use super::checkpoint_observer::{CANNOT, CheckpointObserver, WELL, Whose};
+use super::inventory::told_by;
 use super::record::Record;
-use super::stock::told_by;
-use super::{Guardian, TestId, dedicated, words};
+use super::{ProtectionSession, TestId, dedicated, words};
 use crate::base::exit::Exit;
 use crate::base::outcome::Outcome;
 use crate::base::params::TestParams;
@@ -18,7 +18,7 @@ use crate::checkpoint::{Checkpointer, Config, Origin, Restart as Continue, Start
 use crate::comm::{Reduce, set_phase};
 use crate::driver::agreement::Ended;
 use crate::driver::level2;
-use crate::driver::nonstop::Story;
+use crate::driver::nonstop::RecoveryHistory;
 use crate::lu::{Context, Observer, Start, solve_test, unix_seconds};
 use crate::matrix::Local;
 use crate::shm::Part;
@@ -32,7 +32,7 @@ struct Resumed {
     account: Account,
 }
 
-impl Guardian<'_> {
+impl ProtectionSession<'_> {
     /// Takes this position's memory for a test, and restores it if there is a checkpoint. Collective call of the `world`.
     pub(super) fn take(
         &self,
@@ -51,7 +51,7 @@ impl Guardian<'_> {
             params_digest: digest,
         };
         let config = Config {
-            depot: self.depot.clone(),
+            memory_store: self.memory_store.clone(),
             scheme: self.settings.scheme,
             group: self.settings.group,
             encode: self.settings.encode,
@@ -86,14 +86,14 @@ impl Guardian<'_> {
         everybody: Option<Positions>,
         pool: &mut Pool,
         watcher: &mut impl Observer,
-        story: &mut Story,
+        history: &mut RecoveryHistory,
     ) -> Result<Outcome, Ended> {
         let params = context.params;
         let shape = context.shape;
         let position = shape.grid.rank(shape.row, shape.col);
         let last_sign = self.last_sign_of_life(position);
         let storage = self.level2.as_ref().and_then(|_| {
-            let in_place = max(context, story.has_lost.into()) > 0;
+            let in_place = max(context, history.has_lost.into()) > 0;
             self.storage(test.number as u32, test.digest, in_place)
         });
         let among = || context.grid.split(Some(0), position).expect("everybody is in the world");
@@ -107,12 +107,12 @@ impl Guardian<'_> {
                 self.settings.scheme.losses
             ));
         }
-        story.cast.members = checkpointer.members();
+        history.part.members = checkpointer.members();
         if context.grid.rank() == 0 {
             self.warn_of_storage();
         }
         let resumed =
-            self.resume(context, test.number, origin, last_sign, &mut checkpointer, story);
+            self.resume(context, test.number, origin, last_sign, &mut checkpointer, history);
         let Resumed { start, account } = resumed;
         let whose = Whose {
             position,
@@ -121,18 +121,19 @@ impl Guardian<'_> {
             blocks: params.blocks(),
             others_wait,
             has_state: true,
-            saved: &mut story.saved,
+            saved: &mut history.saved,
             test: test.number,
         };
-        let mut guard = Guard::new(checkpointer, account, watcher, whose);
+        let mut checkpoint_observer =
+            CheckpointObserver::new(checkpointer, account, watcher, whose);
         let mut local = Local::new(shape, a);
-        let outcome = solve_test(context, &mut local, start, pool, &mut guard)
-            .inspect_err(|_| guard.tell(CANNOT))
+        let outcome = solve_test(context, &mut local, start, pool, &mut checkpoint_observer)
+            .inspect_err(|_| checkpoint_observer.tell(CANNOT))
             .map_err(|error| Ended::new(Exit::Environment, error.to_string()))?;
         if outcome.is_some() {
-            guard.tell(WELL);
+            checkpoint_observer.tell(WELL);
         }
-        self.conclude(params, test, guard, outcome)
+        self.conclude(params, test, checkpoint_observer, outcome)
     }
 
     /// Keeps the outcome of a test; without one, the run stops. Collective call of all ranks of the grid.
@@ -140,10 +141,11 @@ impl Guardian<'_> {
         &self,
         params: &TestParams,
         test: TestId,
-        guard: Guard<O>,
+        checkpoint_observer: CheckpointObserver<O>,
         outcome: Option<Outcome>,
     ) -> Result<Outcome, Ended> {
-        let Guard { mut checkpointer, mut account, earlier, stored, .. } = guard;
+        let CheckpointObserver { mut checkpointer, mut account, earlier, stored, .. } =
+            checkpoint_observer;
         // An observer must not take the end of this process for a failure.
         checkpointer.tick(Doing::Done, params.blocks());
         let Some(mut outcome) = outcome else {
@@ -170,14 +172,14 @@ impl Guardian<'_> {
         origin: Origin,
         last_sign: Option<f64>,
         checkpointer: &mut Checkpointer<Positions, Group>,
-        story: &mut Story,
+        history: &mut RecoveryHistory,
     ) -> Resumed {
         let mut account = Account::default();
         let mut fetched = None;
         let start = match origin {
             Origin::Fresh => {
                 if context.grid.rank() == 0
-                    && let Some(notice) = story.notice.take()
+                    && let Some(notice) = history.notice.take()
                 {
                     let how = format!("test {} {ANEW}, nothing was saved", number + 1);
                     say(notice.told(&how));
@@ -193,7 +195,7 @@ impl Guardian<'_> {
                     let blocks = context.params.blocks();
                     let from = in_place::from_boundary(number + 1, restored.boundary, blocks);
                     let how = words::restored(self.settings, &restored, &from);
-                    let notice = story.notice.take();
+                    let notice = history.notice.take();
                     say(notice.map_or(how.clone(), |notice| notice.told(&how)));
                 }
                 // Time of the last heartbeat of any survivor; zero for positions without memory.
@@ -214,7 +216,7 @@ impl Guardian<'_> {
         };
         self.hand_results_on(checkpointer);
         account.count_start(checkpointer.run().1, fetched);
-        count_losses(context, &mut account, story);
+        count_losses(context, &mut account, history);
         account.told.memory_bytes_max = max(context, checkpointer.bytes() as u64);
         let mut group_min = [checkpointer.members().len() as u64];
         context.grid.all_reduce(&mut group_min, Reduce::Min);
@@ -235,8 +237,11 @@ impl Guardian<'_> {
             say("no room to keep this result: a restart would run the test again");
         }
         let first = self.level2.as_ref().filter(|_| checkpointer.speaks_for_dir());
-        let shelf = first.map(|level2| level2.shelf.clone().held_by(self.fresh_run));
-        let kept = shelf.clone().map(|shelf| patiently(move |_| shelf.put_result(number, &result)));
+        let checkpoint_dir =
+            first.map(|level2| level2.checkpoint_dir.clone().held_by(self.fresh_run));
+        let kept = checkpoint_dir
+            .clone()
+            .map(|checkpoint_dir| patiently(move |_| checkpoint_dir.put_result(number, &result)));
         if let Some(Err(why)) = &kept {
             say(format_args!("this result is kept in memory alone: {why}"));
         }
@@ -245,9 +250,11 @@ impl Guardian<'_> {
         let is_kept = !matches!(kept, Some(Err(_)));
         let everywhere = checkpointer.world().least(&[u64::from(is_kept)]) == [1];
         checkpointer.finish();
-        if let Some(shelf) = shelf.filter(|_| everywhere) {
+        if let Some(checkpoint_dir) = checkpoint_dir.filter(|_| everywhere) {
             // Files that cannot be removed now are removed at the end of the run.
-            let _ = patiently(move |flow| shelf.prune(flow).map_err(|stopped| stopped.to_string()));
+            let _ = patiently(move |flow| {
+                checkpoint_dir.prune(flow).map_err(|stopped| stopped.to_string())
+            });
         }
     }
 
@@ -298,23 +305,23 @@ impl Guardian<'_> {
 
     /// Time at which the position's memory was last worked on, if it is on this node.
     fn last_sign_of_life(&self, position: usize) -> Option<f64> {
-        let region = self.depot.peek(position as u32, Part::Head).ok()?;
+        let region = self.memory_store.peek(position as u32, Part::Head).ok()?;
         let progress = Head::new(region).ok()?.progress();
         (progress.worked_unix_ms > 0).then_some(progress.worked_unix_ms as f64 / 1e3)
     }
 }
 
 /// Counts the losses of ranks that the test has survived, according to all ranks.
-fn count_losses(context: &Context, account: &mut Account, story: &mut Story) {
+fn count_losses(context: &Context, account: &mut Account, history: &mut RecoveryHistory) {
     // The last save may be older than the last loss.
-    let losses = max(context, story.losses.into()) as u32;
+    let losses = max(context, history.losses.into()) as u32;
     // Rank 0, which also passes here, has printed the last notice.
-    story.notice = None;
-    story.losses_before = match losses {
+    history.notice = None;
+    history.losses_before = match losses {
         0 => account.told.in_place,
-        _ => max(context, story.losses_before.into()) as u32,
+        _ => max(context, history.losses_before.into()) as u32,
     };
-    account.told.in_place = story.losses_before + losses;
+    account.told.in_place = history.losses_before + losses;
     account.told.attempts = account.told.attempts.max(account.told.in_place + 1);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::base::exit::Exit;
 use crate::checkpoint::protocol::Method;
-use crate::checkpoint::storage::Sight;
+use crate::checkpoint::storage::DirScope;
 use crate::checkpoint::{Restored, StartError};
 use crate::config::settings;
 use crate::driver::agreement::Ended;
@@ -49,10 +49,10 @@ pub(super) fn restored(settings: &settings::Protection, restored: &Restored, fro
         _ => format!("rebuilt positions {:?}", restored.rebuilt),
     };
     let rebuilt = match settings.level2.as_ref().filter(|_| restored.fetched.is_some()) {
-        Some(settings::Level2 { dir, scope: Sight::Shared, .. }) => {
+        Some(settings::Level2 { dir, scope: DirScope::Shared, .. }) => {
             format!("it was read from {}", dir.display())
         }
-        Some(settings::Level2 { dir, scope: Sight::Node, .. }) => {
+        Some(settings::Level2 { dir, scope: DirScope::Node, .. }) => {
             format!("it was read from {} of the nodes; {rebuilt}", dir.display())
         }
         None => rebuilt,
@@ -66,7 +66,7 @@ pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> 
     let level2 = settings.level2.as_ref();
     let dir = level2.map(|level2| level2.dir.display().to_string());
     let on_disk_alone = settings.scheme.method == Method::Disk;
-    let own = level2.is_some_and(|level2| level2.scope == Sight::Node);
+    let own = level2.is_some_and(|level2| level2.scope == DirScope::Node);
     let memory = if on_disk_alone { "" } else { " in memory and" };
     match (stored.unwrap_or(false), dir) {
         (false, Some(dir)) if on_disk_alone => format!(
@@ -107,7 +107,7 @@ mod tests {
     use crate::parity::Code;
     use crate::shm::Store;
 
-    fn settings(method: Method, scope: Option<Sight>) -> settings::Protection {
+    fn settings(method: Method, scope: Option<DirScope>) -> settings::Protection {
         let scheme = Scheme {
             method,
             scope: Scope::Corner,
@@ -137,19 +137,25 @@ mod tests {
         use Method::{Disk, SelfCheckpoint};
         let all = [
             (SelfCheckpoint, None, None, "goes on from memory", true),
-            (SelfCheckpoint, Some(Sight::Shared), Some(true), "others that see /scratch", false),
+            (SelfCheckpoint, Some(DirScope::Shared), Some(true), "others that see /scratch", false),
             (
                 SelfCheckpoint,
-                Some(Sight::Node),
+                Some(DirScope::Node),
                 Some(true),
                 "1 of each group of which may be others",
                 true,
             ),
-            (SelfCheckpoint, Some(Sight::Shared), Some(false), "IT DID NOT GET TO /scratch", true),
-            (SelfCheckpoint, Some(Sight::Node), Some(false), "IT DID NOT GET TO /scratch", true),
-            (Disk, Some(Sight::Shared), Some(true), "after a save in /scratch", false),
-            (Disk, Some(Sight::Node), Some(true), "after a save in /scratch of each node", true),
-            (Disk, Some(Sight::Shared), Some(false), "THE SAVE DID NOT GET TO /scratch", false),
+            (
+                SelfCheckpoint,
+                Some(DirScope::Shared),
+                Some(false),
+                "IT DID NOT GET TO /scratch",
+                true,
+            ),
+            (SelfCheckpoint, Some(DirScope::Node), Some(false), "IT DID NOT GET TO /scratch", true),
+            (Disk, Some(DirScope::Shared), Some(true), "after a save in /scratch", false),
+            (Disk, Some(DirScope::Node), Some(true), "after a save in /scratch of each node", true),
+            (Disk, Some(DirScope::Shared), Some(false), "THE SAVE DID NOT GET TO /scratch", false),
         ];
         for (method, scope, stored, says, same_nodes) in all {
             let text = stopped(&settings(method, scope), stored);
@@ -174,8 +180,8 @@ mod tests {
             damaged: Vec::new(),
             fetched: None,
         };
-        let shared = settings(Method::SelfCheckpoint, Some(Sight::Shared));
-        let own = settings(Method::SelfCheckpoint, Some(Sight::Node));
+        let shared = settings(Method::SelfCheckpoint, Some(DirScope::Shared));
+        let own = settings(Method::SelfCheckpoint, Some(DirScope::Node));
         assert_eq!(restored(&shared, &found, "on"), "on (epoch 3); nothing had to be rebuilt");
         found.rebuilt = vec![1, 4];
         assert_eq!(restored(&own, &found, "on"), "on (epoch 3); rebuilt positions [1, 4]");

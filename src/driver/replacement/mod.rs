@@ -1,17 +1,17 @@
 //! Replacement of process columns that have lost ranks by checksum columns: `--method abft`.
 //!
 //! The in-place attempts are those of [`nonstop`](super::nonstop), but nothing is restored at their beginning. After the roll
-//! call each rank knows the progress of every process column. [`cast`], a pure function of that, assigns a role to each rank and
+//! call each rank knows the progress of every process column. [`roles`], a pure function of that, assigns a role to each rank and
 //! the boundary at which all resume, or explains why it cannot. docs/dev/nonstop.md describes the whole protocol.
 
-pub mod cast;
+pub mod roles;
 
 use std::ops::Range;
 
 use nix::sys::signal::{Signal, raise};
 
 use super::agreement::shared_by;
-use super::nonstop::Story;
+use super::nonstop::RecoveryHistory;
 use super::signs::{self, Signs};
 use crate::base::course::{Recorder, What};
 use crate::base::faults::{Point, hit};
@@ -24,7 +24,7 @@ use crate::lu::{
 };
 use crate::supervise::start::in_place::{self, ANEW, Notice};
 
-pub use cast::{Cast, Status, cast, listed};
+pub use roles::{RoleAssignment, Status, assign_roles, listed};
 
 /// State of a test that a rank keeps from one in-place attempt to the next.
 pub struct Held {
@@ -60,9 +60,9 @@ impl Renewed {
     }
 
     /// Returns true if they are complete, by the roles of the next attempt.
-    fn stand(&self, cast: &Cast, q: usize) -> bool {
-        let exchanges = cast.from.iter().flat_map(|from| &from.past.exchanges);
-        let cols = cast.seats.iter().flatten().map(|seat| seat.col);
+    fn stand(&self, roles: &RoleAssignment, q: usize) -> bool {
+        let exchanges = roles.from.iter().flat_map(|from| &from.past.exchanges);
+        let cols = roles.seats.iter().flatten().map(|seat| seat.col);
         cols.chain(exchanges.map(|e| q + e.by)).any(|col| self.cols.contains(&col))
     }
 }
@@ -88,10 +88,10 @@ impl Held {
 
 /// Adopts this rank's new role. All ranks must call this as soon as the role is known: a rank that leaves the attempt later must
 /// not report an older role.
-pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, cast: &Cast) {
+pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, roles: &RoleAssignment) {
     // Idle ranks have no role. State of another test is freed when this one begins.
-    let (Some(seat), Some(from)) = (seat, &cast.from) else { return };
-    if cast.new.contains(&seat.col) {
+    let (Some(seat), Some(from)) = (seat, &roles.from) else { return };
+    if roles.new.contains(&seat.col) {
         // The rank has no state until it has room for new checksums.
         *held = None;
     } else if let Some(held) = held {
@@ -101,7 +101,13 @@ pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, cast: &Cast) {
 
 /// Prepares ranks for new checksums: they receive the facts about test `number` from the others, and allocate memory. Collective
 /// call of all ranks with a role.
-fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &mut Option<Held>) {
+fn join(
+    context: &Context,
+    number: usize,
+    roles: &RoleAssignment,
+    pool: &mut Pool,
+    held: &mut Option<Held>,
+) {
     let (began_unix_s, told, way) = shared_by(&context.grid, 0, || {
         let held = held.as_ref().expect("the first of the grid has a part");
         (held.standing.progress.began_unix_s, held.told.clone(), held.way.clone())
@@ -118,7 +124,7 @@ fn join(context: &Context, number: usize, cast: &Cast, pool: &mut Pool, held: &m
         unreachable!("nobody outlives that signal")
     });
     let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
-    let past = cast.from.as_ref().map(|from| from.past.clone()).unwrap_or_default();
+    let past = roles.from.as_ref().map(|from| from.past.clone()).unwrap_or_default();
     *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
 }
 
@@ -128,19 +134,19 @@ pub struct Assignment<'a> {
     pub number: usize,
     /// Number of checksum columns that the test should have.
     pub asked: usize,
-    pub cast: &'a Cast,
+    pub roles: &'a RoleAssignment,
 }
 
 /// Solves a test. Collective call of all ranks with a role.
 pub fn solve(
     context: &mut Context,
-    Assignment { number, asked, cast }: Assignment,
+    Assignment { number, asked, roles }: Assignment,
     pool: &mut Pool,
     watcher: &mut impl Observer,
     held: &mut Option<Held>,
-    story: &mut Story,
+    history: &mut RecoveryHistory,
 ) -> Result<Option<Outcome>, String> {
-    if cast.from.is_none() {
+    if roles.from.is_none() {
         // State of another test, or of this one before it starts again, is freed first.
         let losses = held.take().filter(|held| held.test == number).map_or(0, |h| h.told.losses);
         let standing = Standing::new(context, pool).map_err(|error| error.to_string())?;
@@ -148,7 +154,7 @@ pub fn solve(
         bytes[usize::from(standing.holds_sums())] = standing.bytes();
         context.grid.all_reduce(&mut bytes, Reduce::Sum);
         let [matrix_bytes, checksum_bytes] = bytes;
-        let columns = cast.sums as u64;
+        let columns = roles.sums as u64;
         let told =
             Checksums { losses, columns, matrix_bytes, checksum_bytes, ..Checksums::default() };
         let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
@@ -158,17 +164,17 @@ pub fn solve(
         // one.
         context.grid.barrier();
     }
-    if !cast.new.is_empty() {
-        join(context, number, cast, pool, held);
+    if !roles.new.is_empty() {
+        join(context, number, roles, pool, held);
     }
     let Held { standing, renewed, way, told, .. } =
         held.as_mut().expect("who has a role has a part");
     let mut shown = Signs::beneath(context, number, standing.holds_sums(), watcher);
     let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
-    let exchanges = cast.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
+    let exchanges = roles.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
     told.replaced = exchanges.iter().map(replaced).collect();
     let speaks = context.grid.rank() == 0;
-    if let Some(new) = renewed.take_if(|new| new.stand(cast, context.params.q)) {
+    if let Some(new) = renewed.take_if(|new| new.stand(roles, context.params.q)) {
         new.take_in(told, number, speaks);
     }
     *renewed = None;
@@ -179,33 +185,39 @@ pub fn solve(
         place: context.place,
         speaks,
         began_unix_s: 0.0,
-        notice: &mut story.notice,
-        columns: if cast.from.is_some() { told.columns as usize } else { asked },
-        cast,
+        notice: &mut history.notice,
+        columns: if roles.from.is_some() { told.columns as usize } else { asked },
+        roles,
         renewed,
         way,
         told,
         watcher: &mut shown,
     };
-    let (outcome, regain_s) = standing.solve(context, cast.from.as_ref(), pool, &mut observer);
+    let (outcome, regain_s) = standing.solve(context, roles.from.as_ref(), pool, &mut observer);
     told.regain_s = regain_s;
     let course = way.course(context.params.n, context.params.nb);
     Ok(Some(Outcome { checksums: Some(told.clone()), course, ..outcome }))
 }
 
 /// Describes the point at which the test resumes. `columns` is the same as in [`Steps`].
-fn words(number: usize, blocks: usize, rows: usize, cast: &Cast, columns: usize) -> String {
+fn words(
+    number: usize,
+    blocks: usize,
+    rows: usize,
+    roles: &RoleAssignment,
+    columns: usize,
+) -> String {
     let test = number + 1;
-    let Some(from) = &cast.from else {
-        let with = match cast.sums {
+    let Some(from) = &roles.from else {
+        let with = match roles.sums {
             0 => " without checksums".to_owned(),
             sums if sums < columns => format!(" with {}", so_many(sums)),
             _ => String::new(),
         };
         return format!("test {test} {ANEW}{with}, nothing was factored");
     };
-    let (left, exchanges) = (cast.sums - cast.new.len(), from.past.exchanges.len());
-    let how = match cast.exchanges() {
+    let (left, exchanges) = (roles.sums - roles.new.len(), from.past.exchanges.len());
+    let how = match roles.exchanges() {
         [] if left + exchanges < columns => match left {
             0 => "from here on there are no checksums".to_owned(),
             left => format!("from here on there is {} left", so_many(left)),
@@ -218,8 +230,8 @@ fn words(number: usize, blocks: usize, rows: usize, cast: &Cast, columns: usize)
             format!("the checksums take the place of process columns {all}")
         }
     };
-    let free = if cast.idle == 1 { "rank is" } else { "ranks are" };
-    let new = match cast.new.len() {
+    let free = if roles.idle == 1 { "rank is" } else { "ranks are" };
+    let new = match roles.new.len() {
         0 if left >= columns => String::new(),
         0 if from.boundary + usize::from(from.ready) >= blocks => {
             "; new checksums would come too late".to_owned()
@@ -229,7 +241,7 @@ fn words(number: usize, blocks: usize, rows: usize, cast: &Cast, columns: usize)
         ),
         0 => format!(
             "; no new checksums, for which {rows} ranks are needed, and {} {free} free",
-            cast.idle
+            roles.idle
         ),
         new => format!("; {} ranks that were free make new checksums", new * rows),
     };
@@ -256,7 +268,7 @@ struct Steps<'a, O> {
     notice: &'a mut Option<Notice>,
     /// Number of checksum columns with which the test began, or should begin.
     columns: usize,
-    cast: &'a Cast,
+    roles: &'a RoleAssignment,
     renewed: &'a mut Option<Renewed>,
     way: &'a mut Recorder,
     told: &'a mut Checksums,
@@ -281,14 +293,14 @@ impl<O: Observer> Observer for Steps<'_, O> {
     fn began(&mut self, unix_s: f64) {
         self.began_unix_s = unix_s;
         if let Some(notice) = self.notice.take() {
-            let boundary = self.cast.from.as_ref().map_or(0, |from| from.boundary);
+            let boundary = self.roles.from.as_ref().map_or(0, |from| from.boundary);
             let since = (unix_seconds() - notice.noticed_unix_s).max(0.0);
             self.told.losses += 1;
             self.told.going_on_s += since;
             let at_s = (notice.noticed_unix_s - unix_s).max(0.0);
             self.way.interrupt(What::Restore, boundary, at_s, since);
             if self.speaks {
-                let words = words(self.number, self.blocks, self.rows, self.cast, self.columns);
+                let words = words(self.number, self.blocks, self.rows, self.roles, self.columns);
                 say(notice.told(&words));
             }
         }
@@ -306,7 +318,7 @@ impl<O: Observer> Observer for Steps<'_, O> {
     }
 
     fn renewed(&mut self, k: usize, seconds: f64) {
-        *self.renewed = Some(Renewed { cols: self.cast.new.clone(), boundary: k, seconds });
+        *self.renewed = Some(Renewed { cols: self.roles.new.clone(), boundary: k, seconds });
         self.watcher.renewed(k, seconds);
     }
 
@@ -338,8 +350,8 @@ mod tests {
             let renewals = (1..count).map(renewal).collect();
             let past = Past { exchanges: Vec::new(), renewals };
             let from = From { boundary: 2, ready: false, past, renew: Vec::new() };
-            let cast = Cast { from: Some(from), idle: 4, ..Cast::default() };
-            words(0, 10, 2, &cast, 1)
+            let roles = RoleAssignment { from: Some(from), idle: 4, ..RoleAssignment::default() };
+            words(0, 10, 2, &roles, 1)
         };
         let told = renewed(SUMS_EVER);
         assert!(told.contains("no new checksums: 16 columns of them are the most"), "{told}");

@@ -1,14 +1,14 @@
 //! Copies a panel from A to its work array W, and from W to a lower block.
 
 use super::rows::{Columns, Cuts};
-use crate::base::threads::{Crew, Shareable};
+use crate::base::threads::{PanelThreads, Shareable};
 use crate::kernels::{Engine, ask_for};
 
 /// Packs the rows from `first` on of L, the first `width` columns of W, as a lower block. Each panel thread packs its
 /// own rows.
 pub(super) unsafe fn lay_lower(
     engine: Engine,
-    crew: &mut Crew,
+    panel_threads: &mut PanelThreads,
     cuts: Cuts,
     Columns { w, ld }: Columns,
     first: usize,
@@ -23,7 +23,7 @@ pub(super) unsafe fn lay_lower(
         _ if part == cuts.parts => rows,
         _ => cuts.start(part).saturating_sub(first) / step * step,
     };
-    crew.run(cuts.parts, move |part| {
+    panel_threads.run(cuts.parts, move |part| {
         let (start, end) = (start(part), start(part + 1));
         // SAFETY: each part has its own rows and whole panels of the block.
         unsafe {

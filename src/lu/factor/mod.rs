@@ -33,7 +33,7 @@ use super::lengths::Lengths;
 use super::panel::Panel;
 use crate::base::faults::{Point, hit};
 use crate::base::params::{Fact, Form};
-use crate::base::threads::{Crew, Pool, Shareable};
+use crate::base::threads::{PanelThreads, Pool, Shareable};
 use crate::kernels::{TriangleBlock, copy_by_rows, leading_dimension, vector};
 use crate::matrix::HugeBuffer;
 use std::io;
@@ -78,11 +78,14 @@ impl Factor {
         context: &Context,
         panel: &mut Panel,
         a: *mut f64,
-        crew: &mut Crew,
+        panel_threads: &mut PanelThreads,
         clock: &mut Clock,
     ) {
         let before = clock.enter(Part::Recursion);
-        assert!(crew.size() <= self.scratch.len(), "each of the crew has a scratch of its own");
+        assert!(
+            panel_threads.size() <= self.scratch.len(),
+            "each panel thread has a scratch of its own"
+        );
         let shape = &context.shape;
         let width = panel.width;
         let first_row = shape.row_from_block(panel.k);
@@ -98,8 +101,8 @@ impl Factor {
             // If no row is left, the pointer is past the end and is not dereferenced.
             let from = Shareable::new(a.wrapping_add(first_row * shape.ld + column));
             let to = Shareable::new(self.work.as_mut_ptr());
-            let cuts = Cuts::new(crew.size(), rows, if owner { width } else { 0 });
-            cuts.share(crew, 0, width, move |_, part| {
+            let cuts = Cuts::new(panel_threads.size(), rows, if owner { width } else { 0 });
+            cuts.share(panel_threads, 0, width, move |_, part| {
                 let (at, len) = (part.start, part.len());
                 let (from, to) = (from.get().add(at * shape.ld), to.get().add(at));
                 transpose_in(from, shape.ld, len, width, to, ld);
@@ -125,14 +128,14 @@ impl Factor {
                 found: Found { at: Shareable::new(self.found.as_mut_ptr()), width },
                 parts: 0,
                 owed: Owed::default(),
-                crew,
+                panel_threads,
             };
             run.recurse(0..width);
             run.settle();
             let below = if owner { width } else { 0 };
             debug_assert_eq!(rows - below, panel.below);
             let (columns, out) = (Columns { w: to, ld }, panel.lower_pointer());
-            lay_lower(context.engine, crew, cuts, columns, below, width, out);
+            lay_lower(context.engine, panel_threads, cuts, columns, below, width, out);
             if owner {
                 let to = a.add(first_row * shape.ld + column);
                 copy_by_rows(l1, (rs, cs), (width, width), to, shape.ld);
@@ -192,7 +195,7 @@ struct Run<'a, 'c> {
     /// Number of parts in the last pivot search.
     parts: usize,
     owed: Owed,
-    crew: &'a mut Crew<'c>,
+    panel_threads: &'a mut PanelThreads<'c>,
 }
 
 impl Run<'_, '_> {
@@ -333,7 +336,7 @@ impl Run<'_, '_> {
             }
         };
         if engine.cuts_freely() {
-            self.cuts.share(self.crew, first, inner * cols / 4, multiply);
+            self.cuts.share(self.panel_threads, first, inner * cols / 4, multiply);
         } else {
             // A BLAS rounds differently depending on the shape of the call, so the rows are not divided.
             multiply(0, first..self.rows);
@@ -343,7 +346,7 @@ impl Run<'_, '_> {
     /// Completes the pending row move and division in the remaining rows, after the last column.
     fn settle(&mut self) {
         let (owed, width, columns) = (std::mem::take(&mut self.owed), self.width, self.columns());
-        self.cuts.share(self.crew, self.first(width), 2, move |_, rows| {
+        self.cuts.share(self.panel_threads, self.first(width), 2, move |_, rows| {
             // SAFETY: each part has its own rows.
             unsafe { owed.pay(columns, width, &rows) }
         });
@@ -421,7 +424,7 @@ impl Run<'_, '_> {
                 found.look(columns, j, part, &rows);
             }
         };
-        self.parts = self.cuts.share(self.crew, first, factors.len + 2, work);
+        self.parts = self.cuts.share(self.panel_threads, first, factors.len + 2, work);
     }
 
     /// Chooses the largest element of column j over all process rows as pivot. Its row becomes row j of L1 on all ranks, and the

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::base::threads::{Crew, Shareable};
+use crate::base::threads::{PanelThreads, Shareable};
 use crate::kernels::vector;
 
 /// Head of a search result: magnitude and row of W; the row's elements follow.
@@ -53,7 +53,7 @@ impl Cuts {
     /// of which the first ones may be empty.
     pub(super) fn share(
         &self,
-        crew: &mut Crew,
+        panel_threads: &mut PanelThreads,
         first: usize,
         elements: usize,
         work: impl Fn(usize, Range<usize>) + Sync + Copy,
@@ -63,7 +63,7 @@ impl Cuts {
         let rows = self.end - first.min(self.end);
         let parts = (rows * elements / LEAST).clamp(1, self.parts);
         let cuts = *self;
-        crew.run(parts, move |part| {
+        panel_threads.run(parts, move |part| {
             let start = cuts.start(cuts.parts * part / parts).max(first);
             let end = cuts.start(cuts.parts * (part + 1) / parts).max(start);
             work(part, start..end);
@@ -213,21 +213,21 @@ mod tests {
     #[test]
     fn parts_cover_all_rows_once() {
         let mut pool = crate::base::threads::Pool::new(4);
-        pool.together(|crew| {
+        pool.together(|panel_threads| {
             for (rows, leaving) in
                 [(0, 0), (0, 64), (6, 0), (30, 64), (259, 0), (1024, 192), (1100, 700), (5000, 64)]
             {
-                let cuts = Cuts::new(crew.size(), rows, leaving);
+                let cuts = Cuts::new(panel_threads.size(), rows, leaving);
                 for first in (0..=leaving.min(rows)).step_by(5) {
                     for elements in [0, 1, 30, 1000] {
                         let hits: Vec<AtomicUsize> =
                             (0..rows).map(|_| AtomicUsize::new(0)).collect();
-                        let parts = cuts.share(crew, first, elements, |_, part| {
+                        let parts = cuts.share(panel_threads, first, elements, |_, part| {
                             part.for_each(|row| {
                                 hits[row].fetch_add(1, Ordering::Relaxed);
                             })
                         });
-                        assert!(parts <= crew.size());
+                        assert!(parts <= panel_threads.size());
                         for (row, hits) in hits.iter().enumerate() {
                             assert_eq!(hits.load(Ordering::Relaxed), usize::from(row >= first));
                         }
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn cuts_do_not_move_while_rows_leave() {
         let mut pool = crate::base::threads::Pool::new(4);
-        pool.together(|crew| {
-            let cuts = Cuts::new(crew.size(), 3000, 256);
+        pool.together(|panel_threads| {
+            let cuts = Cuts::new(panel_threads.size(), 3000, 256);
             let keepers: Vec<AtomicUsize> =
                 (0..3000).map(|_| AtomicUsize::new(usize::MAX)).collect();
             for first in 0..256 {
-                cuts.share(crew, first, 1000, |part, rows| {
+                cuts.share(panel_threads, first, 1000, |part, rows| {
                     for row in rows {
                         let before = keepers[row].swap(part, Ordering::Relaxed);
                         assert!(

@@ -21,9 +21,9 @@ use super::witness;
 use crate::base::clock::Instant;
 use crate::base::new_thread;
 use crate::supervise::machine::{Stream, simulated};
-use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{ProcessId, steady_ms};
 use crate::supervise::remember::folder::Folder;
+use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::talk::processes;
 use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::voice::say;
@@ -288,7 +288,7 @@ pub struct Job {
     id: ProcessId,
     /// Child to reap; None if an earlier supervisor started it.
     child: Option<Child>,
-    clerk: Clerk,
+    io_thread: IoThread,
     files: Arc<Mutex<Files>>,
     output: PathBuf,
     errors: PathBuf,
@@ -343,17 +343,17 @@ impl Job {
     }
 
     /// The job that was started.
-    pub fn new(started: Started, folder: &Folder, incarnation: u32, clerk: &Clerk) -> Self {
+    pub fn new(started: Started, folder: &Folder, incarnation: u32, io_thread: &IoThread) -> Self {
         let Started(id, child) = started;
-        Self { child, ..Self::adopt(id, folder, incarnation, clerk) }
+        Self { child, ..Self::adopt(id, folder, incarnation, io_thread) }
     }
 
     /// A job that an earlier supervisor started.
-    pub fn adopt(id: ProcessId, folder: &Folder, incarnation: u32, clerk: &Clerk) -> Self {
+    pub fn adopt(id: ProcessId, folder: &Folder, incarnation: u32, io_thread: &IoThread) -> Self {
         Self {
             id,
             child: None,
-            clerk: clerk.clone(),
+            io_thread: io_thread.clone(),
             files: Arc::new(Mutex::new(Files::of(folder, incarnation))),
             output: folder.output(incarnation),
             errors: folder.errors(incarnation),
@@ -382,7 +382,7 @@ impl Job {
         if self.looking.is_none() {
             let files = Arc::clone(&self.files);
             self.looking = Some(
-                self.clerk
+                self.io_thread
                     .ask(move || files.lock().unwrap_or_else(|broken| broken.into_inner()).look()),
             );
         }
@@ -478,13 +478,13 @@ impl Job {
     /// Reads the launcher's complaint.
     pub fn complaint(&self) -> Answer<Complaint> {
         let (output, errors) = (self.output.clone(), self.errors.clone());
-        self.clerk.ask(move || Complaint::read(&output, &errors))
+        self.io_thread.ask(move || Complaint::read(&output, &errors))
     }
 
     /// Reads all of its output, and the launcher's complaint.
     pub fn words(&self) -> Answer<(String, Complaint)> {
         let (output, errors) = (self.output.clone(), self.errors.clone());
-        self.clerk.ask(move || {
+        self.io_thread.ask(move || {
             let printed = fs::read(&output).unwrap_or_default();
             let printed = String::from_utf8_lossy(&printed).into_owned();
             (printed, Complaint::read(&output, &errors))
@@ -510,7 +510,7 @@ mod tests {
             files: vec![(dir.path().join("hosts"), "n1\n".to_string(), false)],
         };
         let started = Job::start(&launch, &folder, 1).unwrap();
-        let job = Job::new(started, &folder, 1, &Clerk::new("clerk").unwrap());
+        let job = Job::new(started, &folder, 1, &IoThread::new("I/O").unwrap());
         (dir, folder, job, run_id)
     }
 
@@ -530,7 +530,7 @@ mod tests {
     fn an_exit_status_is_there_for_whoever_asks() {
         let (_dir, folder, mut job, _) = started("cat hosts 2>/dev/null; echo out; exit 42");
         assert_eq!(wait(&mut job), Some(42));
-        let mut other = Job::adopt(job.id(), &folder, 1, &Clerk::new("clerk").unwrap());
+        let mut other = Job::adopt(job.id(), &folder, 1, &IoThread::new("I/O").unwrap());
         assert_eq!(wait(&mut other), Some(42));
         assert!(fs::read_to_string(folder.output(1)).unwrap().contains("out"));
     }
@@ -613,7 +613,7 @@ mod tests {
     fn a_job_is_adopted_and_ended_with_all_it_started() {
         let (_dir, folder, mut job, run_id) = started("sleep 50 & sleep 50");
         std::thread::sleep(Duration::from_millis(100));
-        let mut adopted = Job::adopt(job.id(), &folder, 1, &Clerk::new("clerk").unwrap());
+        let mut adopted = Job::adopt(job.id(), &folder, 1, &IoThread::new("I/O").unwrap());
         assert_eq!(adopted.poll(), None);
         let ended = adopted.end(&run_id);
         while ended.here().is_none() {
@@ -632,7 +632,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let (go, held) = std::sync::mpsc::channel::<()>();
-        let _hangs = job.clerk.ask(move || held.recv());
+        let _hangs = job.io_thread.ask(move || held.recv());
         job.look();
         let until = Instant::now() + 2 * STATUS_PATIENCE;
         while Instant::now() < until {

@@ -14,7 +14,7 @@ use super::hosts::Host;
 use super::job::{Complaint, Job};
 use super::launcher::{Launch, LaunchPlan, launch};
 use crate::base::clock::Instant;
-use crate::supervise::remember::clerk::Answer;
+use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::talk::wire::Facts;
 
 /// Place of a process of the trial.

@@ -94,7 +94,9 @@ impl Supervisor<'_> {
         let job = loop {
             let (launch, folder) = (made.clone(), settings.folder.clone());
             let error = match self.in_folder(move || Job::start(&launch, &folder, incarnation))? {
-                Ok(started) => break Job::new(started, &settings.folder, incarnation, &self.clerk),
+                Ok(started) => {
+                    break Job::new(started, &settings.folder, incarnation, &self.io_thread);
+                }
                 Err(error) => error,
             };
             if incarnation == 1 {

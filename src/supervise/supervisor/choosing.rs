@@ -11,9 +11,9 @@ use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::fitness::{Expected, Need};
+use crate::supervise::judge::node_files::{NodeFiles, of_best};
 use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
 use crate::supervise::judge::ranks::RankSeen;
-use crate::supervise::judge::shelves::{Shelf, of_best};
 use crate::supervise::remember::events::{Event, unix_ms};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::wire::Storage;
@@ -230,10 +230,11 @@ impl Supervisor<'_> {
             })
             .collect();
         let placed: HashSet<&str> = self.state.placed.iter().map(|h| h.name.as_str()).collect();
-        let shelves = told
-            .iter()
-            .map(|&(name, storage)| Shelf { placed: placed.contains(name), lying: &storage.lying });
-        let found = of_best(&shelves.collect::<Vec<Shelf>>());
+        let node_files = told.iter().map(|&(name, storage)| NodeFiles {
+            placed: placed.contains(name),
+            lying: &storage.lying,
+        });
+        let found = of_best(&node_files.collect::<Vec<NodeFiles>>());
         told.iter().map(|(name, _)| (*name).to_owned()).zip(found).collect()
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::Supervisor;
 use crate::base::clock::Instant;
-use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
 use crate::supervise::remember::folder::{Folder, HaltRequest, read_whole};
+use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::signals::{asked_again, asked_by_signal};
 use crate::supervise::tell::status::Activity;
 
@@ -63,7 +63,7 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Returns the request of `skt-hpl halt`, as far as the I/O thread has seen.
-    fn next(&mut self, folder: &Folder, clerk: &Clerk) -> Option<HaltRequest> {
+    fn next(&mut self, folder: &Folder, io_thread: &IoThread) -> Option<HaltRequest> {
         if let Some(look) = &self.look {
             let found = look.here()?;
             self.look = None;
@@ -72,7 +72,7 @@ impl Requests {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
             self.looked = Some(Instant::now());
             let folder = folder.clone();
-            self.look = Some(clerk.ask(move || take_request(&folder)));
+            self.look = Some(io_thread.ask(move || take_request(&folder)));
         }
         None
     }
@@ -88,7 +88,7 @@ impl Supervisor<'_> {
         if self.halt.as_ref().is_some_and(|halt| !halt.after_checkpoint) {
             return Ok(None);
         }
-        let request = self.requests.next(&self.settings.folder, &self.clerk);
+        let request = self.requests.next(&self.settings.folder, &self.io_thread);
         let (why, after_checkpoint) = if asked_by_signal() {
             ("a signal".to_string(), false)
         } else if let Some(request) = request {

@@ -12,9 +12,9 @@ use super::Supervisor;
 use super::settings::Settings;
 use super::telling::StatusFile;
 use crate::base::clock::Instant;
-use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::write_whole;
+use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::remember::journal::RunState;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
@@ -64,9 +64,9 @@ impl Supervisor<'_> {
             return Ok(done);
         }
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        let Self { cluster, display, status, scribe, .. } = self;
+        let Self { cluster, display, status, journal_writer, .. } = self;
         let cleared = cluster.clear(nodes, silence, |_| {
-            display.status_file.keep(status, scribe);
+            display.status_file.keep(status, journal_writer);
             enough()
         });
         for (at, cleared) in cleared {
@@ -86,9 +86,13 @@ impl Supervisor<'_> {
 
 /// Ends a run that is given up for a new one, and removes its memory, on all its nodes that can be reached. The other nodes are
 /// named in a message. Error: the reason why the run is not given up on all its nodes.
-pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> Result<(), String> {
+pub(super) fn give_up(
+    settings: &Settings,
+    state: &RunState,
+    io_thread: &IoThread,
+) -> Result<(), String> {
     let nodes = ran_on(state);
-    let mut status = OldStatus::new(settings, state, &nodes, clerk);
+    let mut status = OldStatus::new(settings, state, &nodes, io_thread);
     let here = end_run(&state.run_id, None, Duration::from_secs(3)).0;
     if here > 0 {
         say!("skt-hpl run: --new: on this machine {here} process(es) of the old run were ended");
@@ -149,7 +153,7 @@ pub(super) fn give_up(settings: &Settings, state: &RunState, clerk: &Clerk) -> R
 /// lock learns from it that a supervisor works.
 struct OldStatus {
     written: StatusFile,
-    clerk: Clerk,
+    io_thread: IoThread,
     status: Status,
     /// The write that is not on disk yet, if any.
     writing: Option<Answer<()>>,
@@ -160,7 +164,7 @@ struct OldStatus {
 }
 
 impl OldStatus {
-    fn new(settings: &Settings, state: &RunState, nodes: &[Host], clerk: &Clerk) -> Self {
+    fn new(settings: &Settings, state: &RunState, nodes: &[Host], io_thread: &IoThread) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let node = |host: &Host| NodeStatus {
             name: host.name.clone(),
@@ -181,7 +185,7 @@ impl OldStatus {
         };
         let mut shown = Self {
             written: StatusFile::new(settings.folder.status()),
-            clerk: clerk.clone(),
+            io_thread: io_thread.clone(),
             status,
             writing: None,
             failed: BTreeMap::new(),
@@ -223,7 +227,7 @@ impl OldStatus {
         self.written.stamp(&mut self.status);
         let (path, status) = (self.written.path.clone(), self.status.clone());
         // After a write that fails, the next status is written all the same.
-        self.writing = Some(self.clerk.ask(move || drop(write_whole(&path, &status))));
+        self.writing = Some(self.io_thread.ask(move || drop(write_whole(&path, &status))));
     }
 
     /// Waits until the last status is written.

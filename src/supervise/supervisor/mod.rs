@@ -33,10 +33,10 @@ use crate::supervise::judge::ending::{End, Next, STATUS_ENVIRONMENT, STATUS_RESU
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::members::Members;
 use crate::supervise::judge::nodes::Nodes;
-use crate::supervise::remember::clerk::{Answer, Clerk};
 use crate::supervise::remember::events::{Event, ProcessId, Record, steady_ms};
+use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::remember::journal::RunState;
-use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::{Job, end_of};
 use crate::supervise::talk::cluster::{Cluster, News};
@@ -58,9 +58,9 @@ struct Supervisor<'a> {
     settings: &'a Settings,
     /// Variables that every rank sees.
     env: Vec<(String, String)>,
-    scribe: Scribe,
+    journal_writer: JournalWriter,
     /// Touches the other files of the run's folder.
-    clerk: Clerk,
+    io_thread: IoThread,
     /// News that came while a record was on its way to disk.
     backlog: VecDeque<(usize, News)>,
     records: Vec<Record>,
@@ -168,7 +168,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
         Err(error) => {
             // A running job is left as it is: the same command takes it over.
             say!("skt-hpl run: {error:#}");
-            this.scribe.settle(LAST_WRITES);
+            this.journal_writer.settle(LAST_WRITES);
             Ok(STATUS_ENVIRONMENT)
         }
     }
@@ -272,7 +272,7 @@ impl Supervisor<'_> {
         }
         let nobody = ProcessId { pid: 0, started: 0 };
         let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
-        let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, incarnation, &self.clerk);
+        let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, incarnation, &self.io_thread);
         // A supervisor that has noted a fault, or has stopped the job, has looked before.
         if launcher.is_none() && !self.state.history.stopping && self.state.running.is_some() {
             self.hear_out(&mut job, &mut self.new_watch())?;
@@ -325,8 +325,8 @@ impl Supervisor<'_> {
         let now = steady_ms();
         self.status.wall = Some(timeline::wall_time(&self.records, now));
         self.write_status();
-        self.scribe.settle(LAST_WRITES);
-        if let Some(why) = self.scribe.trouble() {
+        self.journal_writer.settle(LAST_WRITES);
+        if let Some(why) = self.journal_writer.trouble() {
             say!("skt-hpl run: {why}: the end of the journal is not written");
         }
         let settings = self.settings;

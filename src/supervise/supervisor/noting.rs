@@ -1,8 +1,8 @@
 //! Noting events, and other work that may have to wait for a disk. Every step is written down before it is taken, and only that
 //! step waits for the disk. During the wait, heartbeats are received and nodes judged.
 //!
-//! All steps of the supervisor come through here. `remember::scribe` writes the journal, and `remember::clerk` does all other
-//! work in the run's folder.
+//! All steps of the supervisor come through here. `remember::journal_writer` writes the journal, and `remember::io_thread` does
+//! all other work in the run's folder.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::Supervisor;
 use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
-use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::Event;
+use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::start::job::Job;
 use crate::supervise::talk::cluster::News;
 
@@ -40,7 +40,7 @@ impl Supervisor<'_> {
         for event in events {
             self.say(&event);
             is_step |= event.is_step();
-            let record = self.scribe.append(event);
+            let record = self.journal_writer.append(event);
             self.state.apply(&record);
             self.records.push(record);
         }
@@ -50,7 +50,7 @@ impl Supervisor<'_> {
     /// Waits until all records are on disk. Records that cannot be written are not waited for.
     pub(super) fn until_written(&mut self) -> anyhow::Result<()> {
         self.hear_until(|this| {
-            (this.scribe.is_dry() || this.scribe.trouble().is_some()).then_some(())
+            (this.journal_writer.is_dry() || this.journal_writer.trouble().is_some()).then_some(())
         })?;
         self.print_journal_trouble();
         Ok(())
@@ -66,7 +66,7 @@ impl Supervisor<'_> {
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> anyhow::Result<T> {
-        let answer = self.clerk.ask(work);
+        let answer = self.io_thread.ask(work);
         self.meanwhile(answer)
     }
 
@@ -119,13 +119,13 @@ impl Supervisor<'_> {
 
     /// Reports when records cannot be written, and when they can be written again.
     pub(super) fn print_journal_trouble(&mut self) {
-        match (self.scribe.trouble(), self.display.unwritten) {
+        match (self.journal_writer.trouble(), self.display.unwritten) {
             (Some(why), false) => {
                 self.display.unwritten = true;
                 self.print(&format!("{why}: the journal cannot be written. The run goes on, and what is not written is \
                      kept and tried again; a supervisor that dies meanwhile is not succeeded"));
             }
-            (None, true) if self.scribe.is_dry() => {
+            (None, true) if self.journal_writer.is_dry() => {
                 self.display.unwritten = false;
                 self.print("the journal is written again");
             }

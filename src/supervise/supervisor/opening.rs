@@ -13,10 +13,10 @@ use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProc
 use crate::base::clock::Instant;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::{Limits, Nodes};
-use crate::supervise::remember::clerk::Clerk;
 use crate::supervise::remember::events::{Event, Record, steady_ms};
+use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::remember::journal::{Journal, RunState};
-use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::signals::listen_to_signals;
 use crate::supervise::start::job::is_over;
 use crate::supervise::talk::agent::{binary_digest, boot};
@@ -28,7 +28,7 @@ pub(super) struct Run {
     journal: Journal,
     records: Vec<Record>,
     state: RunState,
-    clerk: Clerk,
+    io_thread: IoThread,
     /// Whether the folder has a run that is not finished.
     pub(super) resumed: bool,
 }
@@ -53,11 +53,11 @@ impl Run {
         let (mut journal, mut records) = Journal::open(&folder.journal())?;
         before.remove(folder);
         listen_to_signals()?;
-        let clerk = Clerk::new("clerk")?;
+        let io_thread = IoThread::new("I/O")?;
         let mut state = RunState::replay(&records);
         if settings.discard || !state.can_go_on() {
             if !records.is_empty() {
-                set_aside(settings, &state, &clerk)?;
+                set_aside(settings, &state, &io_thread)?;
             }
             journal.clear()?;
             records.clear();
@@ -81,7 +81,7 @@ impl Run {
             state.anew = std::fs::read_to_string(folder.given_up())
                 .is_ok_and(|job| settings.job.as_ref() == Some(&job));
         }
-        Ok(Self { journal, records, state, clerk, resumed })
+        Ok(Self { journal, records, state, io_thread, resumed })
     }
 
     /// Returns the nodes of the run, none of them called yet.
@@ -121,10 +121,10 @@ impl Run {
 }
 
 /// Sets the files of the folder's run aside. A run that `--new` gives up is ended on its nodes first.
-fn set_aside(settings: &Settings, state: &RunState, clerk: &Clerk) -> anyhow::Result<()> {
+fn set_aside(settings: &Settings, state: &RunState, io_thread: &IoThread) -> anyhow::Result<()> {
     // The run is given up before its files are moved: after an interruption the same command finds them again.
     if settings.discard && !state.finished.is_some_and(|code| is_over(code.into())) {
-        leftovers::give_up(settings, state, clerk).map_err(|why| anyhow!(why))?;
+        leftovers::give_up(settings, state, io_thread).map_err(|why| anyhow!(why))?;
         let name = state.job.as_deref().unwrap_or_default();
         let marked = std::fs::write(settings.folder.given_up(), name);
         marked.context("cannot note that the old run is given up")?;
@@ -145,7 +145,7 @@ fn fresh_run_id() -> String {
 impl<'a> Supervisor<'a> {
     pub(super) fn new(settings: &'a Settings, run: Run) -> anyhow::Result<Self> {
         let cluster = run.cluster(settings)?;
-        let Run { journal, records, state, clerk, .. } = run;
+        let Run { journal, records, state, io_thread, .. } = run;
         let thresholds = &settings.thresholds;
         let limits = Limits { silence_ms: thresholds.silence_ms, redial_ms: thresholds.redial_ms };
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
@@ -164,8 +164,8 @@ impl<'a> Supervisor<'a> {
             began_after: state.incarnation,
             settings,
             env: settings.variables(state.anew),
-            scribe: Scribe::new(journal)?,
-            clerk,
+            journal_writer: JournalWriter::new(journal)?,
+            io_thread,
             backlog: VecDeque::new(),
             records,
             state,
@@ -199,7 +199,7 @@ impl<'a> Supervisor<'a> {
             supervisor_host: self.status.supervisor_host.clone(),
             supervisor_pid: std::process::id(),
         })?;
-        if let Some(why) = self.scribe.trouble() {
+        if let Some(why) = self.journal_writer.trouble() {
             bail!("{why}: the run is not started, since nothing of it could be remembered");
         }
         self.status.started_ms = self.state.started_ms;

@@ -11,7 +11,7 @@ use crate::base::clock::Instant;
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::{Event, Record, steady_ms, unix_ms};
-use crate::supervise::remember::scribe::Scribe;
+use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::talk::cluster::Node;
 use crate::supervise::tell::echo::Echo;
 use crate::supervise::tell::status::{self, Lines, NodeRole, NodeStatus, Status};
@@ -63,9 +63,9 @@ impl StatusFile {
     }
 
     /// Writes an unchanged status if that is due, which shows that a supervisor works while a step leaves nothing else to report.
-    pub(super) fn keep(&mut self, status: &mut Status, scribe: &Scribe) {
+    pub(super) fn keep(&mut self, status: &mut Status, journal_writer: &JournalWriter) {
         if self.is_due() {
-            self.write(status, scribe);
+            self.write(status, journal_writer);
         }
     }
 
@@ -76,10 +76,10 @@ impl StatusFile {
         status.own_ms = steady_ms();
     }
 
-    fn write(&mut self, status: &mut Status, scribe: &Scribe) {
+    fn write(&mut self, status: &mut Status, journal_writer: &JournalWriter) {
         self.stamp(status);
         if let Ok(bytes) = serde_json::to_vec_pretty(status) {
-            scribe.file(self.path.clone(), bytes);
+            journal_writer.file(self.path.clone(), bytes);
         }
     }
 }
@@ -219,7 +219,7 @@ impl Supervisor<'_> {
 
     pub(super) fn write_status(&mut self) {
         self.refresh_status();
-        self.display.status_file.write(&mut self.status, &self.scribe);
+        self.display.status_file.write(&mut self.status, &self.journal_writer);
     }
 
     /// Writes the status if that is due. Before the journal has the run, nothing is written.

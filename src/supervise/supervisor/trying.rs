@@ -204,7 +204,7 @@ impl Supervisor<'_> {
         let started = self.in_folder(move || Job::start(&launch, &folder, NUMBER))?;
         let started =
             started.with_context(|| format!("cannot start {}", settings.tool.program.display()))?;
-        let job = Job::new(started, &settings.folder, NUMBER, &self.clerk);
+        let job = Job::new(started, &settings.folder, NUMBER, &self.io_thread);
         let mut trial = Trial::new(job, &self.state.run_id, hosts, ranks, &places, patience);
         let result = loop {
             if let Some(result) = trial.poll() {

@@ -31,14 +31,14 @@ use super::progress::{Heads, Progress, ProgressSource};
 use super::relay::{Hands, LOOKS, Relay};
 use super::wire::{Attend, Beat, Facts, FromAgent, Shm, Storage, WIRE_VERSION, Which, to_line};
 use crate::base::cores;
-use crate::base::question::ask;
+use crate::base::timed_command::ask;
 use crate::base::topology::{Topology, read_list};
 use crate::kernels::arithmetic::Arithmetic;
-use crate::shm::{Depot, Store, depot, huge, room};
+use crate::shm::{MemoryStore, Store, huge, memory_store, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::machine::Connections;
-use crate::supervise::remember::clerk::Answer;
 use crate::supervise::remember::events::unix_ms;
+use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::signals::pass_over_warnings;
 use crate::supervise::start::launcher::{OPEN_MPI_RANK_VAR, RANK_VARS};
 
@@ -260,8 +260,8 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
             if clean && let Some(job) = &job {
                 // This removes memory of any kind of store; memory in use stays. The processes that were ended may still be
                 // releasing their own memory.
-                let _ = Depot::new(Store::Posix, job)
-                    .and_then(|depot| depot.clean_within(LET_GO_PATIENCE));
+                let _ = MemoryStore::new(Store::Posix, job)
+                    .and_then(|memory_store| memory_store.clean_within(LET_GO_PATIENCE));
             }
             drop(tell);
             (before.0 + ended, left)
@@ -374,7 +374,7 @@ impl<S: ProgressSource> Agent<S> {
             ranks,
             shm_free_bytes: shm().free_bytes,
             memory_free_bytes: memory().1,
-            huge_free_bytes: depot::huge_free_bytes(),
+            huge_free_bytes: memory_store::huge_free_bytes(),
             sysv_free_bytes: room::sysv_free_bytes(),
             held_bytes,
             held_positions,
@@ -620,7 +620,7 @@ pub fn facts(asked: &Asked) -> Facts {
         memory_bytes,
         memory_free_bytes,
         shm: shm(),
-        huge_free_bytes: depot::huge_free_bytes(),
+        huge_free_bytes: memory_store::huge_free_bytes(),
         sysv_free_bytes: room::sysv_free_bytes(),
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),

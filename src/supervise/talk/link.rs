@@ -21,7 +21,7 @@ use super::branch::{Heard, Lines};
 use super::shell::{library_path, misleads};
 use super::wire::Attend;
 use crate::supervise::machine::Connections;
-use crate::supervise::remember::clerk::Answer;
+use crate::supervise::remember::io_thread::Answer;
 
 /// Time that a remote shell has to end by itself after its input is closed; a shell that has lost its node does not.
 const GOING: Duration = Duration::from_millis(300);

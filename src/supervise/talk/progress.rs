@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::shm::depot::Listed;
 pub use crate::shm::header::Doing;
 use crate::shm::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
-use crate::shm::{Depot, Held, Part, Store};
+use crate::shm::memory_store::Listed;
+use crate::shm::{Held, MemoryStore, Part, Store};
 
 /// Returns the rank's activity in a word for people.
 pub fn words(doing: Doing) -> &'static str {
@@ -117,12 +117,12 @@ impl Heads {
     /// Opens the heads that can be read.
     fn open(&self) -> Vec<(u32, Head)> {
         // Making a store reads the list of all mounts, so this is done once, not for each position.
-        let mut depots: HashMap<(Store, &str), Option<Depot>> = HashMap::new();
+        let mut depots: HashMap<(Store, &str), Option<MemoryStore>> = HashMap::new();
         let heads = self.found().filter(|held| held.part == Part::Head);
         let open = heads.filter_map(|held| {
-            let made = || Depot::new(held.store, &held.job).ok();
-            let depot = depots.entry((held.store, held.job.as_str())).or_insert_with(made);
-            let region = depot.as_ref()?.peek_at_length(held.position, Part::Head).ok()?;
+            let made = || MemoryStore::new(held.store, &held.job).ok();
+            let memory_store = depots.entry((held.store, held.job.as_str())).or_insert_with(made);
+            let region = memory_store.as_ref()?.peek_at_length(held.position, Part::Head).ok()?;
             Some((held.position, Head::new(region).ok()?))
         });
         open.collect()
@@ -176,8 +176,8 @@ impl ProgressSource for Heads {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::depot::tests::until_free;
     use crate::shm::header::{HEAD_BYTES, NO_CODE};
+    use crate::shm::memory_store::tests::until_free;
 
     #[test]
     fn a_head_says_whose_work_checksums_do() {
@@ -195,8 +195,8 @@ mod tests {
     fn heads_of_this_job_only() {
         let name = format!("progress-{}", std::process::id());
         let other = format!("{name}-other");
-        let ours = Depot::new(Store::Posix, &name).unwrap();
-        let theirs = Depot::new(Store::Posix, &other).unwrap();
+        let ours = MemoryStore::new(Store::Posix, &name).unwrap();
+        let theirs = MemoryStore::new(Store::Posix, &other).unwrap();
         let head = Head::new(ours.create(3, Part::Head, HEAD_BYTES).unwrap()).unwrap();
         head.tick(Doing::Computing, 12);
         let _a = ours.create(3, Part::A, 1000).unwrap();

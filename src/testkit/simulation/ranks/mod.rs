@@ -25,7 +25,7 @@ use crate::base::outcome::Verdict;
 use crate::base::topology::Topology;
 use crate::kernels::cache;
 use crate::report::json::Run;
-use crate::shm::{Depot, Store};
+use crate::shm::{MemoryStore, Store};
 
 /// A place to simulate runs in, one after the other. The process that makes it must have one thread.
 pub struct Stage {
@@ -139,12 +139,14 @@ impl Stage {
     }
 
     fn damage(&self, outage: &Outage, earlier: &Memory) {
-        let depot = self.depot();
-        let lose = |position: usize| depot.unlink_position(position as u32);
+        let memory_store = self.memory_store();
+        let lose = |position: usize| memory_store.unlink_position(position as u32);
         for &(position, damage) in &outage.damaged {
             match damage {
                 Damage::Lost => lose(position),
-                Damage::Flipped(part, offset) => drop(depot.flip(position as u32, part, offset)),
+                Damage::Flipped(part, offset) => {
+                    memory_store.flip(position as u32, part, offset);
+                }
                 Damage::Old => {
                     lose(position);
                     for (_, path, content) in earlier.iter().filter(|file| file.0 == position) {
@@ -158,7 +160,7 @@ impl Stage {
             }
         }
         if outage.all {
-            depot.positions().into_iter().for_each(|position| lose(position as usize));
+            memory_store.positions().into_iter().for_each(|position| lose(position as usize));
         }
     }
 
@@ -173,7 +175,7 @@ impl Stage {
             if scenario.kind != Kind::Abft && digest != wanted {
                 return Err(format!("x is {digest}, and {wanted} undisturbed"));
             }
-            let left = self.depot().list();
+            let left = self.memory_store().list();
             if !left.is_empty() && scenario.kind != Kind::InPlace {
                 return Err(format!("{} parts of persistent memory are left behind", left.len()));
             }
@@ -271,12 +273,12 @@ impl Stage {
         words
     }
 
-    fn depot(&self) -> Depot {
-        Depot::new(Store::Posix, &self.job).expect("a job's name")
+    fn memory_store(&self) -> MemoryStore {
+        MemoryStore::new(Store::Posix, &self.job).expect("a job's name")
     }
 
     fn clear(&self) {
-        let _ = self.depot().clean();
+        let _ = self.memory_store().clean();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -19,7 +19,7 @@ use crate::supervise::start::launcher::Launch;
 use crate::supervise::talk::branch::{Heard, Lines};
 use crate::supervise::talk::relay::Hands;
 use crate::supervise::talk::wire::{Attend, Beat, Facts, Shm, WIRE_VERSION, Which};
-use crate::testkit::player::{self, Manner, OUTSIDE, Player};
+use crate::testkit::simulated_agents::{self, Manner, OUTSIDE, SimulatedAgents};
 use crate::testkit::simulation::Report;
 use crate::testkit::simulation::dice::Dice;
 
@@ -81,7 +81,7 @@ pub(super) struct Agents {
     binary: String,
 }
 
-impl player::Nodes for Agents {
+impl simulated_agents::Nodes for Agents {
     type Hands = Agent;
 
     fn facts(&mut self, node: &str, _: u64) -> Facts {
@@ -120,7 +120,7 @@ impl player::Nodes for Agents {
 /// Everything outside the supervisor.
 pub(super) struct World {
     pub site: Rc<RefCell<Site>>,
-    player: Player<Agents>,
+    simulated_agents: SimulatedAgents<Agents>,
     heard: VecDeque<(u64, Heard)>,
     works: BTreeMap<(u64, u64), Work>,
     order: u64,
@@ -181,7 +181,7 @@ impl World {
         };
         let mut world = World {
             site,
-            player: Player::new(agents, manner),
+            simulated_agents: SimulatedAgents::new(agents, manner),
             heard: VecDeque::new(),
             works: BTreeMap::new(),
             order: 0,
@@ -243,8 +243,8 @@ impl World {
         match strike {
             Strike::Off { node, back_ms } => {
                 let name = &self.names[*node];
-                self.player.switch_off([name.as_str()]);
-                self.player.end_agent(name);
+                self.simulated_agents.switch_off([name.as_str()]);
+                self.simulated_agents.end_agent(name);
                 site.switches_off(name);
                 drop(site);
                 if let Some(ms) = back_ms {
@@ -253,27 +253,27 @@ impl World {
             }
             Strike::Boots { node } => {
                 let name = &self.names[*node];
-                self.player.switch_on([name.as_str()]);
+                self.simulated_agents.switch_on([name.as_str()]);
                 site.boots(name);
             }
             Strike::Cut { node, for_ms, apart } => {
                 let name = &self.names[*node];
-                self.player.hold(name, now_ms + for_ms);
+                self.simulated_agents.hold(name, now_ms + for_ms);
                 site.cuts_off(name, now_ms + for_ms, *apart);
             }
             Strike::Outage { for_ms } => {
-                self.player.hold(OUTSIDE, now_ms + for_ms);
+                self.simulated_agents.hold(OUTSIDE, now_ms + for_ms);
                 site.is_out_of_reach(now_ms + for_ms);
             }
             Strike::Freeze { node, for_ms } => {
                 let name = &self.names[*node];
-                self.player.hold(name, now_ms + for_ms);
+                self.simulated_agents.hold(name, now_ms + for_ms);
                 site.freezes(name, now_ms + for_ms);
             }
             Strike::Agent { node } => {
                 let name = &self.names[*node];
                 site.loses_agent(name);
-                self.player.end_agent(name);
+                self.simulated_agents.end_agent(name);
             }
             Strike::RankDies { rank } => site.kills_rank(*rank),
             Strike::RankStops { rank, for_ms } => site.stops_rank(*rank, now_ms + for_ms),
@@ -358,7 +358,7 @@ impl World {
             site.passes(now_ms);
             site.next_ms()
         };
-        let heard = self.player.play(now_ms);
+        let heard = self.simulated_agents.play(now_ms);
         self.heard.extend(heard);
         if now_ms >= PATIENCE_MS && self.site.borrow().all_are_off() {
             (self.asked_to_stop, self.is_given_up) = (true, true);
@@ -374,7 +374,8 @@ impl World {
         }
         let due = [self.works.keys().next(), self.strikes.keys().next()];
         let due = due.into_iter().flatten().map(|(due_ms, _)| *due_ms);
-        let next_ms = due.chain(next_ms).chain(self.player.next_ms()).chain([until_ms]).min();
+        let next_ms =
+            due.chain(next_ms).chain(self.simulated_agents.next_ms()).chain([until_ms]).min();
         NOW_MS.set(next_ms.unwrap_or(until_ms).max(now_ms + 1));
         Step::On
     }
@@ -459,22 +460,22 @@ impl Machine for Simulated {
         })
     }
 
-    fn clerk(&self) -> u32 {
+    fn io_thread(&self) -> u32 {
         World::with(|world| {
             world.clerks.push(0);
             world.clerks.len() as u32 - 1
         })
     }
 
-    fn does_later(&self, work: Work, clerk: Option<u32>) {
+    fn does_later(&self, work: Work, io_thread: Option<u32>) {
         World::with(|world| {
             let takes_ms = match world.dice.one_in(50) {
                 true => world.dice.below(500),
                 false => 1 + world.dice.below(20),
             };
             let mut due_ms = now_ms() + takes_ms;
-            if let Some(clerk) = clerk {
-                let last_ms = &mut world.clerks[clerk as usize];
+            if let Some(io_thread) = io_thread {
+                let last_ms = &mut world.clerks[io_thread as usize];
                 due_ms = due_ms.max(*last_ms).max(world.disk_ms);
                 *last_ms = due_ms;
             }
@@ -565,16 +566,16 @@ struct Shells {
 impl Lines for Shells {
     fn open(&mut self, line: u64, node: &str, words: &[String], attend: &Attend) {
         self.open.push(line);
-        World::with(|world| world.player.open(self.first + line, node, words, attend));
+        World::with(|world| world.simulated_agents.open(self.first + line, node, words, attend));
     }
 
     fn send(&mut self, line: u64, text: &str) {
-        World::with(|world| world.player.send(self.first + line, text));
+        World::with(|world| world.simulated_agents.send(self.first + line, text));
     }
 
     fn close(&mut self, line: u64) {
         self.open.retain(|open| *open != line);
-        World::with(|world| world.player.close(self.first + line));
+        World::with(|world| world.simulated_agents.close(self.first + line));
     }
 
     fn complaint(&self, _: u64) -> String {

@@ -28,7 +28,7 @@ pub struct Status {
 
 /// Role assignment of one in-place attempt.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cast {
+pub struct RoleAssignment {
     pub seats: Vec<Option<Seat>>,
     /// Number of checksum columns.
     pub sums: usize,
@@ -42,7 +42,7 @@ pub struct Cast {
     pub idle: usize,
 }
 
-impl Cast {
+impl RoleAssignment {
     /// Assignment without checksums: the positions of ranks in a test.
     pub fn plain(params: &TestParams, taken: impl Iterator<Item = Option<usize>>) -> Self {
         let grid = ProcessGrid::of(params);
@@ -149,7 +149,11 @@ impl<'a> Survivors<'a> {
 ///
 /// # Errors
 /// More is lost than the checksums can replace; in words.
-pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Result<Cast, String> {
+pub fn assign_roles(
+    params: &TestParams,
+    asked: usize,
+    players: &[Option<Status>],
+) -> Result<RoleAssignment, String> {
     let (p, q) = (params.p, params.q);
     let all = Survivors::new(params, players);
     if all.known().next().is_none() || all.known().any(|s| !s.progress.generated) {
@@ -205,7 +209,7 @@ pub fn cast(params: &TestParams, asked: usize, players: &[Option<Status>]) -> Re
     let past = Past { exchanges: [before, &now[..]].concat(), renewals };
     let idle = idle.len() - count * p;
     let from = Some(From { boundary, ready, past, renew });
-    Ok(Cast { seats, sums: left + count, from, exchanged, new, idle })
+    Ok(RoleAssignment { seats, sums: left + count, from, exchanged, new, idle })
 }
 
 /// Role of a column after exchanges; None if it becomes idle.
@@ -275,7 +279,7 @@ pub fn listed(all: impl Iterator<Item = impl ToString>) -> String {
 }
 
 /// Assigns roles in the launcher's order. With too few ranks, there are fewer checksum columns, or none.
-fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String> {
+fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<RoleAssignment, String> {
     let (p, q) = (params.p, params.q);
     if ranks < p * q {
         return Err(format!("{ranks} ranks are left, and the grid needs {}", p * q));
@@ -288,7 +292,7 @@ fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<Cast, String
     };
     let idle = ranks - p * (q + sums);
     let seats = (0..ranks).map(seat).collect();
-    Ok(Cast { seats, sums, idle, ..Cast::default() })
+    Ok(RoleAssignment { seats, sums, idle, ..RoleAssignment::default() })
 }
 
 impl Status {
@@ -362,7 +366,11 @@ mod tests {
     }
 
     /// Takes roles on all ranks. Ranks with new checksums have room for them; the ones in `finished` have also completed them.
-    fn take_all(players: &[Option<Status>], found: &Cast, finished: usize) -> Vec<Option<Status>> {
+    fn take_all(
+        players: &[Option<Status>],
+        found: &RoleAssignment,
+        finished: usize,
+    ) -> Vec<Option<Status>> {
         let from = found.from.as_ref().unwrap();
         let columns = players.iter().flatten().map(|s| s.columns).max().unwrap();
         let mut joined = 0;
@@ -400,11 +408,11 @@ mod tests {
                     let players = left(&all, lost);
                     let hit = columns_hit(lost);
                     if hit.len() > 1 {
-                        let found = cast(&params(depth), 1, &players);
+                        let found = assign_roles(&params(depth), 1, &players);
                         assert!(found.is_err(), "{lost:b} {found:?}");
                         continue;
                     }
-                    let found = cast(&params(depth), 1, &players).unwrap();
+                    let found = assign_roles(&params(depth), 1, &players).unwrap();
                     let from = found.from.clone().unwrap();
                     // If no complete column has taken the step, no other must take it.
                     let whole = |col: &usize| *col != hit[0];
@@ -456,7 +464,7 @@ mod tests {
     fn a_roll_call_that_is_cut_short_changes_nothing() {
         for (behind, lost) in (0..7).flat_map(|b| (0..RANKS).map(move |rank| (b, 1 << rank))) {
             let players = left(&everybody(behind, true), lost);
-            let first = cast(&params(1), 1, &players).unwrap();
+            let first = assign_roles(&params(1), 1, &players).unwrap();
             let from = first.from.clone().unwrap();
             for heard in 0usize..1 << players.len() {
                 let mut now = players.clone();
@@ -465,7 +473,7 @@ mod tests {
                         take(status, first.seats[i], &from);
                     }
                 }
-                let again = cast(&params(1), 1, &now).unwrap();
+                let again = assign_roles(&params(1), 1, &now).unwrap();
                 assert_eq!(
                     (&again.seats, &again.from),
                     (&first.seats, &first.from),
@@ -482,14 +490,14 @@ mod tests {
                 everybody(0, true).into_iter().map(Some).collect();
             if let Some(first) = first {
                 players = left(&everybody(0, true), first);
-                let found = cast(&params(1), 1, &players).unwrap();
+                let found = assign_roles(&params(1), 1, &players).unwrap();
                 let seats = found.seats.clone();
                 for (status, seat) in players.iter_mut().zip(seats) {
                     take(status, seat, found.from.as_ref().unwrap());
                 }
             }
             players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
-            cast(&params(1), 1, &players)
+            assign_roles(&params(1), 1, &players)
         };
         let says = |lost, first, words: &str| {
             let why = refused(lost, first).unwrap_err();
@@ -519,7 +527,7 @@ mod tests {
 
     #[test]
     fn a_test_begins_with_those_there_are() {
-        let begins = |ranks: usize| cast(&params(1), 1, &vec![None; ranks]);
+        let begins = |ranks: usize| assign_roles(&params(1), 1, &vec![None; ranks]);
         let all = begins(7).unwrap();
         assert!(all.sums == 1 && all.from.is_none());
         assert_eq!(all.seats[2], Some(Seat { row: 0, col: 2, place: 2 }));
@@ -529,12 +537,12 @@ mod tests {
         assert_eq!(few.seats[2], Some(Seat { row: 1, col: 0, place: 2 }));
         assert!(begins(3).unwrap_err().contains("3 ranks are left, and the grid needs 4"));
         // With as many checksum columns as there are ranks for.
-        let sums = |ranks| cast(&params(1), 2, &vec![None; ranks]).unwrap().sums;
+        let sums = |ranks| assign_roles(&params(1), 2, &vec![None; ranks]).unwrap().sums;
         assert_eq!([4, 5, 6, 7, 8, 11].map(sums), [0, 0, 1, 1, 2, 2]);
         // Only some ranks have generated their parts, so none can have computed.
         let mut some: Vec<_> = everybody(0, false).into_iter().map(Some).collect();
         some[3].as_mut().unwrap().progress.generated = false;
-        assert_eq!(cast(&params(1), 1, &some).unwrap().from, None);
+        assert_eq!(assign_roles(&params(1), 1, &some).unwrap().from, None);
     }
 
     /// If too many ranks are lost before anything is computed, only the time of generation is lost.
@@ -545,15 +553,19 @@ mod tests {
             for status in players.iter_mut().flatten() {
                 (status.progress.applied, status.progress.factored) = (applied, factored);
             }
-            cast(&params(1), 1, &players)
+            assign_roles(&params(1), 1, &players)
         };
         let begun = with(0, 0).unwrap();
         assert_eq!((begun.from, begun.sums), (None, 0));
         assert!(with(0, 1).is_err() && with(1, 1).is_err());
         let all = everybody_at_the_beginning();
-        assert!(cast(&params(1), 1, &left(&all, 0b000_111)).unwrap_err().contains("3 ranks are"));
+        assert!(
+            assign_roles(&params(1), 1, &left(&all, 0b000_111))
+                .unwrap_err()
+                .contains("3 ranks are")
+        );
         // Losses that the checksums can replace are replaced.
-        assert!(cast(&params(1), 1, &left(&all, 0b000_001)).unwrap().from.is_some());
+        assert!(assign_roles(&params(1), 1, &left(&all, 0b000_001)).unwrap().from.is_some());
     }
 
     fn everybody_at_the_beginning() -> Vec<Status> {
@@ -569,7 +581,7 @@ mod tests {
     fn a_column_has_each_row_once() {
         let mut players: Vec<Option<Status>> = everybody(0, true).into_iter().map(Some).collect();
         players[4].as_mut().unwrap().row = 0;
-        let found = cast(&params(1), 1, &players).unwrap();
+        let found = assign_roles(&params(1), 1, &players).unwrap();
         assert_eq!(found.exchanges(), [Exchange { col: 1, by: 0, boundary: K }]);
     }
 
@@ -583,7 +595,7 @@ mod tests {
         let hit = |lost: usize| {
             (0..WIDE).filter(|col| (0..P).any(|row| lost >> (row * WIDE + col) & 1 == 1)).count()
         };
-        let complete = |found: &Cast| {
+        let complete = |found: &RoleAssignment| {
             let mut roles: Vec<_> = found.seats.iter().flatten().map(|s| (s.row, s.col)).collect();
             roles.sort_unstable();
             roles.dedup();
@@ -595,7 +607,7 @@ mod tests {
             [0, 1, 2, 4, 8, 9].into_iter().flat_map(|b| (1..1 << ranks).map(move |l| (b, l)))
         {
             let players = left(&everybody_with(COLUMNS, behind, true), lost);
-            let found = cast(&params(1), COLUMNS, &players);
+            let found = assign_roles(&params(1), COLUMNS, &players);
             assert_eq!(found.is_ok(), hit(lost) <= COLUMNS, "{lost:b} {found:?}");
             let Ok(first) = found else { continue };
             complete(&first);
@@ -613,7 +625,7 @@ mod tests {
                     }
                 }
                 now.retain(|s| s.as_ref().is_none_or(|s| s.place != then));
-                let second = cast(&params(1), COLUMNS, &now).unwrap();
+                let second = assign_roles(&params(1), COLUMNS, &now).unwrap();
                 complete(&second);
                 let exchanges = second.from.unwrap().past.exchanges;
                 if now.iter().flatten().any(|s| !s.past.exchanges.is_empty()) {
@@ -640,11 +652,11 @@ mod tests {
             }
             for col in 0..Q {
                 let players = left(&all, 1 << col);
-                let first = cast(&params(1), COLUMNS, &players).unwrap();
+                let first = assign_roles(&params(1), COLUMNS, &players).unwrap();
                 assert_eq!(first.from.as_ref().unwrap().boundary, owner_of);
                 let mut now = take_all(&players, &first, 0);
                 now.retain(|s| s.as_ref().is_none_or(|s| s.place != AHEAD));
-                let second = cast(&params(1), COLUMNS, &now).unwrap().from.unwrap();
+                let second = assign_roles(&params(1), COLUMNS, &now).unwrap().from.unwrap();
                 assert_eq!(second.boundary, owner_of, "{col}");
                 assert!(second.past.exchanges.iter().all(|e| e.boundary == owner_of));
             }
@@ -655,7 +667,7 @@ mod tests {
     #[test]
     fn the_checksums_with_the_largest_weight_take_the_place() {
         let players = left(&everybody_with(4, 0, true), 0b110);
-        let from = cast(&params(1), 4, &players).unwrap().from.unwrap();
+        let from = assign_roles(&params(1), 4, &players).unwrap().from.unwrap();
         assert_eq!(from.past.exchanges, [Exchange { col: 1, by: 3, boundary: K }]);
     }
 
@@ -668,7 +680,7 @@ mod tests {
             let mut left = without(&players, there.unwrap());
             // As many idle ranks as a column needs.
             left.extend([None, None]);
-            match cast(&params(1), 1, &left) {
+            match assign_roles(&params(1), 1, &left) {
                 Ok(found) => {
                     made += found.new.len();
                     players = take_all(&left, &found, 0b11);
@@ -688,7 +700,7 @@ mod tests {
             let mut found = Err(String::new());
             for lost in losses {
                 players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
-                found = cast(&params(1), 2, &players);
+                found = assign_roles(&params(1), 2, &players);
                 let Ok(found) = &found else { break };
                 for (status, &seat) in players.iter_mut().zip(&found.seats) {
                     take(status, seat, found.from.as_ref().unwrap());
@@ -736,7 +748,7 @@ mod tests {
     #[test]
     fn new_checksums_take_the_place_of_the_next_column() {
         for lost in 0..RANKS {
-            let first = cast(&params(1), 1, &without(&with_a_spare(), lost)).unwrap();
+            let first = assign_roles(&params(1), 1, &without(&with_a_spare(), lost)).unwrap();
             assert_eq!((first.sums, first.new.clone(), first.idle), (1, Q + 1..Q + 2, 0));
             let from = first.from.clone().unwrap();
             let made = from.past.exchanges.len();
@@ -744,7 +756,7 @@ mod tests {
             let players = take_all(&without(&with_a_spare(), lost), &first, 0b11);
             for then in players.iter().flatten().map(|s| s.place).collect::<Vec<_>>() {
                 let left = without(&players, then);
-                let second = cast(&params(1), 1, &left).unwrap();
+                let second = assign_roles(&params(1), 1, &left).unwrap();
                 let roles = second.seats.iter().flatten().filter(|seat| seat.col < Q).count();
                 assert_eq!(roles, P * Q, "{lost} {then}");
                 let past = second.from.clone().unwrap().past;
@@ -757,7 +769,7 @@ mod tests {
                 // The first exchange and the second renewal have left nothing to replace a third loss.
                 let now = take_all(&left, &second, 0);
                 for third in now.iter().flatten().filter(|s| s.col < Q).map(|s| s.place) {
-                    assert!(cast(&params(1), 1, &without(&now, third)).is_err());
+                    assert!(assign_roles(&params(1), 1, &without(&now, third)).is_err());
                 }
             }
         }
@@ -768,7 +780,7 @@ mod tests {
     fn checksums_that_are_not_finished_are_none() {
         let two_spares: Vec<_> = with_a_spare().into_iter().chain([None]).collect();
         let players = without(&two_spares, 0);
-        let first = cast(&params(1), 1, &players).unwrap();
+        let first = assign_roles(&params(1), 1, &players).unwrap();
         assert_eq!(first.idle, 1);
         for finished in 0..3 {
             let now = take_all(&players, &first, finished);
@@ -776,13 +788,13 @@ mod tests {
             let mut left = now.clone();
             left.retain(Option::is_some);
             left.push(None);
-            let second = cast(&params(1), 1, &left).unwrap();
+            let second = assign_roles(&params(1), 1, &left).unwrap();
             assert_eq!(second.new, Q + 2..Q + 3, "{finished}");
             let numbers: Vec<usize> =
                 second.from.unwrap().past.renewals.iter().map(|renewal| renewal.by).collect();
             assert_eq!(numbers, [1, 2]);
             // A process column is lost, and nothing can take its place.
-            let why = cast(&params(1), 1, &without(&now, 1)).unwrap_err();
+            let why = assign_roles(&params(1), 1, &without(&now, 1)).unwrap_err();
             assert!(why.contains("or was not finished"), "{why}");
         }
     }
@@ -796,11 +808,11 @@ mod tests {
                 status.progress.applied = applied;
                 status.progress.factored = factored;
             }
-            cast(&params(1), 1, &players).unwrap().new.len()
+            assign_roles(&params(1), 1, &players).unwrap().new.len()
         };
         assert_eq!([at(8, 9), at(9, 9), at(9, 10), at(10, 10)], [1, 1, 0, 0]);
         let nobody_lost: Vec<_> = with_a_spare().into_iter().chain([None, None]).collect();
-        let found = cast(&params(1), 1, &nobody_lost).unwrap();
+        let found = assign_roles(&params(1), 1, &nobody_lost).unwrap();
         assert_eq!((found.sums, found.new.len(), found.idle), (1, 0, 3));
     }
 }

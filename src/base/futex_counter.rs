@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The number, and how many threads sleep until it changes or are about to.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct FutexCounter {
     number: AtomicU32,
     asleep: AtomicUsize,
 }
 
-impl Bell {
+impl FutexCounter {
     pub fn number(&self) -> u32 {
         self.number.load(Ordering::SeqCst)
     }
@@ -66,62 +66,62 @@ mod tests {
     /// Two threads take turns, each asleep when it is not its turn: a missed call would end the exchange.
     #[test]
     fn nobody_sleeps_through_its_number() {
-        let bell = Arc::new(Bell::default());
+        let futex_counter = Arc::new(FutexCounter::default());
         let turns = 20_000;
         let other = {
-            let bell = Arc::clone(&bell);
-            thread::spawn(move || turn(&bell, 1, turns))
+            let futex_counter = Arc::clone(&futex_counter);
+            thread::spawn(move || turn(&futex_counter, 1, turns))
         };
-        turn(&bell, 0, turns);
+        turn(&futex_counter, 0, turns);
         other.join().unwrap();
-        assert_eq!(bell.number(), 2 * turns);
+        assert_eq!(futex_counter.number(), 2 * turns);
     }
 
-    fn turn(bell: &Bell, own: u32, turns: u32) {
+    fn turn(futex_counter: &FutexCounter, own: u32, turns: u32) {
         for _ in 0..turns {
             loop {
-                let number = bell.number();
+                let number = futex_counter.number();
                 if number % 2 == own {
                     break;
                 }
-                bell.sleep(number);
+                futex_counter.sleep(number);
             }
-            bell.advance(1);
-            bell.wake(1);
+            futex_counter.advance(1);
+            futex_counter.wake(1);
         }
     }
 
     #[test]
     fn all_wake_where_each_wakes_two() {
-        let bell = Arc::new(Bell::default());
+        let futex_counter = Arc::new(FutexCounter::default());
         let sleepers: Vec<_> = (0..20)
             .map(|_| {
-                let bell = Arc::clone(&bell);
+                let futex_counter = Arc::clone(&futex_counter);
                 thread::spawn(move || {
-                    while bell.number() == 0 {
-                        bell.sleep(0);
+                    while futex_counter.number() == 0 {
+                        futex_counter.sleep(0);
                     }
-                    bell.wake(2);
+                    futex_counter.wake(2);
                 })
             })
             .collect();
         let until = Instant::now() + Duration::from_secs(10);
-        while bell.asleep.load(Ordering::SeqCst) < 20 {
+        while futex_counter.asleep.load(Ordering::SeqCst) < 20 {
             assert!(Instant::now() < until, "they do not fall asleep");
             thread::sleep(Duration::from_millis(1));
         }
-        bell.advance(1);
-        bell.wake(2);
+        futex_counter.advance(1);
+        futex_counter.wake(2);
         sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
-        assert_eq!(bell.asleep.load(Ordering::SeqCst), 0);
+        assert_eq!(futex_counter.asleep.load(Ordering::SeqCst), 0);
     }
 
     #[test]
     fn an_old_number_is_nothing_to_sleep_for() {
-        let bell = Bell::default();
-        bell.advance(3);
-        bell.sleep(0);
-        bell.sleep(2);
-        assert_eq!(bell.number(), 3);
+        let futex_counter = FutexCounter::default();
+        futex_counter.advance(3);
+        futex_counter.sleep(0);
+        futex_counter.sleep(2);
+        assert_eq!(futex_counter.number(), 3);
     }
 }

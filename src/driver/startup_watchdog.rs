@@ -40,7 +40,7 @@ const NEXT_SPEAKS: Duration = Duration::from_secs(2);
 const NAME: &str = "siblings";
 
 /// Watchdog that runs until MPI has started.
-pub struct Siblings {
+pub struct StartupWatchdog {
     over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -53,7 +53,7 @@ struct Seen {
     ranks: BTreeMap<usize, ProcessId>,
 }
 
-impl Siblings {
+impl StartupWatchdog {
     /// Starts the watchdog; None if the launcher does not set these variables.
     pub fn watch() -> Option<Self> {
         let (job, rank) = (std::env::var_os(JOB)?, std::env::var(RANK).ok()?.parse().ok()?);

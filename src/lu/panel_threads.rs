@@ -18,8 +18,8 @@
 /// well (`q` > 1), the panel's share counts double.
 pub fn mates(threads: usize, width: usize, columns: usize, q: usize) -> usize {
     let share = if q > 1 { 4 * width } else { 2 * width };
-    let crew = (share * threads).div_ceil(columns + share);
-    crew.clamp(1, threads) - 1
+    let panel_threads = (share * threads).div_ceil(columns + share);
+    panel_threads.clamp(1, threads) - 1
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) const WELL: u64 = 0;
 pub(super) const CANNOT: u64 = 1;
 
 /// Checkpoint observer.
-pub(super) struct Guard<'w, O> {
+pub(super) struct CheckpointObserver<'w, O> {
     pub(super) checkpointer: Checkpointer<Positions, Group>,
     len: usize,
     pub(super) account: Account,
@@ -70,7 +70,7 @@ pub(super) struct Whose<'w> {
     pub(super) test: usize,
 }
 
-impl<'w, O: Observer> Guard<'w, O> {
+impl<'w, O: Observer> CheckpointObserver<'w, O> {
     pub(super) fn new(
         checkpointer: Checkpointer<Positions, Group>,
         account: Account,
@@ -163,7 +163,7 @@ impl<'w, O: Observer> Guard<'w, O> {
     }
 }
 
-impl<O: Observer> Observer for Guard<'_, O> {
+impl<O: Observer> Observer for CheckpointObserver<'_, O> {
     fn drains(&mut self, k: usize) -> bool {
         self.stop = signals::stop_now();
         self.checkpointer.due(k, self.stop)

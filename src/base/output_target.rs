@@ -10,14 +10,14 @@ use nix::sys::stat::fstat;
 
 /// A target that may be written to repeatedly.
 #[derive(Debug)]
-pub enum Place {
+pub enum OutputTarget {
     /// A file that is replaced in one step each time, so that no reader sees half of it, if its folder permits that.
     File(PathBuf),
     /// A pipe or a device, which a rename would replace. It stays open and receives one text after the other.
     Stream(File),
 }
 
-impl Place {
+impl OutputTarget {
     /// Opens the target of `path`. A link is followed, so that it still points at the newest text.
     pub fn of(path: &Path) -> io::Result<Self> {
         // Metadata, not the resolved name, identify the target: `/dev/stdout` may lead to a pipe, which has no name to resolve
@@ -94,7 +94,7 @@ pub fn is_open_to_us(path: &Path) -> io::Result<()> {
         Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Ok(there) if !there.is_file() => Ok(()),
         _ => {
-            let Place::File(path) = Place::of(path)? else { return Ok(()) };
+            let OutputTarget::File(path) = OutputTarget::of(path)? else { return Ok(()) };
             let temporary = aside(&path)?;
             match File::create(&temporary) {
                 Ok(_) => fs::remove_file(temporary),
@@ -109,7 +109,7 @@ pub fn is_open_to_us(path: &Path) -> io::Result<()> {
 
 /// Writes `text` to `path` once.
 pub fn put(path: &Path, text: &[u8]) -> io::Result<()> {
-    Place::of(path)?.put(text, false)
+    OutputTarget::of(path)?.put(text, false)
 }
 
 /// Compares `path` with the open file `open`. `None` if they differ; otherwise whether that is a regular file.
@@ -132,7 +132,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (file, beside) = (dir.path().join("a.json"), dir.path().join("a.new"));
         fs::write(&beside, "mine").unwrap();
-        let mut place = Place::of(&file).unwrap();
+        let mut place = OutputTarget::of(&file).unwrap();
         for text in ["old and long", "new"] {
             place.put(text.as_bytes(), text == "new").unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
@@ -153,7 +153,7 @@ mod tests {
         }
         assert!(!dir.path().join("other").exists());
         for path in [dir.path(), Path::new("/no/such/folder/file")] {
-            assert!(Place::of(path).and_then(|mut place| place.put(b"x", false)).is_err());
+            assert!(OutputTarget::of(path).and_then(|mut place| place.put(b"x", false)).is_err());
             is_open_to_us(path).unwrap_err();
         }
     }
@@ -187,7 +187,7 @@ mod tests {
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let read = fifo.clone();
         let reader = std::thread::spawn(move || fs::read_to_string(read).unwrap());
-        let mut place = Place::of(&fifo).unwrap();
+        let mut place = OutputTarget::of(&fifo).unwrap();
         place.put(b"one", true).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
         place.put(b"two", true).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! No run needs this. The tests of `forest` play a minute of a tree in a moment, on virtual time and with the same result each
 //! time. The benchmark of supervision plays thousands of agents in real time, under the real supervisor. The caller is the root
-//! of the tree: it opens, writes and closes lines (a [`Player`] is [`Lines`]), gives the time, and receives the answers. A node
-//! that is off neither receives nor sends anything.
+//! of the tree: it opens, writes and closes lines (a [`SimulatedAgents`] is [`Lines`]), gives the time, and receives the answers.
+//! A node that is off neither receives nor sends anything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -32,7 +32,7 @@ pub struct Manner {
     pub seed: u64,
 }
 
-/// Name of the caller, for [`Player::hold`].
+/// Name of the caller, for [`SimulatedAgents::hold`].
 pub const OUTSIDE: &str = "";
 
 /// Upper end of a line: a number of the caller's, or an agent's line to a child.
@@ -115,7 +115,7 @@ impl Lines for Asked {
     }
 }
 
-pub struct Player<N> {
+pub struct SimulatedAgents<N> {
     pub nodes: N,
     manner: Manner,
     now_ms: u64,
@@ -134,7 +134,7 @@ pub struct Player<N> {
     most_lines: usize,
 }
 
-impl<N: Nodes> Lines for Player<N> {
+impl<N: Nodes> Lines for SimulatedAgents<N> {
     fn open(&mut self, line: u64, node: &str, _: &[String], _: &Attend) {
         self.call(line, node);
     }
@@ -149,7 +149,7 @@ impl<N: Nodes> Lines for Player<N> {
     }
 }
 
-impl<N: Nodes> Player<N> {
+impl<N: Nodes> SimulatedAgents<N> {
     pub fn new(nodes: N, manner: Manner) -> Self {
         Self {
             nodes,

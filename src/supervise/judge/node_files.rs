@@ -9,7 +9,7 @@ use crate::supervise::talk::wire::Lying;
 
 /// Facts about a node.
 #[derive(Clone, Copy, Debug)]
-pub struct Shelf<'a> {
+pub struct NodeFiles<'a> {
     /// Whether it would have ranks as things are: the ranks then find its files in any case.
     pub placed: bool,
     pub lying: &'a [Lying],
@@ -19,7 +19,7 @@ pub struct Shelf<'a> {
 ///
 /// The checkpoint is the furthest of those that some node reports as complete everywhere, and of which a node with ranks has
 /// files. Files on other nodes alone do not count: they are left over from a run that is none of these nodes' any more.
-pub fn of_best(nodes: &[Shelf]) -> Vec<BTreeSet<u32>> {
+pub fn of_best(nodes: &[NodeFiles]) -> Vec<BTreeSet<u32>> {
     let key = |lying: &Lying| (lying.run, lying.test, lying.epoch);
     let all = || nodes.iter().flat_map(|node| node.lying.iter().map(move |l| (node.placed, l)));
     let mut whole_at = BTreeMap::new();
@@ -35,7 +35,7 @@ pub fn of_best(nodes: &[Shelf]) -> Vec<BTreeSet<u32>> {
     };
     let best = seen.filter_map(worth).max();
     let best = best.map(|(test, _, run, epoch)| (run, test, epoch));
-    let of_node = |node: &Shelf| {
+    let of_node = |node: &NodeFiles| {
         let lying = node.lying.iter().filter(|lying| Some(key(lying)) == best);
         lying.flat_map(|lying| lying.positions.iter().copied()).collect()
     };
@@ -51,9 +51,9 @@ mod tests {
     }
 
     fn found(nodes: &[(bool, Vec<Lying>)]) -> Vec<Vec<u32>> {
-        let shelf = nodes.iter().map(|(placed, lying)| Shelf { placed: *placed, lying });
-        let shelves: Vec<Shelf> = shelf.collect();
-        of_best(&shelves).into_iter().map(|positions| positions.into_iter().collect()).collect()
+        let node_files = nodes.iter().map(|(placed, lying)| NodeFiles { placed: *placed, lying });
+        let node_files: Vec<NodeFiles> = node_files.collect();
+        of_best(&node_files).into_iter().map(|positions| positions.into_iter().collect()).collect()
     }
 
     #[test]

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 pub const BYTES: usize = 512 << 20;
 
 /// Address of the counter of heartbeats, if any.
-struct Pulse(AtomicPtr<AtomicU64>);
+struct Counter(AtomicPtr<AtomicU64>);
 
 /// Counters of this process, which has one position at a time.
-static PULSE: Pulse = Pulse(AtomicPtr::new(null_mut()));
-static WAITS: Pulse = Pulse(AtomicPtr::new(null_mut()));
+static PULSE: Counter = Counter(AtomicPtr::new(null_mut()));
+static WAITS: Counter = Counter(AtomicPtr::new(null_mut()));
 
-impl Pulse {
+impl Counter {
     fn follow(&self, counter: &'static AtomicU64) {
         self.0.store(std::ptr::from_ref(counter).cast_mut(), Ordering::Release);
     }
@@ -60,13 +60,13 @@ mod tests {
     fn beats_are_counted_where_they_were_asked_for_last() {
         static FIRST: AtomicU64 = AtomicU64::new(0);
         static SECOND: AtomicU64 = AtomicU64::new(0);
-        let pulse = Pulse(AtomicPtr::new(null_mut()));
-        pulse.beat();
-        pulse.follow(&FIRST);
-        pulse.beat();
-        pulse.follow(&SECOND);
-        pulse.beat();
-        pulse.beat();
+        let heartbeat = Counter(AtomicPtr::new(null_mut()));
+        heartbeat.beat();
+        heartbeat.follow(&FIRST);
+        heartbeat.beat();
+        heartbeat.follow(&SECOND);
+        heartbeat.beat();
+        heartbeat.beat();
         assert_eq!([&FIRST, &SECOND].map(|c| c.load(Ordering::Relaxed)), [1, 2]);
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use nix::unistd::{AccessFlags, access};
 
-use super::Sight;
-use super::choice::{Results, Stock};
+use super::DirScope;
+use super::choice::{Inventory, Results};
 use super::names::{self, Key, MANIFEST, STARTS, TOKEN};
 use super::reading::Source;
 use super::record::{self, About, Manifest};
@@ -29,7 +29,7 @@ const FIRST: usize = 0;
 
 /// Place of one job's checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shelf {
+pub struct CheckpointDir {
     dir: PathBuf,
     folder: PathBuf,
     /// Number of the start that writes here; None for reading, or for removal at the user's request.
@@ -40,7 +40,7 @@ pub struct Shelf {
 pub struct Listed {
     pub job: String,
     pub bytes: u64,
-    pub stock: Result<Stock, String>,
+    pub inventory: Result<Inventory, String>,
 }
 
 /// Lists the jobs of this user that have files in `dir`.
@@ -53,9 +53,13 @@ pub fn list_user(dir: &Path) -> Result<Vec<Listed>, String> {
         .collect();
     jobs.sort();
     let listed = jobs.into_iter().map(|job| {
-        let shelf = Shelf::new(dir, &job);
-        let all = shelf.all_files(&Flow::default()).expect("nobody gives it up");
-        Listed { bytes: all.iter().map(|(_, bytes)| bytes).sum(), stock: shelf.survey(), job }
+        let checkpoint_dir = CheckpointDir::new(dir, &job);
+        let all = checkpoint_dir.all_files(&Flow::default()).expect("nobody gives it up");
+        Listed {
+            bytes: all.iter().map(|(_, bytes)| bytes).sum(),
+            inventory: checkpoint_dir.survey(),
+            job,
+        }
     });
     Ok(listed.collect())
 }
@@ -73,7 +77,7 @@ pub enum Claimed {
     Now,
 }
 
-impl Shelf {
+impl CheckpointDir {
     pub fn new(dir: &Path, job: &str) -> Self {
         let uid = nix::unistd::geteuid().as_raw();
         Self { dir: dir.into(), folder: dir.join(names::job_folder(uid, job)), start: None }
@@ -254,42 +258,42 @@ impl Shelf {
     }
 
     /// Takes the inventory: all entries, and those that are valid by name and manifest.
-    pub fn survey(&self) -> Result<Stock, String> {
+    pub fn survey(&self) -> Result<Inventory, String> {
         self.survey_for(&Flow::default())
     }
 
     /// Takes the inventory, and reports each step to `flow`.
-    pub fn survey_for(&self, flow: &Flow) -> Result<Stock, String> {
-        let mut stock = Stock::default();
+    pub fn survey_for(&self, flow: &Flow) -> Result<Inventory, String> {
+        let mut inventory = Inventory::default();
         let mut found = names_if_there(&self.folder)?;
         if found.is_empty() && !self.folder.exists() {
-            return Ok(stock);
+            return Ok(inventory);
         }
         self.is_ours()?;
-        stock.owner = found.iter().filter_map(|name| names::parse_owner(name)).max();
+        inventory.owner = found.iter().filter_map(|name| names::parse_owner(name)).max();
         found.sort();
         for name in found {
             flow.went_on(0).map_err(|stopped| stopped.to_string())?;
             let path = self.folder.join(&name);
             if let Some(test) = names::parse_result(&name) {
                 match read_sealed::<Vec<u8>>(&path) {
-                    Ok(bytes) => stock.results.push((test, bytes)),
-                    Err(why) => stock.damaged.push(why),
+                    Ok(bytes) => inventory.results.push((test, bytes)),
+                    Err(why) => inventory.damaged.push(why),
                 }
             } else if let Some(key) = names::parse_epoch_folder(&name) {
                 match self.manifest(key) {
                     Ok(Some(manifest)) => {
-                        stock.whole.push(manifest.about);
-                        if !stock.sights.contains(&manifest.sight) {
-                            stock.sights.push(manifest.sight);
+                        inventory.whole.push(manifest.about);
+                        if !inventory.sights.contains(&manifest.sight) {
+                            inventory.sights.push(manifest.sight);
                         }
                     }
-                    Ok(None) => stock.unfinished.push(path.display().to_string()),
-                    Err(why) => stock.damaged.push(why),
+                    Ok(None) => inventory.unfinished.push(path.display().to_string()),
+                    Err(why) => inventory.damaged.push(why),
                 }
             }
         }
-        Ok(stock)
+        Ok(inventory)
     }
 
     fn is_ours(&self) -> Result<(), String> {
@@ -326,7 +330,7 @@ impl Shelf {
     pub fn conclude(
         &self,
         about: &About,
-        sight: Sight,
+        sight: DirScope,
         positions: &[u32],
         stays: Option<Key>,
         flow: &Flow,
@@ -360,13 +364,13 @@ impl Shelf {
         if here.is_empty() || self.manifest(about.key()) != Ok(None) {
             return Ok(());
         }
-        self.list(about, Sight::Node, &here, || {}, flow).map(|_| ())
+        self.list(about, DirScope::Node, &here, || {}, flow).map(|_| ())
     }
 
     fn list(
         &self,
         about: &About,
-        sight: Sight,
+        sight: DirScope,
         positions: &[u32],
         synced: impl FnOnce(),
         flow: &Flow,
@@ -377,12 +381,12 @@ impl Shelf {
             let path = self.position(key, position);
             let source = Source::open(&path, about, position).map_err(|why| {
                 let asks = match sight {
-                    Sight::Shared => format!(
+                    DirScope::Shared => format!(
                         ". It was written by the node of position {position}: is {} on a file system that all nodes \
                          share?",
                         self.dir.display()
                     ),
-                    Sight::Node => String::new(),
+                    DirScope::Node => String::new(),
                 };
                 Stopped::Failed(format!("{why}{asks}"))
             })?;
@@ -692,37 +696,37 @@ mod tests {
     use super::super::writing::tests::write_small;
     use super::*;
 
-    fn shelf() -> (tempfile::TempDir, Shelf) {
+    fn checkpoint_dir() -> (tempfile::TempDir, CheckpointDir) {
         let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(dir.path(), "job");
-        shelf.prepare("token").unwrap();
-        (dir, shelf)
+        let checkpoint_dir = CheckpointDir::new(dir.path(), "job");
+        checkpoint_dir.prepare("token").unwrap();
+        (dir, checkpoint_dir)
     }
 
-    fn store(shelf: &Shelf, about: &About) {
-        shelf.make_epoch(about.key()).unwrap();
+    fn store(checkpoint_dir: &CheckpointDir, about: &About) {
+        checkpoint_dir.make_epoch(about.key()).unwrap();
         for position in 0..2 {
-            write_small(&shelf.position(about.key(), position), about, position);
+            write_small(&checkpoint_dir.position(about.key(), position), about, position);
         }
     }
 
-    fn conclude(shelf: &Shelf, about: &About) -> Result<u64, Stopped> {
-        shelf.conclude(about, Sight::Shared, &[0, 1], None, &Flow::default())
+    fn conclude(checkpoint_dir: &CheckpointDir, about: &About) -> Result<u64, Stopped> {
+        checkpoint_dir.conclude(about, DirScope::Shared, &[0, 1], None, &Flow::default())
     }
 
     /// Two starts under one name that share nothing but this folder.
     #[test]
     fn of_two_starts_the_later_one_writes_and_neither_removes_what_the_other_has() {
-        let (_dir, shelf) = shelf();
-        let (one, two) = (shelf.clone().held_by(1), shelf.clone().held_by(2));
+        let (_dir, checkpoint_dir) = checkpoint_dir();
+        let (one, two) = (checkpoint_dir.clone().held_by(1), checkpoint_dir.clone().held_by(2));
         let (early, late) = (about(1, 0, 1, 10), about(2, 0, 1, 10));
         one.claim().unwrap();
-        store(&shelf, &early);
+        store(&checkpoint_dir, &early);
         conclude(&one, &early).unwrap();
-        assert_eq!(shelf.survey().unwrap().latest(), Some(1));
+        assert_eq!(checkpoint_dir.survey().unwrap().latest(), Some(1));
         two.claim().unwrap();
-        store(&shelf, &late);
-        store(&shelf, &about(1, 0, 3, 30));
+        store(&checkpoint_dir, &late);
+        store(&checkpoint_dir, &about(1, 0, 3, 30));
         // The later start has not concluded anything yet: nothing is removed, and the earlier one can do nothing.
         let flow = Flow::default();
         let told = one.is_held().unwrap_err();
@@ -731,18 +735,18 @@ mod tests {
         assert!(one.prune(&flow).is_err() && one.prune_but(&[], 0, &flow).is_err());
         assert!(one.tidy(&[], 0, &flow).is_err() && one.give_up(early.key(), 0).is_err());
         assert!(one.clean(&flow).is_err() && one.put_result(0, b"").is_err());
-        let stock = shelf.survey().unwrap();
-        assert_eq!((stock.whole, stock.unfinished.len()), (vec![early.clone()], 2));
+        let inventory = checkpoint_dir.survey().unwrap();
+        assert_eq!((inventory.whole, inventory.unfinished.len()), (vec![early.clone()], 2));
         conclude(&two, &late).unwrap();
-        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
+        assert_eq!(checkpoint_dir.survey().unwrap().whole, std::slice::from_ref(&late));
         // Checkpoints of a later start are never removed, even if its claim is missing.
-        fs::remove_file(shelf.folder.join(names::owner(2))).unwrap();
+        fs::remove_file(checkpoint_dir.folder.join(names::owner(2))).unwrap();
         one.prune(&flow).unwrap();
         one.prune_but(&[], 0, &flow).unwrap();
-        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&late));
+        assert_eq!(checkpoint_dir.survey().unwrap().whole, std::slice::from_ref(&late));
         // A removal at the user's request removes everything.
-        shelf.clean(&flow).unwrap();
-        assert!(!shelf.folder.exists());
+        checkpoint_dir.clean(&flow).unwrap();
+        assert!(!checkpoint_dir.folder.exists());
         // A removed folder is created again.
         two.claim().unwrap();
         store(&two, &late);
@@ -751,7 +755,7 @@ mod tests {
 
     thread_local! {
         /// Remaining steps of [`late_start`], and the later start's folder.
-        static LATE_START: RefCell<Option<(usize, Shelf)>> = const { RefCell::new(None) };
+        static LATE_START: RefCell<Option<(usize, CheckpointDir)>> = const { RefCell::new(None) };
     }
 
     /// Claims the folder for a later start, with a checkpoint and a result, when no step remains.
@@ -763,11 +767,11 @@ mod tests {
             }
             due => due.take(),
         });
-        if let Some((_, shelf)) = due {
-            shelf.claim().unwrap();
-            shelf.put_result(1, b"late").unwrap();
-            store(&shelf, &about(2, 0, 1, 10));
-            conclude(&shelf, &about(2, 0, 1, 10)).unwrap();
+        if let Some((_, checkpoint_dir)) = due {
+            checkpoint_dir.claim().unwrap();
+            checkpoint_dir.put_result(1, b"late").unwrap();
+            store(&checkpoint_dir, &about(2, 0, 1, 10));
+            conclude(&checkpoint_dir, &about(2, 0, 1, 10)).unwrap();
         }
     }
 
@@ -775,25 +779,33 @@ mod tests {
     fn a_start_that_cleans_removes_nothing_of_a_later_one_that_comes_meanwhile() {
         let mut steps = 0;
         loop {
-            let (_dir, shelf) = shelf();
-            let (one, two) = (shelf.clone().held_by(1), shelf.clone().held_by(2));
+            let (_dir, checkpoint_dir) = checkpoint_dir();
+            let (one, two) = (checkpoint_dir.clone().held_by(1), checkpoint_dir.clone().held_by(2));
             one.claim().unwrap();
             one.put_result(0, b"early").unwrap();
-            store(&shelf, &about(1, 0, 1, 10));
+            store(&checkpoint_dir, &about(1, 0, 1, 10));
             conclude(&one, &about(1, 0, 1, 10)).unwrap();
             LATE_START.set(Some((steps, two.clone())));
             let cleaned = one.clean(&Flow::told_to(late_start));
             if LATE_START.take().is_some() {
                 // All steps were tried.
-                assert!(cleaned.is_ok() && !shelf.folder.exists(), "{cleaned:?}");
+                assert!(cleaned.is_ok() && !checkpoint_dir.folder.exists(), "{cleaned:?}");
                 break;
             }
             assert!(cleaned.unwrap_err().contains("another start"), "step {steps}");
-            let stock = shelf.survey().unwrap();
-            assert_eq!(stock.whole, [about(2, 0, 1, 10)], "step {steps}");
-            assert!(stock.results.contains(&(1, b"late".to_vec())), "step {steps}");
-            assert_eq!((stock.owner, two.claim()), (Some(2), Ok(Claimed::Before)), "step {steps}");
-            assert_eq!(shelf.positions(about(2, 0, 1, 10).key()), Ok(vec![0, 1]), "step {steps}");
+            let inventory = checkpoint_dir.survey().unwrap();
+            assert_eq!(inventory.whole, [about(2, 0, 1, 10)], "step {steps}");
+            assert!(inventory.results.contains(&(1, b"late".to_vec())), "step {steps}");
+            assert_eq!(
+                (inventory.owner, two.claim()),
+                (Some(2), Ok(Claimed::Before)),
+                "step {steps}"
+            );
+            assert_eq!(
+                checkpoint_dir.positions(about(2, 0, 1, 10).key()),
+                Ok(vec![0, 1]),
+                "step {steps}"
+            );
             steps += 1;
         }
         assert!(steps > 8, "{steps}");
@@ -802,113 +814,116 @@ mod tests {
     #[test]
     fn of_two_starts_that_claim_at_one_moment_the_later_one_has_the_folder() {
         for round in 0..300 {
-            let (_dir, shelf) = shelf();
+            let (_dir, checkpoint_dir) = checkpoint_dir();
             let both = Barrier::new(2);
             std::thread::scope(|scope| {
                 let claims = [1, 2].map(|start| {
-                    let (shelf, both) = (shelf.clone().held_by(start), &both);
+                    let (checkpoint_dir, both) = (checkpoint_dir.clone().held_by(start), &both);
                     scope.spawn(move || {
                         both.wait();
-                        shelf.claim()
+                        checkpoint_dir.claim()
                     })
                 });
                 let [_, late] = claims.map(|claim| claim.join().unwrap());
                 assert_eq!(late, Ok(Claimed::Now), "round {round}");
             });
-            assert!(shelf.clone().held_by(1).is_held().is_err(), "round {round}");
-            assert_eq!(shelf.survey().unwrap().owner, Some(2), "round {round}");
+            assert!(checkpoint_dir.clone().held_by(1).is_held().is_err(), "round {round}");
+            assert_eq!(checkpoint_dir.survey().unwrap().owner, Some(2), "round {round}");
         }
     }
 
     #[test]
     fn starts_that_go_on_from_an_epoch_are_counted_as_long_as_it_is_there() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
         for about in [&one, &two] {
-            store(&shelf, about);
-            conclude(&shelf, about).unwrap();
+            store(&checkpoint_dir, about);
+            conclude(&checkpoint_dir, about).unwrap();
         }
         // A missing checkpoint has no count.
-        assert_eq!([one.key(), two.key(), two.key()].map(|key| shelf.set_out_from(key)), [0, 0, 1]);
-        assert!(!shelf.epoch(one.key()).exists());
-        shelf.clone().held_by(2).claim().unwrap();
-        let sets_out = |start| shelf.clone().held_by(start).set_out_from(two.key());
+        assert_eq!(
+            [one.key(), two.key(), two.key()].map(|key| checkpoint_dir.set_out_from(key)),
+            [0, 0, 1]
+        );
+        assert!(!checkpoint_dir.epoch(one.key()).exists());
+        checkpoint_dir.clone().held_by(2).claim().unwrap();
+        let sets_out = |start| checkpoint_dir.clone().held_by(start).set_out_from(two.key());
         // A start that has lost the folder to a later one writes nothing there.
         assert_eq!([1, 1, 2, 3].map(sets_out), [2, 2, 2, 3]);
-        fs::write(shelf.epoch(two.key()).join(STARTS), "5\n").unwrap();
+        fs::write(checkpoint_dir.epoch(two.key()).join(STARTS), "5\n").unwrap();
         assert_eq!(sets_out(2), 0);
-        let stock = shelf.survey().unwrap();
-        assert!(stock.whole == [two] && stock.damaged.is_empty(), "{stock:?}");
+        let inventory = checkpoint_dir.survey().unwrap();
+        assert!(inventory.whole == [two] && inventory.damaged.is_empty(), "{inventory:?}");
     }
 
     #[test]
     fn what_nobody_completed_is_removed_and_what_is_whole_elsewhere_is_not() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let all = [about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30)];
-        all.iter().for_each(|about| store(&shelf, about));
-        conclude(&shelf, &all[0]).unwrap();
-        shelf.tidy(&[all[2].key()], 0, &Flow::default()).unwrap();
-        let there = all.each_ref().map(|about| shelf.epoch(about.key()).exists());
+        all.iter().for_each(|about| store(&checkpoint_dir, about));
+        conclude(&checkpoint_dir, &all[0]).unwrap();
+        checkpoint_dir.tidy(&[all[2].key()], 0, &Flow::default()).unwrap();
+        let there = all.each_ref().map(|about| checkpoint_dir.epoch(about.key()).exists());
         assert_eq!(there, [true, false, true]);
     }
 
     /// The writer of a manifest may have been interrupted before it removed older checkpoints.
     #[test]
     fn what_a_later_epoch_outdates_is_removed() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let flow = Flow::default();
         // Two of one test, an incomplete one, one of another test, and one of the run that resumed from storage.
         let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 4)];
         let all = all.map(|(run, test, epoch)| about(run, test, epoch, 10 * epoch));
         let fill = |count: usize| {
             for about in &all[..count] {
-                store(&shelf, about);
+                store(&checkpoint_dir, about);
                 if about.key() != all[2].key() {
-                    shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
+                    checkpoint_dir.list(about, DirScope::Shared, &[0, 1], || {}, &flow).unwrap();
                 }
             }
         };
-        let there = || all.each_ref().map(|about| shelf.epoch(about.key()).exists());
+        let there = || all.each_ref().map(|about| checkpoint_dir.epoch(about.key()).exists());
         fill(4);
-        shelf.outdate(&[], 2, 0, &flow).unwrap();
+        checkpoint_dir.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, true, true, true, false]);
         fill(5);
-        shelf.outdate(&[], 2, 0, &flow).unwrap();
+        checkpoint_dir.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, true, true, true]);
         // A checkpoint with a manifest on another node only is removed, too; those that are further here stay.
-        shelf.outdate(&all[2..3], 2, 0, &flow).unwrap();
+        checkpoint_dir.outdate(&all[2..3], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
-        shelf.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
+        checkpoint_dir.outdate(&[about(3, 0, 9, 90)], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, false, false, true, true]);
         // The run resumes from the older one: the later one could not be read.
         fill(5);
-        shelf.outdate_but(all[0].key(), 2, 0, &flow).unwrap();
+        checkpoint_dir.outdate_but(all[0].key(), 2, 0, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, true]);
-        shelf.outdate_but(all[0].key(), 3, 0, &flow).unwrap();
+        checkpoint_dir.outdate_but(all[0].key(), 3, 0, &flow).unwrap();
         assert_eq!(there(), [true, false, false, true, false]);
-        let other = shelf.clone().held_by(3);
+        let other = checkpoint_dir.clone().held_by(3);
         other.claim().unwrap();
-        assert!(shelf.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
+        assert!(checkpoint_dir.clone().held_by(2).outdate_but(all[1].key(), 2, 0, &flow).is_err());
     }
 
     /// A run that resumes from memory may be further than a later one that resumed from storage and has ended.
     #[test]
     fn of_two_runs_the_epoch_that_has_got_further_stays() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let flow = Flow::default();
         let (further, later) = (about(1, 0, 6, 59), about(2, 0, 4, 35));
         for about in [&further, &later] {
-            store(&shelf, about);
-            shelf.list(about, Sight::Shared, &[0, 1], || {}, &flow).unwrap();
+            store(&checkpoint_dir, about);
+            checkpoint_dir.list(about, DirScope::Shared, &[0, 1], || {}, &flow).unwrap();
         }
         // Next checkpoint of the run, which others are writing, without a manifest.
         let next = about(1, 0, 7, 65);
-        store(&shelf, &next);
-        shelf.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
-        let there = |about: &About| shelf.epoch(about.key()).exists();
+        store(&checkpoint_dir, &next);
+        checkpoint_dir.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
+        let there = |about: &About| checkpoint_dir.epoch(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
         // Complete by another node's manifest, and further than those listed here.
-        shelf.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
+        checkpoint_dir.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
         assert!(there(&further) && there(&next));
     }
 
@@ -918,82 +933,90 @@ mod tests {
     fn what_the_run_does_not_go_on_from_outdates_nothing_of_its_own() {
         let (foreign, earlier) = (about(1, 0, 9, 90), about(1, 0, 8, 80));
         for other in [About { params_digest: 1, ..foreign }, earlier] {
-            let (_dir, shelf) = shelf();
+            let (_dir, checkpoint_dir) = checkpoint_dir();
             let flow = Flow::default();
             let ours = about(2, 0, 4, 40);
             for about in [&other, &ours] {
-                store(&shelf, about);
-                shelf.list(about, Sight::Node, &[0, 1], || {}, &flow).unwrap();
+                store(&checkpoint_dir, about);
+                checkpoint_dir.list(about, DirScope::Node, &[0, 1], || {}, &flow).unwrap();
             }
-            shelf.outdate(std::slice::from_ref(&ours), 2, 0, &flow).unwrap();
-            assert!(shelf.epoch(ours.key()).exists(), "{other:?}");
+            checkpoint_dir.outdate(std::slice::from_ref(&ours), 2, 0, &flow).unwrap();
+            assert!(checkpoint_dir.epoch(ours.key()).exists(), "{other:?}");
         }
     }
 
     /// Each node has its own DIR.
     #[test]
     fn a_manifest_of_a_node_lists_what_it_has() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two, three) = (about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30));
         let store = |about: &About| {
-            shelf.make_epoch(about.key()).unwrap();
-            write_small(&shelf.position(about.key(), 1), about, 1);
+            checkpoint_dir.make_epoch(about.key()).unwrap();
+            write_small(&checkpoint_dir.position(about.key(), 1), about, 1);
         };
         store(&one);
-        let conclude = |about| shelf.conclude(about, Sight::Node, &[1], None, &Flow::default());
+        let conclude =
+            |about| checkpoint_dir.conclude(about, DirScope::Node, &[1], None, &Flow::default());
         conclude(&one).unwrap();
-        assert_eq!(shelf.files(), Ok(vec![(one.key(), vec![1])]));
-        let stock = shelf.survey().unwrap();
-        assert_eq!((stock.whole, stock.sights), (vec![one.clone()], vec![Sight::Node]));
+        assert_eq!(checkpoint_dir.files(), Ok(vec![(one.key(), vec![1])]));
+        let inventory = checkpoint_dir.survey().unwrap();
+        assert_eq!((inventory.whole, inventory.sights), (vec![one.clone()], vec![DirScope::Node]));
         // A later checkpoint that is being written is not removed with the older ones.
         store(&two);
         store(&three);
         conclude(&two).unwrap();
-        assert!(!shelf.epoch(one.key()).exists() && shelf.epoch(three.key()).exists());
+        assert!(
+            !checkpoint_dir.epoch(one.key()).exists() && checkpoint_dir.epoch(three.key()).exists()
+        );
         // No other node writes here.
-        shelf.is_apart("token").unwrap();
-        assert!(shelf.is_apart("another node's").unwrap_err().contains("--level2-scope shared"));
+        checkpoint_dir.is_apart("token").unwrap();
+        assert!(
+            checkpoint_dir
+                .is_apart("another node's")
+                .unwrap_err()
+                .contains("--level2-scope shared")
+        );
         // A cancelled request removes nothing.
         let flow = Flow::default();
         flow.give_up();
-        assert!(shelf.conclude(&three, Sight::Node, &[1], None, &flow).is_err());
-        assert!(shelf.epoch(two.key()).exists());
+        assert!(checkpoint_dir.conclude(&three, DirScope::Node, &[1], None, &flow).is_err());
+        assert!(checkpoint_dir.epoch(two.key()).exists());
     }
 
     /// Two nodes with the same folder notice it by the token, whichever wrote last.
     #[test]
     fn folders_that_are_one_are_told_whoever_writes_first() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         for _ in 0..100 {
             std::thread::scope(|scope| {
-                let nodes = ["one", "two"].map(|node| scope.spawn(|| shelf.prepare(node)));
+                let nodes = ["one", "two"].map(|node| scope.spawn(|| checkpoint_dir.prepare(node)));
                 nodes.into_iter().for_each(|node| node.join().unwrap().unwrap());
             });
-            let apart = ["one", "two"].map(|node| shelf.is_apart(node).is_ok());
+            let apart = ["one", "two"].map(|node| checkpoint_dir.is_apart(node).is_ok());
             assert_ne!(apart, [true, true]);
         }
     }
 
     #[test]
     fn an_epoch_is_whole_with_its_manifest_and_goes_when_a_newer_one_is() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
-        store(&shelf, &one);
-        let stock = shelf.survey().unwrap();
-        assert_eq!((stock.whole.len(), stock.unfinished.len()), (0, 1));
-        let bytes = conclude(&shelf, &one).unwrap();
-        let manifest = shelf.manifest(one.key()).unwrap().unwrap();
+        store(&checkpoint_dir, &one);
+        let inventory = checkpoint_dir.survey().unwrap();
+        assert_eq!((inventory.whole.len(), inventory.unfinished.len()), (0, 1));
+        let bytes = conclude(&checkpoint_dir, &one).unwrap();
+        let manifest = checkpoint_dir.manifest(one.key()).unwrap().unwrap();
         assert_eq!((manifest.bytes(), manifest.files.len()), (bytes, 2));
-        store(&shelf, &two);
-        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
-        conclude(&shelf, &two).unwrap();
-        let stock = shelf.survey().unwrap();
-        assert_eq!((stock.whole, stock.unfinished.len()), (vec![two.clone()], 0));
-        assert!(!shelf.epoch(one.key()).exists());
-        let (files, bytes) = shelf.clean(&Flow::default()).unwrap();
+        store(&checkpoint_dir, &two);
+        assert_eq!(checkpoint_dir.survey().unwrap().whole, std::slice::from_ref(&one));
+        conclude(&checkpoint_dir, &two).unwrap();
+        let inventory = checkpoint_dir.survey().unwrap();
+        assert_eq!((inventory.whole, inventory.unfinished.len()), (vec![two.clone()], 0));
+        assert!(!checkpoint_dir.epoch(one.key()).exists());
+        let (files, bytes) = checkpoint_dir.clean(&Flow::default()).unwrap();
         assert!(files >= 3 && bytes > 0);
-        let nothing = shelf.clean(&Flow::default());
-        assert_eq!((shelf.survey(), nothing), (Ok(Stock::default()), Ok((0, 0))));
+        let nothing = checkpoint_dir.clean(&Flow::default());
+        assert_eq!((checkpoint_dir.survey(), nothing), (Ok(Inventory::default()), Ok((0, 0))));
     }
 
     /// Number of reported steps of a removal.
@@ -1001,114 +1024,117 @@ mod tests {
 
     #[test]
     fn who_removes_tells_of_each_file_and_stops_when_given_up() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
         for epoch in [&one, &two] {
-            store(&shelf, epoch);
+            store(&checkpoint_dir, epoch);
         }
-        conclude(&shelf, &one).unwrap();
-        let all = || shelf.all_files(&Flow::default()).unwrap();
+        conclude(&checkpoint_dir, &one).unwrap();
+        let all = || checkpoint_dir.all_files(&Flow::default()).unwrap();
         let there = all();
         // A cancelled request must not touch files that others have begun since.
         let flow = Flow::default();
         flow.give_up();
-        assert_eq!(shelf.prune(&flow), Err(Stopped::GivenUp));
-        assert_eq!(shelf.prune_but(&[two.key()], 0, &flow), Err(Stopped::GivenUp));
-        assert!(shelf.clean(&flow).is_err());
+        assert_eq!(checkpoint_dir.prune(&flow), Err(Stopped::GivenUp));
+        assert_eq!(checkpoint_dir.prune_but(&[two.key()], 0, &flow), Err(Stopped::GivenUp));
+        assert!(checkpoint_dir.clean(&flow).is_err());
         assert_eq!(all(), there);
-        assert_eq!(shelf.survey().unwrap().whole, std::slice::from_ref(&one));
+        assert_eq!(checkpoint_dir.survey().unwrap().whole, std::slice::from_ref(&one));
         let flow = Flow::told_to(|_| _ = REMOVED.fetch_add(1, Ordering::Relaxed));
-        shelf.prune_but(&[two.key()], 0, &flow).unwrap();
-        assert!(!shelf.epoch(one.key()).exists() && shelf.epoch(two.key()).exists());
+        checkpoint_dir.prune_but(&[two.key()], 0, &flow).unwrap();
+        assert!(
+            !checkpoint_dir.epoch(one.key()).exists() && checkpoint_dir.epoch(two.key()).exists()
+        );
         assert!(flow.steps() >= 2, "{flow:?}");
         let before = REMOVED.load(Ordering::Relaxed);
-        shelf.clean(&flow).unwrap();
-        assert!(REMOVED.load(Ordering::Relaxed) >= before + 3 && !shelf.folder.exists());
+        checkpoint_dir.clean(&flow).unwrap();
+        assert!(REMOVED.load(Ordering::Relaxed) >= before + 3 && !checkpoint_dir.folder.exists());
     }
 
     #[test]
     fn an_epoch_with_a_file_missing_or_short_is_not_declared_whole() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let one = about(1, 0, 1, 10);
-        store(&shelf, &one);
-        let path = shelf.position(one.key(), 1);
+        store(&checkpoint_dir, &one);
+        let path = checkpoint_dir.position(one.key(), 1);
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        let why = conclude(&shelf, &one).unwrap_err().to_string();
+        let why = conclude(&checkpoint_dir, &one).unwrap_err().to_string();
         assert!(why.contains("p1") && why.contains("position 1"), "{why}");
         fs::remove_file(&path).unwrap();
-        let why = conclude(&shelf, &one).unwrap_err().to_string();
+        let why = conclude(&checkpoint_dir, &one).unwrap_err().to_string();
         assert!(why.contains("share"), "{why}");
         // Each position withdraws its part of a failed checkpoint; the last one removes the folder.
-        shelf.withdraw(one.key(), 0);
-        assert!(!shelf.epoch(one.key()).exists());
+        checkpoint_dir.withdraw(one.key(), 0);
+        assert!(!checkpoint_dir.epoch(one.key()).exists());
     }
 
     #[test]
     fn results_that_do_not_count_go() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let texts = [b"a", b"b", b"c", b"d"];
-        (0..4).for_each(|test| shelf.put_result(test, texts[test as usize]).unwrap());
+        (0..4).for_each(|test| checkpoint_dir.put_result(test, texts[test as usize]).unwrap());
         // A result found on storage, one found in memory, and one with another text than the one that counts.
         let counting =
             [(0, Some(Results::mark(b"a"))), (1, None), (2, Some(Results::mark(b"other")))];
         let counting = Results(counting.into_iter().collect());
         let flow = Flow::default();
-        let later = shelf.clone().held_by(2);
+        let later = checkpoint_dir.clone().held_by(2);
         later.claim().unwrap();
-        assert!(shelf.clone().held_by(1).keep_results(&counting, &flow).is_err());
+        assert!(checkpoint_dir.clone().held_by(1).keep_results(&counting, &flow).is_err());
         later.keep_results(&counting, &flow).unwrap();
-        let left = shelf.survey().unwrap().results;
+        let left = checkpoint_dir.survey().unwrap().results;
         assert_eq!(left, [(0, b"a".to_vec()), (1, b"b".to_vec())]);
     }
 
     #[test]
     fn damaged_manifests_and_results_are_named() {
-        let (_dir, shelf) = shelf();
+        let (_dir, checkpoint_dir) = checkpoint_dir();
         let one = about(1, 0, 1, 10);
-        store(&shelf, &one);
-        conclude(&shelf, &one).unwrap();
-        shelf.put_result(3, b"result").unwrap();
-        assert_eq!(shelf.survey().unwrap().results, [(3, b"result".to_vec())]);
+        store(&checkpoint_dir, &one);
+        conclude(&checkpoint_dir, &one).unwrap();
+        checkpoint_dir.put_result(3, b"result").unwrap();
+        assert_eq!(checkpoint_dir.survey().unwrap().results, [(3, b"result".to_vec())]);
         for (name, says) in [("result-3", "result-3"), (MANIFEST, "manifest")] {
             let path = match name {
-                MANIFEST => shelf.epoch(one.key()).join(name),
-                _ => shelf.folder.join(name),
+                MANIFEST => checkpoint_dir.epoch(one.key()).join(name),
+                _ => checkpoint_dir.folder.join(name),
             };
             let mut bytes = fs::read(&path).unwrap();
             bytes[5] ^= 1;
             fs::write(&path, bytes).unwrap();
-            let damaged = shelf.survey().unwrap().damaged;
+            let damaged = checkpoint_dir.survey().unwrap().damaged;
             assert!(damaged.iter().any(|why| why.contains(says)), "{damaged:?}");
         }
         // A manifest in another checkpoint's folder.
         let two = about(1, 0, 2, 20);
-        store(&shelf, &two);
-        conclude(&shelf, &two).unwrap();
+        store(&checkpoint_dir, &two);
+        conclude(&checkpoint_dir, &two).unwrap();
         let moved = about(1, 0, 3, 30);
-        fs::rename(shelf.epoch(two.key()), shelf.epoch(moved.key())).unwrap();
-        let stock = shelf.survey().unwrap();
+        fs::rename(checkpoint_dir.epoch(two.key()), checkpoint_dir.epoch(moved.key())).unwrap();
+        let inventory = checkpoint_dir.survey().unwrap();
         assert!(
-            stock.whole.is_empty() && stock.damaged.iter().any(|why| why.contains("another epoch"))
+            inventory.whole.is_empty()
+                && inventory.damaged.iter().any(|why| why.contains("another epoch"))
         );
     }
 
     #[test]
     fn a_dir_that_is_not_there_or_not_shared_is_told() {
-        let (_dir, shelf) = shelf();
-        shelf.check().unwrap();
-        shelf.sees("token").unwrap();
-        assert!(shelf.sees("other").unwrap_err().contains("share"));
+        let (_dir, checkpoint_dir) = checkpoint_dir();
+        checkpoint_dir.check().unwrap();
+        checkpoint_dir.sees("token").unwrap();
+        assert!(checkpoint_dir.sees("other").unwrap_err().contains("share"));
         // A node that sees the folder only after a while.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));
-                shelf.prepare("late").unwrap();
+                checkpoint_dir.prepare("late").unwrap();
             });
-            shelf.sees("late").unwrap();
+            checkpoint_dir.sees("late").unwrap();
         });
-        let elsewhere = Shelf::new(Path::new("/nonexistent"), "job");
+        let elsewhere = CheckpointDir::new(Path::new("/nonexistent"), "job");
         assert!(elsewhere.check().unwrap_err().contains("--level2 /nonexistent"));
         assert!(elsewhere.sees("token").unwrap_err().contains("share"));
-        assert!(free_bytes(shelf.dir()).unwrap() > 0);
+        assert!(free_bytes(checkpoint_dir.dir()).unwrap() > 0);
     }
 }

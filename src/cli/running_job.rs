@@ -34,13 +34,13 @@ pub enum Next {
 }
 
 /// A launcher and all that it has started on this machine: dropping the value ends them.
-pub struct UnderWay {
+pub struct RunningJob {
     child: Child,
     lines: Receiver<String>,
     errors: Receiver<String>,
 }
 
-impl UnderWay {
+impl RunningJob {
     pub fn start(command: &mut Command) -> io::Result<Self> {
         // The launcher has a process group of its own: if it is a script, its children end with it.
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -113,7 +113,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         self.end();
     }
@@ -154,8 +154,8 @@ fn errors_of(child: &mut Child) -> Receiver<String> {
 mod tests {
     use super::*;
 
-    fn script(text: &str) -> UnderWay {
-        UnderWay::start(Command::new("sh").args(["-c", text])).unwrap()
+    fn script(text: &str) -> RunningJob {
+        RunningJob::start(Command::new("sh").args(["-c", text])).unwrap()
     }
 
     const LONG: Duration = Duration::from_secs(60);

@@ -21,7 +21,7 @@ use super::region::{MemoryError, Region};
 use super::room::{available_bytes, free_on, sysv_outlives};
 use super::sysv;
 use crate::base::faults::{Point, hit};
-use crate::base::pulse;
+use crate::base::heartbeat;
 
 /// Kind of memory that outlives the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ pub struct Held {
 
 /// Shared-memory store of one job on this node.
 #[derive(Clone, Debug)]
-pub struct Depot {
+pub struct MemoryStore {
     store: Store,
     job: String,
     uid: u32,
@@ -116,7 +116,7 @@ pub struct Depot {
     huge: Option<(PathBuf, usize)>,
 }
 
-impl Depot {
+impl MemoryStore {
     pub fn new(store: Store, job: &str) -> Result<Self, MemoryError> {
         Self::with_directory(store, job, Path::new(SHM))
     }
@@ -417,8 +417,8 @@ impl Depot {
                 // The header is removed last, with its lock.
                 Some((_, Some(hold))) if held.part == Part::Head => hold.give_up(),
                 _ => {
-                    let depot = Depot { store: held.store, ..self.clone() };
-                    depot.unlink(held.position, held.part);
+                    let memory_store = MemoryStore { store: held.store, ..self.clone() };
+                    memory_store.unlink(held.position, held.part);
                 }
             }
         }
@@ -462,7 +462,7 @@ impl Default for Listed {
 }
 
 impl Listed {
-    /// Lists with the POSIX names in another folder, as in [`Depot::with_directory`].
+    /// Lists with the POSIX names in another folder, as in [`MemoryStore::with_directory`].
     fn under(shm: &Path) -> Self {
         Self { shm: shm.into(), held: Vec::new(), looked: None, folders: Vec::new() }
     }
@@ -612,8 +612,8 @@ pub(super) fn reserve(
     end: usize,
 ) -> Result<(), MemoryError> {
     let end = end.max(first + 1);
-    for at in (first..end).step_by(pulse::BYTES) {
-        let bytes = pulse::BYTES.min(end - at);
+    for at in (first..end).step_by(heartbeat::BYTES) {
+        let bytes = heartbeat::BYTES.min(end - at);
         let code = loop {
             // SAFETY: plain system call on a file we hold open.
             let code = unsafe {
@@ -625,7 +625,7 @@ pub(super) fn reserve(
             }
         };
         match code {
-            0 => pulse::beat(),
+            0 => heartbeat::beat(),
             libc::ENOSPC | libc::ENOMEM => {
                 return Err(no_room(path, end - first, available(file, path)));
             }
@@ -721,7 +721,7 @@ pub mod tests {
 
     fn unique() -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        format!("t-depot-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+        format!("t-store-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A repeated listing shows new and removed names at once. It trusts an unchanged folder only after some time without a
@@ -729,11 +729,12 @@ pub mod tests {
     #[test]
     fn what_comes_and_goes_is_seen_at_once_and_nothing_is_looked_through_in_vain() {
         let dir = tempfile::tempdir().unwrap();
-        let depot = Depot::with_directory(Store::Posix, &unique(), dir.path()).unwrap();
+        let memory_store =
+            MemoryStore::with_directory(Store::Posix, &unique(), dir.path()).unwrap();
         let mut listed = Listed::under(dir.path());
         let mut look = || {
             let anew = listed.look();
-            let ours = listed.held().iter().filter(|held| held.job == depot.job());
+            let ours = listed.held().iter().filter(|held| held.job == memory_store.job());
             (anew, ours.map(|held| (held.position, held.part, held.bytes)).collect::<Vec<_>>())
         };
         let changed = |ago: u64| {
@@ -742,11 +743,11 @@ pub mod tests {
         };
         assert_eq!(look(), (true, vec![]));
         for round in 0..3 {
-            let head = depot.create(round, Part::Head, 100).unwrap();
+            let head = memory_store.create(round, Part::Head, 100).unwrap();
             assert_eq!(look(), (true, vec![(round, Part::Head, 100)]));
             // The folder may have changed again within the tick of its last known change.
             assert!(look().0);
-            let done = depot.create(round, Part::Done, 5000).unwrap();
+            let done = memory_store.create(round, Part::Done, 5000).unwrap();
             let both = vec![(round, Part::Head, 100), (round, Part::Done, 5000)];
             assert_eq!(look(), (true, both.clone()));
             changed(10);
@@ -757,7 +758,7 @@ pub mod tests {
             File::open(dir.path()).unwrap().set_modified(later).unwrap();
             assert!((0..2).all(|_| look().0));
             drop((head, done));
-            depot.unlink_position(round);
+            memory_store.unlink_position(round);
             assert_eq!(look(), (true, vec![]));
         }
     }
@@ -784,7 +785,7 @@ pub mod tests {
         assert_eq!(own, Some(("/mnt/large pages".into(), GIB)), "the other is not this user's");
     }
 
-    struct Cleaned(Depot);
+    struct Cleaned(MemoryStore);
     impl Drop for Cleaned {
         fn drop(&mut self) {
             let _ = self.0.clean();
@@ -804,65 +805,69 @@ pub mod tests {
 
     #[test]
     fn a_part_that_is_made_longer_keeps_what_it_holds() {
-        let depot = Depot::new(Store::SysV, &format!("t-longer-{}", std::process::id())).unwrap();
-        let mut before = depot.create(1, Part::Done, 5000).unwrap();
+        let memory_store =
+            MemoryStore::new(Store::SysV, &format!("t-longer-{}", std::process::id())).unwrap();
+        let mut before = memory_store.create(1, Part::Done, 5000).unwrap();
         before.bytes_mut().fill(7);
-        let mut longer = depot.extend(1, Part::Done, 9000).unwrap();
+        let mut longer = memory_store.extend(1, Part::Done, 9000).unwrap();
         assert_eq!((before.len(), longer.len()), (5000, 9000));
         assert!(longer.bytes()[..5000] == *before.bytes());
         assert!(longer.bytes()[5000..].iter().all(|&byte| byte == 0));
         longer.bytes_mut()[8999] = 9;
-        assert_eq!(depot.open(1, Part::Done).unwrap().bytes()[8999], 9);
+        assert_eq!(memory_store.open(1, Part::Done).unwrap().bytes()[8999], 9);
         // A shorter length and a lack of room both leave the contents as they are.
-        assert_eq!(depot.extend(1, Part::Done, 10).unwrap().bytes(), longer.bytes());
-        assert!(matches!(depot.extend(1, Part::Done, 1 << 60), Err(MemoryError::NoRoom { .. })));
-        assert_eq!(depot.open(1, Part::Done).unwrap().bytes(), longer.bytes());
-        assert!(matches!(depot.extend(2, Part::Done, 10), Err(MemoryError::Os { .. })));
-        depot.unlink(1, Part::Done);
+        assert_eq!(memory_store.extend(1, Part::Done, 10).unwrap().bytes(), longer.bytes());
+        assert!(matches!(
+            memory_store.extend(1, Part::Done, 1 << 60),
+            Err(MemoryError::NoRoom { .. })
+        ));
+        assert_eq!(memory_store.open(1, Part::Done).unwrap().bytes(), longer.bytes());
+        assert!(matches!(memory_store.extend(2, Part::Done, 10), Err(MemoryError::Os { .. })));
+        memory_store.unlink(1, Part::Done);
     }
 
     #[test]
     fn memory_outlives_its_region_in_every_store() {
         for store in stores() {
-            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
-            let mut region = depot.0.create(3, Part::A, 10_000).unwrap();
+            let memory_store = Cleaned(MemoryStore::new(store, &unique()).unwrap());
+            let mut region = memory_store.0.create(3, Part::A, 10_000).unwrap();
             region.as_slice_f64_mut()[1249] = 6.25;
             drop(region);
-            assert!(matches!(depot.0.create(3, Part::A, 10), Err(MemoryError::Exists(_))));
-            let region = depot.0.open_sized(3, Part::A, 10_000).unwrap();
+            assert!(matches!(memory_store.0.create(3, Part::A, 10), Err(MemoryError::Exists(_))));
+            let region = memory_store.0.open_sized(3, Part::A, 10_000).unwrap();
             assert_eq!(region.as_slice_f64()[1249], 6.25);
             assert!(matches!(
-                depot.0.open_sized(3, Part::A, 9_000_000),
+                memory_store.0.open_sized(3, Part::A, 9_000_000),
                 Err(MemoryError::WrongSize { .. })
             ));
             drop(region);
-            assert_eq!(depot.0.list().len(), 1);
-            assert!(depot.0.unlink(3, Part::A));
-            assert!(!depot.0.unlink(3, Part::A));
-            assert!(matches!(depot.0.open(3, Part::A), Err(MemoryError::Missing(_))));
+            assert_eq!(memory_store.0.list().len(), 1);
+            assert!(memory_store.0.unlink(3, Part::A));
+            assert!(!memory_store.0.unlink(3, Part::A));
+            assert!(matches!(memory_store.0.open(3, Part::A), Err(MemoryError::Missing(_))));
         }
     }
 
     /// All users may create files in /dev/shm, so an entry under one of our names may belong to another user, or be no file.
     #[test]
     fn what_others_have_put_under_our_names_is_left_alone_and_not_waited_for() {
-        let depot = Cleaned(Depot::new(Store::Posix, &unique()).unwrap());
-        let (head, _) = depot.0.file(0, Part::Head).unwrap();
+        let memory_store = Cleaned(MemoryStore::new(Store::Posix, &unique()).unwrap());
+        let (head, _) = memory_store.0.file(0, Part::Head).unwrap();
         nix::unistd::mkfifo(&head, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        for told in [depot.0.open(0, Part::Head), depot.0.peek(0, Part::Head)] {
+        for told in [memory_store.0.open(0, Part::Head), memory_store.0.peek(0, Part::Head)] {
             let told = told.unwrap_err().to_string();
             assert!(told.contains("left alone"), "{told}");
         }
-        assert!(depot.0.hold(0).is_err() && !depot.0.in_use(0));
-        let _ = depot.0.clean();
+        assert!(memory_store.0.hold(0).is_err() && !memory_store.0.in_use(0));
+        let _ = memory_store.0.clean();
         let _ = std::fs::remove_file(&head);
-        let (path, _) = depot.0.file(0, Part::A).unwrap();
+        let (path, _) = memory_store.0.file(0, Part::A).unwrap();
         std::fs::write(&path, "").unwrap();
-        let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
+        let told = memory_store.0.create(0, Part::A, 10).unwrap_err().to_string();
         assert!(told.contains("`skt-hpl clean --job NAME` removes"), "{told}");
         // Only root can change a file's owner.
         if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
-            let told = depot.0.create(0, Part::A, 10).unwrap_err().to_string();
+            let told = memory_store.0.create(0, Part::A, 10).unwrap_err().to_string();
             assert!(told.contains("user 65534") && told.contains("--job"), "{told}");
         }
         std::fs::remove_file(&path).unwrap();
@@ -872,14 +877,14 @@ pub mod tests {
     fn large_parts_are_zero_and_all_there_whatever_their_pages() {
         for store in [Store::Posix, Store::SysV] {
             for len in [HUGE - 1, HUGE, 5 * HUGE + 4096 + 17] {
-                let depot = Cleaned(Depot::new(store, &unique()).unwrap());
-                let mut region = depot.0.create(1, Part::B, len).unwrap();
+                let memory_store = Cleaned(MemoryStore::new(store, &unique()).unwrap());
+                let mut region = memory_store.0.create(1, Part::B, len).unwrap();
                 assert_eq!(region.len(), len);
                 assert!(region.bytes().iter().all(|&b| b == 0));
                 region.bytes_mut()[len - 1] = 7;
                 drop(region);
                 // Opening checks that every block is allocated.
-                let region = depot.0.open_sized(1, Part::B, len).unwrap();
+                let region = memory_store.0.open_sized(1, Part::B, len).unwrap();
                 assert_eq!(region.bytes()[len - 1], 7);
                 // A mapping that is large enough for huge pages starts at a multiple of the huge page size.
                 let skipped = if store == Store::SysV { 4096 } else { 0 };
@@ -889,9 +894,9 @@ pub mod tests {
     }
 
     /// Waits until a position's lock is free. A process that another test starts inherits the lock until it calls exec.
-    pub fn until_free(depot: &Depot, position: u32) {
+    pub fn until_free(memory_store: &MemoryStore, position: u32) {
         let since = Instant::now();
-        while depot.in_use(position) {
+        while memory_store.in_use(position) {
             assert!(since.elapsed() < Duration::from_secs(30), "nobody lets go of it");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -900,15 +905,15 @@ pub mod tests {
     #[test]
     fn a_head_has_one_process_and_anyone_of_this_user_may_look() {
         for store in [Store::Posix, Store::SysV] {
-            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
-            let head = depot.0.create(0, Part::Head, 4096).unwrap();
-            assert!(matches!(depot.0.open(0, Part::Head), Err(MemoryError::InUse { .. })));
-            assert!(depot.0.in_use(0));
-            assert!(depot.0.peek(0, Part::Head).is_ok());
-            assert!(matches!(depot.0.clean(), Err(MemoryError::InUse { .. })));
+            let memory_store = Cleaned(MemoryStore::new(store, &unique()).unwrap());
+            let head = memory_store.0.create(0, Part::Head, 4096).unwrap();
+            assert!(matches!(memory_store.0.open(0, Part::Head), Err(MemoryError::InUse { .. })));
+            assert!(memory_store.0.in_use(0));
+            assert!(memory_store.0.peek(0, Part::Head).is_ok());
+            assert!(matches!(memory_store.0.clean(), Err(MemoryError::InUse { .. })));
             drop(head);
-            until_free(&depot.0, 0);
-            assert!(depot.0.open(0, Part::Head).is_ok());
+            until_free(&memory_store.0, 0);
+            assert!(memory_store.0.open(0, Part::Head).is_ok());
         }
     }
 
@@ -916,12 +921,12 @@ pub mod tests {
     fn clean_removes_the_named_job_and_nothing_else() {
         let (mine, other) = (unique(), unique());
         for store in [Store::Posix, Store::SysV] {
-            let mine = Cleaned(Depot::new(store, &mine).unwrap());
-            let longer = Cleaned(Depot::new(store, &format!("{}x", mine.0.job())).unwrap());
-            let other = Cleaned(Depot::new(store, &other).unwrap());
-            for depot in [&mine, &longer, &other] {
-                drop(depot.0.create(1, Part::B, 100).unwrap());
-                drop(depot.0.create(12, Part::Head, 100).unwrap());
+            let mine = Cleaned(MemoryStore::new(store, &mine).unwrap());
+            let longer = Cleaned(MemoryStore::new(store, &format!("{}x", mine.0.job())).unwrap());
+            let other = Cleaned(MemoryStore::new(store, &other).unwrap());
+            for memory_store in [&mine, &longer, &other] {
+                drop(memory_store.0.create(1, Part::B, 100).unwrap());
+                drop(memory_store.0.create(12, Part::Head, 100).unwrap());
             }
             assert_eq!(mine.0.positions(), vec![12]);
             assert_eq!(mine.0.clean().unwrap().len(), 2);
@@ -934,32 +939,32 @@ pub mod tests {
     #[test]
     fn names_say_user_job_position_and_part_and_nobody_else_may_read() {
         let job = unique();
-        let depot = Cleaned(Depot::new(Store::Posix, &job).unwrap());
-        drop(depot.0.create(7, Part::C, 1).unwrap());
+        let memory_store = Cleaned(MemoryStore::new(Store::Posix, &job).unwrap());
+        drop(memory_store.0.create(7, Part::C, 1).unwrap());
         let uid = unsafe { libc::geteuid() };
         let path = format!("/dev/shm/skt-hpl.{uid}.{job}.p7.c");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(depot.0.open(7, Part::C), Err(MemoryError::NotOurs { .. })));
+        assert!(matches!(memory_store.0.open(7, Part::C), Err(MemoryError::NotOurs { .. })));
         for bad in ["", "a.b", "a/b", "../x", "ü"] {
-            assert!(matches!(Depot::new(Store::Posix, bad), Err(MemoryError::BadJob(_))));
+            assert!(matches!(MemoryStore::new(Store::Posix, bad), Err(MemoryError::BadJob(_))));
         }
     }
 
     #[test]
     fn a_node_without_room_says_both_numbers_and_keeps_nothing() {
         for store in [Store::Posix, Store::SysV] {
-            let depot = Cleaned(Depot::new(store, &unique()).unwrap());
+            let memory_store = Cleaned(MemoryStore::new(store, &unique()).unwrap());
             let wanted = 1usize << 50;
-            match depot.0.create(0, Part::A, wanted) {
+            match memory_store.0.create(0, Part::A, wanted) {
                 Err(MemoryError::NoRoom { wanted: w, available, .. }) => {
                     assert_eq!(w, wanted as u64);
                     assert!(available > 0 && available < w);
                 }
                 other => panic!("{other:?}"),
             }
-            assert!(depot.0.list().is_empty());
+            assert!(memory_store.0.list().is_empty());
         }
     }
 
@@ -970,12 +975,12 @@ pub mod tests {
         const LIMIT: u64 = 96 << 20;
         if std::env::var_os(INSIDE).is_some() {
             for store in [Store::Posix, Store::SysV] {
-                let depot = Cleaned(Depot::new(store, &unique()).unwrap());
-                match depot.0.create(0, Part::A, 2 * LIMIT as usize) {
+                let memory_store = Cleaned(MemoryStore::new(store, &unique()).unwrap());
+                match memory_store.0.create(0, Part::A, 2 * LIMIT as usize) {
                     Err(MemoryError::NoRoom { available, .. }) => assert!(available < LIMIT),
                     other => panic!("{other:?}"),
                 }
-                assert!(depot.0.create(0, Part::A, 1 << 20).is_ok());
+                assert!(memory_store.0.create(0, Part::A, 1 << 20).is_ok());
             }
             return;
         }
@@ -997,7 +1002,7 @@ pub mod tests {
             .args(["-c", "echo $$ >$0/cgroup.procs && exec \"$@\"", &group])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "--test-threads", "1"])
-            .arg("shm::depot::tests::the_limit_of_a_control_group_is_a_refusal_and_no_kill")
+            .arg("shm::memory_store::tests::the_limit_of_a_control_group_is_a_refusal_and_no_kill")
             .env(INSIDE, "1")
             .output();
         let removed = std::fs::remove_dir(&group);
@@ -1010,10 +1015,10 @@ pub mod tests {
     #[test]
     fn a_file_with_holes_is_not_used() {
         let job = unique();
-        let depot = Cleaned(Depot::new(Store::Posix, &job).unwrap());
-        let path = Path::new("/dev/shm").join(depot.0.name(0, Part::B));
+        let memory_store = Cleaned(MemoryStore::new(Store::Posix, &job).unwrap());
+        let path = Path::new("/dev/shm").join(memory_store.0.name(0, Part::B));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
         file.set_len(1 << 20).unwrap();
-        assert!(matches!(depot.0.open(0, Part::B), Err(MemoryError::NotOurs { .. })));
+        assert!(matches!(memory_store.0.open(0, Part::B), Err(MemoryError::NotOurs { .. })));
     }
 }

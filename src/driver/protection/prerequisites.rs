@@ -4,24 +4,24 @@
 
 use std::path::Path;
 
+use crate::base::bounded_read;
 use crate::base::exit::Exit;
-use crate::base::whole;
 use crate::checkpoint::groups::DomainFile;
 use crate::config::settings;
 use crate::driver::agreement::Ended;
-use crate::shm::Depot;
+use crate::shm::MemoryStore;
 
 /// Host and failure domain of this rank, and the place of its memory.
 #[derive(Clone)]
-pub struct Ground {
+pub struct Prerequisites {
     pub host: String,
     pub domain: String,
     /// True if the domain file names hosts, but not this one.
     pub(super) left_out: bool,
-    pub(super) depot: Depot,
+    pub(super) memory_store: MemoryStore,
 }
 
-impl Ground {
+impl Prerequisites {
     pub fn prepare(settings: &settings::Protection, rank: usize) -> Result<Self, Ended> {
         let bad = |why: String| Ended::new(Exit::BadInput, why);
         settings.scheme.check().map_err(|e| bad(e.to_string()))?;
@@ -29,14 +29,14 @@ impl Ground {
         let file = settings.domains.as_deref().map(read_domains).transpose().map_err(bad)?;
         let left_out = file.as_ref().is_some_and(|file| file.leaves_out(rank, &host));
         let domain = file.map_or_else(|| host.clone(), |file| file.domain(rank, &host));
-        let depot = Depot::new(settings.store, &settings.job)
+        let memory_store = MemoryStore::new(settings.store, &settings.job)
             .map_err(|e| Ended::new(Exit::NoSharedMemory, e.to_string()))?;
-        Ok(Self { host, domain, left_out, depot })
+        Ok(Self { host, domain, left_out, memory_store })
     }
 }
 
 pub fn read_domains(path: &Path) -> Result<DomainFile, String> {
-    let text = whole::text(path)
+    let text = bounded_read::text(path)
         .map_err(|e| format!("the domain file {} cannot be read: {e}", path.display()))?;
     DomainFile::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
 }

@@ -9,21 +9,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::record::{self, Kept, rounds_otherwise};
-use super::{Ground, Guardian, signals};
+use super::{Prerequisites, ProtectionSession, signals};
 use crate::base::exit::Exit;
 use crate::base::faults::{Point, hit};
 use crate::base::params::TestParams;
 use crate::base::terminal::say;
 use crate::checkpoint::level2::{PATIENCE, patiently};
 use crate::checkpoint::mpi::Positions;
-use crate::checkpoint::storage::Shelf;
-use crate::checkpoint::storage::choice::{Known, Stock};
+use crate::checkpoint::storage::CheckpointDir;
+use crate::checkpoint::storage::choice::{Inventory, Known};
 use crate::checkpoint::{Arrival, StartError, World, new_run};
 use crate::comm::Comm;
 use crate::config::settings::{self, Restart};
 use crate::driver::agreement::{Ended, unanimous};
 use crate::driver::level2::{self, Conditions, Level2};
-use crate::driver::nonstop::Story;
+use crate::driver::nonstop::RecoveryHistory;
 use crate::lu::unix_seconds;
 use crate::shm::{MemoryError, bus};
 use crate::supervise::start::launcher::{own_incarnation, own_run_id};
@@ -57,24 +57,24 @@ fn first_left_out(world: &impl World, left_out: bool, host: &str) -> Option<Stri
     Some(String::from_utf8_lossy(&world.tell(name, first as usize)).into_owned())
 }
 
-impl<'a> Guardian<'a> {
+impl<'a> ProtectionSession<'a> {
     /// Takes the inventory of earlier starts; the same result on all ranks. `tests` are the digests of the run's tests,
-    /// `rounding` is the arithmetic of all ranks. If this launch has begun, as its recovery history `story` shows, everything
+    /// `rounding` is the arithmetic of all ranks. If this launch has begun, as its recovery history `history` shows, everything
     /// found is its own. Collective call.
     pub fn new(
         comm: &'a Comm,
         node: &Comm,
         settings: &'a settings::Protection,
-        ground: Ground,
+        prerequisites: Prerequisites,
         tests: &[u64],
         rounding: &str,
-        story: &Story,
+        history: &RecoveryHistory,
     ) -> Result<Self, Ended> {
-        let begun = story.begun;
+        let begun = history.begun;
         let started_unix_s = unix_seconds();
         bus::install();
         signals::obey();
-        let Ground { host, domain, left_out, depot } = ground;
+        let Prerequisites { host, domain, left_out, memory_store } = prerequisites;
         // Two nodes may have one name, so a node is identified by its first rank.
         let mut leader = [comm.rank() as u64];
         node.broadcast(&mut leader, 0);
@@ -92,11 +92,11 @@ impl<'a> Guardian<'a> {
                 domains.display()
             ));
         }
-        let arrival = Arrival::gather(&world, &depot, leader[0] as usize);
+        let arrival = Arrival::gather(&world, &memory_store, leader[0] as usize);
         let mut this = Self {
             comm,
             settings,
-            depot: depot.clone(),
+            memory_store: memory_store.clone(),
             run: Cell::new(0),
             fresh_run: 0,
             continued: false,
@@ -113,7 +113,7 @@ impl<'a> Guardian<'a> {
             domain,
             started_unix_s,
         };
-        this.look_at_storage(node, tests, story)?;
+        this.look_at_storage(node, tests, history)?;
         this.take_stock(node, tests, rounding)?;
         let requires = settings.restart == Restart::Require && !begun;
         if requires && !this.continued {
@@ -124,9 +124,14 @@ impl<'a> Guardian<'a> {
 
     /// Opens storage, unless memory has everything that it may have; and decides whether earlier runs are unwanted. Collective
     /// call.
-    fn look_at_storage(&mut self, node: &Comm, tests: &[u64], story: &Story) -> Result<(), Ended> {
-        let patience = if story.begun { IN_PLACE } else { PATIENCE };
-        let never = self.settings.restart == Restart::Never && !story.begun;
+    fn look_at_storage(
+        &mut self,
+        node: &Comm,
+        tests: &[u64],
+        history: &RecoveryHistory,
+    ) -> Result<(), Ended> {
+        let patience = if history.begun { IN_PLACE } else { PATIENCE };
+        let never = self.settings.restart == Restart::Never && !history.begun;
         // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
         let again = never && launched_before(self.comm);
         self.unwanted = never && !again;
@@ -136,7 +141,7 @@ impl<'a> Guardian<'a> {
         // If memory has the checkpoint, storage is not needed. If only storage may have it, the run cannot resume without
         // storage. Between two tests there are only results, which memory has, too.
         let has = |test: usize| self.arrival.finished.contains_key(&(test as u32));
-        let in_memory = self.arrival.test.is_some() || story.is_between_tests(has);
+        let in_memory = self.arrival.test.is_some() || history.is_between_tests(has);
         self.level2 = match self.open_level2(node, tests, patience, self.unwanted) {
             Err(Ended { why, .. }) if in_memory && !self.on_disk_alone() => {
                 self.storage_gone = Some(why);
@@ -179,12 +184,12 @@ impl<'a> Guardian<'a> {
     /// Returns true if an earlier launch of this supervised run has left anything here. The same on every rank.
     fn has_own(&self) -> bool {
         let Some(own) = own_run_id() else { return false };
-        let none = Stock::default();
-        let stock = self.level2.as_ref().map_or(&none, |level2| &level2.stock);
+        let none = Inventory::default();
+        let inventory = self.level2.as_ref().map_or(&none, |level2| &level2.inventory);
         let in_memory = [self.arrival.run, self.arrival.latest].into_iter().flatten();
-        let on_storage = stock.whole.iter().map(|about| about.run);
+        let on_storage = inventory.whole.iter().map(|about| about.run);
         in_memory.chain(on_storage).any(|run| record::is_of(run, &own))
-            || stock.results.iter().any(|(_, bytes)| record::was_kept_by(bytes, &own))
+            || inventory.results.iter().any(|(_, bytes)| record::was_kept_by(bytes, &own))
     }
 
     /// Determines the run to which the memory belongs, and its results.
@@ -192,19 +197,20 @@ impl<'a> Guardian<'a> {
         if let Some(level2) = &self.level2 {
             level2.check(tests, rounding, &self.settings.job)?;
         }
-        let none = Stock::default();
-        let stock = self.level2.as_ref().map_or(&none, |level2| &level2.stock);
-        let in_progress = self.arrival.test.is_some() || !stock.whole.is_empty();
+        let none = Inventory::default();
+        let inventory = self.level2.as_ref().map_or(&none, |level2| &level2.inventory);
+        let in_progress = self.arrival.test.is_some() || !inventory.whole.is_empty();
         let in_memory = self.arrival.finished.iter().map(|(number, bytes)| (*number, bytes));
-        let on_storage = stock.results.iter().map(|(number, bytes)| (*number, bytes));
+        let on_storage = inventory.results.iter().map(|(number, bytes)| (*number, bytes));
         let own = own_run_id();
         let results = in_memory.chain(on_storage);
         let Kept { finished, stale } = record::sort(results, tests, own.as_deref(), in_progress);
         self.finished = finished;
         self.check_memory(tests, rounding, stale && in_progress)?;
-        let latest = self.arrival.latest.max(stock.latest());
-        let on_storage =
-            !stock.whole.is_empty() || !stock.results.is_empty() || !stock.damaged.is_empty();
+        let latest = self.arrival.latest.max(inventory.latest());
+        let on_storage = !inventory.whole.is_empty()
+            || !inventory.results.is_empty()
+            || !inventory.damaged.is_empty();
         let something = self.arrival.run.is_some() || on_storage;
         if stale {
             // Results of a run that has ended or was given up, without anything to resume.
@@ -304,22 +310,25 @@ impl<'a> Guardian<'a> {
         };
         strike(Point::GroundSeen);
         let cleaned = match node.rank() {
-            0 => self.depot.clean().map(|_| ()),
+            0 => self.memory_store.clean().map(|_| ()),
             _ => Ok(()),
         };
         let ended = |e: MemoryError| Ended::new(Exit::NoSharedMemory, e.to_string());
         unanimous(self.comm, cleaned.map_err(ended))?;
         let scope = self.settings.level2.as_ref().map(|level2| level2.scope).unwrap_or_default();
-        let shelf = level2::shelf(self.settings, &self.domain);
+        let checkpoint_dir = level2::checkpoint_dir(self.settings, &self.domain);
         // A start without an id has written nothing yet, and removes everything. The locks on memory have shown that no run of
         // this name is active on these nodes. A run on other nodes that share DIR would lose its checkpoints.
-        let shelf = shelf.map(|shelf| match start {
-            None => shelf,
-            Some(number) => shelf.held_by(number),
+        let checkpoint_dir = checkpoint_dir.map(|checkpoint_dir| match start {
+            None => checkpoint_dir,
+            Some(number) => checkpoint_dir.held_by(number),
         });
-        let shelf =
-            shelf.filter(|shelf| level2::seat(self.comm, node, scope, shelf) == self.comm.rank());
-        let left = match shelf.map_or(Ok(()), |shelf| self.clean_storage(shelf)) {
+        let checkpoint_dir = checkpoint_dir.filter(|checkpoint_dir| {
+            level2::seat(self.comm, node, scope, checkpoint_dir) == self.comm.rank()
+        });
+        let left = match checkpoint_dir
+            .map_or(Ok(()), |checkpoint_dir| self.clean_storage(checkpoint_dir))
+        {
             // The run has ended and does not depend on the removal.
             Err(why) if start.is_some() => {
                 say(why);
@@ -335,14 +344,14 @@ impl<'a> Guardian<'a> {
     }
 
     /// Removes all files of the job from this DIR, unless another start has taken them over. The error is a message.
-    fn clean_storage(&self, shelf: Shelf) -> Result<(), String> {
-        let (dir, job) = (shelf.dir().to_owned(), &self.settings.job);
+    fn clean_storage(&self, checkpoint_dir: CheckpointDir) -> Result<(), String> {
+        let (dir, job) = (checkpoint_dir.dir().to_owned(), &self.settings.job);
         // A missing DIR seems to have nothing to remove.
         let removed = patiently(move |flow| {
-            shelf.check()?;
-            let cleaned = shelf.clean(flow);
+            checkpoint_dir.check()?;
+            let cleaned = checkpoint_dir.clean(flow);
             // Files that another start has taken over belong to that start.
-            let theirs = shelf.is_held().err();
+            let theirs = checkpoint_dir.is_held().err();
             if theirs.is_none() {
                 cleaned?;
             }

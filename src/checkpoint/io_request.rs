@@ -9,18 +9,18 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::plan::Buffers;
 use crate::base::faults::{Point, hit};
+use crate::checkpoint::storage::checkpoint_dir::Claimed;
 use crate::checkpoint::storage::names::Key;
-use crate::checkpoint::storage::shelf::Claimed;
 use crate::checkpoint::storage::writing::{Flow, Over, Stopped, write_position};
-use crate::checkpoint::storage::{About, Check, Counting, Front, Shelf, Sight};
+use crate::checkpoint::storage::{About, Check, CheckpointDir, Counting, DirScope, Front};
 use crate::parity::digest::digest;
 use crate::shm::header::{Claim, Head};
-use crate::shm::{Depot, Part};
+use crate::shm::{MemoryStore, Part};
 
 /// I/O request of the rank of a position.
-pub(super) struct Errand {
-    pub(super) shelf: Shelf,
-    pub(super) depot: Depot,
+pub(super) struct IoRequest {
+    pub(super) checkpoint_dir: CheckpointDir,
+    pub(super) memory_store: MemoryStore,
     pub(super) position: u32,
     pub(super) what: What,
 }
@@ -65,28 +65,33 @@ pub(super) struct Settle {
 
 impl Settle {
     /// Carries the request out, by the helper of position `who`.
-    fn run_at(&self, shelf: &Shelf, who: usize, flow: &Flow) -> Result<(), Stopped> {
+    fn run_at(
+        &self,
+        checkpoint_dir: &CheckpointDir,
+        who: usize,
+        flow: &Flow,
+    ) -> Result<(), Stopped> {
         // Files are removed first, because the claim needs room.
         let keep: Vec<Key> = self.whole.iter().map(About::key).chain(self.next).collect();
-        shelf.tidy(&keep, who, flow)?;
-        let claimed = shelf.claim().map_err(failed)?;
+        checkpoint_dir.tidy(&keep, who, flow)?;
+        let claimed = checkpoint_dir.claim().map_err(failed)?;
         // Results that this launch itself has written count.
         if let Some(counting) = &self.results
             && (counting.first || claimed == Claimed::Now)
         {
-            shelf.keep_results(&counting.results, flow)?;
+            checkpoint_dir.keep_results(&counting.results, flow)?;
         }
         if self.own {
             let of_test = self.whole.iter().filter(|about| about.test == self.test);
             let furthest = of_test.max_by_key(|about| about.worth(self.run));
             if let Some(about) = self.from.as_ref().or(furthest) {
-                shelf.list_too(about, flow)?;
+                checkpoint_dir.list_too(about, flow)?;
             }
         }
         match &self.from {
             _ if self.two => Ok(()),
-            Some(from) => shelf.outdate_but(from.key(), self.run, who, flow),
-            None => shelf.outdate(&self.whole, self.run, who, flow),
+            Some(from) => checkpoint_dir.outdate_but(from.key(), self.run, who, flow),
+            None => checkpoint_dir.outdate(&self.whole, self.run, who, flow),
         }
     }
 }
@@ -108,7 +113,7 @@ pub(super) struct Write {
 /// Data for writing a manifest.
 pub(super) struct List {
     pub(super) about: About,
-    pub(super) sight: Sight,
+    pub(super) sight: DirScope,
     /// Positions whose files the manifest lists.
     pub(super) positions: Vec<u32>,
     pub(super) stays: Option<Key>,
@@ -120,36 +125,38 @@ fn failed(why: impl std::fmt::Display) -> Stopped {
     Stopped::Failed(why.to_string())
 }
 
-impl Errand {
+impl IoRequest {
     /// Carries the request out. Returns the number of bytes written.
     pub(super) fn run(&self, flow: &Flow) -> Result<u64, Stopped> {
-        let Self { shelf, position, .. } = self;
+        let Self { checkpoint_dir, position, .. } = self;
         match &self.what {
             What::Write(file) => {
                 let written = self.write(file, flow);
                 // If the request is cancelled only now, no other code withdraws the file.
                 let late = written.is_ok() && flow.is_given_up();
                 if late || written.is_err() {
-                    shelf.withdraw(file.about.key(), *position);
+                    checkpoint_dir.withdraw(file.about.key(), *position);
                 }
                 if late { Err(Stopped::GivenUp) } else { written }
             }
             What::List(List { about, sight, positions, stays, all }) => {
-                let listed = shelf.conclude(about, *sight, positions, *stays, flow)?;
+                let listed = checkpoint_dir.conclude(about, *sight, positions, *stays, flow)?;
                 Ok(all.unwrap_or(listed))
             }
             What::MakeRoom { over, keep } => {
                 if let Some(over) = over {
-                    shelf.give_up(*over, *position as usize)?;
+                    checkpoint_dir.give_up(*over, *position as usize)?;
                 }
-                shelf.prune_but(keep, *position as usize, flow)?;
+                checkpoint_dir.prune_but(keep, *position as usize, flow)?;
                 Ok(0)
             }
-            What::Settle(settle) => settle.run_at(shelf, *position as usize, flow).map(|()| 0),
-            What::SetOut(key) => Ok(shelf.set_out_from(*key).into()),
+            What::Settle(settle) => {
+                settle.run_at(checkpoint_dir, *position as usize, flow).map(|()| 0)
+            }
+            What::SetOut(key) => Ok(checkpoint_dir.set_out_from(*key).into()),
             What::Withdraw(key) => {
                 hit(Point::PruneHalf, *position as usize);
-                shelf.withdraw(*key, *position);
+                checkpoint_dir.withdraw(*key, *position);
                 Ok(0)
             }
         }
@@ -158,10 +165,10 @@ impl Errand {
     fn write(&self, file: &Write, flow: &Flow) -> Result<u64, Stopped> {
         let Write { about, buffers, .. } = file;
         let key = about.key();
-        let peek = |part| self.depot.peek(self.position, part).map_err(failed);
+        let peek = |part| self.memory_store.peek(self.position, part).map_err(failed);
         let head = Head::new(peek(Part::Head)?).map_err(failed)?;
-        self.shelf.is_held().map_err(failed)?;
-        self.shelf.make_epoch(key).map_err(failed)?;
+        self.checkpoint_dir.is_held().map_err(failed)?;
+        self.checkpoint_dir.make_epoch(key).map_err(failed)?;
         let (data, small) = (peek(file.data)?, peek(Part::S)?);
         if data.len() < buffers.data_words() * 8 || small.words().len() < file.vouch.end {
             return Err(failed("the position's memory is not as long as it was made"));
@@ -198,7 +205,7 @@ impl Errand {
                 Err(failed("the position's memory has gone on meanwhile"))
             }
         };
-        let path = self.shelf.position(key, self.position);
+        let path = self.checkpoint_dir.position(key, self.position);
         let parts = [data.bytes(), parity];
         write_position(&path, &front, vouch, parts, file.over.as_ref(), flow, same)
     }

@@ -1,9 +1,9 @@
-//! The clerk: an I/O thread for work that may have to wait for a disk.
+//! An I/O thread: for work that may have to wait for a disk.
 //!
 //! A file system that hangs (a server that is away) blocks each process that touches it, for minutes. The supervisor's main
-//! thread receives heartbeats, so it touches no file of the run's folder. This thread hands the work to the [`Clerk`], continues
-//! to receive, and takes the [`Answer`] later. A clerk does its work one by one, in order. The journal and the status have a
-//! clerk of their own, in `scribe`.
+//! thread receives heartbeats, so it touches no file of the run's folder. This thread hands the work to the [`IoThread`],
+//! continues to receive, and takes the [`Answer`] later. It does its work one by one, in order. The journal and the status have a
+//! thread of their own, in `journal_writer`.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::base::clock::{self, Instant};
 use crate::base::new_thread::{self, NoThread};
 use crate::supervise::machine::{Work, simulated};
 
-/// A handle of a clerk; clones are handles of the same clerk.
+/// A handle of an I/O thread; clones are handles of the same thread.
 #[derive(Clone, Debug)]
-pub struct Clerk(Desk);
+pub struct IoThread(Desk);
 
 #[derive(Clone, Debug)]
 enum Desk {
     Thread(Sender<Work>),
-    /// The simulation's number of this clerk.
+    /// The simulation's number of this thread.
     Simulated(u32),
 }
 
@@ -30,11 +30,11 @@ pub struct Answer<T>(Receiver<T>);
 /// Interval at which a simulated answer is looked for.
 const LOOK: Duration = Duration::from_millis(5);
 
-impl Clerk {
-    /// Starts a clerk, whose thread has this name.
+impl IoThread {
+    /// Starts a thread of this name.
     pub fn new(name: &str) -> Result<Self, NoThread> {
         if let Some(machine) = simulated() {
-            return Ok(Self(Desk::Simulated(machine.clerk())));
+            return Ok(Self(Desk::Simulated(machine.io_thread())));
         }
         let (orders, works) = channel::<Work>();
         // The thread ends with the process: a wait for a disk that hangs would hang the process.
@@ -125,10 +125,10 @@ mod tests {
 
     #[test]
     fn works_are_done_in_order_and_nobody_waits_but_for_an_answer() {
-        let clerk = Clerk::new("clerk").unwrap();
+        let io_thread = IoThread::new("I/O").unwrap();
         let (go, held) = channel();
-        let first = clerk.ask(move || held.recv().unwrap());
-        let second = clerk.ask(|| 2);
+        let first = io_thread.ask(move || held.recv().unwrap());
+        let second = io_thread.ask(|| 2);
         assert_eq!(wait(&Answer::beside(|| 3)), 3, "it is held up by nobody");
         assert_eq!((first.here(), second.here()), (None, None));
         go.send(1).unwrap();

@@ -1,16 +1,16 @@
-//! The scribe: the journal writer, which brings records and the status to disk on a thread of its own.
+//! The journal writer: brings records and the status to disk on a thread of its own.
 //!
 //! The supervisor receives heartbeats on a thread that must not wait for a slow disk. This thread hands records and files to a
-//! [`Scribe`]. Before a step that must not be forgotten, it asks whether they are on disk. Records that cannot be written (disk
-//! full, quota) are kept in memory and tried again, while the run continues.
+//! [`JournalWriter`]. Before a step that must not be forgotten, it asks whether they are on disk. Records that cannot be written
+//! (disk full, quota) are kept in memory and tried again, while the run continues.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::clerk::{Answer, Clerk};
 use super::events::{Event, Record, steady_ms};
 use super::folder::write_bytes;
+use super::io_thread::{Answer, IoThread};
 use super::journal::Journal;
 use crate::base::new_thread::NoThread;
 
@@ -26,8 +26,8 @@ struct Desk {
 }
 
 #[derive(Debug)]
-pub struct Scribe {
-    clerk: Clerk,
+pub struct JournalWriter {
+    io_thread: IoThread,
     desk: Arc<Mutex<Desk>>,
     journal: Arc<Mutex<Journal>>,
     /// Number of the next record.
@@ -38,10 +38,10 @@ fn open<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-impl Scribe {
+impl JournalWriter {
     pub fn new(journal: Journal) -> Result<Self, NoThread> {
         Ok(Self {
-            clerk: Clerk::new("scribe")?,
+            io_thread: IoThread::new("journal")?,
             next: journal.len(),
             desk: Arc::default(),
             journal: Arc::new(Mutex::new(journal)),
@@ -67,7 +67,7 @@ impl Scribe {
 
     fn write(&self) -> Answer<()> {
         let (desk, journal) = (Arc::clone(&self.desk), Arc::clone(&self.journal));
-        self.clerk.ask(move || write_all(&mut open(&journal), &desk))
+        self.io_thread.ask(move || write_all(&mut open(&journal), &desk))
     }
 
     /// Waits until all records and files have been tried, but at most for `patience`.
@@ -126,12 +126,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (journal, _) = Journal::open(&path).unwrap();
-        let mut scribe = Scribe::new(journal).unwrap();
+        let mut journal_writer = JournalWriter::new(journal).unwrap();
         let told: Vec<Record> =
-            (0..20).map(|missing| scribe.append(Event::Waiting { missing })).collect();
-        wait("all are written", || scribe.is_dry());
-        assert_eq!(scribe.trouble(), None);
-        drop(scribe);
+            (0..20).map(|missing| journal_writer.append(Event::Waiting { missing })).collect();
+        wait("all are written", || journal_writer.is_dry());
+        assert_eq!(journal_writer.trouble(), None);
+        drop(journal_writer);
         // The lock ends with the thread.
         let mut found = Vec::new();
         wait("the journal is closed", || Journal::open(&path).is_ok());
@@ -147,17 +147,17 @@ mod tests {
         let (mut journal, _) = Journal::open(&path).unwrap();
         let (full, syncs) = (Arc::new(AtomicBool::new(true)), journal.syncs());
         journal.fails_while(Arc::clone(&full));
-        let mut scribe = Scribe::new(journal).unwrap();
+        let mut journal_writer = JournalWriter::new(journal).unwrap();
         let told: Vec<Record> =
-            (0..200).map(|missing| scribe.append(Event::Waiting { missing })).collect();
-        wait("it is told", || scribe.trouble().is_some());
+            (0..200).map(|missing| journal_writer.append(Event::Waiting { missing })).collect();
+        wait("it is told", || journal_writer.trouble().is_some());
         assert_eq!(syncs.load(Ordering::Relaxed), 0);
         full.store(false, Ordering::Relaxed);
-        scribe.settle(PATIENCE);
-        assert!(scribe.is_dry());
+        journal_writer.settle(PATIENCE);
+        assert!(journal_writer.is_dry());
         // Some records may still have been on their way when the first were tried.
         assert!(syncs.load(Ordering::Relaxed) <= 3, "{syncs:?}");
-        drop(scribe);
+        drop(journal_writer);
         wait("the journal is closed", || Journal::open(&path).is_ok());
         assert_eq!(Journal::open(&path).unwrap().1, told);
     }
@@ -170,16 +170,16 @@ mod tests {
         let (mut journal, _) = Journal::open(&path).unwrap();
         let full = Arc::new(AtomicBool::new(true));
         journal.fails_while(Arc::clone(&full));
-        let mut scribe = Scribe::new(journal).unwrap();
-        let told = scribe.append(Event::Waiting { missing: 1 });
-        wait("it is told", || scribe.trouble().is_some());
-        assert!(!scribe.is_dry());
+        let mut journal_writer = JournalWriter::new(journal).unwrap();
+        let told = journal_writer.append(Event::Waiting { missing: 1 });
+        wait("it is told", || journal_writer.trouble().is_some());
+        assert!(!journal_writer.is_dry());
         full.store(false, Ordering::Relaxed);
         // The write of the status also writes the record.
-        scribe.file(dir.path().join("status"), Vec::new());
-        wait("it is written", || scribe.is_dry());
-        assert_eq!(scribe.trouble(), None);
-        drop(scribe);
+        journal_writer.file(dir.path().join("status"), Vec::new());
+        wait("it is written", || journal_writer.is_dry());
+        assert_eq!(journal_writer.trouble(), None);
+        drop(journal_writer);
         wait("the journal is closed", || Journal::open(&path).is_ok());
         assert_eq!(Journal::open(&path).unwrap().1, [told]);
     }

@@ -92,7 +92,7 @@ pub fn line(
 }
 
 /// Progress line of one test.
-pub struct Glance {
+pub struct ProgressLine {
     first: Option<(usize, f64)>,
     shown_s: f64,
     shown: bool,
@@ -101,7 +101,7 @@ pub struct Glance {
 /// Least time between updates: readers follow no faster.
 const EVERY_S: f64 = 0.5;
 
-impl Glance {
+impl ProgressLine {
     pub fn new() -> Self {
         Self { first: None, shown_s: f64::NEG_INFINITY, shown: false }
     }
@@ -125,7 +125,7 @@ impl Glance {
     }
 }
 
-impl Drop for Glance {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.end();
     }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::checkpoint::storage::checkpoint_dir::{self, free_bytes};
 use crate::checkpoint::storage::names::{Key, dir_of};
-use crate::checkpoint::storage::shelf::{self, free_bytes};
 use crate::checkpoint::storage::writing::Flow;
-use crate::checkpoint::storage::{Shelf, Sight, speed};
+use crate::checkpoint::storage::{CheckpointDir, DirScope, speed};
 use crate::config::memory_need::human;
 use crate::config::settings::{Level2, Protection};
 use crate::driver::level2::words as of_epoch;
@@ -53,14 +53,14 @@ pub struct Epoch {
 /// Lists all jobs of this user in a DIR.
 pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
     let dir = &here(dir);
-    let jobs = shelf::list_user(dir)?.into_iter().map(|listed| {
-        let shelf = Shelf::new(dir, &listed.job);
-        let (stock, fault) = match listed.stock {
-            Ok(stock) => (stock, None),
+    let jobs = checkpoint_dir::list_user(dir)?.into_iter().map(|listed| {
+        let checkpoint_dir = CheckpointDir::new(dir, &listed.job);
+        let (inventory, fault) = match listed.inventory {
+            Ok(inventory) => (inventory, None),
             Err(why) => (Default::default(), Some(why)),
         };
         let epoch = |key: Key| {
-            let manifest = shelf.manifest(key).ok()??;
+            let manifest = checkpoint_dir.manifest(key).ok()??;
             let about = &manifest.about;
             Some(Epoch {
                 run: format!("{:032x}", about.run),
@@ -74,8 +74,8 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
                 arithmetic: about.arithmetic.clone(),
                 bytes: manifest.bytes(),
                 positions: match manifest.sight {
-                    Sight::Shared => None,
-                    Sight::Node => Some(manifest.files.iter().map(|f| f.position).collect()),
+                    DirScope::Shared => None,
+                    DirScope::Node => Some(manifest.files.iter().map(|f| f.position).collect()),
                 },
                 written_unix_s: manifest.written_unix_s,
                 line: of_epoch(about),
@@ -84,10 +84,10 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
         Job {
             job: listed.job,
             bytes: listed.bytes,
-            epochs: stock.whole.iter().filter_map(|about| epoch(about.key())).collect(),
-            results: stock.results.iter().map(|(test, _)| *test).collect(),
-            unfinished: stock.unfinished,
-            damaged: stock.damaged.into_iter().chain(fault).collect(),
+            epochs: inventory.whole.iter().filter_map(|about| epoch(about.key())).collect(),
+            results: inventory.results.iter().map(|(test, _)| *test).collect(),
+            unfinished: inventory.unfinished,
+            damaged: inventory.damaged.into_iter().chain(fault).collect(),
         }
     });
     Ok(jobs.collect())
@@ -131,7 +131,7 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
 /// Removes the files of a job, and describes the result in words.
 pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
     let dir = &here(dir);
-    let (files, bytes) = Shelf::new(dir, job).clean(&Flow::default())?;
+    let (files, bytes) = CheckpointDir::new(dir, job).clean(&Flow::default())?;
     Ok(match files {
         0 => format!("job {job}: nothing of yours in {}\n", dir.display()),
         _ => format!(
@@ -145,20 +145,20 @@ pub fn clean(dir: &Path, job: &str) -> Result<String, String> {
 /// Returns the room that this node has in a DIR for the checkpoints of a job; if DIR is the node's `own`, also its content.
 pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let at = here(dir);
-    let shelf = Shelf::new(&at, job);
-    shelf.check()?;
+    let checkpoint_dir = CheckpointDir::new(&at, job);
+    checkpoint_dir.check()?;
     let free_bytes = free_bytes(&at)?;
-    let listed = shelf::list_user(&at)?.into_iter().find(|listed| listed.job == job);
+    let listed = checkpoint_dir::list_user(&at)?.into_iter().find(|listed| listed.job == job);
     let held_bytes = listed.as_ref().map_or(0, |listed| listed.bytes);
     // Invalid checkpoints attract no rank to this node.
-    let whole = listed.and_then(|listed| listed.stock.ok()).map(|stock| stock.whole);
+    let whole = listed.and_then(|listed| listed.inventory.ok()).map(|inventory| inventory.whole);
     let whole = whole.unwrap_or_default();
     let lying = |(key, positions): (Key, Vec<u32>)| {
         let found = whole.iter().find(|about| about.key() == key);
         let Key { run, test, epoch } = key;
         Lying { run, test, epoch, whole_at: found.map(|about| about.boundary), positions }
     };
-    let files = if own { shelf.files().unwrap_or_default() } else { Vec::new() };
+    let files = if own { checkpoint_dir.files().unwrap_or_default() } else { Vec::new() };
     let lying = files.into_iter().map(lying).collect();
     Ok(Storage { dir: at.display().to_string(), free_bytes, held_bytes, lying })
 }
@@ -169,7 +169,7 @@ pub fn asked(protection: &Protection) -> Option<Dir> {
     let level2 = protection.level2.as_ref()?;
     let follows = protection.domains.is_some() && dir_of(&level2.dir, "") != level2.dir;
     let (path, job) = (level2.dir.clone(), protection.job.clone());
-    (!follows).then_some(Dir { path, job, own: level2.scope == Sight::Node })
+    (!follows).then_some(Dir { path, job, own: level2.scope == DirScope::Node })
 }
 
 /// Judges a DIR for a run whose checkpoints have so many bytes: a message for `doctor`, and whether it is a problem. `waits`: the
@@ -188,8 +188,8 @@ pub fn examine(
     let free = storage.free_bytes + storage.held_bytes;
     let one = human(u128::from(epoch_bytes));
     let (of_what, others) = match level2.scope {
-        Sight::Shared => ("", "all nodes together may be faster, as fast as the file system is"),
-        Sight::Node => (
+        DirScope::Shared => ("", "all nodes together may be faster, as fast as the file system is"),
+        DirScope::Node => (
             " on the node with the most, parity included",
             "how fast the other nodes' own storage is was not measured",
         ),
@@ -220,7 +220,7 @@ mod tests {
         let level2 = |dir: &Path| Level2 {
             dir: dir.into(),
             every: Interval::Iterations(1),
-            scope: Sight::Shared,
+            scope: DirScope::Shared,
         };
         let told = examine(&level2(dir.path()), "x", 1 << 20, false).unwrap();
         assert!(told.contains("a checkpoint has 1.0 MiB") && told.contains("/s"), "{told}");
@@ -230,21 +230,21 @@ mod tests {
         let why = examine(&level2(dir.path()), "x", 1 << 60, false).unwrap_err();
         assert!(why.contains("are free"), "{why}");
         // Data of the job there counts as room.
-        let shelf = Shelf::new(dir.path(), "x");
+        let checkpoint_dir = CheckpointDir::new(dir.path(), "x");
         let before = room(dir.path(), "x", true).unwrap();
-        shelf.prepare("token").unwrap();
+        checkpoint_dir.prepare("token").unwrap();
         let after = room(dir.path(), "x", true).unwrap();
         assert_eq!((before.held_bytes, after.held_bytes), (0, 5));
         assert_eq!(after.lying, []);
         // A file without a manifest does not count for the checkpoint; if all nodes share a DIR, the owner of files does not
         // matter.
         let key = Key { run: 7, test: 1, epoch: 4 };
-        shelf.make_epoch(key).unwrap();
-        std::fs::write(shelf.position(key, 3), "x").unwrap();
+        checkpoint_dir.make_epoch(key).unwrap();
+        std::fs::write(checkpoint_dir.position(key, 3), "x").unwrap();
         let lying = Lying { run: 7, test: 1, epoch: 4, whole_at: None, positions: vec![3] };
         assert_eq!(room(dir.path(), "x", true).unwrap().lying, [lying]);
         assert_eq!(room(dir.path(), "x", false).unwrap().lying, []);
-        shelf.clean(&Flow::default()).unwrap();
+        checkpoint_dir.clean(&Flow::default()).unwrap();
         assert!(examine(&level2(Path::new("/nonexistent")), "x", 1, false).is_err());
         assert!(words(dir.path(), &survey(dir.path()).unwrap()).contains("nothing of yours"));
         assert!(clean(dir.path(), "x").unwrap().contains("nothing of yours"));

@@ -89,6 +89,8 @@ pub struct Nodes {
     here: BTreeSet<usize>,
     /// Boot identity of each node; an entry means that it has answered.
     boots: BTreeMap<usize, String>,
+    /// Lost nodes that answer again: the supervisor is not cut off.
+    back: BTreeSet<usize>,
     trouble: BTreeMap<usize, Trouble>,
     /// Boots of nodes that were judged lost, until the caller has acted on that.
     lost_boots: BTreeMap<usize, String>,
@@ -124,6 +126,7 @@ impl Nodes {
             names,
             here: BTreeSet::new(),
             boots: BTreeMap::new(),
+            back: BTreeSet::new(),
             trouble: BTreeMap::new(),
             lost_boots: BTreeMap::new(),
             ticked_ms: None,
@@ -166,6 +169,7 @@ impl Nodes {
     /// Forgets a node that was declared lost, or given back, until it answers again.
     pub fn forget(&mut self, node: usize) {
         self.boots.remove(&node);
+        self.back.remove(&node);
         self.trouble.remove(&node);
         self.lost_boots.remove(&node);
     }
@@ -240,6 +244,19 @@ impl Nodes {
         judged
     }
 
+    /// Notes whether a node that was declared lost answers again.
+    pub fn hear_lost(&mut self, now_ms: u64, node: usize, answers: bool) -> Vec<Judged> {
+        self.pass(now_ms);
+        let mut judged = Vec::new();
+        if answers {
+            self.back.insert(node);
+            self.speaks(now_ms, node, &mut judged);
+        } else {
+            self.back.remove(&node);
+        }
+        judged
+    }
+
     fn is_closed(&self, node: usize) -> bool {
         self.trouble.get(&node).is_some_and(|t| t.closed_ms.is_some())
     }
@@ -247,6 +264,7 @@ impl Nodes {
     fn agent_up(&mut self, now_ms: u64, node: usize, boot: String, judged: &mut Vec<Judged>) {
         let before = self.trouble.get(&node).copied();
         self.speaks(now_ms, node, judged);
+        self.back.remove(&node);
         let lost_boot = self.lost_boots.remove(&node);
         let known = self.boots.insert(node, boot.clone()).or(lost_boot);
         match known {
@@ -315,8 +333,9 @@ impl Nodes {
     /// Whether none of the nodes that were asked has answered, without those on this machine: then the supervisor is cut off.
     pub fn none_answers(&self, asked: &[usize], silent: impl Iterator<Item = usize>) -> bool {
         let elsewhere = |node: &usize| !self.here.contains(node);
+        let back = self.back.iter().copied().filter(elsewhere).count();
         is_our_outage(
-            asked.iter().copied().filter(elsewhere).count(),
+            asked.iter().copied().filter(elsewhere).count() + back,
             silent.filter(elsewhere).count(),
         )
     }
@@ -326,7 +345,8 @@ impl Nodes {
         let away = |nodes: usize, here: usize| nodes - here;
         let here = self.here.iter().filter(|n| self.boots.contains_key(n)).count();
         let here_in_trouble = self.here.iter().filter(|n| self.trouble.contains_key(n)).count();
-        (away(self.boots.len(), here), away(self.trouble.len(), here_in_trouble))
+        let back = self.back.difference(&self.here).count();
+        (away(self.boots.len(), here) + back, away(self.trouble.len(), here_in_trouble))
     }
 
     /// Judges the nodes in trouble. To be called several times a second.
@@ -515,6 +535,30 @@ mod tests {
         let mut world = World::new();
         world.until(100_000);
         assert_eq!(world.judged, []);
+    }
+
+    /// Three nodes fall silent, which would be an outage of this side, if not for a lost node that answers.
+    #[test]
+    fn a_lost_node_that_answers_shows_that_the_supervisor_is_not_cut_off() {
+        for answers in [false, true] {
+            let mut world = World::new();
+            world.nodes.forget(3);
+            let judged = world.nodes.hear_lost(world.now, 3, true);
+            assert_eq!(judged, []);
+            if !answers {
+                world.nodes.hear_lost(world.now, 3, false);
+            }
+            for node in 0..3 {
+                world.hear(Report::Quiet { node, heard_ms: 0 });
+            }
+            world.until(6000);
+            let lost: Vec<usize> = world.lost().iter().map(|(_, node, _)| *node).collect();
+            assert_eq!(lost, if answers { vec![0, 1, 2] } else { vec![] });
+            assert_eq!(world.nodes.is_alone(), !answers);
+            // It ends an outage, too.
+            let judged = world.nodes.hear_lost(world.now, 3, true);
+            assert_eq!(judged.iter().any(|j| matches!(j, Judged::Together { .. })), !answers);
+        }
     }
 
     #[test]

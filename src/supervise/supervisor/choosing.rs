@@ -86,6 +86,7 @@ impl Supervisor<'_> {
     #[allow(clippy::type_complexity)] // A decision and its alternative; a name would hide neither.
     pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Result<Vec<Host>, (u8, String)>> {
         let mut waiting_since: Option<Instant> = None;
+        let mut silent_since: Option<Instant> = None;
         let mut called = false;
         loop {
             if let Some(why) = self.is_to_halt()? {
@@ -94,8 +95,13 @@ impl Supervisor<'_> {
             self.learn_rounding();
             let placement = self.placement();
             if self.is_too_soon(&placement) {
-                self.idle(Duration::from_millis(50))?;
-                continue;
+                let since = *silent_since.get_or_insert_with(Instant::now);
+                if self.settings.wait.is_none_or(|limit| since.elapsed() < limit) {
+                    self.idle(Duration::from_millis(50))?;
+                    continue;
+                }
+            } else {
+                silent_since = None;
             }
             match placement {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
@@ -128,7 +134,8 @@ impl Supervisor<'_> {
                     if waiting_since.is_none() {
                         self.note(Event::Waiting { missing })?;
                     }
-                    let since = *waiting_since.get_or_insert_with(Instant::now);
+                    let since = *waiting_since
+                        .get_or_insert_with(|| silent_since.unwrap_or_else(Instant::now));
                     let limit = self.settings.wait.unwrap_or_default();
                     if since.elapsed() >= limit {
                         let why = format!("{missing} node(s) missing for {} s", limit.as_secs());

@@ -192,6 +192,8 @@ impl Supervisor<'_> {
         let mut judged = Vec::new();
         for (at, node, sign) in self.cluster.signs().collect::<Vec<_>>() {
             if self.cluster.nodes[node].lost.is_some() {
+                let answers = matches!(sign, Sign::Up { .. } | Sign::Heard);
+                judged.extend(self.nodes.hear_lost(ms(at), node, answers));
                 continue;
             }
             if self.nodes.is_in_trouble(node) && matches!(sign, Sign::Up { .. } | Sign::Heard) {

@@ -70,7 +70,10 @@ impl Campaign {
             text.lines().for_each(|line| tally.add(line));
         }
         // SAFETY: children of this process.
-        while unsafe { libc::wait(std::ptr::null_mut()) } > 0 {}
+        let mut status = 0;
+        while unsafe { libc::wait(&mut status) } > 0 {
+            assert_eq!(status, 0, "a worker has died");
+        }
         tally
     }
 

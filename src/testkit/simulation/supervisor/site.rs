@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io::Write as _;
 
+use super::evidence::Evidence;
 use crate::shm::header::EpochId;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::ProcessId;
@@ -16,11 +17,14 @@ use crate::supervise::talk::wire::{Beat, Which};
 const RANK_BYTES: u64 = 1 << 20;
 const NODE_BYTES: u64 = 1 << 34;
 
-/// Time for which evidence against a node counts after it has ended: calls and judgements take their time.
-const EVIDENCE_LASTS_MS: u64 = 12_000;
+/// A supervisor that begins calls its nodes first. Before a job runs, nodes that do not answer then lose their place.
+const FIRST_CALLS_MS: u64 = 45_000;
 
-/// Time without messages that must cost no node its place; the limit of the supervisor is 4 s.
-const SHORT_MS: u64 = 2500;
+/// Time between two calls of a node while none answers, and of the call.
+const CALLS_MS: u64 = 20_000;
+
+/// Number of ranks that fail on a node until the supervisor takes the node for sick.
+const SICK_AFTER: usize = 3;
 
 /// Position of a rank in the grid, as the supervisor knows it.
 type Position = u32;
@@ -58,12 +62,8 @@ struct Node {
     frozen_ms: u64,
     apart_ms: u64,
     memory: BTreeMap<Position, Memory>,
-    /// Time up to which there is evidence that the node cannot be used.
-    evidence_ms: u64,
-    /// Whether there was such evidence at some time.
-    is_condemned: bool,
-    /// Moment of the last fault of any kind.
-    struck_ms: Option<u64>,
+    /// Number of ranks that have failed here.
+    failed_ranks: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,15 @@ enum Phase {
     Over,
 }
 
+/// A save of all positions.
+#[derive(Debug)]
+struct Save {
+    iteration: u64,
+    at_ms: u64,
+    /// Node of each position.
+    holders: Vec<(Position, String)>,
+}
+
 #[derive(Debug)]
 struct Attempt {
     incarnation: u32,
@@ -128,8 +137,10 @@ struct Attempt {
     has_ended: bool,
     /// Time at which the launcher ends the job.
     notices_ms: Option<u64>,
-    /// Whether some fault is a reason to end the job.
-    is_broken: bool,
+    /// Time that is left to recover, if the ranks got stuck while they recovered.
+    recovers_ms: Option<u64>,
+    /// Time up to which a fault of a rank is a reason to end the job.
+    excused_ms: u64,
     halt: Option<bool>,
 }
 
@@ -141,11 +152,16 @@ pub(super) struct Site {
     nodes: BTreeMap<String, Node>,
     /// Time up to which no node can be reached from the supervisor.
     outage_ms: u64,
+    outage_end_ms: u64,
+    evidence: Evidence,
+    /// Time at which the supervisor began.
+    pub supervisor_ms: u64,
+    /// Whether somebody wants the job to stop.
+    may_halt: bool,
     attempt: Option<Attempt>,
     /// Time at which the next frozen or stopped part moves again.
     wakes_ms: Option<u64>,
-    /// Iteration of the last save, and the node of each position then.
-    last_save: Option<(u64, Vec<(Position, String)>)>,
+    last_save: Option<Save>,
     pids: u32,
     /// Whether the results are complete.
     pub is_done: bool,
@@ -158,12 +174,17 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub fn new(work: Work, nodes: impl Iterator<Item = String>) -> Self {
+    /// `is_tree`: some nodes are called by others.
+    pub fn new(work: Work, nodes: impl Iterator<Item = String>, is_tree: bool) -> Self {
         Self {
             now_ms: 0,
             work,
             nodes: nodes.map(|name| (name, Node::default())).collect(),
             outage_ms: 0,
+            outage_end_ms: 0,
+            evidence: Evidence::new(is_tree),
+            supervisor_ms: 0,
+            may_halt: false,
             attempt: None,
             wakes_ms: None,
             last_save: None,
@@ -190,17 +211,24 @@ impl Site {
         format!("{node}.{}", self.nodes[node].boots)
     }
 
-    pub fn was_condemned(&self, node: &str) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.is_condemned)
-    }
-
-    fn has_evidence(&self, node: &str, at_ms: u64) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.is_condemned && at_ms <= node.evidence_ms)
+    /// Checks a node that the supervisor has just given up.
+    pub fn is_given_up(&mut self, node: &str, why: &str) {
+        // A supervisor that begins judges by what it finds.
+        let begins = self.now_ms < self.supervisor_ms + FIRST_CALLS_MS;
+        // Nor does it wait for nodes without ranks in an outage.
+        let runs = |attempt: &Attempt| attempt.hosts.iter().any(|host| host == node);
+        let is_spare = !self.attempt.as_ref().is_some_and(runs);
+        let in_outage = is_spare && self.now_ms <= Evidence::end_of(self.outage_end_ms);
+        if !self.evidence.holds(node, self.now_ms)
+            && !(begins && (in_outage || self.evidence.has_held_since(node, 0)))
+        {
+            self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
+        }
     }
 
     /// Returns the number of nodes against which there has never been any evidence.
     pub fn blameless(&self) -> usize {
-        self.nodes.values().filter(|node| !node.is_condemned).count()
+        self.nodes.keys().filter(|node| !self.evidence.has_held_since(node, 0)).count()
     }
 
     /// Returns the job's activity, in a word.
@@ -218,33 +246,8 @@ impl Site {
 
     // Faults
 
-    /// Notes a fault of a node. `lasts_ms` is evidence against the node if it is long enough.
     fn strikes(&mut self, name: &str, lasts_ms: u64) {
-        let now_ms = self.now_ms;
-        // Of two short faults at a time, the second may fall on the node that calls the first node again.
-        let lately = |node: &Node| node.struck_ms.is_some_and(|at| now_ms < at + EVIDENCE_LASTS_MS);
-        let others = self.nodes.iter().filter(|(_, node)| lately(node));
-        let others: Vec<String> = others.map(|(name, _)| name.clone()).collect();
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.struck_ms = Some(now_ms.saturating_add(lasts_ms.min(1 << 40)));
-        }
-        if lasts_ms >= SHORT_MS || !others.is_empty() {
-            let until_ms = now_ms.saturating_add(lasts_ms).saturating_add(EVIDENCE_LASTS_MS);
-            others
-                .iter()
-                .map(String::as_str)
-                .chain([name])
-                .for_each(|name| self.condemns(name, until_ms));
-        }
-    }
-
-    fn condemns(&mut self, name: &str, until_ms: u64) {
-        let Some(node) = self.nodes.get_mut(name) else { return };
-        node.is_condemned = true;
-        node.evidence_ms = node.evidence_ms.max(until_ms);
-        if let Some(attempt) = &mut self.attempt {
-            attempt.is_broken |= attempt.hosts.iter().any(|host| host == name);
-        }
+        self.evidence.strikes(name, self.now_ms, lasts_ms);
     }
 
     pub fn switches_off(&mut self, name: &str) {
@@ -260,7 +263,8 @@ impl Site {
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.is_off = false;
         node.boots += 1;
-        node.evidence_ms = now_ms + EVIDENCE_LASTS_MS;
+        // In an outage the boot is noticed later, and while all seem silent each node is called every 10 s.
+        self.evidence.boots(name, (now_ms + CALLS_MS).max(self.outage_end_ms));
     }
 
     pub fn freezes(&mut self, name: &str, until_ms: u64) {
@@ -280,31 +284,36 @@ impl Site {
         self.settles();
     }
 
-    /// Makes all nodes unreachable from the supervisor. That costs no node its place, with three exceptions. Either no job runs,
-    /// so that nothing is lost by it. Or fewer than two nodes are without evidence against them, and a single node may have
-    /// failed. Or another fault came just before.
+    /// Makes all nodes unreachable from the supervisor. That costs no node its place, with three exceptions. Either no job runs
+    /// and the supervisor makes its first calls. Or there are fewer than two nodes without evidence against them: a single node
+    /// may have failed. Or another fault came just before.
     pub fn is_out_of_reach(&mut self, until_ms: u64) {
         self.outage_ms = self.outage_ms.max(until_ms);
-        let now_ms = self.now_ms;
-        let lately = |node: &Node| node.struck_ms.is_some_and(|at| now_ms < at + EVIDENCE_LASTS_MS);
-        if self.nodes.values().any(lately) {
+        self.outage_end_ms = self.outage_end_ms.max(until_ms);
+        if self.evidence.is_fresh(self.now_ms) {
             self.condemns_all();
         }
         self.judges_outage();
     }
 
     fn judges_outage(&mut self) {
+        if self.now_ms >= self.outage_ms {
+            return;
+        }
         let runs = |attempt: &Attempt| attempt.launcher_runs && attempt.phase != Phase::Over;
         let runs = self.attempt.as_ref().is_some_and(runs);
-        if self.now_ms < self.outage_ms && (!runs || self.blameless() < 2) {
+        let begins = self.now_ms < self.supervisor_ms + FIRST_CALLS_MS;
+        let well = self.nodes.keys().filter(|node| !self.evidence.holds(node, self.now_ms));
+        if !runs && begins || well.count() < 2 {
             self.condemns_all();
         }
     }
 
     fn condemns_all(&mut self) {
-        let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let until_ms = std::mem::take(&mut self.outage_ms).max(self.now_ms) + EVIDENCE_LASTS_MS;
-        names.iter().for_each(|name| self.condemns(name, until_ms));
+        let until_ms = std::mem::take(&mut self.outage_ms).max(self.now_ms);
+        for node in self.nodes.keys() {
+            self.evidence.condemns(node, self.now_ms, until_ms);
+        }
     }
 
     pub fn all_are_off(&self) -> bool {
@@ -313,7 +322,7 @@ impl Site {
 
     /// Notes that the supervisor dies before it has recorded the last launch: its successor cannot know the launcher.
     pub fn is_unrecorded(&mut self) {
-        self.attempt.iter_mut().for_each(|attempt| attempt.is_broken = true);
+        self.attempt.iter_mut().for_each(|attempt| attempt.excused_ms = u64::MAX);
     }
 
     pub fn incarnation(&self) -> u32 {
@@ -326,23 +335,15 @@ impl Site {
     }
 
     pub fn kills_rank(&mut self, number: usize) {
-        let victim = self.nth_rank(number);
-        self.breaks(victim);
-        self.kills_ranks(|rank| Some(rank.position) == victim);
+        self.strikes_rank(number, Health::Dead, 0);
     }
 
     pub fn stops_rank(&mut self, number: usize, until_ms: u64) {
-        let victim = self.nth_rank(number);
-        if until_ms - self.now_ms >= SHORT_MS {
-            self.breaks(victim);
-        }
-        self.strikes_rank(victim, Health::Stopped { until_ms });
+        self.strikes_rank(number, Health::Stopped { until_ms }, until_ms - self.now_ms);
     }
 
     pub fn hangs_rank(&mut self, number: usize) {
-        let victim = self.nth_rank(number);
-        self.breaks(victim);
-        self.strikes_rank(victim, Health::Hangs);
+        self.strikes_rank(number, Health::Hangs, 0);
     }
 
     fn nth_rank(&self, number: usize) -> Option<Position> {
@@ -350,24 +351,19 @@ impl Site {
         Some(ranks.get(number % ranks.len().max(1))?.position)
     }
 
-    /// Notes a rank that dies or hangs, which may cost its node its place if it happens again and again.
-    fn breaks(&mut self, position: Option<Position>) {
+    /// Strikes a rank that is well. A node on which this happens again and again may lose its place.
+    fn strikes_rank(&mut self, number: usize, health: Health, lasts_ms: u64) {
+        let (now_ms, position) = (self.now_ms, self.nth_rank(number));
         let Some(attempt) = &mut self.attempt else { return };
-        let Some(rank) = attempt.ranks.iter().find(|rank| Some(rank.position) == position) else {
-            return;
-        };
-        attempt.is_broken = true;
+        let is_meant = |rank: &&mut Rank| Some(rank.position) == position;
+        let rank = attempt.ranks.iter_mut().find(is_meant);
+        let Some(rank) = rank.filter(|rank| rank.health == Health::Well) else { return };
+        rank.health = health;
+        attempt.excused_ms = attempt.excused_ms.max(Evidence::end_of(now_ms + lasts_ms));
         let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
-        node.is_condemned = true;
-        node.evidence_ms = u64::MAX;
-    }
-
-    fn strikes_rank(&mut self, position: Option<Position>, health: Health) {
-        let ranks = self.attempt.iter_mut().flat_map(|attempt| &mut attempt.ranks);
-        for rank in ranks.filter(|rank| Some(rank.position) == position) {
-            if rank.health != Health::Dead {
-                rank.health = health;
-            }
+        node.failed_ranks += 1;
+        if node.failed_ranks >= SICK_AFTER {
+            self.evidence.condemns(&rank.node, now_ms, u64::MAX);
         }
         self.settles();
     }
@@ -388,7 +384,6 @@ impl Site {
     pub fn kills_launcher(&mut self, ranks_stay: bool) {
         let Some(attempt) = &mut self.attempt else { return };
         attempt.launcher_runs = false;
-        attempt.is_broken = true;
         if !ranks_stay {
             self.kills_ranks(|_| true);
         }
@@ -405,6 +400,7 @@ impl Site {
         incarnation: u32,
     ) -> ProcessId {
         self.launches += 1;
+        self.may_halt = false;
         let names: Vec<String> = hosts.iter().map(|(name, _)| name.clone()).collect();
         self.notes(format!("launch {incarnation} on {}", names.join(" ")));
         let places = hosts.iter().flat_map(|(name, slots)| std::iter::repeat_n(name, *slots));
@@ -420,7 +416,6 @@ impl Site {
             self.goes_wrong(format!("two attempts at once: {what}"));
         }
         let now_ms = self.now_ms;
-        let is_broken = names.iter().any(|name| self.has_evidence(name, now_ms));
         self.pids += 1;
         let launcher = ProcessId { pid: self.pids, started: u64::from(self.pids) };
         let mut on: HashMap<String, Vec<usize>> = HashMap::new();
@@ -448,7 +443,8 @@ impl Site {
             reached: 0,
             has_ended: false,
             notices_ms: None,
-            is_broken,
+            recovers_ms: None,
+            excused_ms: 0,
             halt: None,
         });
         for path in [folder.output(incarnation), folder.errors(incarnation)] {
@@ -490,11 +486,17 @@ impl Site {
         self.nodes.iter().filter(|(_, node)| well(node)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Notes that the supervisor ends the job, which must have a reason.
+    /// Checks that an end of the job by the supervisor has a reason.
     fn is_ended_by_supervisor(&mut self) {
         let Some(attempt) = &self.attempt else { return };
         let ends = matches!(attempt.phase, Phase::Ending { .. } | Phase::Over);
-        if !ends && !attempt.is_broken && attempt.halt.is_none() {
+        let begins = matches!(attempt.phase, Phase::Launching { .. });
+        let is_struck = |rank: &Rank| rank.health != Health::Well;
+        let is_broken = !attempt.launcher_runs
+            || !begins && attempt.ranks.iter().any(is_struck)
+            || self.now_ms <= attempt.excused_ms
+            || attempt.hosts.iter().any(|host| self.evidence.holds(host, self.now_ms));
+        if !ends && !is_broken && !self.may_halt {
             self.goes_wrong("a healthy job was ended".to_owned());
         }
     }
@@ -549,11 +551,9 @@ impl Site {
         told
     }
 
-    /// Notes that the user wants the job to stop.
+    /// Notes that somebody wants the job to stop.
     pub fn may_be_halted(&mut self) {
-        if let Some(attempt) = &mut self.attempt {
-            attempt.halt.get_or_insert(false);
-        }
+        self.may_halt = true;
     }
 
     // The passage of time
@@ -663,11 +663,17 @@ impl Site {
         match attempt.phase {
             Phase::Computing { .. } | Phase::Recovering { .. } if !gets_on => {
                 let at = self.iteration(&attempt);
+                if let Phase::Recovering { until_ms } = attempt.phase {
+                    attempt.recovers_ms = Some(until_ms.saturating_sub(now_ms));
+                }
                 attempt.reached = at;
                 attempt.phase = Phase::Stuck { at, since_ms: now_ms };
             }
             Phase::Stuck { at, .. } if gets_on => {
-                attempt.phase = Phase::Computing { from: at, since_ms: now_ms };
+                attempt.phase = match attempt.recovers_ms.take() {
+                    Some(left_ms) => Phase::Recovering { until_ms: now_ms + left_ms },
+                    None => Phase::Computing { from: at, since_ms: now_ms },
+                };
             }
             _ => {}
         }
@@ -741,7 +747,7 @@ impl Site {
             }
         }
         let too_many = lost.values().any(|lost| *lost > 1);
-        let is_back = self.last_save.as_ref().is_some_and(|(at, _)| target < Some(*at));
+        let is_back = self.last_save.as_ref().is_some_and(|save| target < Some(save.iteration));
         for rank in &mut attempt.ranks {
             pids += 1;
             (rank.pid, rank.health) = (pids, Health::Well);
@@ -787,11 +793,12 @@ impl Site {
 
     /// Returns whether the last save would be usable if only nodes with evidence against them were lost.
     fn could_be_kept(&self) -> bool {
-        let Some((_, holders)) = &self.last_save else { return false };
+        let Some(save) = &self.last_save else { return false };
         let mut gone: BTreeMap<usize, usize> = BTreeMap::new();
-        for (position, node) in holders {
+        for (position, node) in &save.holders {
             let group = self.work.groups[*position as usize];
-            *gone.entry(group).or_default() += usize::from(self.nodes[node].is_condemned);
+            let may_be_gone = self.evidence.has_held_since(node, save.at_ms);
+            *gone.entry(group).or_default() += usize::from(may_be_gone);
         }
         gone.values().all(|gone| *gone <= 1)
     }
@@ -823,7 +830,8 @@ impl Site {
             }
         }
         let holders = attempt.ranks.iter().map(|rank| (rank.position, rank.node.clone()));
-        self.last_save = Some((at, holders.collect()));
+        let holders = holders.collect();
+        self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
         // Iterations before the save are not repeated.
         let since_ms = self.now_ms;
         let attempt = self.attempt.as_mut().expect("there is one");
@@ -859,7 +867,7 @@ impl Site {
         }
         self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
         self.kills_ranks(|_| true);
-        if !self.work.lingers {
+        if !self.work.lingers && self.attempt.as_ref().is_some_and(|a| a.launcher_runs) {
             self.launcher_ends(status);
         }
     }

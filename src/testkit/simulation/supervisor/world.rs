@@ -142,11 +142,13 @@ pub(super) struct World {
     pub printed: Vec<u8>,
     /// Faults that were injected, each with the job's activity.
     struck: Vec<String>,
-    supervisors: usize,
     /// Messages of the supervisors.
     pub said: Vec<u8>,
     idle: u32,
     folder: Folder,
+    /// Length of the journal, and the number of its records, at the last look.
+    journal_bytes: u64,
+    seen_records: usize,
 }
 
 thread_local! {
@@ -169,7 +171,8 @@ impl World {
         STEADY_MS.set(0);
         let all = scenario.nodes + scenario.spares;
         let names: Vec<String> = (1..=all).map(|number| format!("n{number}")).collect();
-        let site = Site::new(scenario.work.clone(), names.iter().cloned());
+        let is_tree = scenario.fanout < names.len();
+        let site = Site::new(scenario.work.clone(), names.iter().cloned(), is_tree);
         let site = Rc::new(RefCell::new(site));
         let agents =
             Agents { site: Rc::clone(&site), agents: HashMap::new(), binary: binary.to_owned() };
@@ -197,10 +200,11 @@ impl World {
             again_ms: 0,
             printed: Vec::new(),
             struck: Vec::new(),
-            supervisors: 0,
             said: Vec::new(),
             idle: 0,
             folder: folder.clone(),
+            journal_bytes: 0,
+            seen_records: 0,
         };
         for (when, strike) in &scenario.strikes {
             match when {
@@ -227,7 +231,7 @@ impl World {
     /// Notes that a supervisor begins. The last supervisor's unfinished work has ended with it.
     pub fn starts_supervisor(&mut self) {
         STEADY_MS.set(WALL_MS.get());
-        self.supervisors += 1;
+        self.site.borrow_mut().supervisor_ms = now_ms();
         self.works.clear();
         self.heard.clear();
     }
@@ -381,14 +385,21 @@ impl World {
     }
 
     /// Looks at the journal after a write to the disk, and injects the faults that are due at its records. Returns whether the
-    /// supervisor lives.
+    /// Looks at the journal after something was written to the disk. Returns whether the supervisor survives it.
     fn sees_journal(&mut self) -> bool {
-        if self.at_record.is_empty() {
+        let length = std::fs::metadata(self.folder.journal()).map_or(0, |file| file.len());
+        if std::mem::replace(&mut self.journal_bytes, length) == length {
             return true;
         }
-        let journal = std::fs::read(self.folder.journal()).unwrap_or_default();
-        let records = journal.iter().filter(|byte| **byte == b'\n').count() as u64;
-        let due = |(number, _): &(u64, Strike)| *number < records;
+        let records = records(&self.folder);
+        let number = records.len() as u64;
+        for record in records.iter().skip(self.seen_records) {
+            if let Event::NodeLost { node, why } = &record.event {
+                self.site.borrow_mut().is_given_up(node, why);
+            }
+        }
+        self.seen_records = records.len();
+        let due = |(at, _): &(u64, Strike)| *at < number;
         let due: Vec<(u64, Strike)> = self.at_record.extract_if(.., |at| due(at)).collect();
         due.iter().all(|(_, strike)| self.strike(strike))
     }

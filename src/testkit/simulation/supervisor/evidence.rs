@@ -1,0 +1,89 @@
+//! Reasons to give a node up: the faults of each node, and their times. Pure.
+
+/// Time for which evidence against a node counts after it has ended: calls and judgements take time.
+const LASTS_MS: u64 = 12_000;
+
+/// Time without messages that must cost no node its place; the limit of the supervisor is 4 s.
+pub(super) const SHORT_MS: u64 = 2500;
+
+/// A fault of a node. `until_ms` is [`u64::MAX`] for a node that stays off.
+#[derive(Clone, Debug)]
+struct Fault {
+    node: String,
+    from_ms: u64,
+    until_ms: u64,
+    /// Whether the fault is reason enough.
+    counts: bool,
+}
+
+impl Fault {
+    /// Whether a second fault at this moment comes together with this one.
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        let end_ms = if self.until_ms == u64::MAX { self.from_ms } else { self.until_ms };
+        now_ms <= end_ms + LASTS_MS
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Evidence {
+    faults: Vec<Fault>,
+    /// Whether some nodes are called by others.
+    is_tree: bool,
+}
+
+impl Evidence {
+    pub fn new(is_tree: bool) -> Self {
+        Self { faults: Vec::new(), is_tree }
+    }
+
+    /// Notes a fault that lasts this long. A short one counts if another comes together with it: that may have struck the same
+    /// node, or the node that calls it again.
+    pub fn strikes(&mut self, node: &str, now_ms: u64, lasts_ms: u64) {
+        let until_ms = now_ms.saturating_add(lasts_ms);
+        let mut counts = lasts_ms >= SHORT_MS;
+        for fault in &mut self.faults {
+            if fault.is_fresh(now_ms) && (self.is_tree || fault.node == node) {
+                counts = true;
+                fault.counts = true;
+                fault.until_ms =
+                    fault.until_ms.max(if lasts_ms < 1 << 40 { until_ms } else { now_ms });
+            }
+        }
+        self.faults.push(Fault { node: node.to_owned(), from_ms: now_ms, until_ms, counts });
+    }
+
+    /// Notes a reason against a node from now on.
+    pub fn condemns(&mut self, node: &str, now_ms: u64, until_ms: u64) {
+        self.faults.push(Fault { node: node.to_owned(), from_ms: now_ms, until_ms, counts: true });
+    }
+
+    /// A node that was off boots.
+    pub fn boots(&mut self, node: &str, now_ms: u64) {
+        let off = self.faults.iter_mut().filter(|f| f.node == node && f.until_ms == u64::MAX);
+        off.for_each(|fault| fault.until_ms = now_ms);
+    }
+
+    /// Whether some fault has struck just now.
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        self.faults.iter().any(|fault| fault.is_fresh(now_ms))
+    }
+
+    /// Whether there is a reason against the node at this moment.
+    pub fn holds(&self, node: &str, at_ms: u64) -> bool {
+        self.of(node).any(|f| f.from_ms <= at_ms && at_ms <= f.until_ms.saturating_add(LASTS_MS))
+    }
+
+    /// Whether there was a reason against the node at this moment or later.
+    pub fn has_held_since(&self, node: &str, since_ms: u64) -> bool {
+        self.of(node).any(|fault| since_ms <= fault.until_ms.saturating_add(LASTS_MS))
+    }
+
+    fn of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Fault> {
+        self.faults.iter().filter(move |fault| fault.counts && fault.node == node)
+    }
+
+    /// Returns the end of the time for which a fault that ends then is a reason.
+    pub fn end_of(until_ms: u64) -> u64 {
+        until_ms.saturating_add(LASTS_MS)
+    }
+}

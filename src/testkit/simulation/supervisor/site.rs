@@ -23,9 +23,6 @@ const FIRST_CALLS_MS: u64 = 45_000;
 /// Time between two calls of a node while none answers, and of the call.
 const CALLS_MS: u64 = 20_000;
 
-/// Number of ranks that fail on a node until the supervisor takes the node for sick.
-const SICK_AFTER: usize = 3;
-
 /// Position of a rank in the grid, as the supervisor knows it.
 type Position = u32;
 
@@ -62,8 +59,6 @@ struct Node {
     frozen_ms: u64,
     apart_ms: u64,
     memory: BTreeMap<Position, Memory>,
-    /// Number of ranks that have failed here.
-    failed_ranks: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,6 +206,11 @@ impl Site {
         format!("{node}.{}", self.nodes[node].boots)
     }
 
+    /// Notes a node that the supervisor has blamed for fault after fault.
+    pub fn is_sick(&mut self, node: &str) {
+        self.evidence.condemns(node, self.now_ms, u64::MAX);
+    }
+
     /// Checks a node that the supervisor has just given up.
     pub fn is_given_up(&mut self, node: &str, why: &str) {
         // A supervisor that begins judges by what it finds.
@@ -351,7 +351,7 @@ impl Site {
         Some(ranks.get(number % ranks.len().max(1))?.position)
     }
 
-    /// Strikes a rank that is well. A node on which this happens again and again may lose its place.
+    /// Strikes a rank that is well.
     fn strikes_rank(&mut self, number: usize, health: Health, lasts_ms: u64) {
         let (now_ms, position) = (self.now_ms, self.nth_rank(number));
         let Some(attempt) = &mut self.attempt else { return };
@@ -360,11 +360,6 @@ impl Site {
         let Some(rank) = rank.filter(|rank| rank.health == Health::Well) else { return };
         rank.health = health;
         attempt.excused_ms = attempt.excused_ms.max(Evidence::end_of(now_ms + lasts_ms));
-        let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
-        node.failed_ranks += 1;
-        if node.failed_ranks >= SICK_AFTER {
-            self.evidence.condemns(&rank.node, now_ms, u64::MAX);
-        }
         self.settles();
     }
 

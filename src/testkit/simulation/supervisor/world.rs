@@ -151,6 +151,9 @@ pub(super) struct World {
     seen_records: usize,
 }
 
+/// Number of faults on a node after which the supervisor may take it for sick.
+const SICK_AFTER: usize = 3;
+
 thread_local! {
     static NOW_MS: Cell<u64> = const { Cell::new(0) };
     /// Changes of the wall clock, up to now and when the supervisor began.
@@ -395,7 +398,12 @@ impl World {
         let number = records.len() as u64;
         for record in records.iter().skip(self.seen_records) {
             if let Event::NodeLost { node, why } = &record.event {
-                self.site.borrow_mut().is_given_up(node, why);
+                let blamed = |record: &&Record| matches!(&record.event, Event::Fault { node: Some(it), .. } if it == node);
+                let mut site = self.site.borrow_mut();
+                if records.iter().filter(blamed).count() >= SICK_AFTER {
+                    site.is_sick(node);
+                }
+                site.is_given_up(node, why);
             }
         }
         self.seen_records = records.len();

@@ -191,27 +191,26 @@ impl Supervisor<'_> {
         let ms = |at: Instant| at.saturating_duration_since(zero).as_millis() as u64;
         let mut judged = Vec::new();
         for (at, node, sign) in self.cluster.signs().collect::<Vec<_>>() {
+            let answers = matches!(sign, Sign::Up { .. } | Sign::Heard);
+            if let Sign::Up { boot, took } = &sign {
+                // A node that was called again by another way has no time of its own.
+                if !took.is_zero() {
+                    let ms = took.as_millis() as u64;
+                    self.contact.logins.note(ms, self.contact.called_at_once);
+                }
+                if *boot == self.own.boot {
+                    self.nodes.is_here(node);
+                }
+            }
             if self.cluster.nodes[node].lost.is_some() {
-                let answers = matches!(sign, Sign::Up { .. } | Sign::Heard);
                 judged.extend(self.nodes.hear_lost(ms(at), node, answers));
                 continue;
             }
-            if self.nodes.is_in_trouble(node) && matches!(sign, Sign::Up { .. } | Sign::Heard) {
+            if answers && self.nodes.is_in_trouble(node) {
                 self.contact.heard_again.push(node);
             }
             let report = match sign {
-                Sign::Up { boot, took } => {
-                    // A node that was called again by another way has no time of its own.
-                    if !took.is_zero() {
-                        self.contact
-                            .logins
-                            .note(took.as_millis() as u64, self.contact.called_at_once);
-                    }
-                    if boot == self.own.boot {
-                        self.nodes.is_here(node);
-                    }
-                    Report::AgentUp { node, boot }
-                }
+                Sign::Up { boot, .. } => Report::AgentUp { node, boot },
                 Sign::Quiet { since } => Report::Quiet { node, heard_ms: ms(since) },
                 Sign::Heard => Report::Heard { node },
                 Sign::Closed => Report::Closed { node },

@@ -11,13 +11,13 @@ use super::{AttemptState, Supervisor};
 use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{
-    End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, verdict,
+    End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, finished_words, verdict,
 };
 use crate::supervise::judge::policy::{Attempt, next_attempt};
 use crate::supervise::judge::ranks::Breakage;
 use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
 use crate::supervise::start::hosts::Host;
-use crate::supervise::start::job::{Complaint, Job, is_over};
+use crate::supervise::start::job::{Announced, Complaint, Job, is_over};
 use crate::supervise::start::launcher::{LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::tell::status::Activity;
@@ -239,6 +239,12 @@ impl Supervisor<'_> {
         }
         let lost_before = self.state.lost.len();
         self.stop(Some(job), false)?;
+        // The benchmark may have finished before its ranks were ended.
+        self.look_once_more(job)?;
+        if let Announced::All { status } = job.announced() {
+            self.finish(job, status, true)?;
+            return Ok(Some((status, format!("{}; afterwards {detail}", finished_words(status)))));
+        }
         if self.halt.is_some() {
             return Ok(Some((STATUS_RESUMABLE, format!("halted, after a fault ({detail})"))));
         }

@@ -246,7 +246,7 @@ fn check_written_scope(inventory: &Inventory, sight: DirScope, dir: &Path) -> Re
         Exit::BadInput,
         format!(
             "{} has checkpoints that were written with --level2-scope {was}, and {is} is asked for now: give {was} \
-             to go on from them, give this run another --job name, or begin anew with --restart never",
+             to resume from them, give this run another --job name, or start from scratch with --restart never",
             dir.display()
         ),
     ))

@@ -1,9 +1,9 @@
 //! An I/O thread: for work that may have to wait for a disk.
 //!
 //! A file system that hangs (a server that is away) blocks each process that touches it, for minutes. The supervisor's main
-//! thread receives heartbeats, so it touches no file of the run's folder. This thread hands the work to the [`IoThread`],
-//! continues to receive, and takes the [`Answer`] later. It does its work one by one, in order. The journal and the status have a
-//! thread of their own, in `journal_writer`.
+//! thread receives heartbeats, so it touches no file of the run's folder. The main thread hands the work to the [`IoThread`],
+//! continues to receive, and takes the [`Answer`] later. An I/O thread does its work one by one, in order. The journal and the
+//! status have a thread of their own, in `journal_writer`.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::supervise::machine::{Work, simulated};
 
 /// A handle of an I/O thread; clones are handles of the same thread.
 #[derive(Clone, Debug)]
-pub struct IoThread(Desk);
+pub struct IoThread(Worker);
 
 #[derive(Clone, Debug)]
-enum Desk {
+enum Worker {
     Thread(Sender<Work>),
     /// The simulation's number of this thread.
     Simulated(u32),
@@ -34,19 +34,19 @@ impl IoThread {
     /// Starts a thread of this name.
     pub fn new(name: &str) -> Result<Self, NoThread> {
         if let Some(machine) = simulated() {
-            return Ok(Self(Desk::Simulated(machine.io_thread())));
+            return Ok(Self(Worker::Simulated(machine.io_thread())));
         }
         let (orders, works) = channel::<Work>();
         // The thread ends with the process: a wait for a disk that hangs would hang the process.
         new_thread::start(name, move || works.into_iter().for_each(|work| work()))?;
-        Ok(Self(Desk::Thread(orders)))
+        Ok(Self(Worker::Thread(orders)))
     }
 
     pub fn ask<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Answer<T> {
         let (work, answer) = Answer::of(work);
         match &self.0 {
-            Desk::Thread(orders) => drop(orders.send(work)),
-            Desk::Simulated(number) => {
+            Worker::Thread(orders) => drop(orders.send(work)),
+            Worker::Simulated(number) => {
                 simulated().expect("it has begun").does_later(work, Some(*number));
             }
         }

@@ -150,7 +150,7 @@ mod tests {
         let mut journal_writer = JournalWriter::new(journal).unwrap();
         let told: Vec<Record> =
             (0..200).map(|missing| journal_writer.append(Event::Waiting { missing })).collect();
-        wait("it is told", || journal_writer.trouble().is_some());
+        wait("the trouble is reported", || journal_writer.trouble().is_some());
         assert_eq!(syncs.load(Ordering::Relaxed), 0);
         full.store(false, Ordering::Relaxed);
         journal_writer.settle(PATIENCE);
@@ -172,7 +172,7 @@ mod tests {
         journal.fails_while(Arc::clone(&full));
         let mut journal_writer = JournalWriter::new(journal).unwrap();
         let told = journal_writer.append(Event::Waiting { missing: 1 });
-        wait("it is told", || journal_writer.trouble().is_some());
+        wait("the trouble is reported", || journal_writer.trouble().is_some());
         assert!(!journal_writer.is_dry());
         full.store(false, Ordering::Relaxed);
         // The write of the status also writes the record.

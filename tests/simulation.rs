@@ -22,6 +22,10 @@ const FOUND: &[(Kind, u64)] = &[
     // Between two attempts a node whose connection was being made again was left out.
     (Kind::Supervisor, 448),
     (Kind::Supervisor, 1068),
+    // The benchmark finished just before its ranks were ended.
+    (Kind::Supervisor, 500_265),
+    // The time of a login was not learned from nodes that were lost at first.
+    (Kind::Supervisor, 502_188),
 ];
 
 type Test = (&'static str, fn());
@@ -106,10 +110,8 @@ fn fixed_seeds() {
 fn seeds_of_this_commit() {
     let first = extent::seed() << 20;
     println!("from seed {first}");
-    expect_sound(Kind::Ranks, first, extent_of(Kind::Ranks));
-    // Seeds 500265 and 502188 of the supervisor fail. Whether the program or the simulation is wrong is not known yet.
-    if extent::whole() {
-        expect_sound(Kind::Supervisor, first, extent_of(Kind::Supervisor));
+    for kind in [Kind::Ranks, Kind::Supervisor] {
+        expect_sound(kind, first, extent_of(kind));
     }
 }
 

@@ -1,11 +1,12 @@
 //! Whole runs from seeds, with faults: as many as there is time for, or one again.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use skt_hpl::base::cores;
 use skt_hpl::testkit::simulation::campaign::{Campaign, Kind};
 use skt_hpl::testkit::simulation::ranks::Stage;
@@ -17,8 +18,8 @@ use skt_hpl::testkit::simulation::{Failure, Report, Simulation};
 #[command(name = "simulation")]
 struct Flags {
     /// Simulates a run's ranks, or its supervisor and nodes
-    #[arg(long, value_enum, default_value_t = What::Ranks)]
-    what: What,
+    #[arg(long, value_enum, default_value_t = Kind::Ranks)]
+    what: Kind,
     /// How long seeds are run
     #[arg(long, value_name = "S", default_value_t = 10)]
     seconds: u64,
@@ -31,7 +32,7 @@ struct Flags {
     /// Of that seed's faults only these, by number; or none
     #[arg(long, value_name = "LIST", requires = "seed")]
     faults: Option<String>,
-    /// Writes that run of ranks to FILE, event by event
+    /// Writes the events of that seed's run to FILE
     #[arg(long, value_name = "FILE", requires = "seed")]
     trace: Option<PathBuf>,
     /// Supervises that seed's run on this many nodes
@@ -40,12 +41,6 @@ struct Flags {
     /// What `cargo bench` passes on
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
-    Ranks,
-    Supervisor,
 }
 
 fn main() -> ExitCode {
@@ -61,10 +56,18 @@ fn main() -> ExitCode {
 fn again(flags: &Flags, seed: u64) -> bool {
     let trace = flags.trace.as_ref().map(|path| File::create(path).expect("the trace"));
     let began = Instant::now();
-    let ran = match (flags.what, flags.nodes) {
-        (What::Ranks, _) => one(&mut Stage::new(trace), flags, seed),
-        (What::Supervisor, None) => one(&mut Office::begin(), flags, seed),
-        (What::Supervisor, Some(nodes)) => Office::begin().run_on(seed, nodes),
+    let ran = match flags.what {
+        Kind::Ranks => one(&mut Stage::new(trace), flags, seed),
+        Kind::Supervisor => {
+            let mut office = Office::begin();
+            if let Some(mut trace) = trace {
+                trace.write_all(office.log(seed).as_bytes()).expect("the trace");
+            }
+            match flags.nodes {
+                None => one(&mut office, flags, seed),
+                Some(nodes) => office.run_on(seed, nodes),
+            }
+        }
     };
     match &ran {
         Ok(Report { launches, steps, struck }) => {
@@ -91,13 +94,9 @@ fn one(stage: &mut impl Simulation, flags: &Flags, seed: u64) -> Result<Report, 
 
 fn many(flags: &Flags) -> usize {
     let workers = cores::count() as u64;
-    let kind = match flags.what {
-        What::Ranks => Kind::Ranks,
-        What::Supervisor => Kind::Supervisor,
-    };
     let time = Duration::from_secs(flags.seconds);
     let began = Instant::now();
-    let tally = Campaign { kind, first: flags.from, seeds: None, time, workers }.run();
+    let tally = Campaign { kind: flags.what, first: flags.from, seeds: None, time, workers }.run();
     let seconds = began.elapsed().as_secs_f64();
     print!("{tally}");
     println!(

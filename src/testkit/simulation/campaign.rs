@@ -15,7 +15,7 @@ use crate::base::cores;
 use crate::base::faults::{self, Sabotage};
 
 /// The part of the program that is simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     Ranks,
     Supervisor,
@@ -69,8 +69,8 @@ impl Campaign {
             pipe.read_to_string(&mut text).expect("a pipe of our own");
             text.lines().for_each(|line| tally.add(line));
         }
-        // SAFETY: children of this process.
         let mut status = 0;
+        // SAFETY: children of this process.
         while unsafe { libc::wait(&mut status) } > 0 {
             assert_eq!(status, 0, "a worker has died");
         }

@@ -6,6 +6,9 @@ const LASTS_MS: u64 = 12_000;
 /// Time without messages that must cost no node its place; the limit of the supervisor is 4 s.
 pub(super) const SHORT_MS: u64 = 2500;
 
+/// Time from a fault to its judgement: a silence of 4 s, or a second call.
+const JUDGED_AFTER_MS: u64 = 6000;
+
 /// A fault of a node. `until_ms` is [`u64::MAX`] for a node that stays off.
 #[derive(Clone, Debug)]
 struct Fault {
@@ -63,9 +66,9 @@ impl Evidence {
         off.for_each(|fault| fault.until_ms = now_ms);
     }
 
-    /// Whether some fault has struck just now.
-    pub fn is_fresh(&self, now_ms: u64) -> bool {
-        self.faults.iter().any(|fault| fault.is_fresh(now_ms))
+    /// Whether some fault began so recently that the supervisor has not judged it yet.
+    pub fn is_unjudged(&self, now_ms: u64) -> bool {
+        self.faults.iter().any(|fault| now_ms <= fault.from_ms + JUDGED_AFTER_MS)
     }
 
     /// Whether there is a reason against the node at this moment.

@@ -137,10 +137,15 @@ fn command(settings: &Settings) -> Result<u8, String> {
 
 /// Passes time without a supervisor, which a kill does not end.
 fn pause(ms: u64) -> Result<(), String> {
-    match catch_unwind(|| clock::sleep(Duration::from_millis(ms))) {
-        Err(thrown) if !thrown.is::<Killed>() => Err(failure(&*thrown)),
-        _ => Ok(()),
+    let until_ms = now_ms() + ms;
+    while now_ms() < until_ms {
+        let left = Duration::from_millis(until_ms - now_ms());
+        match catch_unwind(|| clock::sleep(left)) {
+            Err(thrown) if !thrown.is::<Killed>() => return Err(failure(&*thrown)),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// Returns what went wrong, if something else than a kill ended the supervisor.

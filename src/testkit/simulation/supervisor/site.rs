@@ -11,14 +11,11 @@ use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::job::{Done, Halted, Refused};
 use crate::supervise::talk::progress::{Doing, Progress};
-use crate::supervise::talk::wire::{Beat, Which};
+use crate::supervise::talk::wire::Beat;
 
 /// Bytes of shared memory of a rank, and of all memory of a node.
 const RANK_BYTES: u64 = 1 << 20;
 const NODE_BYTES: u64 = 1 << 34;
-
-/// A supervisor that begins calls its nodes first. Before a job runs, nodes that do not answer then lose their place.
-const FIRST_CALLS_MS: u64 = 45_000;
 
 /// Time between two calls of a node while none answers, and of the call.
 const CALLS_MS: u64 = 20_000;
@@ -149,8 +146,8 @@ pub(super) struct Site {
     outage_ms: u64,
     outage_end_ms: u64,
     evidence: Evidence,
-    /// Time at which the supervisor began.
-    pub supervisor_ms: u64,
+    /// Time up to which the supervisor makes its first calls: before a job runs, nodes that do not answer then lose their place.
+    pub first_calls_ms: u64,
     /// Whether somebody wants the job to stop.
     may_halt: bool,
     attempt: Option<Attempt>,
@@ -178,7 +175,7 @@ impl Site {
             outage_ms: 0,
             outage_end_ms: 0,
             evidence: Evidence::new(is_tree),
-            supervisor_ms: 0,
+            first_calls_ms: 0,
             may_halt: false,
             attempt: None,
             wakes_ms: None,
@@ -211,15 +208,15 @@ impl Site {
         self.evidence.condemns(node, self.now_ms, u64::MAX);
     }
 
-    /// Checks a node that the supervisor has just given up.
-    pub fn is_given_up(&mut self, node: &str, why: &str) {
+    /// Checks a node that the supervisor gave up at this time.
+    pub fn is_given_up(&mut self, node: &str, why: &str, at_ms: u64) {
         // A supervisor that begins judges by what it finds.
-        let begins = self.now_ms < self.supervisor_ms + FIRST_CALLS_MS;
+        let begins = at_ms < self.first_calls_ms;
         // Nor does it wait for nodes without ranks in an outage.
         let runs = |attempt: &Attempt| attempt.hosts.iter().any(|host| host == node);
         let is_spare = !self.attempt.as_ref().is_some_and(runs);
-        let in_outage = is_spare && self.now_ms <= Evidence::end_of(self.outage_end_ms);
-        if !self.evidence.holds(node, self.now_ms)
+        let in_outage = is_spare && at_ms <= Evidence::end_of(self.outage_end_ms);
+        if !self.evidence.holds(node, at_ms)
             && !(begins && (in_outage || self.evidence.has_held_since(node, 0)))
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
@@ -290,7 +287,7 @@ impl Site {
     pub fn is_out_of_reach(&mut self, until_ms: u64) {
         self.outage_ms = self.outage_ms.max(until_ms);
         self.outage_end_ms = self.outage_end_ms.max(until_ms);
-        if self.evidence.is_fresh(self.now_ms) {
+        if self.evidence.is_unjudged(self.now_ms) {
             self.condemns_all();
         }
         self.judges_outage();
@@ -302,7 +299,7 @@ impl Site {
         }
         let runs = |attempt: &Attempt| attempt.launcher_runs && attempt.phase != Phase::Over;
         let runs = self.attempt.as_ref().is_some_and(runs);
-        let begins = self.now_ms < self.supervisor_ms + FIRST_CALLS_MS;
+        let begins = self.now_ms < self.first_calls_ms;
         let well = self.nodes.keys().filter(|node| !self.evidence.holds(node, self.now_ms));
         if !runs && begins || well.count() < 2 {
             self.condemns_all();
@@ -395,7 +392,7 @@ impl Site {
         incarnation: u32,
     ) -> ProcessId {
         self.launches += 1;
-        self.may_halt = false;
+        (self.may_halt, self.first_calls_ms) = (false, self.now_ms);
         let names: Vec<String> = hosts.iter().map(|(name, _)| name.clone()).collect();
         self.notes(format!("launch {incarnation} on {}", names.join(" ")));
         let places = hosts.iter().flat_map(|(name, slots)| std::iter::repeat_n(name, *slots));
@@ -511,18 +508,6 @@ impl Site {
             node.memory.clear();
         }
         ended
-    }
-
-    pub fn ends_rank(&mut self, name: &str, which: Which, below: u32) {
-        let Some(attempt) = &self.attempt else { return };
-        if attempt.incarnation >= below {
-            return;
-        }
-        let is = move |rank: &Rank| match which {
-            Which::Process(pid) => rank.pid == pid,
-            Which::Launched(number) => rank.position as usize == number,
-        };
-        self.kills_ranks(|rank| rank.node == name && is(rank));
     }
 
     /// Ends a node's ranks if they have stood still, without a message to their agent, for too long.

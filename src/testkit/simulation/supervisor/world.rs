@@ -12,7 +12,7 @@ use super::scenario::{Scenario, Strike, When};
 use super::site::Site;
 use crate::base::simulated::Simulator;
 use crate::supervise::machine::{Connections, Machine, Stream, Work};
-use crate::supervise::remember::events::{Event, ProcessId, Record};
+use crate::supervise::remember::events::{Event, ProcessId, Record, steady_ms};
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::journal::parse;
 use crate::supervise::start::launcher::Launch;
@@ -61,8 +61,8 @@ impl Hands for Agent {
         self.ended.push(id);
     }
 
-    fn end_rank(&mut self, which: Which, below: u32) {
-        self.site.borrow_mut().ends_rank(&self.name, which, below);
+    fn end_rank(&mut self, _: Which, _: u32) {
+        unreachable!("no simulated job continues in place");
     }
 
     fn halt(&mut self, now: bool) -> usize {
@@ -151,6 +151,9 @@ pub(super) struct World {
     seen_records: usize,
 }
 
+/// A supervisor that begins calls its nodes first, at most for so long, or until it launches a job.
+const FIRST_CALLS_MS: u64 = 45_000;
+
 /// Number of faults on a node after which the supervisor may take it for sick.
 const SICK_AFTER: usize = 3;
 
@@ -234,7 +237,7 @@ impl World {
     /// Notes that a supervisor begins. The last supervisor's unfinished work has ended with it.
     pub fn starts_supervisor(&mut self) {
         STEADY_MS.set(WALL_MS.get());
-        self.site.borrow_mut().supervisor_ms = now_ms();
+        self.site.borrow_mut().first_calls_ms = now_ms() + FIRST_CALLS_MS;
         self.works.clear();
         self.heard.clear();
     }
@@ -243,6 +246,7 @@ impl World {
     fn strike(&mut self, strike: &Strike) -> bool {
         let now_ms = now_ms();
         let mut site = self.site.borrow_mut();
+        site.now_ms = now_ms;
         if !matches!(strike, Strike::Boots { .. }) {
             self.struck.push(format!("{} while {}", strike.name(), site.doing()));
         }
@@ -403,7 +407,9 @@ impl World {
                 if records.iter().filter(blamed).count() >= SICK_AFTER {
                     site.is_sick(node);
                 }
-                site.is_given_up(node, why);
+                // A disk that stands still may have delayed the record.
+                let late_ms = steady_ms().saturating_sub(record.at_ms);
+                site.is_given_up(node, why, now_ms().saturating_sub(late_ms));
             }
         }
         self.seen_records = records.len();
@@ -463,12 +469,6 @@ impl Simulator for Simulated {
     fn sleep(&self, how_long: Duration) {
         pass(now_ms() + ms(how_long).max(1), false);
     }
-
-    fn task_takes(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn passes(&self, _: &'static str, _: usize) {}
 }
 
 impl Machine for Simulated {

@@ -170,7 +170,7 @@ fn each_safeguard_left_out_is_noticed() {
     use skt_hpl::base::faults::Sabotage;
     let known = |sabotage| match sabotage {
         Sabotage::NoBarrier => (Ranks, 13),
-        Sabotage::NoDigest => (Ranks, 284),
+        Sabotage::NoDigest => (Ranks, 820),
         Sabotage::SealsEarly | Sabotage::OldCopy => (Ranks, 27),
         Sabotage::NoFinish => (Ranks, 59),
         Sabotage::KeepsSeal | Sabotage::StaleParity => (Ranks, 7),

@@ -48,14 +48,28 @@ pub struct RankState {
     pub phase: Option<&'static str>,
     /// Calls of the transport so far.
     pub calls: u64,
+    /// Time until which it sleeps.
     pub wakes_at: u64,
-    /// Whether it has looked in vain since the last change.
-    pub stalled: bool,
+    /// Time at which it looks again for what it has looked for in vain, unless something changes before.
+    looks_at: u64,
+    /// Time from its next look in vain to the one after that.
+    patience: u64,
     /// Time at which it learns of the loss of each rank.
     pub notice_at: [u64; MOST],
     pub duplicates: u32,
     /// First message to it.
     inbox: u32,
+}
+
+impl RankState {
+    fn looks_soon(&mut self) {
+        (self.looks_at, self.patience) = (0, MILLISECOND);
+    }
+
+    /// Returns the time from which it runs.
+    fn runs_at(&self) -> u64 {
+        self.wakes_at.max(self.looks_at)
+    }
 }
 
 /// An agreement of all living ranks of a communicator, or a new communicator of them.
@@ -172,7 +186,6 @@ pub struct Arena {
     random: Dice,
     pub now: u64,
     changed_at: u64,
-    quantum: u64,
     pub steps: u64,
     pub ranks: [RankState; MOST],
     pub count: usize,
@@ -228,7 +241,7 @@ impl Arena {
         assert!(count <= MOST);
         self.turn.iter().for_each(|turn| turn.store(0, Ordering::Relaxed));
         self.random = Dice::from(seed);
-        (self.now, self.changed_at, self.quantum, self.steps) = (0, 0, MILLISECOND, 0);
+        (self.now, self.changed_at, self.steps) = (0, 0, 0);
         let absent = RankState {
             life: Life::Absent,
             pid: 0,
@@ -236,7 +249,8 @@ impl Arena {
             phase: None,
             calls: 0,
             wakes_at: 0,
-            stalled: false,
+            looks_at: 0,
+            patience: MILLISECOND,
             notice_at: [NEVER; MOST],
             duplicates: 0,
             inbox: NONE,
@@ -282,21 +296,27 @@ impl Arena {
 
     /// Notes a change that any waiting rank may wait for.
     pub fn change(&mut self) {
-        (self.changed_at, self.quantum) = (self.now, MILLISECOND);
-        self.ranks[..self.count].iter_mut().for_each(|rank| rank.stalled = false);
+        self.changed_at = self.now;
+        self.ranks[..self.count].iter_mut().for_each(RankState::looks_soon);
     }
 
     /// Notes a change that only this rank can wait for.
     pub fn change_for(&mut self, rank: usize) {
-        (self.changed_at, self.quantum) = (self.now, MILLISECOND);
-        self.ranks[rank].stalled = false;
+        self.changed_at = self.now;
+        self.ranks[rank].looks_soon();
+    }
+
+    /// Notes that a rank has looked for something in vain. It looks again after a change, or after a time that doubles each time:
+    /// the program may count the time that it waits.
+    pub fn stall(&mut self, rank: usize) {
+        let state = &mut self.ranks[rank];
+        state.looks_at = self.now + state.patience;
+        state.patience = (state.patience * 2).min(SECOND);
     }
 
     pub fn choose(&mut self) -> Next {
         loop {
-            let can = |rank: &RankState| {
-                rank.life == Life::Running && !rank.stalled && rank.wakes_at <= self.now
-            };
+            let can = |rank: &RankState| rank.life == Life::Running && rank.runs_at() <= self.now;
             let able: Vec<usize> = (0..self.count).filter(|&r| can(&self.ranks[r])).collect();
             if !able.is_empty() {
                 return Next::Rank(able[self.below(able.len() as u64) as usize]);
@@ -314,12 +334,9 @@ impl Arena {
 
     /// Moves the time to the next moment at which a rank wakes, or learns of something.
     fn pass_time(&mut self) {
-        let mut next = self.now + self.quantum;
-        let mut news = NEVER;
+        let (mut next, mut news) = (NEVER, NEVER);
         for rank in self.ranks[..self.count].iter().filter(|rank| rank.life == Life::Running) {
-            if rank.wakes_at > self.now {
-                next = next.min(rank.wakes_at);
-            }
+            next = next.min(rank.runs_at());
             let later = rank.notice_at.iter().filter(|&&at| at > self.now);
             news = later.fold(news, |first, &at| first.min(at));
         }
@@ -328,11 +345,9 @@ impl Arena {
             news = later.fold(news, |first, &at| first.min(at));
         }
         self.now = next.min(news);
-        self.quantum = (self.quantum * 2).min(SECOND);
         if news == self.now {
             self.change();
         }
-        self.ranks[..self.count].iter_mut().for_each(|rank| rank.stalled = false);
     }
 
     // Losses.

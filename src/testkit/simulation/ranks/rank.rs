@@ -11,6 +11,7 @@ use super::arena::{Arena, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND,
 use crate::base::faults::Point;
 use crate::base::simulated::Simulator;
 use crate::comm::library::{FAILED, REVOKED, Transport};
+use crate::supervise::talk::processes;
 
 const SUCCESS: c_int = 0;
 
@@ -132,9 +133,27 @@ impl Rank {
         }
     }
 
+    /// Gives the kernel the time to end the ranks that stood still and that other ranks have killed.
+    fn await_killed(&self) {
+        let arena = self.arena();
+        for rank in arena.ranks.iter_mut().filter(|rank| rank.life == Life::Stopped) {
+            loop {
+                match processes::look(rank.pid as u32) {
+                    // It waits for its turn, which does not come.
+                    Some(('S', _)) => break,
+                    Some(('Z', _)) | None => {
+                        rank.life = Life::Dead;
+                        break;
+                    }
+                    Some(_) => std::thread::sleep(Duration::from_micros(50)),
+                }
+            }
+        }
+    }
+
     /// Notes that this rank has looked for something in vain.
     fn stall(&self) {
-        self.arena().ranks[self.me].stalled = true;
+        self.arena().stall(self.me);
         self.pass_turn();
     }
 
@@ -424,19 +443,16 @@ impl Simulator for Rank {
 
     fn sleep(&self, how_long: Duration) {
         self.enter();
+        self.await_killed();
         let arena = self.arena();
-        if arena.ranks.iter().any(|rank| rank.life == Life::Stopped) {
-            // The kernel gets the time to end a process that other ranks have killed.
-            std::thread::sleep(Duration::from_millis(2));
-        }
         arena.ranks[self.me].wakes_at = arena.now + how_long.as_nanos() as u64;
         self.pass_turn();
     }
 
     fn task_takes(&self) -> Duration {
         let arena = self.arena();
-        // Up to 2 s, most of them far less.
-        let digits = arena.below(11);
+        // Up to 2 s; most tasks take far less.
+        let digits = if arena.below(16) == 0 { 0 } else { 4 + arena.below(7) };
         Duration::from_nanos(arena.below(2 * SECOND) >> digits)
     }
 

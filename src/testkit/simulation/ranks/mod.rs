@@ -112,7 +112,8 @@ impl Stage {
             }
             let now = self.memory();
             self.damage(&act.outage, &before_launch);
-            before_launch = now;
+            // What all nodes have lost does not return.
+            before_launch = if act.outage.all { Vec::new() } else { now };
         }
         let launch = self.launch(scenario, &words, &[], scenario.seed, report);
         if saved && launch.generated {

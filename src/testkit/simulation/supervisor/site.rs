@@ -245,6 +245,11 @@ impl Site {
 
     fn strikes(&mut self, name: &str, lasts_ms: u64) {
         self.evidence.strikes(name, self.now_ms, lasts_ms);
+        // With an outage just before, a short silence of a node is a long one.
+        if self.outage_end_ms > 0 && self.now_ms <= Evidence::end_of(self.outage_end_ms) {
+            let until_ms = self.now_ms.saturating_add(lasts_ms);
+            self.evidence.condemns(name, self.now_ms, until_ms);
+        }
     }
 
     pub fn switches_off(&mut self, name: &str) {

@@ -111,7 +111,7 @@ fn seeds_of_this_commit() {
     let first = extent::seed() << 20;
     println!("from seed {first}");
     expect_sound(Kind::Ranks, first, extent_of(Kind::Ranks));
-    // About one seed of the supervisor in 3000 fails, from 1000000 on: the evidence that the simulation accepts is not complete.
+    // Two of 5000 seeds of the supervisor failed from 1000000 on: 1000896 and 1006728, whose runs never end. Not mended yet.
     if extent::whole() {
         expect_sound(Kind::Supervisor, first, extent_of(Kind::Supervisor));
     }
@@ -130,9 +130,8 @@ fn a_seed_repeats_its_run_event_by_event() {
     }
     for seed in 0..50 {
         let traces = [0, 1].map(|_| {
-            let mut log = apart(|mut told| {
-                let log = Office::begin().log(seed);
-                told.write_all(log.as_bytes()).unwrap();
+            let mut log = apart(|told| {
+                Office::new(Some(told)).run(seed).unwrap();
             });
             let mut text = String::new();
             log.read_to_string(&mut text).unwrap();

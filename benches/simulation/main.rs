@@ -1,7 +1,6 @@
 //! Whole runs from seeds, with faults: as many as there is time for, or one again.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -59,10 +58,7 @@ fn again(flags: &Flags, seed: u64) -> bool {
     let ran = match flags.what {
         Kind::Ranks => one(&mut Stage::new(trace), flags, seed),
         Kind::Supervisor => {
-            let mut office = Office::begin();
-            if let Some(mut trace) = trace {
-                trace.write_all(office.log(seed).as_bytes()).expect("the trace");
-            }
+            let mut office = Office::new(trace);
             match flags.nodes {
                 None => one(&mut office, flags, seed),
                 Some(nodes) => office.run_on(seed, nodes),

@@ -9,7 +9,8 @@ mod site;
 mod world;
 
 use std::any::Any;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,16 +37,14 @@ use crate::supervise::talk::shell::RemoteShell;
 pub struct Office {
     folder: PathBuf,
     binary: String,
+    trace: Option<File>,
 }
 
 impl Simulation for Office {
     const FAMILY: u64 = 1;
 
     fn begin() -> Self {
-        simulated::begin(&Simulated);
-        machine::simulate(&Simulated);
-        let folder = PathBuf::from(format!("/dev/shm/skt-office-{}", std::process::id()));
-        Self { folder, binary: binary_digest() }
+        Self::new(None)
     }
 
     fn faults(&self, seed: u64) -> usize {
@@ -62,19 +61,25 @@ impl Simulation for Office {
 }
 
 impl Office {
+    /// Makes an office; the events of each run go to the file, if one is given.
+    pub fn new(trace: Option<File>) -> Self {
+        simulated::begin(&Simulated);
+        machine::simulate(&Simulated);
+        let folder = PathBuf::from(format!("/dev/shm/skt-office-{}", std::process::id()));
+        Self { folder, binary: binary_digest(), trace }
+    }
+
     /// Runs a seed on this number of nodes.
     pub fn run_on(&mut self, seed: u64, nodes: usize) -> Result<Report, Failure> {
         self.play(&Scenario::on(seed, nodes))
     }
 
-    /// Runs a seed, and returns the log of its events.
-    pub fn log(&mut self, seed: u64) -> String {
-        let (world, records, _) = self.end_of(&Scenario::of(seed));
-        world.log(&records.unwrap_or_default())
-    }
-
     fn play(&mut self, scenario: &Scenario) -> Result<Report, Failure> {
         let (world, records, ended) = self.end_of(scenario);
+        if let Some(trace) = &mut self.trace {
+            let log = world.log(records.as_deref().unwrap_or_default());
+            trace.write_all(log.as_bytes()).expect("the trace");
+        }
         let checked = ended.and_then(|status| {
             check(scenario, &world, &records.clone()?, status)?;
             Ok(status)

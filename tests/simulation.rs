@@ -26,6 +26,10 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 500_265),
     // The time of a login was not learned from nodes that were lost at first.
     (Kind::Supervisor, 502_188),
+    // The only node that lived was not called for long enough, because a dead one was to call it.
+    (Kind::Supervisor, 1_006_728),
+    // A node that had been judged lost answered again; the supervisor thought itself cut off when the others died.
+    (Kind::Supervisor, 1_000_896),
 ];
 
 type Test = (&'static str, fn());
@@ -111,10 +115,7 @@ fn seeds_of_this_commit() {
     let first = extent::seed() << 20;
     println!("from seed {first}");
     expect_sound(Kind::Ranks, first, extent_of(Kind::Ranks));
-    // Two of 5000 seeds of the supervisor failed from 1000000 on: 1000896 and 1006728, whose runs never end. Not mended yet.
-    if extent::whole() {
-        expect_sound(Kind::Supervisor, first, extent_of(Kind::Supervisor));
-    }
+    expect_sound(Kind::Supervisor, first, extent_of(Kind::Supervisor));
 }
 
 fn a_seed_repeats_its_run_event_by_event() {

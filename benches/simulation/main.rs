@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use skt_hpl::base::cores;
 use skt_hpl::testkit::simulation::campaign::{Campaign, Kind};
 use skt_hpl::testkit::simulation::ranks::Stage;
@@ -16,10 +16,10 @@ use skt_hpl::testkit::simulation::{Failure, Report, Simulation};
 #[derive(Parser)]
 #[command(name = "simulation")]
 struct Flags {
-    /// Simulates a run's ranks, or its supervisor and nodes
-    #[arg(long, value_enum, default_value_t = Kind::Ranks)]
-    what: Kind,
-    /// How long seeds are run
+    /// Simulates a run's ranks, or its supervisor and nodes, or one after the other
+    #[arg(long, value_enum, default_value_t = What::Ranks)]
+    what: What,
+    /// How long seeds are run, of each kind
     #[arg(long, value_name = "S", default_value_t = 10)]
     seconds: u64,
     /// The first seed, when many are run
@@ -42,20 +42,40 @@ struct Flags {
     bench: bool,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    Ranks,
+    Supervisor,
+    All,
+}
+
+impl What {
+    fn kinds(self) -> &'static [Kind] {
+        match self {
+            What::Ranks => &[Kind::Ranks],
+            What::Supervisor => &[Kind::Supervisor],
+            What::All => &[Kind::Ranks, Kind::Supervisor],
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let flags = Flags::parse();
-    let failed = match flags.seed {
-        Some(seed) => !again(&flags, seed),
-        None => many(&flags) > 0,
-    };
+    let mut failed = false;
+    for kind in flags.what.kinds() {
+        failed |= match flags.seed {
+            Some(seed) => !again(&flags, *kind, seed),
+            None => many(&flags, *kind) > 0,
+        };
+    }
     ExitCode::from(u8::from(failed))
 }
 
 /// Whether a seed's run ends as it must.
-fn again(flags: &Flags, seed: u64) -> bool {
+fn again(flags: &Flags, kind: Kind, seed: u64) -> bool {
     let trace = flags.trace.as_ref().map(|path| File::create(path).expect("the trace"));
     let began = Instant::now();
-    let ran = match flags.what {
+    let ran = match kind {
         Kind::Ranks => one(&mut Stage::new(trace), flags, seed),
         Kind::Supervisor => {
             let mut office = Office::new(trace);
@@ -88,11 +108,11 @@ fn one(stage: &mut impl Simulation, flags: &Flags, seed: u64) -> Result<Report, 
     }
 }
 
-fn many(flags: &Flags) -> usize {
+fn many(flags: &Flags, kind: Kind) -> usize {
     let workers = cores::count() as u64;
     let time = Duration::from_secs(flags.seconds);
     let began = Instant::now();
-    let tally = Campaign { kind: flags.what, first: flags.from, seeds: None, time, workers }.run();
+    let tally = Campaign { kind, first: flags.from, seeds: None, time, workers }.run();
     let seconds = began.elapsed().as_secs_f64();
     print!("{tally}");
     println!(

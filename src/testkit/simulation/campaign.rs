@@ -15,7 +15,7 @@ use crate::base::cores;
 use crate::base::faults::{self, Sabotage};
 
 /// The part of the program that is simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ranks,
     Supervisor,

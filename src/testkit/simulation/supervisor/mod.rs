@@ -182,10 +182,11 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         }
         75 | 6 if site.blameless() < scenario.nodes => Ok(()),
         4 if site.has_refused => Ok(()),
-        // The supervisor takes the same fault three times running for a bug, and stops the run. This check counts all such
-        // faults, in a row or not.
-        4 if records.iter().filter(|record| may_be_a_bug(&record.event)).count()
-            >= SAME_FAULT_MAX =>
+        // The supervisor takes the same fault three times running for a bug, and stops the run: with 6 if nothing was computed.
+        // This check counts all such faults, in a row or not.
+        4 | 6
+            if records.iter().filter(|record| may_be_a_bug(&record.event)).count()
+                >= SAME_FAULT_MAX =>
         {
             Ok(())
         }

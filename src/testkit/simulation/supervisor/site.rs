@@ -816,7 +816,10 @@ impl Site {
         }
         let holders = attempt.ranks.iter().map(|rank| (rank.position, rank.node.clone()));
         let holders = holders.collect();
-        self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
+        // The successor of a supervisor that has recorded no launch removes all memory.
+        if attempt.excused_ms < u64::MAX {
+            self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
+        }
         // Iterations before the save are not repeated.
         let since_ms = self.now_ms;
         let attempt = self.attempt.as_mut().expect("there is one");

@@ -71,26 +71,6 @@ fn every_step_of_a_save_by_helpers_is_survived() {
     }
 }
 
-/// Seals that not all have, and seals that all have: each finished or withdrawn, with another fault meanwhile.
-#[test]
-fn recoveries_amid_a_save_by_helpers_are_survived() {
-    for first in [Point::EncodeEnd, Point::EncodeFound, Point::Sealed, Point::BarrierPassed] {
-        let scene = helped(2, 2, &[]);
-        chain(
-            &scene,
-            &[
-                (first, 1, 2, true),
-                (Point::Pinned, 2, 1, false),
-                (Point::RebuildBatch, 0, 1, false),
-                (Point::Rebuilt, 1, 1, true),
-                (Point::AgreedAgain, 3, 1, false),
-            ],
-        );
-        let ran = scene.finish();
-        assert!(resumed_at(&ran).is_some_and(|k| k >= 1), "{first:?}: {}", ran.told());
-    }
-}
-
 #[test]
 fn groups_of_six_that_survive_two() {
     let scene = helped(2, 3, &["--losses", "2"]);
@@ -173,5 +153,30 @@ fn what_helpers_cannot_do_is_refused() {
         assert!(fs::read_dir("/dev/shm").unwrap().flatten().all(|entry| {
             !entry.file_name().to_string_lossy().contains(&format!(".{}.", scene.name))
         }));
+    }
+}
+
+/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+mod rest {
+    use super::*;
+
+    /// Seals that not all have, and seals that all have: each finished or withdrawn, with another fault meanwhile.
+    #[test]
+    fn recoveries_amid_a_save_by_helpers_are_survived() {
+        for first in [Point::EncodeEnd, Point::EncodeFound, Point::Sealed, Point::BarrierPassed] {
+            let scene = helped(2, 2, &[]);
+            chain(
+                &scene,
+                &[
+                    (first, 1, 2, true),
+                    (Point::Pinned, 2, 1, false),
+                    (Point::RebuildBatch, 0, 1, false),
+                    (Point::Rebuilt, 1, 1, true),
+                    (Point::AgreedAgain, 3, 1, false),
+                ],
+            );
+            let ran = scene.finish();
+            assert!(resumed_at(&ran).is_some_and(|k| k >= 1), "{first:?}: {}", ran.told());
+        }
     }
 }

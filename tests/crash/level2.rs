@@ -182,63 +182,6 @@ pub fn of_first(point: Point) -> bool {
     point.name().starts_with("manifest") || point.name().starts_with("prune")
 }
 
-/// A fault at each step, with all memory lost and with it kept.
-#[test]
-fn a_run_survives_a_strike_at_every_step_to_storage() {
-    for (i, point) in to_storage().into_iter().enumerate() {
-        let position = if of_first(point) { 0 } else { i % 4 };
-        for lost in [true, false] {
-            let scene = stored(2, 2);
-            scene.strike(&format!("{}:{position}:2:kill", point.name()));
-            // A checkpoint was concluded before this one, and one of the two is complete in any case.
-            let there = whole(&scene);
-            assert!(!there.is_empty(), "{} at {position}: {:?}", point.name(), epochs(&scene));
-            goes_on(&scene, lost, &format!("{} at {position}", point.name()));
-        }
-    }
-}
-
-/// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for three.
-#[test]
-fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
-    for lost in [false, true] {
-        // Each save is waited for, however busy the machine.
-        let scene = stored(2, 2).protect(&["--helpers", "off"]);
-        scene.kill_all(scene.freeze("stream-half:1:2:stop"));
-        let there = epochs(&scene);
-        assert_eq!((there.len(), whole(&scene)), (2, vec![there[0].clone()]), "{there:?}");
-        if lost {
-            lose_all(&scene);
-        }
-        let running = scene.freeze("stream-half:0:1:stop");
-        let now = epochs(&scene);
-        assert_eq!(now.len(), 2, "{now:?}");
-        assert!(now[0] == there[0] && now[1] != there[1], "{there:?}: {now:?}");
-        scene.kill_all(running);
-        goes_on(&scene, lost, "interrupted twice");
-    }
-}
-
-/// A complete checkpoint that was outdated when the run was cut off takes no room either.
-#[test]
-fn what_a_later_epoch_outdates_goes_before_the_next_is_begun() {
-    for lost in [false, true] {
-        let scene = stored(2, 2).protect(&["--helpers", "off"]);
-        scene.strike("manifest-whole:0:2:kill");
-        let there = whole(&scene);
-        assert_eq!(there.len(), 2, "{there:?}");
-        if lost {
-            lose_all(&scene);
-        }
-        let running = scene.freeze("stream-half:0:1:stop");
-        let left: Vec<_> =
-            whole(&scene).into_iter().filter(|epoch| there.contains(epoch)).collect();
-        assert_eq!(left.len(), 1, "{there:?}: {left:?}");
-        scene.kill_all(running);
-        goes_on(&scene, lost, "cut off before it was removed");
-    }
-}
-
 /// A run in memory that is further than storage, a later one that resumed from storage, and the first one again: nodes came back
 /// with its memory. The checkpoint that it then brings to storage is further than the later run's, and stays.
 #[test]
@@ -272,25 +215,6 @@ fn the_epoch_that_was_of_use_is_the_one_that_stays() {
     goes_on(&scene, true, "the older one was of use");
 }
 
-/// A start is cut off while it removes the later checkpoint, or after that, and has saved nothing.
-#[test]
-fn a_start_that_is_cut_off_while_it_removes_what_nobody_needs_leaves_what_is_of_use() {
-    for (step, lost) in
-        [("tidy-half:0", true), ("tidied:0", true), ("tidy-half:0", false), ("tidied:3", false)]
-    {
-        let scene = with_the_later_epoch_damaged();
-        let there = whole(&scene);
-        scene.strike(&format!("{step}:1:kill"));
-        // Other ranks do not wait for the one that removes it.
-        assert!(step == "tidied:3" || whole(&scene) == there[..1], "{step}");
-        if lost {
-            lose_all(&scene);
-        }
-        let ran = finish(&scene);
-        assert!(from_storage(&ran) && resumed_at(&ran).is_some(), "{step}: {}", ran.told());
-    }
-}
-
 /// A run that resumes from memory removes it before the next checkpoint.
 #[test]
 fn what_was_not_removed_at_a_start_goes_before_the_next_epoch_is_begun() {
@@ -298,27 +222,6 @@ fn what_was_not_removed_at_a_start_goes_before_the_next_epoch_is_begun() {
     scene.kill_all(scene.freeze("stream-half:1:2:stop"));
     scene.strike("tidy-half:0:1:kill");
     goes_on(&scene, false, "cut off while it tidies");
-}
-
-/// All memory is lost each time, or the memory of the last start still exists. Starts that come back from storage and die before
-/// they save anything count as starts.
-#[test]
-fn starts_that_come_back_and_die_before_they_save_are_counted() {
-    let scene = stored(2, 2);
-    scene.strike("manifest-whole:0:2:kill");
-    for (strike, lost) in
-        [("fetch-begin:1:1", true), ("fetch-half:2:1", true), ("tidied:3:1", false)]
-    {
-        lose_all(&scene);
-        scene.strike(&format!("{strike}:kill"));
-        if lost {
-            lose_all(&scene);
-        }
-    }
-    let ran = finish(&scene);
-    assert!(from_storage(&ran), "{}", ran.told());
-    let protection = ran.json().tests[0].outcome.as_ref().unwrap().protection.unwrap();
-    assert_eq!((protection.attempts, protection.in_place), (5, 0), "{}", ran.told());
 }
 
 /// Returns the fields of each position's file about the matrix, and the matrix.
@@ -333,84 +236,10 @@ pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     (0..4).map(read).collect()
 }
 
-/// Without helpers the ranks stop until each checkpoint is there: the files and the way back are equal.
-#[test]
-fn without_helpers_the_same_epochs_are_written_and_come_back() {
-    let written = ["threads", "off"].map(|helpers| {
-        let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]);
-        let scene = Stored::of(problem.protect(&["--helpers", helpers]), "1");
-        scene.strike("manifest-whole:0:1:kill");
-        let there = whole(&scene);
-        assert_eq!(there.len(), 1, "{helpers}: {:?}", epochs(&scene));
-        let written = matrices(&there[0]);
-        lose_all(&scene);
-        let ran = finish(&scene);
-        assert!(from_storage(&ran) && resumed_at(&ran) == Some(20), "{}", ran.told());
-        let account = account(&ran);
-        assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
-        if helpers == "off" {
-            // A checkpoint at each of boundaries 40, 60 and 80, none of which had to be put off.
-            assert!(account.epochs >= 3 && account.put_off == 0, "{account:?}");
-            assert!(account.wait_s > 0.0 && account.wait_s < 60.0, "{account:?}");
-            assert!(ran.err.contains("for which the ranks waited"), "{}", ran.told());
-            assert!(ran.err.contains("helpers: none"), "{}", ran.told());
-        }
-        written
-    });
-    assert_eq!(written[0][0].0, 20);
-    assert!(written[0] == written[1], "other files");
-}
-
-/// A fault at each step while ranks wait, memory lost and kept in turn.
-#[test]
-fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
-    for (i, point) in to_storage().into_iter().enumerate() {
-        let position = if of_first(point) { 0 } else { i % 4 };
-        let scene = stored(2, 2).protect(&["--helpers", "off"]);
-        scene.strike(&format!("{}:{position}:2:kill", point.name()));
-        assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), epochs(&scene));
-        goes_on(&scene, i % 2 == 0, point.name());
-    }
-}
-
 /// Makes a run with a rank more, which keeps the checksum of the others and writes nothing to shared storage.
 fn with_dedicated(args: &[&str]) -> Stored {
     let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
     Stored::of(scene.protect(&["--layout", "dedicated"]).protect(args), "1")
-}
-
-/// A fault at a step to storage or elsewhere, memory lost and kept in turn. A run without such a rank can read the files, and the
-/// other way round.
-#[test]
-fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
-    let steps: [(&str, &[&str]); 5] = [
-        ("manifest-whole:0:2", &[]),
-        ("stream-half:2:2", &["--helpers", "off"]),
-        // In a save, while others are on their way to storage.
-        ("encode-end:4:40", &["--method", "double"]),
-        ("pruned:0:2", &["--losses", "1", "--method", "single"]),
-        ("iteration:4:70", &["--encode", "reduce"]),
-    ];
-    for (i, (step, args)) in steps.iter().enumerate() {
-        let scene = with_dedicated(args);
-        scene.strike(&format!("{step}:kill"));
-        let there = whole(&scene);
-        assert!(!there.is_empty(), "{step}: {:?}", epochs(&scene));
-        let files = fs::read_dir(there.last().unwrap()).unwrap().count();
-        assert_eq!(files, 5, "a file of each of four and the manifest: {there:?}");
-        let ran = goes_on(&scene, i != 4, step);
-        assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{step}: {}", ran.told());
-    }
-    for layouts in [["dedicated", "striped"], ["striped", "dedicated"]] {
-        let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
-        let mut scene = Stored::of(scene, "1");
-        scene.scene.also("SKT_LAYOUT", layouts[0]);
-        scene.strike("manifest-whole:0:2:kill");
-        lose_all(&scene);
-        scene.scene.also("SKT_LAYOUT", layouts[1]);
-        let ran = finish(&scene);
-        assert!(from_storage(&ran), "{layouts:?}: {}", ran.told());
-    }
 }
 
 /// A fault while coming back, and a request to stop.
@@ -429,45 +258,6 @@ fn with_a_rank_for_checksums_coming_back_is_struck_and_a_stop_ends_on_storage() 
     assert!(ran.err.contains("is on storage"), "{}", ran.told());
     lose_all(&scene);
     assert!(from_storage(&finish(&scene)));
-}
-
-/// Ranks that stop for storage continue without it if it hangs.
-#[test]
-fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
-    let problem = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5", "--helpers", "off"]);
-    let scene = Stored::of(problem.limit(Duration::from_secs(200)), "1");
-    let began = Instant::now();
-    let ran = scene.may_strike("stream-half:1:2:hang");
-    let took = began.elapsed().as_secs_f64();
-    assert_eq!(scene.struck(), ["stream-half:1:2"]);
-    let ran = scene.expect_finished(ran);
-    assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
-    assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
-    let account = account(&ran);
-    assert_eq!(account.epochs, 1, "{account:?}");
-    assert!((59.0..took).contains(&account.wait_s), "{account:?} of {took} s");
-}
-
-/// A stop waits for its checkpoint, but a minute at most for a helper without progress. The last message is that storage has
-/// nothing, and the other ranks remove their files: DIR has room for two checkpoints, not for three.
-#[test]
-fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
-    let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]);
-    let scene = Stored::of(scene.limit(Duration::from_secs(200)), "1h");
-    let held = scene.hang_at("iteration:0:6");
-    let running = scene.start_with(&format!("{held},stream-half:1:1:hang"));
-    until("at its boundary", || scene.struck().iter().any(|struck| struck == "iteration:0:6"));
-    ask(&running, Signal::SIGUSR1);
-    scene.let_go("iteration:0:6");
-    let ran = running.end().expect_code(75);
-    assert!(ran.err.contains("DID NOT GET TO"), "{}", ran.told());
-    assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
-    let epochs = epochs(&scene);
-    assert_eq!(epochs.len(), 1, "{epochs:?}");
-    let files: Vec<_> = fs::read_dir(&epochs[0]).unwrap().flatten().collect();
-    let names: Vec<_> = files.iter().map(|file| file.file_name()).collect();
-    assert_eq!(names, ["p1.aside"], "{}", ran.told());
-    assert!(!from_storage(&finish(&scene)));
 }
 
 /// A stop during a checkpoint that not all ranks have written: the others remove their files first, however long that takes, and
@@ -571,39 +361,6 @@ fn helpers_have_the_cores_that_are_named_for_them() {
     }
     let scene = stored(1, 2).protect(&["--helper-cores", &beyond]);
     scene.expect_refused(1, &["this node has no processor", &beyond]);
-}
-
-/// A fault while coming back, memory lost once more or kept; and again in the save that follows.
-#[test]
-fn coming_back_survives_a_strike_at_every_step() {
-    let steps = [
-        "fetch-begin",
-        "fetch-half",
-        "fetch-end",
-        "tidied",
-        "encode-batch",
-        "sealed",
-        "flush-half",
-    ];
-    for (i, step) in steps.into_iter().enumerate() {
-        for lost in [false, true] {
-            let scene = stored(2, 2);
-            scene.strike("manifest-whole:0:2:kill");
-            lose_all(&scene);
-            scene.strike(&format!("{step}:{}:1:kill", i % 4));
-            if lost {
-                lose_all(&scene);
-            }
-            let ran = finish(&scene);
-            // Once all have sealed, memory has it; if only one has, not all need have.
-            match (step, lost) {
-                ("flush-half", false) => assert!(!from_storage(&ran), "{}", ran.told()),
-                ("sealed", false) => {}
-                _ => assert!(from_storage(&ran), "{step}, {lost}: {}", ran.told()),
-            }
-            assert!(resumed_at(&ran).is_some());
-        }
-    }
 }
 
 /// Losses the groups survive are recovered from memory; one more is recovered from storage.
@@ -728,28 +485,6 @@ fn an_older_epoch_stands_in_for_a_damaged_one() {
     assert!(from_storage(&ran), "{}", ran.told());
 }
 
-/// Fewer nodes are left than a group has members, and no memory: two share each. The run resumes from storage, and comes to the
-/// end of its sweep. If groups cannot survive the loss of a node any more, it reports that for each test.
-#[test]
-fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
-    let cases = [
-        ("abab", ["--group", "4"], 0),
-        ("aaaa", ["--group", "4"], 2),
-        ("abab", ["--losses", "2"], 0),
-    ];
-    for (domains, asked, warned) in cases {
-        let sweep = Scene::of(2, 2, LONGER).grids(&[(2, 2), (1, 4)]);
-        let scene = Stored::of(sweep.protect(&["--checkpoint", "1"]), "1").protect(&asked);
-        scene.strike("pruned:0:2:kill");
-        lose_all(&scene);
-        scene.has_domains(domains);
-        let ran = finish(&scene);
-        assert!(from_storage(&ran), "{}", ran.told());
-        let words = "a now holds 4 members of one group";
-        assert_eq!(ran.err.matches(words).count(), warned, "{}", ran.told());
-    }
-}
-
 /// A run that begins with too few nodes is refused, whatever it could resume from.
 #[test]
 fn with_too_few_nodes_for_groups_no_run_begins() {
@@ -853,30 +588,6 @@ fn a_stop_ends_on_storage() {
     }
 }
 
-/// With many process columns ranks ask seldom whether to save. Checkpoints on their way to storage are still attended to, after a
-/// loss as well, and a stop ends there.
-#[test]
-fn many_columns_that_ask_seldom_bring_epochs_to_storage() {
-    for helpers in ["threads", "off"] {
-        let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
-        let scene = Stored::of(scene, "1").protect(&["--helpers", helpers]);
-        scene.strike("iteration:7:67:kill");
-        assert_eq!(whole(&scene).len(), 1, "{helpers}");
-        lose_all(&scene);
-        let running = scene.freeze("iteration:0:9:stop");
-        ask(&running, Signal::SIGUSR1);
-        let ran = running.end().expect_code(75);
-        assert!(from_storage(&ran), "{}", ran.told());
-        let stood = resumed_at(&ran).unwrap();
-        assert!([20, 40, 60].contains(&stood), "{}", ran.told());
-        assert!(ran.err.contains("is on storage"), "{}", ran.told());
-        lose_all(&scene);
-        let ran = finish(&scene);
-        let from = resumed_at(&ran).unwrap();
-        assert!(from_storage(&ran) && (stood + 8..=stood + 21).contains(&from), "{}", ran.told());
-    }
-}
-
 pub fn ask(running: &Running, signal: Signal) {
     let first = running.ranks().into_iter().find(|rank| rank.rank == 0).unwrap();
     kill(first.pid, signal).unwrap();
@@ -960,43 +671,6 @@ fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
     scene.scene.also("SKT_INCARNATION", "2");
     let ran = finish(&scene);
     assert!(from_storage(&ran), "{}", ran.told());
-}
-
-/// A run that begins from scratch removes another's files on storage, too, memory first.
-#[test]
-fn a_run_struck_while_it_removes_storage_of_another_begins_anew() {
-    for strike in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
-        let scene = stored(2, 2);
-        scene.strike("manifest-whole:0:2:kill");
-        let mut scene = scene.protect(&["--restart", "never"]);
-        scene.scene.also("SKT_RUN_ID", "supervised");
-        scene.strike(strike);
-        scene.scene.also("SKT_INCARNATION", "2");
-        let ran = finish(&scene);
-        assert!(!from_storage(&ran), "{strike}: {}", ran.told());
-        assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());
-    }
-}
-
-/// Ranks without a part in the first test of a start know the content of storage then as well as the others.
-#[test]
-fn ranks_that_were_idle_in_the_first_test_go_along_in_the_next() {
-    let sweep = Scene::of(2, 2, LONGER).grids(&[(1, 2), (2, 2)]).protect(&["--checkpoint", "2"]);
-    let scene = Stored::of(sweep, "1");
-    scene.strike("iteration:1:40:kill");
-    fs::write(scene.folder().join("result-9"), "garbage").unwrap();
-    let ran = finish(&scene);
-    assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
-    // The first test is fetched: the memory of all ranks belongs to a single run from then on.
-    scene.strike("manifest-whole:0:2:kill");
-    for position in 0..2 {
-        scene.lose(position);
-    }
-    let ran = scene.strike("iteration:3:20:kill");
-    assert!(from_storage(&ran), "{}", ran.told());
-    let ran = finish(&scene);
-    assert!(ran.err.contains("test 2 goes on"), "{}", ran.told());
-    assert!(!ran.err.contains("test 1 goes on"), "{}", ran.told());
 }
 
 #[test]
@@ -1294,4 +968,340 @@ fn storage_that_vanishes_costs_nothing_but_itself() {
     ask(&running, Signal::SIGCONT);
     let ran = scene.expect_finished(running.end());
     assert!(ran.err.contains("could not be written to"), "{}", ran.told());
+}
+
+/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+mod rest {
+    use super::*;
+
+    /// A fault while coming back, memory lost once more or kept; and again in the save that follows.
+    #[test]
+    fn coming_back_survives_a_strike_at_every_step() {
+        let steps = [
+            "fetch-begin",
+            "fetch-half",
+            "fetch-end",
+            "tidied",
+            "encode-batch",
+            "sealed",
+            "flush-half",
+        ];
+        for (i, step) in steps.into_iter().enumerate() {
+            for lost in [false, true] {
+                let scene = stored(2, 2);
+                scene.strike("manifest-whole:0:2:kill");
+                lose_all(&scene);
+                scene.strike(&format!("{step}:{}:1:kill", i % 4));
+                if lost {
+                    lose_all(&scene);
+                }
+                let ran = finish(&scene);
+                // Once all have sealed, memory has it; if only one has, not all need have.
+                match (step, lost) {
+                    ("flush-half", false) => assert!(!from_storage(&ran), "{}", ran.told()),
+                    ("sealed", false) => {}
+                    _ => assert!(from_storage(&ran), "{step}, {lost}: {}", ran.told()),
+                }
+                assert!(resumed_at(&ran).is_some());
+            }
+        }
+    }
+
+    /// A fault at each step, with all memory lost and with it kept.
+    #[test]
+    fn a_run_survives_a_strike_at_every_step_to_storage() {
+        for (i, point) in to_storage().into_iter().enumerate() {
+            let position = if of_first(point) { 0 } else { i % 4 };
+            for lost in [true, false] {
+                let scene = stored(2, 2);
+                scene.strike(&format!("{}:{position}:2:kill", point.name()));
+                // A checkpoint was concluded before this one, and one of the two is complete in any case.
+                let there = whole(&scene);
+                assert!(!there.is_empty(), "{} at {position}: {:?}", point.name(), epochs(&scene));
+                goes_on(&scene, lost, &format!("{} at {position}", point.name()));
+            }
+        }
+    }
+
+    /// A fault at each step while ranks wait, memory lost and kept in turn.
+    #[test]
+    fn without_helpers_a_strike_at_every_step_to_storage_is_survived() {
+        for (i, point) in to_storage().into_iter().enumerate() {
+            let position = if of_first(point) { 0 } else { i % 4 };
+            let scene = stored(2, 2).protect(&["--helpers", "off"]);
+            scene.strike(&format!("{}:{position}:2:kill", point.name()));
+            assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), epochs(&scene));
+            goes_on(&scene, i % 2 == 0, point.name());
+        }
+    }
+
+    /// Ranks that stop for storage continue without it if it hangs.
+    #[test]
+    fn without_helpers_storage_that_hangs_keeps_ranks_for_a_minute_at_most() {
+        let problem = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "5", "--helpers", "off"]);
+        let scene = Stored::of(problem.limit(Duration::from_secs(200)), "1");
+        let began = Instant::now();
+        let ran = scene.may_strike("stream-half:1:2:hang");
+        let took = began.elapsed().as_secs_f64();
+        assert_eq!(scene.struck(), ["stream-half:1:2"]);
+        let ran = scene.expect_finished(ran);
+        assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
+        assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
+        let account = account(&ran);
+        assert_eq!(account.epochs, 1, "{account:?}");
+        assert!((59.0..took).contains(&account.wait_s), "{account:?} of {took} s");
+    }
+
+    /// A stop waits for its checkpoint, but a minute at most for a helper without progress. The last message is that storage has
+    /// nothing, and the other ranks remove their files: DIR has room for two checkpoints, not for three.
+    #[test]
+    fn a_stop_waits_a_minute_for_a_helper_that_hangs() {
+        let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "10"]);
+        let scene = Stored::of(scene.limit(Duration::from_secs(200)), "1h");
+        let held = scene.hang_at("iteration:0:6");
+        let running = scene.start_with(&format!("{held},stream-half:1:1:hang"));
+        until("at its boundary", || scene.struck().iter().any(|struck| struck == "iteration:0:6"));
+        ask(&running, Signal::SIGUSR1);
+        scene.let_go("iteration:0:6");
+        let ran = running.end().expect_code(75);
+        assert!(ran.err.contains("DID NOT GET TO"), "{}", ran.told());
+        assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
+        let epochs = epochs(&scene);
+        assert_eq!(epochs.len(), 1, "{epochs:?}");
+        let files: Vec<_> = fs::read_dir(&epochs[0]).unwrap().flatten().collect();
+        let names: Vec<_> = files.iter().map(|file| file.file_name()).collect();
+        assert_eq!(names, ["p1.aside"], "{}", ran.told());
+        assert!(!from_storage(&finish(&scene)));
+    }
+
+    /// A run that begins from scratch removes another's files on storage, too, memory first.
+    #[test]
+    fn a_run_struck_while_it_removes_storage_of_another_begins_anew() {
+        for strike in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
+            let scene = stored(2, 2);
+            scene.strike("manifest-whole:0:2:kill");
+            let mut scene = scene.protect(&["--restart", "never"]);
+            scene.scene.also("SKT_RUN_ID", "supervised");
+            scene.strike(strike);
+            scene.scene.also("SKT_INCARNATION", "2");
+            let ran = finish(&scene);
+            assert!(!from_storage(&ran), "{strike}: {}", ran.told());
+            assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());
+        }
+    }
+
+    /// A start is cut off while it removes the later checkpoint, or after that, and has saved nothing.
+    #[test]
+    fn a_start_that_is_cut_off_while_it_removes_what_nobody_needs_leaves_what_is_of_use() {
+        for (step, lost) in
+            [("tidy-half:0", true), ("tidied:0", true), ("tidy-half:0", false), ("tidied:3", false)]
+        {
+            let scene = with_the_later_epoch_damaged();
+            let there = whole(&scene);
+            scene.strike(&format!("{step}:1:kill"));
+            // Other ranks do not wait for the one that removes it.
+            assert!(step == "tidied:3" || whole(&scene) == there[..1], "{step}");
+            if lost {
+                lose_all(&scene);
+            }
+            let ran = finish(&scene);
+            assert!(from_storage(&ran) && resumed_at(&ran).is_some(), "{step}: {}", ran.told());
+        }
+    }
+
+    /// Fewer nodes are left than a group has members, and no memory: two share each. The run resumes from storage, and comes to the
+    /// end of its sweep. If groups cannot survive the loss of a node any more, it reports that for each test.
+    #[test]
+    fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
+        let cases = [
+            ("abab", ["--group", "4"], 0),
+            ("aaaa", ["--group", "4"], 2),
+            ("abab", ["--losses", "2"], 0),
+        ];
+        for (domains, asked, warned) in cases {
+            let sweep = Scene::of(2, 2, LONGER).grids(&[(2, 2), (1, 4)]);
+            let scene = Stored::of(sweep.protect(&["--checkpoint", "1"]), "1").protect(&asked);
+            scene.strike("pruned:0:2:kill");
+            lose_all(&scene);
+            scene.has_domains(domains);
+            let ran = finish(&scene);
+            assert!(from_storage(&ran), "{}", ran.told());
+            let words = "a now holds 4 members of one group";
+            assert_eq!(ran.err.matches(words).count(), warned, "{}", ran.told());
+        }
+    }
+
+    /// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for three.
+    #[test]
+    fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
+        for lost in [false, true] {
+            // Each save is waited for, however busy the machine.
+            let scene = stored(2, 2).protect(&["--helpers", "off"]);
+            scene.kill_all(scene.freeze("stream-half:1:2:stop"));
+            let there = epochs(&scene);
+            assert_eq!((there.len(), whole(&scene)), (2, vec![there[0].clone()]), "{there:?}");
+            if lost {
+                lose_all(&scene);
+            }
+            let running = scene.freeze("stream-half:0:1:stop");
+            let now = epochs(&scene);
+            assert_eq!(now.len(), 2, "{now:?}");
+            assert!(now[0] == there[0] && now[1] != there[1], "{there:?}: {now:?}");
+            scene.kill_all(running);
+            goes_on(&scene, lost, "interrupted twice");
+        }
+    }
+
+    /// A complete checkpoint that was outdated when the run was cut off takes no room either.
+    #[test]
+    fn what_a_later_epoch_outdates_goes_before_the_next_is_begun() {
+        for lost in [false, true] {
+            let scene = stored(2, 2).protect(&["--helpers", "off"]);
+            scene.strike("manifest-whole:0:2:kill");
+            let there = whole(&scene);
+            assert_eq!(there.len(), 2, "{there:?}");
+            if lost {
+                lose_all(&scene);
+            }
+            let running = scene.freeze("stream-half:0:1:stop");
+            let left: Vec<_> =
+                whole(&scene).into_iter().filter(|epoch| there.contains(epoch)).collect();
+            assert_eq!(left.len(), 1, "{there:?}: {left:?}");
+            scene.kill_all(running);
+            goes_on(&scene, lost, "cut off before it was removed");
+        }
+    }
+
+    /// Without helpers the ranks stop until each checkpoint is there: the files and the way back are equal.
+    #[test]
+    fn without_helpers_the_same_epochs_are_written_and_come_back() {
+        let written = ["threads", "off"].map(|helpers| {
+            let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]);
+            let scene = Stored::of(problem.protect(&["--helpers", helpers]), "1");
+            scene.strike("manifest-whole:0:1:kill");
+            let there = whole(&scene);
+            assert_eq!(there.len(), 1, "{helpers}: {:?}", epochs(&scene));
+            let written = matrices(&there[0]);
+            lose_all(&scene);
+            let ran = finish(&scene);
+            assert!(from_storage(&ran) && resumed_at(&ran) == Some(20), "{}", ran.told());
+            let account = account(&ran);
+            assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
+            if helpers == "off" {
+                // A checkpoint at each of boundaries 40, 60 and 80, none of which had to be put off.
+                assert!(account.epochs >= 3 && account.put_off == 0, "{account:?}");
+                assert!(account.wait_s > 0.0 && account.wait_s < 60.0, "{account:?}");
+                assert!(ran.err.contains("for which the ranks waited"), "{}", ran.told());
+                assert!(ran.err.contains("helpers: none"), "{}", ran.told());
+            }
+            written
+        });
+        assert_eq!(written[0][0].0, 20);
+        assert!(written[0] == written[1], "other files");
+    }
+
+    /// Ranks without a part in the first test of a start know the content of storage then as well as the others.
+    #[test]
+    fn ranks_that_were_idle_in_the_first_test_go_along_in_the_next() {
+        let sweep =
+            Scene::of(2, 2, LONGER).grids(&[(1, 2), (2, 2)]).protect(&["--checkpoint", "2"]);
+        let scene = Stored::of(sweep, "1");
+        scene.strike("iteration:1:40:kill");
+        fs::write(scene.folder().join("result-9"), "garbage").unwrap();
+        let ran = finish(&scene);
+        assert!(ran.err.contains("not believed") && resumed_at(&ran).is_some(), "{}", ran.told());
+        // The first test is fetched: the memory of all ranks belongs to a single run from then on.
+        scene.strike("manifest-whole:0:2:kill");
+        for position in 0..2 {
+            scene.lose(position);
+        }
+        let ran = scene.strike("iteration:3:20:kill");
+        assert!(from_storage(&ran), "{}", ran.told());
+        let ran = finish(&scene);
+        assert!(ran.err.contains("test 2 goes on"), "{}", ran.told());
+        assert!(!ran.err.contains("test 1 goes on"), "{}", ran.told());
+    }
+
+    /// All memory is lost each time, or the memory of the last start still exists. Starts that come back from storage and die before
+    /// they save anything count as starts.
+    #[test]
+    fn starts_that_come_back_and_die_before_they_save_are_counted() {
+        let scene = stored(2, 2);
+        scene.strike("manifest-whole:0:2:kill");
+        for (strike, lost) in
+            [("fetch-begin:1:1", true), ("fetch-half:2:1", true), ("tidied:3:1", false)]
+        {
+            lose_all(&scene);
+            scene.strike(&format!("{strike}:kill"));
+            if lost {
+                lose_all(&scene);
+            }
+        }
+        let ran = finish(&scene);
+        assert!(from_storage(&ran), "{}", ran.told());
+        let protection = ran.json().tests[0].outcome.as_ref().unwrap().protection.unwrap();
+        assert_eq!((protection.attempts, protection.in_place), (5, 0), "{}", ran.told());
+    }
+
+    /// With many process columns ranks ask seldom whether to save. Checkpoints on their way to storage are still attended to, after a
+    /// loss as well, and a stop ends there.
+    #[test]
+    fn many_columns_that_ask_seldom_bring_epochs_to_storage() {
+        for helpers in ["threads", "off"] {
+            let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
+            let scene = Stored::of(scene, "1").protect(&["--helpers", helpers]);
+            scene.strike("iteration:7:67:kill");
+            assert_eq!(whole(&scene).len(), 1, "{helpers}");
+            lose_all(&scene);
+            let running = scene.freeze("iteration:0:9:stop");
+            ask(&running, Signal::SIGUSR1);
+            let ran = running.end().expect_code(75);
+            assert!(from_storage(&ran), "{}", ran.told());
+            let stood = resumed_at(&ran).unwrap();
+            assert!([20, 40, 60].contains(&stood), "{}", ran.told());
+            assert!(ran.err.contains("is on storage"), "{}", ran.told());
+            lose_all(&scene);
+            let ran = finish(&scene);
+            let from = resumed_at(&ran).unwrap();
+            assert!(
+                from_storage(&ran) && (stood + 8..=stood + 21).contains(&from),
+                "{}",
+                ran.told()
+            );
+        }
+    }
+
+    /// A fault at a step to storage or elsewhere, memory lost and kept in turn. A run without such a rank can read the files, and the
+    /// other way round.
+    #[test]
+    fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
+        let steps: [(&str, &[&str]); 5] = [
+            ("manifest-whole:0:2", &[]),
+            ("stream-half:2:2", &["--helpers", "off"]),
+            // In a save, while others are on their way to storage.
+            ("encode-end:4:40", &["--method", "double"]),
+            ("pruned:0:2", &["--losses", "1", "--method", "single"]),
+            ("iteration:4:70", &["--encode", "reduce"]),
+        ];
+        for (i, (step, args)) in steps.iter().enumerate() {
+            let scene = with_dedicated(args);
+            scene.strike(&format!("{step}:kill"));
+            let there = whole(&scene);
+            assert!(!there.is_empty(), "{step}: {:?}", epochs(&scene));
+            let files = fs::read_dir(there.last().unwrap()).unwrap().count();
+            assert_eq!(files, 5, "a file of each of four and the manifest: {there:?}");
+            let ran = goes_on(&scene, i != 4, step);
+            assert!(resumed_at(&ran).is_some_and(|k| k > 0), "{step}: {}", ran.told());
+        }
+        for layouts in [["dedicated", "striped"], ["striped", "dedicated"]] {
+            let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
+            let mut scene = Stored::of(scene, "1");
+            scene.scene.also("SKT_LAYOUT", layouts[0]);
+            scene.strike("manifest-whole:0:2:kill");
+            lose_all(&scene);
+            scene.scene.also("SKT_LAYOUT", layouts[1]);
+            let ran = finish(&scene);
+            assert!(from_storage(&ran), "{layouts:?}: {}", ran.told());
+        }
+    }
 }

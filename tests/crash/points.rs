@@ -175,11 +175,6 @@ fn a_run_survives_a_strike_at_every_point() {
     forward_points(2, 2);
 }
 
-#[test]
-fn a_recovery_survives_a_strike_at_every_point() {
-    recovery_points(2, 2);
-}
-
 /// A rank that rebuilds for another survives its own death meanwhile: the memory is kept, so one loss stays one loss.
 #[test]
 fn who_helps_in_a_rebuild_may_die_in_it() {
@@ -217,4 +212,14 @@ fn starts_that_die_before_they_save_are_counted() {
     let run = scene.finish().json();
     let protection = run.tests[0].outcome.as_ref().unwrap().protection.unwrap();
     assert_eq!((protection.attempts, protection.in_place), (3, 0));
+}
+
+/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+mod rest {
+    use super::*;
+
+    #[test]
+    fn a_recovery_survives_a_strike_at_every_point() {
+        recovery_points(2, 2);
+    }
 }

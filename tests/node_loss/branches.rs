@@ -16,24 +16,6 @@ fn only(end: &Ended, node: &str) {
 
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn a_killed_agent_with_nodes_below_costs_nobody() {
-    let lab = Lab::up(6, 1);
-    let mut run = deep(&lab, 120).start();
-    run.computing();
-    lab.vcluster(&["kill", "n4", "skt-hpl"]);
-    let end = run.end();
-    end.passed();
-    assert!(end.of("node-lost").is_empty(), "{}", end.told());
-    // On a busy machine a login may take longer than a connection may be missing: then the run begins again, there.
-    match end.faults()[..] {
-        [] => assert_eq!(end.of("agent-restarted")[0]["node"], "n4", "{}", end.told()),
-        _ => assert_eq!(end.survived(&["node-gone"])["node"], "n4"),
-    }
-    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4", "n5", "n6"]);
-}
-
-#[test]
-#[ignore = "needs root and network namespaces"]
 fn a_silent_power_off_in_the_middle_of_the_tree_costs_one_node() {
     let lab = Lab::up(6, 1);
     let mut run = deep(&lab, 120).start();
@@ -43,32 +25,6 @@ fn a_silent_power_off_in_the_middle_of_the_tree_costs_one_node() {
     assert_eq!(end.survived(&["node-silent"])["node"], "n4");
     only(&end, "n4");
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
-}
-
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn a_visible_power_off_in_the_middle_of_the_tree_costs_one_node() {
-    let lab = Lab::up(6, 1);
-    let mut run = deep(&lab, 120).start();
-    run.computing();
-    lab.vcluster(&["off", "n4"]);
-    let end = run.end();
-    end.survived(&["node-gone", "launcher-gone", "rank-died"]);
-    only(&end, "n4");
-    assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
-}
-
-/// A leaf three connections away is noticed like a node that is called directly. Of eight nodes n4 is one.
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn a_node_at_the_tip_of_the_tree_is_noticed() {
-    let lab = Lab::up(7, 1);
-    let mut run = deep(&lab, 120).start();
-    run.computing();
-    lab.vcluster(&["cut-off", "n4"]);
-    let end = run.end();
-    assert_eq!(end.survived(&["node-silent"])["node"], "n4");
-    only(&end, "n4");
 }
 
 /// An agent that calls others is started in another folder than the supervisor, and still finds the shell's files.
@@ -82,4 +38,53 @@ fn a_remote_shell_of_relative_paths_reaches_the_whole_tree() {
     end.passed();
     assert!(end.of("fault").is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
     assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4", "n5", "n6"]);
+}
+
+/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+mod rest {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn a_killed_agent_with_nodes_below_costs_nobody() {
+        let lab = Lab::up(6, 1);
+        let mut run = deep(&lab, 120).start();
+        run.computing();
+        lab.vcluster(&["kill", "n4", "skt-hpl"]);
+        let end = run.end();
+        end.passed();
+        assert!(end.of("node-lost").is_empty(), "{}", end.told());
+        // On a busy machine a login may take longer than a connection may be missing: then the run begins again, there.
+        match end.faults()[..] {
+            [] => assert_eq!(end.of("agent-restarted")[0]["node"], "n4", "{}", end.told()),
+            _ => assert_eq!(end.survived(&["node-gone"])["node"], "n4"),
+        }
+        assert_eq!(end.hosts(), ["n1", "n2", "n3", "n4", "n5", "n6"]);
+    }
+
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn a_visible_power_off_in_the_middle_of_the_tree_costs_one_node() {
+        let lab = Lab::up(6, 1);
+        let mut run = deep(&lab, 120).start();
+        run.computing();
+        lab.vcluster(&["off", "n4"]);
+        let end = run.end();
+        end.survived(&["node-gone", "launcher-gone", "rank-died"]);
+        only(&end, "n4");
+        assert_eq!(end.hosts(), ["n1", "n2", "n3", "n7", "n5", "n6"]);
+    }
+
+    /// A leaf three connections away is noticed like a node that is called directly. Of eight nodes n4 is one.
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn a_node_at_the_tip_of_the_tree_is_noticed() {
+        let lab = Lab::up(7, 1);
+        let mut run = deep(&lab, 120).start();
+        run.computing();
+        lab.vcluster(&["cut-off", "n4"]);
+        let end = run.end();
+        assert_eq!(end.survived(&["node-silent"])["node"], "n4");
+        only(&end, "n4");
+    }
 }

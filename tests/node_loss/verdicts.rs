@@ -33,70 +33,6 @@ fn bad_input_and_a_failed_residual_end_the_run() {
     }
 }
 
-/// The benchmark would refuse the same input again; a launcher that failed once may not fail twice.
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn a_launchers_failure_is_no_bad_input() {
-    let lab = Lab::up(4, 0);
-    let end = lab.benchmark("refused").flags(&["--export", "SKT_FAULT=nonsense"]).start().end();
-    assert_eq!(end.code, Some(1), "{}", end.told());
-    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
-    let (wrapper, failed) = (lab.path("launcher"), lab.path("failed"));
-    let real = match launcher() {
-        Launcher::Openmpi => "mpirun",
-        _ => "mpiexec.hydra",
-    };
-    let real = std::env::var("SKT_TEST_MPIRUN").unwrap_or(real.to_owned());
-    let failed = failed.display();
-    let fails = |when: &str| {
-        let text = format!(
-            "#!/bin/sh\ncase \"$*\" in *--version*) ;; *) {when} ;; esac\nexec {real} \"$@\"\n"
-        );
-        std::fs::write(&wrapper, text).unwrap();
-    };
-    fails(&format!("[ -e {failed} ] || {{ : >{failed}; exit 1; }}"));
-    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let by = ["--no-trial", "--launcher-program", wrapper.to_str().unwrap()];
-    let end = lab.benchmark("run").flags(&by).start().end();
-    end.survived(&["launcher-gone"]);
-    assert_eq!(end.of("launched").len(), 2, "{}", end.told());
-    // A launcher that always fails cannot be used; that is not called a loss.
-    fails("exit 1");
-    let end = lab.benchmark("never").flags(&by).start().end();
-    assert_eq!(end.code, Some(6), "{}", end.told());
-    assert!(end.of("launched").len() > 1, "{}", end.told());
-    // At any status, and also for a launcher that stays but starts no rank.
-    fails("exit 255");
-    let end = lab.benchmark("odd").flags(&by).start().end();
-    assert_eq!(end.code, Some(6), "{}", end.told());
-    assert!(end.errors.contains("nothing was computed"), "{}", end.told());
-    fails("exec sleep 600");
-    let patience = ["--start-patience", "2s"];
-    let end = lab.benchmark("idle").flags(&by).flags(&patience).start().end();
-    assert_eq!(end.code, Some(6), "{}", end.told());
-    assert_eq!(end.faults(), ["launch-failed"; 3], "{}", end.told());
-}
-
-/// The launcher starts no rank for a while during a recovery, as if names cannot be resolved: that is no bug at the iteration
-/// that the ranks before had reached.
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn a_launcher_that_fails_amid_a_recovery_is_no_bug() {
-    let lab = Lab::up(4, 0);
-    let fails = "case \"$SKT_INCARNATION\" in [234]) exit 1 ;; esac\nexec LAUNCH \"$@\"";
-    let launcher = launcher_by(&lab, fails).display().to_string();
-    let plan = lab.benchmark("run").flags(&["--launcher-program", &launcher]);
-    let mut run = plan.hang_each(&["1@iteration:1:20"]);
-    run.kill_launcher();
-    let end = run.end();
-    end.passed();
-    assert_eq!(end.of("launched").len(), 5, "{}", end.told());
-    let seen: Vec<bool> =
-        end.of("fault").iter().map(|fault| fault["ranks_seen"].as_bool().unwrap()).collect();
-    assert_eq!(seen, [true, false, false, false], "{}", end.told());
-    lab.same_x("run", &end);
-}
-
 #[test]
 #[ignore = "needs root and network namespaces"]
 fn the_doctor_finds_what_is_wrong_where() {
@@ -134,4 +70,73 @@ fn the_doctor_finds_what_is_wrong_where() {
     let (code, text) = doctor(&[]);
     assert_eq!(code, Some(6), "{text}");
     assert!(text.contains("n2: PROBLEM"), "{text}");
+}
+
+/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+mod rest {
+    use super::*;
+
+    /// The benchmark would refuse the same input again; a launcher that failed once may not fail twice.
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn a_launchers_failure_is_no_bad_input() {
+        let lab = Lab::up(4, 0);
+        let end = lab.benchmark("refused").flags(&["--export", "SKT_FAULT=nonsense"]).start().end();
+        assert_eq!(end.code, Some(1), "{}", end.told());
+        assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+        let (wrapper, failed) = (lab.path("launcher"), lab.path("failed"));
+        let real = match launcher() {
+            Launcher::Openmpi => "mpirun",
+            _ => "mpiexec.hydra",
+        };
+        let real = std::env::var("SKT_TEST_MPIRUN").unwrap_or(real.to_owned());
+        let failed = failed.display();
+        let fails = |when: &str| {
+            let text = format!(
+                "#!/bin/sh\ncase \"$*\" in *--version*) ;; *) {when} ;; esac\nexec {real} \"$@\"\n"
+            );
+            std::fs::write(&wrapper, text).unwrap();
+        };
+        fails(&format!("[ -e {failed} ] || {{ : >{failed}; exit 1; }}"));
+        std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let by = ["--no-trial", "--launcher-program", wrapper.to_str().unwrap()];
+        let end = lab.benchmark("run").flags(&by).start().end();
+        end.survived(&["launcher-gone"]);
+        assert_eq!(end.of("launched").len(), 2, "{}", end.told());
+        // A launcher that always fails cannot be used; that is not called a loss.
+        fails("exit 1");
+        let end = lab.benchmark("never").flags(&by).start().end();
+        assert_eq!(end.code, Some(6), "{}", end.told());
+        assert!(end.of("launched").len() > 1, "{}", end.told());
+        // At any status, and also for a launcher that stays but starts no rank.
+        fails("exit 255");
+        let end = lab.benchmark("odd").flags(&by).start().end();
+        assert_eq!(end.code, Some(6), "{}", end.told());
+        assert!(end.errors.contains("nothing was computed"), "{}", end.told());
+        fails("exec sleep 600");
+        let patience = ["--start-patience", "2s"];
+        let end = lab.benchmark("idle").flags(&by).flags(&patience).start().end();
+        assert_eq!(end.code, Some(6), "{}", end.told());
+        assert_eq!(end.faults(), ["launch-failed"; 3], "{}", end.told());
+    }
+
+    /// The launcher starts no rank for a while during a recovery, as if names cannot be resolved: that is no bug at the iteration
+    /// that the ranks before had reached.
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn a_launcher_that_fails_amid_a_recovery_is_no_bug() {
+        let lab = Lab::up(4, 0);
+        let fails = "case \"$SKT_INCARNATION\" in [234]) exit 1 ;; esac\nexec LAUNCH \"$@\"";
+        let launcher = launcher_by(&lab, fails).display().to_string();
+        let plan = lab.benchmark("run").flags(&["--launcher-program", &launcher]);
+        let mut run = plan.hang_each(&["1@iteration:1:20"]);
+        run.kill_launcher();
+        let end = run.end();
+        end.passed();
+        assert_eq!(end.of("launched").len(), 5, "{}", end.told());
+        let seen: Vec<bool> =
+            end.of("fault").iter().map(|fault| fault["ranks_seen"].as_bool().unwrap()).collect();
+        assert_eq!(seen, [true, false, false, false], "{}", end.told());
+        lab.same_x("run", &end);
+    }
 }

@@ -34,19 +34,24 @@ fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
     }
 }
 
-/// A rank is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one of
-/// the others.
-#[test]
-#[ignore = "needs Open MPI 5"]
-fn who_multiplies_until_another_comes_learns_that_it_never_will() {
-    for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
-        let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--halves", "always"];
-        let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);
-        // The first rank of the second process row; `tests/mpi/halves` explains the order of exchanges.
-        let late = q;
-        let faults = format!("1@swap-half:{late}:17:stop");
-        println!("{p} x {q} {faults}, {victim} dies");
-        let ran = scene.expect_finished(scene.amid(&faults, &[late], &[victim]));
-        assert_eq!(in_place(&ran), 1, "{faults}: {}", ran.told());
+/// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.
+mod rest {
+    use super::*;
+
+    /// A rank is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one of
+    /// the others.
+    #[test]
+    #[ignore = "needs Open MPI 5"]
+    fn who_multiplies_until_another_comes_learns_that_it_never_will() {
+        for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
+            let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--halves", "always"];
+            let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);
+            // The first rank of the second process row; `tests/mpi/halves` explains the order of exchanges.
+            let late = q;
+            let faults = format!("1@swap-half:{late}:17:stop");
+            println!("{p} x {q} {faults}, {victim} dies");
+            let ran = scene.expect_finished(scene.amid(&faults, &[late], &[victim]));
+            assert_eq!(in_place(&ran), 1, "{faults}: {}", ran.told());
+        }
     }
 }

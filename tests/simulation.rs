@@ -30,6 +30,10 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 1_006_728),
     // A node that had been judged lost answered again; the supervisor thought itself cut off when the others died.
     (Kind::Supervisor, 1_000_896),
+    // A healthy job was ended for a node that had answered again: the step had to wait for the disk.
+    (Kind::Supervisor, 2_096_448),
+    // A lost node that was back was not called while all others were silent.
+    (Kind::Supervisor, 3_012_242),
 ];
 
 type Test = (&'static str, fn());

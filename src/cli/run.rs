@@ -28,7 +28,6 @@ use crate::driver::need::{self, Needs};
 use crate::kernels::Library;
 use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
-use crate::supervise::judge::life::Bonds;
 use crate::supervise::judge::policy::Patience;
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::events::steady_ms;
@@ -623,11 +622,8 @@ fn known_benchmark(
     let protection = loaded.settings.protection.as_ref();
     // Checkpoints on a node's own storage are of no use to other nodes.
     let level2 = protection.and_then(|p| p.level2.as_ref()).filter(|l| l.scope == DirScope::Shared);
-    let bonds = Bonds::of(loaded.largest_tests());
     Benchmark {
         progress_shows: true,
-        // Ranks that keep checksums have positions among those of the grid.
-        bonds: if loaded.settings.checksums { bonds.map(Bonds::without_grid) } else { bonds },
         in_place: loaded.settings.goes_on(),
         stays_vacant: loaded.settings.checksums,
         needs: hosts.iter().map(|h| h.name.clone()).zip(needs.hosts).collect(),

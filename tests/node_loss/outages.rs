@@ -454,34 +454,6 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// A single node cannot be reached from here: the others' iterations prove it alive. Then none can be reached while the run ends:
-    /// it has ended well, and is not begun again.
-    #[test]
-    #[ignore = "needs root and network namespaces"]
-    fn iterations_prove_a_node_alive_and_an_end_that_nobody_saw_is_one() {
-        let lab = Lab::up(4, 1);
-        let places = ["1@iteration:0:20", "1@iteration:0:60"];
-        let silence = Duration::from_secs(16);
-        let plan = lab.benchmark("run").flags(&["--silence", "16s"]);
-        let mut run = plan.hold_each(&places);
-        lab.vcluster(&["cut", "uplink", "n2"]);
-        let cut = Instant::now();
-        std::thread::sleep(silence * 5 / 8);
-        lab.vcluster(&["resume", "n1", "skt-hpl"]);
-        run.struck(places[1]);
-        std::thread::sleep((silence * 5 / 4).saturating_sub(cut.elapsed()));
-        assert!(run.events().iter().all(|event| event["event"] != "node-lost"), "{}", run.told());
-        lab.vcluster(&["join", "uplink", "n2"]);
-        lab.vcluster(&["cut", "uplink"]);
-        lab.vcluster(&["resume", "n1", "skt-hpl"]);
-        wait_until("the results are written", || lab.path("run/result.json").exists());
-        lab.vcluster(&["join", "uplink"]);
-        let end = run.end();
-        assert!(end.faults().is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
-        assert_eq!(end.of("launched").len(), 1, "{}", end.told());
-        lab.same_x("run", &end);
-    }
-
     /// All results are reported, and then no node can be reached any more, before most have reported that their ranks are done. A
     /// while later the run ends well, and names the memory that it could not remove.
     #[test]

@@ -6,7 +6,6 @@ pub mod ending;
 pub mod first_calls;
 pub mod fitness;
 pub mod hang;
-pub mod life;
 pub mod logins;
 pub mod members;
 pub mod node_files;

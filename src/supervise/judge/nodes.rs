@@ -174,37 +174,12 @@ impl Nodes {
         self.lost_boots.remove(&node);
     }
 
-    /// Withdraws a loss: the node's time without a heartbeat up to now does not count. It is called again, and judged as all
-    /// others are.
-    pub fn forgive(&mut self, now_ms: u64, node: usize) {
-        let Some(boot) = self.lost_boots.remove(&node) else { return };
-        self.back.remove(&node);
-        self.boots.insert(node, boot);
-        let (closed_ms, again_ms) = (Some(now_ms), Some(now_ms));
-        self.trouble.insert(node, Trouble { heard_ms: now_ms, closed_ms, again_ms, known_ms: 0 });
-    }
-
-    /// Notes that the node was alive at this moment, although it is unresponsive.
-    pub fn lives(&mut self, node: usize, at_ms: u64) {
-        if let Some(trouble) = self.trouble.get_mut(&node) {
-            trouble.heard_ms = trouble.heard_ms.max(at_ms);
-            if let Some(closed_ms) = &mut trouble.closed_ms {
-                *closed_ms = at_ms.max(*closed_ms);
-            }
-            trouble.known_ms = 0;
-        }
-    }
-
     pub fn hear(&mut self, now_ms: u64, report: Report) -> Vec<Judged> {
         self.pass(now_ms);
         let mut judged = Vec::new();
         match report {
-            // Nobody has acted on the loss of this node yet, or nobody asks for it.
-            Report::Quiet { node, .. } | Report::Heard { node } | Report::Closed { node }
-                if !self.boots.contains_key(&node) =>
-            {
-                return self.hear_lost(now_ms, node, matches!(report, Report::Heard { .. }));
-            }
+            Report::Quiet { node, .. } | Report::Closed { node }
+                if !self.boots.contains_key(&node) => {}
             Report::Quiet { node, heard_ms } => {
                 let fresh = Trouble { heard_ms, closed_ms: None, again_ms: None, known_ms: 0 };
                 let trouble = self.trouble.entry(node).or_insert(fresh);
@@ -219,6 +194,10 @@ impl Nodes {
                 trouble.known_ms = now_ms.saturating_sub(since_ms);
             }
             Report::Heard { node } => {
+                // It was judged lost, and nobody has acted on that yet.
+                if let Some(boot) = self.lost_boots.remove(&node) {
+                    self.boots.insert(node, boot);
+                }
                 if !self.is_closed(node) {
                     self.speaks(now_ms, node, &mut judged);
                 }
@@ -495,38 +474,22 @@ mod tests {
         }
     }
 
-    /// Judged lost before all nodes were seen to be unresponsive: the time up to then does not count, but a new boot does.
+    /// A node that was judged lost answers before anyone has acted on that: a new boot counts, unless the loss is declared.
     #[test]
-    fn who_is_forgiven_is_called_and_judged_as_before() {
-        let forgiven = |forgive: bool| {
+    fn a_node_that_was_judged_lost_is_judged_by_its_boot() {
+        let judged_lost = || {
             let mut world = World::new();
             world.until(1000).hear(Report::Closed { node: 1 });
             world.until(5000);
             assert_eq!(world.lost(), [(1700, 1, FaultKind::NodeGone)]);
             assert!(!world.nodes.knows(1));
-            if forgive {
-                world.nodes.forgive(5000, 1);
-            }
-            world.until(5200);
-            assert_eq!(world.calls(1).contains(&5100), forgive);
             world
         };
-        let mut silent = forgiven(true);
-        silent.until(9000);
-        assert_eq!(silent.lost()[1..], [(5800, 1, FaultKind::NodeGone)]);
-        let mut well = forgiven(true);
-        well.up(1);
-        well.until(9000);
-        assert_eq!(well.lost().len(), 1);
-        assert!(well.judged.contains(&(5200, Judged::Restarted { node: 1 })), "{:?}", well.judged);
-        for forgive in [true, false] {
-            let mut anew = forgiven(forgive);
-            anew.hear(Report::AgentUp { node: 1, boot: "another".into() });
-            assert_eq!(anew.lost()[1..], [(5200, 1, FaultKind::NodeRebooted)]);
-        }
-        let mut declared = forgiven(false);
+        let mut anew = judged_lost();
+        anew.hear(Report::AgentUp { node: 1, boot: "another".into() });
+        assert_eq!(anew.lost()[1..], [(5000, 1, FaultKind::NodeRebooted)]);
+        let mut declared = judged_lost();
         declared.nodes.forget(1);
-        declared.nodes.forgive(5200, 1);
         declared.hear(Report::AgentUp { node: 1, boot: "another".into() });
         assert_eq!(declared.lost().len(), 1, "it is nobody's concern until it answers anew");
     }
@@ -551,6 +514,7 @@ mod tests {
         world.until(10_000);
         let lost: Vec<usize> = world.lost().iter().map(|(_, node, _)| *node).collect();
         assert_eq!(lost, [3, 0, 1, 2]);
+        assert!(world.nodes.knows(3));
     }
 
     /// Three nodes fall silent, which would be an outage of this side, if not for a lost node that answers.
@@ -798,16 +762,5 @@ mod tests {
         world.until(60_000);
         let at = 23_000;
         assert_eq!(world.lost(), [(at, 1, FaultKind::NodeSilent), (at, 2, FaultKind::NodeSilent)]);
-    }
-
-    #[test]
-    fn who_is_proved_alive_is_silent_only_from_then_on() {
-        let mut world = World::new();
-        world.until(20_000).hear(Report::Quiet { node: 1, heard_ms: 18_000 });
-        world.until(21_000).nodes.lives(1, 21_000);
-        // The cluster repeats its report.
-        world.hear(Report::Quiet { node: 1, heard_ms: 18_000 });
-        world.until(60_000);
-        assert_eq!(world.lost(), [(25_000, 1, FaultKind::NodeSilent)]);
     }
 }

@@ -272,15 +272,9 @@ impl Ranks {
         positions.filter(move |p| self.ranks.get(p).as_ref().is_some_and(here)).copied()
     }
 
-    /// Furthest place at which ranks of a node have been seen; None without a working rank.
-    pub fn front_of(&self, node: usize) -> Option<(u32, u64)> {
-        self.at(node).map(|position| self.ranks[&position].at()).max()
-    }
-
-    /// Node of the rank of a position, and the place where it has been seen.
-    pub fn seen_at(&self, position: u32) -> Option<(usize, (u32, u64))> {
-        let rank = self.ranks.get(&position)?;
-        Some((rank.node, rank.at()))
+    /// Returns the test and the iteration in which the rank of a position has been seen.
+    pub fn seen_at(&self, position: u32) -> Option<(u32, u64)> {
+        Some(self.ranks.get(&position)?.at())
     }
 
     /// Longest time without progress in anything else than iterations.
@@ -622,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn the_foremost_counts_and_each_node_has_its_own_front() {
+    fn the_foremost_counts() {
         let mut ranks = Ranks::default();
         assert_eq!(
             ranks.beat(0, 0, &[seen(0, 1, 5, 'R')]),
@@ -630,7 +624,6 @@ mod tests {
         );
         assert_eq!(ranks.beat(0, 1, &[seen(1, 1, 4, 'R'), seen(2, 1, 3, 'R')]), []);
         assert_eq!(ranks.front(), (0, 5));
-        assert_eq!([0, 1, 2].map(|n| ranks.front_of(n)), [Some((0, 5)), Some((0, 4)), None]);
         for at in 1..5 {
             ranks.beat(1000 * at, 0, &[seen(0, 1 + at, 5 + at, 'R')]);
         }
@@ -811,7 +804,7 @@ mod tests {
         let found = ranks.dead(900, 300, name).unwrap();
         assert_eq!((found.node, found.position), (Some(3), Some(7)));
         assert_eq!((found.test, found.iteration), (0, 12), "the furthest that was seen alive");
-        assert_eq!([7, 1, 6].map(|p| ranks.seen_at(p).unwrap().1), [(0, 9), (0, 14), (0, 15)]);
+        assert_eq!([7, 1, 6].map(|p| ranks.seen_at(p).unwrap()), [(0, 9), (0, 14), (0, 15)]);
     }
 
     #[test]
@@ -840,8 +833,6 @@ mod tests {
                 ranks.beat(600 + 1000 * at, 1, &[seen(1, 1, 5, 'X')]);
                 assert_eq!(ranks.dead(600 + 1000 * at, 300, name), None, "pid {pid}");
             }
-            assert_eq!(ranks.front_of(1), None);
-            assert_eq!(ranks.front_of(4), Some((0, 4)));
             assert_eq!(ranks.last_lived_ms(1), Some(0));
             assert_eq!(ranks.positions(false), BTreeMap::from([(4, vec![(1, Role::Own)])]));
             ranks.set_back(9000, 2);

@@ -157,10 +157,15 @@ impl Supervisor<'_> {
         self.nodes.none_answers(asked, silent.into_iter())
     }
 
-    /// Returns the next news within `patience`. Nodes are judged here, and lost nodes that are back are attended to, during every
+    /// Returns the next news within `patience`. Nodes are judged here, and lost nodes are called and attended to, during every
     /// step of the run.
     pub(super) fn hear(&mut self, patience: Duration) -> anyhow::Result<Option<(usize, News)>> {
         self.keep_status();
+        let beat = Duration::from_millis(self.settings.beat_ms);
+        if self.contact.lost_called.is_none_or(|at| at.elapsed() >= beat) {
+            self.contact.lost_called = Some(Instant::now());
+            self.cluster.call_lost();
+        }
         let news = match self.backlog.pop_front() {
             None => self.cluster.hear(patience),
             known => known,
@@ -245,6 +250,11 @@ impl Supervisor<'_> {
                 Judged::Together { after_ms } => self.note(Event::Together { after_ms })?,
             }
         }
+        // A node that answers again before anyone has acted on its loss is not lost, unless its memory is empty.
+        let Self { nodes, contact, .. } = self;
+        contact
+            .losses
+            .retain(|loss| loss.kind == FaultKind::NodeRebooted || !nodes.knows(loss.node));
         // Each node is called once, unless it has come back by another way within the same batch: a call ends the connection
         // before it.
         redialled.retain(|node| self.nodes.is_in_trouble(*node));
@@ -307,37 +317,22 @@ impl Supervisor<'_> {
 
     /// Passes time between attempts, with heartbeats, lost nodes and the progress line attended to.
     pub(super) fn idle(&mut self, time: Duration) -> anyhow::Result<()> {
-        self.pass_time(time, |this| this.settle_losses().map(drop))
-    }
-
-    /// Passes time, and calls `then` after each look at the news.
-    pub(super) fn pass_time(
-        &mut self,
-        time: Duration,
-        mut then: impl FnMut(&mut Self) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
-            self.housekeeping()?;
+            self.show_progress();
             self.hear(Duration::from_millis(50))?;
-            then(self)?;
+            self.settle_losses()?;
         }
         Ok(())
     }
 
-    /// Does the periodic work: calls lost nodes, reports trouble with the journal, and shows progress.
-    pub(super) fn housekeeping(&mut self) -> anyhow::Result<()> {
-        let beat = Duration::from_millis(self.settings.beat_ms);
-        if self.contact.lost_called.is_none_or(|at| at.elapsed() >= beat) {
-            self.contact.lost_called = Some(Instant::now());
-            self.cluster.call_lost();
-        }
+    /// Shows progress and trouble with the journal, once a second.
+    pub(super) fn show_progress(&mut self) {
         if self.display.shown.is_none_or(|t| t.elapsed() >= Duration::from_secs(1)) {
             self.display.shown = Some(Instant::now());
             self.print_journal_trouble();
             self.show_line();
         }
-        Ok(())
     }
 
     /// Handles news from lost nodes: a node that is back ends its processes of this run, and then counts as back.

@@ -48,9 +48,6 @@ use crate::supervise::tell::{say, say_on, timeline, voice};
 /// Time limit for writing the last records and the last status.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// Pause before nodes are asked again, if none of them has answered.
-const OUTAGE_PAUSE: Duration = Duration::from_secs(3);
-
 /// Time limit for the rest of a broken job to end, if the run is stopped before it has begun.
 const LEFT_PATIENCE: Duration = Duration::from_secs(4);
 

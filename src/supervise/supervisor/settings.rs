@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::checkpoint::storage::names::dir_of;
 use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::fitness::Need;
-use crate::supervise::judge::life::Bonds;
 use crate::supervise::judge::policy::Patience;
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::folder::Folder;
@@ -70,8 +69,6 @@ pub struct Settings {
 pub struct Benchmark {
     /// Whether every rank shows its progress, as those of skt-hpl's benchmark do.
     pub progress_shows: bool,
-    /// Limits on how far ranks can be ahead of each other.
-    pub bonds: Option<Bonds>,
     /// Whether the job continues in its processes when it loses one.
     pub in_place: bool,
     /// Whether the position of a lost rank then stays vacant: checksums do its work, and the rest of its process column stands

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{OUTAGE_PAUSE, Supervisor};
+use super::Supervisor;
 use crate::base::clock::Instant;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::remember::events::{Event, FaultKind};
@@ -59,49 +59,18 @@ impl Supervisor<'_> {
         let asked = self.cluster.those(|node| node.lost.is_none());
         // For tidying up alone, the wait has a limit.
         let until = over.then(|| Instant::now() + TIDY_PATIENCE);
-        let (mut there, mut failed) = self.end_everywhere(&clean, until)?;
-        let alone = |this: &Self, failed: &Failed| {
-            // A node that was rebooted has answered.
-            let silent = failed.iter().map(|(node, _)| *node).filter(|at| !this.is_anew(*at));
-            this.nodes.none_answers(&asked, silent)
-        };
-        // If no node can be reached, this machine is cut off, and none of them is declared lost.
-        let mut alone_since_ms = None;
-        let mut was_alone = false;
-        while self.halt.is_none() && until.is_none_or(|until| Instant::now() < until) {
-            if alone(self, &failed) {
-                // The judge has not reported the outage either, because it knows fewer than two of these nodes.
-                let untold = alone_since_ms.is_none() && !self.nodes.is_alone();
-                if std::mem::replace(&mut was_alone, true) && untold {
-                    alone_since_ms = Some(self.now_ms());
-                    self.note(Event::Alone)?;
-                }
-                self.pass_time(OUTAGE_PAUSE, |this| {
-                    this.forgive();
-                    Ok(())
-                })?;
-                if self.is_to_halt()?.is_some() {
-                    break;
-                }
-            } else if failed.is_empty() || !std::mem::take(&mut was_alone) {
-                break;
-            } else {
-                // Some node answers: the others have their full time from now on.
-                self.forgive();
-            }
-            let (more, again) = self.end_everywhere(&clean, until)?;
-            (there, failed) = (there + more, again);
-        }
-        if let Some(since_ms) = alone_since_ms.filter(|_| !alone(self, &failed)) {
-            self.note(Event::Together { after_ms: self.now_ms() - since_ms })?;
-        }
+        let (there, failed) = self.end_everywhere(&clean, until)?;
+        // A node that was rebooted has answered.
+        let silent = failed.iter().map(|(node, _)| *node).filter(|at| !self.is_anew(*at));
+        let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
         // Heartbeats that were laid aside belong to ranks that have just been ended. The next attempt's watchdog would take them
         // for its own, and see them die.
         self.backlog.retain(|(_, news)| !matches!(news, News::Beat { .. }));
         let mut unreachable = self.state.lost.clone();
         unreachable
             .extend(failed.iter().map(|(node, _)| self.cluster.nodes[*node].host.name.clone()));
-        if !alone(self, &failed) && !self.nodes.is_alone() {
+        // If no node can be reached, this machine is cut off, and none of them is declared lost.
+        if !nobody {
             self.lose_all(failed)?;
         }
         self.note(Event::Stopped {
@@ -118,20 +87,6 @@ impl Supervisor<'_> {
             .losses
             .iter()
             .any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
-    }
-
-    /// Forgives nodes for missing heartbeats while no node can be reached, even if they were judged lost before the outage was
-    /// noticed.
-    fn forgive(&mut self) {
-        let now_ms = self.now_ms();
-        let nodes = &mut self.nodes;
-        self.contact.losses.retain(|loss| {
-            let anew = loss.kind == FaultKind::NodeRebooted;
-            if !anew {
-                nodes.forgive(now_ms, loss.node);
-            }
-            anew
-        });
     }
 
     /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost. Nodes

@@ -2,7 +2,7 @@
 //!
 //! The restart loop calls [`Supervisor::watch`] once a launch; `judge::ending` gets the end that it returns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -56,8 +56,6 @@ struct Course {
     done_since: Option<Instant>,
     ticked: Instant,
     positions_taken: Option<Instant>,
-    /// Nodes in trouble that other ranks have proved to live, and the front at which they did.
-    proved: BTreeMap<usize, Front>,
 }
 
 impl Course {
@@ -105,10 +103,9 @@ impl Supervisor<'_> {
             done_since: None,
             ticked: now,
             positions_taken: None,
-            proved: BTreeMap::new(),
         };
         loop {
-            self.housekeeping()?;
+            self.show_progress();
             let news = self.hear(course.patience())?;
             let mut verdicts = self.see_nodes(watch, &course.placed)?;
             if let Some((node, News::Beat { beat, round_trip_ms })) = news
@@ -232,17 +229,6 @@ impl Supervisor<'_> {
             self.attempt.positions =
                 Some(watch.ranks().positions(self.settings.benchmark.stays_vacant));
         }
-        if let Some(bonds) = &self.settings.benchmark.bonds {
-            let front = watch.ranks().front();
-            let silent: Vec<usize> = self.nodes.in_trouble().collect();
-            for node in silent {
-                let proved = course.proved.get(&node).copied().unwrap_or_default();
-                if front > proved && bonds.prove(watch.ranks(), node) {
-                    course.proved.insert(node, front);
-                    self.nodes.lives(node, now);
-                }
-            }
-        }
         if self.nodes.is_alone() {
             // While no node can be heard, no node is blamed for missing news.
             return Vec::new();
@@ -258,7 +244,7 @@ impl Supervisor<'_> {
         course: &mut Course,
     ) -> anyhow::Result<Option<(End, Option<Front>)>> {
         let incarnation = self.state.incarnation;
-        let came_to = |position| Some(watch.ranks().seen_at(position)?.1);
+        let came_to = |position| watch.ranks().seen_at(position);
         match verdict {
             Verdict::Ended { code, struck_ms, death } => {
                 let came_to = death.and_then(|(_, position)| came_to(position));

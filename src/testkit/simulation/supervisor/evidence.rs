@@ -73,7 +73,13 @@ impl Evidence {
 
     /// Whether there is a reason against the node at this moment.
     pub fn holds(&self, node: &str, at_ms: u64) -> bool {
-        self.of(node).any(|f| f.from_ms <= at_ms && at_ms <= f.until_ms.saturating_add(LASTS_MS))
+        self.has_held(node, at_ms, at_ms)
+    }
+
+    /// Whether there was a reason against the node at some moment of this time.
+    pub fn has_held(&self, node: &str, from_ms: u64, to_ms: u64) -> bool {
+        let ends_ms = |fault: &Fault| fault.until_ms.saturating_add(LASTS_MS);
+        self.of(node).any(|fault| fault.from_ms <= to_ms && from_ms <= ends_ms(fault))
     }
 
     /// Whether there was a reason against the node at this moment or later.

@@ -182,6 +182,7 @@ fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> 
         }
         75 | 6 if site.blameless() < scenario.nodes => Ok(()),
         4 if site.has_refused => Ok(()),
+        6 if world.refused_first => Ok(()),
         // The supervisor takes the same fault three times running for a bug, and stops the run: with 6 if nothing was computed.
         // This check counts all such faults, in a row or not.
         4 | 6

@@ -64,6 +64,24 @@ pub(super) enum Strike {
     },
     /// A signal asks to stop; the same command is given again.
     Halt,
+    /// Two signals ask to stop, the second of them at once.
+    HaltTwice {
+        again_ms: u64,
+    },
+    HaltAgain,
+    /// `skt-hpl halt` asks to stop, at once or after the next save.
+    Request {
+        after_checkpoint: bool,
+    },
+    /// Nodes lose their power at the same moment.
+    OffTogether {
+        nodes: [usize; 2],
+    },
+    /// The supervisor's machine starts no launcher, for want of room or for another reason.
+    Refuses {
+        for_ms: u64,
+        full: bool,
+    },
 }
 
 impl Strike {
@@ -85,6 +103,10 @@ impl Strike {
             Strike::Wall { .. } => "clock set",
             Strike::Supervisor { .. } => "supervisor killed",
             Strike::Halt => "halt",
+            Strike::HaltTwice { .. } | Strike::HaltAgain => "two signals",
+            Strike::Request { .. } => "halt by request",
+            Strike::OffTogether { .. } => "two nodes off",
+            Strike::Refuses { .. } => "launches refused",
         }
     }
 }
@@ -152,7 +174,7 @@ impl Scenario {
             // The next fault comes soon after the one before, or at any time.
             at_ms = if dice.one_in(2) { at_ms + dice.below(6000) } else { dice.below(time_ms) };
         }
-        Self {
+        let mut scenario = Self {
             seed,
             nodes,
             spares,
@@ -165,7 +187,12 @@ impl Scenario {
             may_double: dice.one_in(2),
             work,
             strikes,
+        };
+        if seed % 3 == 2 {
+            let at_ms = if dice.one_in(2) { at_ms } else { dice.below(time_ms) };
+            scenario.strikes.push((When::At(at_ms), rare(dice, all)));
         }
+        scenario
     }
 
     pub fn with_strikes(&self, kept: &[usize]) -> Self {
@@ -204,4 +231,18 @@ fn drawn(dice: &mut Dice, at_ms: u64, nodes: usize, ranks: usize) -> (When, Stri
         _ => When::At(at_ms),
     };
     (when, strike)
+}
+
+/// Draws a fault that only every third seed has.
+fn rare(dice: &mut Dice, nodes: usize) -> Strike {
+    match dice.below(5) {
+        0 => Strike::HaltTwice { again_ms: dice.below(5000) },
+        1 => Strike::Request { after_checkpoint: dice.one_in(2) },
+        2 => Strike::Refuses { for_ms: dice.below(60_000), full: dice.one_in(2) },
+        _ => {
+            let first = dice.below(nodes as u64) as usize;
+            let second = (first + 1 + dice.below(nodes as u64 - 1) as usize) % nodes;
+            Strike::OffTogether { nodes: [first, second] }
+        }
+    }
 }

@@ -136,6 +136,9 @@ struct Attempt {
     halt: Option<bool>,
 }
 
+/// Reason to give a node up again: it was lost, answered, and is lost once more, which nobody has judged.
+const ASKED_IN_VAIN: &str = "asked to remove memory";
+
 /// The real state of everything.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -208,16 +211,17 @@ impl Site {
         self.evidence.condemns(node, self.now_ms, u64::MAX);
     }
 
-    /// Checks a node that the supervisor gave up at this time.
-    pub fn is_given_up(&mut self, node: &str, why: &str, at_ms: u64) {
+    /// Checks a node that the supervisor gave up now, and judged from `judged_ms` on.
+    pub fn is_given_up(&mut self, node: &str, why: &str, judged_ms: u64) {
         // A supervisor that begins judges by what it finds.
-        let begins = at_ms < self.first_calls_ms;
+        let begins = judged_ms < self.first_calls_ms;
         // Nor does it wait for nodes without ranks in an outage.
         let runs = |attempt: &Attempt| attempt.hosts.iter().any(|host| host == node);
         let is_spare = !self.attempt.as_ref().is_some_and(runs);
-        let in_outage = is_spare && at_ms <= Evidence::end_of(self.outage_end_ms);
-        if !self.evidence.holds(node, at_ms)
-            && !(begins && (in_outage || self.evidence.has_held_since(node, 0)))
+        let in_outage = is_spare && judged_ms <= Evidence::end_of(self.outage_end_ms);
+        if !self.evidence.has_held(node, judged_ms, self.now_ms)
+            && !((begins || why.contains(ASKED_IN_VAIN)) && self.evidence.has_held_since(node, 0))
+            && !(begins && in_outage)
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
         }

@@ -13,7 +13,7 @@ use super::site::Site;
 use crate::base::simulated::Simulator;
 use crate::supervise::machine::{Connections, Machine, Stream, Work};
 use crate::supervise::remember::events::{Event, ProcessId, Record, steady_ms};
-use crate::supervise::remember::folder::Folder;
+use crate::supervise::remember::folder::{Folder, HaltRequest, write_whole};
 use crate::supervise::remember::journal::parse;
 use crate::supervise::start::launcher::Launch;
 use crate::supervise::talk::branch::{Heard, Lines};
@@ -128,13 +128,22 @@ pub(super) struct World {
     shells: u64,
     /// Time at which each I/O thread has finished its last work.
     clerks: Vec<u64>,
-    /// Time up to which the disk stands still.
+    /// Time since which the disk stands still, and up to which.
+    disk_from_ms: u64,
     disk_ms: u64,
     strikes: BTreeMap<(u64, u64), Strike>,
     at_record: Vec<(u64, Strike)>,
     names: Vec<String>,
     dice: Dice,
     pub asked_to_stop: bool,
+    /// Set if a second signal has asked to stop at once.
+    asked_again: bool,
+    /// Set if `skt-hpl halt` has asked to stop.
+    is_requested: bool,
+    /// Time up to which no launcher can be started, and whether for want of room.
+    refuses: (u64, bool),
+    /// Set if the first launch of the run was refused.
+    pub refused_first: bool,
     /// Set if the user does not give the command again.
     pub is_given_up: bool,
     /// Time at which the same command is given again after the supervisor's death.
@@ -153,6 +162,9 @@ pub(super) struct World {
 
 /// A supervisor that begins calls its nodes first, at most for so long, or until it launches a job.
 const FIRST_CALLS_MS: u64 = 45_000;
+
+/// Time after a standstill of the disk in which the supervisor does what it has decided meanwhile.
+const DISK_LASTS_MS: u64 = 2000;
 
 /// Number of faults on a node after which the supervisor may take it for sick.
 const SICK_AFTER: usize = 3;
@@ -196,12 +208,17 @@ impl World {
             order: 0,
             shells: 0,
             clerks: Vec::new(),
+            disk_from_ms: 0,
             disk_ms: 0,
             strikes: BTreeMap::new(),
             at_record: Vec::new(),
             names,
             dice: Dice::new(!scenario.seed),
             asked_to_stop: false,
+            asked_again: false,
+            is_requested: false,
+            refuses: (0, false),
+            refused_first: false,
             is_given_up: false,
             again_ms: 0,
             printed: Vec::new(),
@@ -247,20 +264,21 @@ impl World {
         let now_ms = now_ms();
         let mut site = self.site.borrow_mut();
         site.now_ms = now_ms;
-        if !matches!(strike, Strike::Boots { .. }) {
+        if !matches!(strike, Strike::Boots { .. } | Strike::HaltAgain) {
             self.struck.push(format!("{} while {}", strike.name(), site.doing()));
         }
         site.notes(format!("STRIKE {strike:?}"));
         match strike {
             Strike::Off { node, back_ms } => {
-                let name = &self.names[*node];
-                self.simulated_agents.switch_off([name.as_str()]);
-                self.simulated_agents.end_agent(name);
-                site.switches_off(name);
                 drop(site);
+                self.switches_off(*node);
                 if let Some(ms) = back_ms {
                     self.strikes_at(now_ms + ms, Strike::Boots { node: *node });
                 }
+            }
+            Strike::OffTogether { nodes } => {
+                drop(site);
+                nodes.iter().for_each(|node| self.switches_off(*node));
             }
             Strike::Boots { node } => {
                 let name = &self.names[*node];
@@ -291,6 +309,9 @@ impl World {
             Strike::RankHangs { rank } => site.hangs_rank(*rank),
             Strike::Launcher { ranks_stay } => site.kills_launcher(*ranks_stay),
             Strike::Disk { for_ms } => {
+                if self.disk_ms < now_ms {
+                    self.disk_from_ms = now_ms;
+                }
                 self.disk_ms = self.disk_ms.max(now_ms + for_ms);
                 let held: Vec<_> = std::mem::take(&mut self.works).into_iter().collect();
                 for ((due_ms, order), work) in held {
@@ -303,6 +324,22 @@ impl World {
                 site.may_be_halted();
                 self.asked_to_stop = true;
             }
+            Strike::HaltTwice { again_ms } => {
+                site.may_be_halted();
+                self.asked_to_stop = true;
+                drop(site);
+                self.strikes_at(now_ms + again_ms, Strike::HaltAgain);
+            }
+            // The command may have been given again since.
+            Strike::HaltAgain => self.asked_again = self.asked_to_stop,
+            Strike::Request { after_checkpoint } => {
+                site.may_be_halted();
+                self.is_requested = true;
+                let request = HaltRequest { after_checkpoint: *after_checkpoint, at_ms: None };
+                // Before the run's folder exists, there is no run to stop.
+                let _ = write_whole(&self.folder.halt(), &request);
+            }
+            Strike::Refuses { for_ms, full } => self.refuses = (now_ms + for_ms, *full),
             Strike::Supervisor { again_ms } => {
                 let incarnation = site.incarnation();
                 let is_it = |event: &Event| matches!(event, Event::Launched { incarnation: it, .. } if *it == incarnation);
@@ -316,9 +353,18 @@ impl World {
         true
     }
 
+    fn switches_off(&mut self, node: usize) {
+        let name = &self.names[node];
+        self.simulated_agents.switch_off([name.as_str()]);
+        self.simulated_agents.end_agent(name);
+        self.site.borrow_mut().switches_off(name);
+    }
+
     /// Returns whether a run that was stopped on request is to continue.
     pub fn is_to_go_on(&mut self) -> bool {
-        std::mem::take(&mut self.asked_to_stop) && !self.is_given_up
+        self.asked_again = false;
+        let asked = std::mem::take(&mut self.asked_to_stop);
+        (std::mem::take(&mut self.is_requested) || asked) && !self.is_given_up
     }
 
     pub fn report(&self, status: u8) -> Report {
@@ -407,9 +453,12 @@ impl World {
                 if records.iter().filter(blamed).count() >= SICK_AFTER {
                     site.is_sick(node);
                 }
-                // A disk that stands still may have delayed the record.
+                // A disk that stands still may have delayed the record, or an earlier one and with it the step.
                 let late_ms = steady_ms().saturating_sub(record.at_ms);
-                site.is_given_up(node, why, now_ms().saturating_sub(late_ms));
+                let judged_ms = now_ms().saturating_sub(late_ms);
+                let is_late = judged_ms <= self.disk_ms + DISK_LASTS_MS;
+                let judged_ms = if is_late { self.disk_from_ms.min(judged_ms) } else { judged_ms };
+                site.is_given_up(node, why, judged_ms);
             }
         }
         self.seen_records = records.len();
@@ -511,12 +560,22 @@ impl Machine for Simulated {
     ) -> std::io::Result<ProcessId> {
         let (hosts, ranks) = asked_for(launch);
         World::with(|world| {
+            let (until_ms, full) = world.refuses;
+            if now_ms() < until_ms {
+                world.refused_first |= incarnation == 1;
+                let code = if full { libc::ENOSPC } else { libc::EAGAIN };
+                return Err(std::io::Error::from_raw_os_error(code));
+            }
             let mut site = world.site.borrow_mut();
             let is_stop = |event: &Event| matches!(event, Event::Stopped { incarnation: it, .. } if *it + 1 == incarnation);
             if incarnation > 1 && !has_recorded(folder, is_stop) {
                 site.goes_wrong("a launch before its reason was recorded".to_owned());
             }
-            Ok(site.launch(&hosts, ranks, folder, incarnation))
+            let launcher = site.launch(&hosts, ranks, folder, incarnation);
+            if world.asked_to_stop || world.is_requested {
+                site.may_be_halted();
+            }
+            Ok(launcher)
         })
     }
 
@@ -533,7 +592,7 @@ impl Machine for Simulated {
     }
 
     fn asked_to_stop(&self) -> (bool, bool) {
-        (World::with(|world| world.asked_to_stop), false)
+        World::with(|world| (world.asked_to_stop, world.asked_again))
     }
 
     fn prints(&self, stream: Stream, bytes: &[u8]) {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::code::Code;
 use super::comm::GroupComm;
-use super::hands::{Hands, Lines};
+use super::hands::{Hands, Lines, SEGMENT_WORDS};
 use super::plan::{self, Combine};
 use super::share::{Share, Window};
 use super::stripes::{Role, Spread, Stripes};
@@ -29,9 +29,6 @@ pub enum Encode {
 }
 
 type Range = std::ops::Range<usize>;
-
-/// Words in one message: two of them fit a second-level cache, and one is long enough for full bandwidth.
-pub const SEGMENT_WORDS: usize = 32 * 1024;
 
 /// Code and stripes of one group, equal on all members.
 #[derive(Clone, Copy, Debug)]

@@ -14,9 +14,12 @@ use crate::base::threads::PanelThreads;
 /// Words that justify a further thread: adding them takes some microseconds, waking the threads about one.
 const WORTH: usize = 4 * 1024;
 
+/// Words in one message: two of them fit a second-level cache, and one is long enough for full bandwidth.
+pub(super) const SEGMENT_WORDS: usize = 32 * 1024;
+
 /// Maximum number of threads that work on a message. Most messages have no more parts, and so many threads together are faster
 /// than any network.
-pub const MOST: usize = 2 * super::exchange::SEGMENT_WORDS / WORTH;
+pub const MOST: usize = 2 * SEGMENT_WORDS / WORTH;
 
 /// Function that is called with columns of one of this member's rows, just read or written and still in the caller's cache.
 /// Several threads call it at the same time, with different columns.

@@ -8,16 +8,10 @@ use super::super::memory::{Method, RANK_BASE_BYTES, RANK_BASE_MOST, Shape};
 use super::super::nonstop::{Columns, Failing, Renewing, Repair, Replacement};
 use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
-use super::machine::Machine;
+use super::machine::{GENERATE_BYTES_S, Machine, RECOVERY_FACTOR};
 use crate::base::units::YEAR_S;
 use crate::checkpoint::layout::ChecksumLayout;
 use crate::parity::Spread;
-
-/// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
-pub(super) const RECOVERY_FACTOR: f64 = 1.25;
-
-/// Bytes of the matrix that a core generates in a second, about.
-pub(super) const GENERATE_BYTES_S: f64 = 1e9;
 
 /// Expected times beyond this are "never".
 const NEVER: f64 = 1000.0 * YEAR_S;

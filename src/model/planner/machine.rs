@@ -4,7 +4,6 @@ use super::super::error::{Result, does_not_fit, positive};
 use super::super::fit::RateModel;
 use super::super::nonstop::IN_PLACE_S;
 use super::choice::{Choice, Units, squarest_grid};
-use super::costs::{GENERATE_BYTES_S, RECOVERY_FACTOR};
 use super::inputs::{Inputs, Measured, Mtbf};
 use crate::base::units::{YEAR_S, show_bytes};
 
@@ -15,6 +14,12 @@ const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 /// Seconds to detect a lost node: the node timeout of 4 s, the heartbeats in between, and the judgement (docs/PROTECTION.md).
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
+
+/// Recovery takes longer than a save as 20 s to 16 s on Tianhe-2 (*self-checkpoint*, Fig. 15).
+pub(super) const RECOVERY_FACTOR: f64 = 1.25;
+
+/// Bytes of the matrix that a core generates in a second, about.
+pub(super) const GENERATE_BYTES_S: f64 = 1e9;
 
 /// The inputs with every guess made.
 #[derive(Clone, Copy)]

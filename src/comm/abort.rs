@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use mpi::ffi;
 
-use super::communicator::On;
-use super::{library, loss};
+use super::library;
 use crate::base::clock;
 
 /// Current activity of this rank in words for a person, read only when an error occurs.
@@ -84,33 +83,8 @@ pub(super) fn disarm() {
     MPI_UP.store(false, Ordering::Release);
 }
 
-/// Ends the job unless `rc` says that the call `what` succeeded. Within an attempt, a lost peer only ends the attempt.
-pub(super) fn check(rc: i32, what: &str) {
-    if rc != ffi::MPI_SUCCESS as i32 {
-        let why = || format!("{what} failed: {}", error_text(rc));
-        if library::is_loss(rc) {
-            if loss::unwinds() {
-                loss::leave();
-            }
-            // The failure detector reports the loss to all ranks at the same moment.
-            die_in_turn(6, &why());
-        }
-        die(6, &why());
-    }
-}
-
-/// Checks `rc` as [`check`] does, for a call that handles messages `on`. Returns false after a loss that does not end this rank's
-/// current work.
-pub(super) fn check_on(on: On, rc: i32, what: &str) -> bool {
-    if rc != ffi::MPI_SUCCESS as i32 && loss::unwinds() && library::is_loss(rc) {
-        loss::met(on);
-        return false;
-    }
-    check(rc, what);
-    true
-}
-
-fn error_text(rc: i32) -> String {
+/// Describes an error of the library.
+pub(super) fn error_text(rc: i32) -> String {
     if library::simulated().is_some() {
         return format!("simulated error {rc}");
     }

@@ -5,7 +5,8 @@
 //! waited for until it ends in any way. Every collective except gathering takes as many rounds as the number of ranks has binary
 //! digits.
 
-use super::communicator::{Comm, Reduce, Wire};
+use super::communicator::Comm;
+use super::wire::{Reduce, Wire};
 
 /// Tag of these messages alone. Messages of successive collectives cannot overtake each other.
 const TAG: i32 = 32_000;
@@ -91,7 +92,9 @@ pub(super) fn gather<T: Wire>(
             comm.recv(&mut all[place(rank)..end], rank, TAG);
         }
     }
-    comm.broadcast(all, 0);
+    if !all.is_empty() {
+        broadcast(comm, all, 0);
+    }
 }
 
 #[cfg(test)]

@@ -116,6 +116,15 @@ fn code<T>(result: Result<T, c_int>, into: impl FnOnce(T)) -> c_int {
     }
 }
 
+/// Communicator and series of a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct On {
+    /// Communicator of the library.
+    pub raw: ffi::MPI_Comm,
+    /// Number that distinguishes sets of ranks on the same communicator; 0 for all of its ranks.
+    pub series: u64,
+}
+
 /// Address of a message: communicator, rank at the other end, and tag.
 #[derive(Clone, Copy)]
 pub(super) struct Address {

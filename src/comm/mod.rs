@@ -10,18 +10,24 @@
 mod abort;
 mod broadcast;
 mod by_messages;
+mod check;
+mod collectives;
 mod communicator;
 pub mod library;
 mod loss;
 pub mod schedule;
+mod stance;
 mod steps;
 mod subset;
 mod turn;
+mod ulfm;
+mod wire;
 mod world;
 
 pub use abort::{die, die_in_turn, phase, set_phase};
 pub use broadcast::Broadcast;
-pub use communicator::{Comm, Elsewhere, Pending, Reduce, Wire};
+pub use communicator::{Comm, Elsewhere, Pending};
 pub use loss::Lost;
 pub use steps::{Step, Steps};
+pub use wire::{Reduce, Wire};
 pub use world::World;

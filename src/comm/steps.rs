@@ -15,29 +15,12 @@
 //! leaves while it waits there sends a message to the others, because they may have passed. They look for that message only in
 //! the first vote. That vote cannot have ended with yes on any rank, because the rank that left takes no part in it.
 
-use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-use super::communicator::{Comm, On, Reduce};
+use super::communicator::Comm;
+use super::stance::{self, Group};
+use super::wire::Reduce;
 use super::{by_messages, loss};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
-    /// Not all ranks of the group are known to have entered.
-    Entering,
-    Between,
-    Voting,
-    Within,
-}
-
-thread_local! {
-    /// Group of ranks whose steps are in progress, if any.
-    static OF: RefCell<Option<Comm>> = const { RefCell::new(None) };
-    static WHERE: Cell<Where> = const { Cell::new(Where::Between) };
-    /// True before the first vote.
-    static FIRST: Cell<bool> = const { Cell::new(false) };
-    /// True if this rank met a loss for which it has not left yet.
-    static NOTED: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Steps of a group of ranks. From its beginning to its end, the ranks of the group exchange messages only within steps.
 pub struct Steps {
@@ -55,11 +38,14 @@ impl Steps {
     pub fn begin(of: &Comm) -> Self {
         let counted = loss::unwinds();
         if counted {
-            OF.set(Some(of.alias()));
-            WHERE.set(Where::Entering);
+            let (alias, members) = (of.alias(), (0..of.size()).map(|rank| of.peer(rank)));
+            stance::enter(Group {
+                on: of.on(),
+                members: members.collect(),
+                vote: Rc::new(move |yes| vote(&alias, yes)),
+            });
             by_messages::barrier(of);
-            WHERE.set(Where::Between);
-            FIRST.set(true);
+            stance::entered();
         }
         Self { counted }
     }
@@ -67,12 +53,11 @@ impl Steps {
     /// Begins a step, or leaves the attempt together with all others of the group.
     pub fn step(&self) -> Step {
         if self.counted {
-            let yes = !NOTED.get() && !loss::somebody_is_gone();
-            if !vote(yes) {
+            let yes = !stance::has_noted() && !loss::somebody_is_gone();
+            if !stance::vote(yes) {
                 loss::leave();
             }
-            FIRST.set(false);
-            WHERE.set(Where::Within);
+            stance::begin_step();
         }
         Step { counted: self.counted }
     }
@@ -81,7 +66,7 @@ impl Steps {
 impl Drop for Steps {
     fn drop(&mut self) {
         if self.counted && !std::thread::panicking() {
-            over();
+            stance::over();
         }
     }
 }
@@ -89,64 +74,14 @@ impl Drop for Steps {
 impl Drop for Step {
     fn drop(&mut self) {
         if self.counted && !std::thread::panicking() {
-            WHERE.set(Where::Between);
+            stance::end_step();
         }
     }
 }
 
-/// Returns whether all vote yes. If the answer is no, all of them leave, and none votes again.
-fn vote(yes: bool) -> bool {
-    WHERE.set(Where::Voting);
-    let of = OF.with_borrow(|of| of.as_ref().expect("a vote is within steps").alias());
+/// Returns whether all ranks of `of` vote yes.
+fn vote(of: &Comm, yes: bool) -> bool {
     let mut all = [u64::from(yes)];
-    by_messages::all_reduce(&of, &mut all, Reduce::Min);
+    by_messages::all_reduce(of, &mut all, Reduce::Min);
     all[0] == 1
-}
-
-/// Ends the steps of the group.
-pub(super) fn over() {
-    OF.set(None);
-    WHERE.set(Where::Between);
-    NOTED.set(false);
-}
-
-/// Tells the other ranks of the group that this rank is about to leave, unless they know already.
-pub(super) fn tell() {
-    let Some(of) = OF.with_borrow(|of| of.as_ref().map(Comm::alias)) else { return };
-    match WHERE.get() {
-        Where::Entering => loss::say_left(&peers(&of)),
-        Where::Between => drop(vote(false)),
-        Where::Voting | Where::Within => {}
-    }
-}
-
-/// Returns the ranks of a group by their numbers in the library's communicator.
-fn peers(of: &Comm) -> Vec<i32> {
-    (0..of.size()).map(|rank| of.peer(rank)).collect()
-}
-
-/// Reaction of a rank that waits for a message to a loss.
-pub(super) enum Stance {
-    /// Leaves after any loss.
-    Free,
-    /// Leaves if one of these members is lost, by their ranks in the library's communicator. Before their first step, also leaves
-    /// if one of them has left.
-    With { members: Vec<i32>, first: bool },
-    /// Does not leave: the rank is within a step, and the message is not part of it.
-    Shielded,
-}
-
-pub(super) fn stance(on: On) -> Stance {
-    if matches!(WHERE.get(), Where::Between | Where::Entering) {
-        return Stance::Free;
-    }
-    OF.with_borrow(|of| match of {
-        Some(of) if of.on() == on => Stance::With { members: peers(of), first: FIRST.get() },
-        _ => Stance::Shielded,
-    })
-}
-
-/// Notes a loss for which this rank does not leave yet.
-pub(super) fn note() {
-    NOTED.set(true);
 }

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use mpi::ffi;
 
 use super::abort::die;
-use super::communicator::On;
+use super::library::On;
 
 /// Request of one rank when all ranks of a communicator are split.
 #[derive(Clone, Copy, Debug)]

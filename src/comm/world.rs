@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use mpi::ffi;
 
-use super::abort::{arm, check, disarm, rank_is};
-use super::communicator::{Comm, Reduce, any_thread_may_call};
+use super::abort::{arm, disarm, rank_is};
+use super::check::check;
+use super::communicator::{Comm, any_thread_may_call};
 use super::library::{self, Transport};
 use super::loss::{self, Line, Lost, READY};
-use super::turn;
+use super::ulfm::library_version;
+use super::wire::Reduce;
+use super::{turn, ulfm};
 use crate::base::clock;
 use crate::base::new_thread;
 
@@ -50,19 +53,19 @@ impl World {
 
     /// Returns the reason that a start of MPI which survives losses would crash here. Must be called before that start.
     pub fn refusal() -> Option<String> {
-        if loss::library_goes_on() { loss::refusal() } else { None }
+        if ulfm::library_goes_on() { ulfm::refusal() } else { None }
     }
 
     fn start(survives: bool, helpers: bool) -> Self {
         if let Some(transport) = library::simulated() {
             return Self::simulated(transport, survives);
         }
-        let library_goes_on = loss::library_goes_on();
+        let library_goes_on = ulfm::library_goes_on();
         let survives = survives && library_goes_on;
         if survives {
-            loss::watch_each_other();
+            ulfm::watch_each_other();
         } else if library_goes_on {
-            loss::without_the_librarys_thread();
+            ulfm::without_the_librarys_thread();
         }
         // SAFETY: constants of the library.
         let (one, several) = unsafe { (ffi::RSMPI_THREAD_FUNNELED, ffi::RSMPI_THREAD_MULTIPLE) };
@@ -132,7 +135,7 @@ impl World {
              file that all nodes have, since a launcher does not hand variables to every node"
                 .to_owned()
         };
-        self.unlike.then(unlike).or_else(|| loss::obstacle(self.alive.is_some()))
+        self.unlike.then(unlike).or_else(|| ulfm::obstacle(self.alive.is_some()))
     }
 
     /// Returns the launcher's number of each current rank.
@@ -191,17 +194,7 @@ impl World {
 
     /// Returns the first line of the MPI library's description of itself.
     pub fn library() -> String {
-        if library::simulated().is_some() {
-            return "simulated".to_owned();
-        }
-        let mut text = vec![0u8; ffi::MPI_MAX_LIBRARY_VERSION_STRING as usize + 1];
-        let mut length = 0;
-        // SAFETY: the buffer has the size that MPI prescribes.
-        let rc = unsafe { ffi::MPI_Get_library_version(text.as_mut_ptr().cast(), &mut length) };
-        check(rc, "asking for the MPI library's version");
-        text.truncate(length as usize);
-        let text = String::from_utf8_lossy(&text);
-        text.lines().next().unwrap_or("").trim_end_matches('\0').trim().to_owned()
+        library_version()
     }
 
     /// Returns seconds on MPI's clock, on which only differences are meaningful.

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use skt_hpl::base::params::Engine;
-use skt_hpl::kernels::preflight::{Level, kernel_for};
+use skt_hpl::kernels::preflight::kernel_for;
+use skt_hpl::kernels::processor::Level;
 
 use crate::cases::Case;
 use crate::limit;

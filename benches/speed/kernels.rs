@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use skt_hpl::base::params;
 use skt_hpl::base::threads::{Pool, Shareable};
-use skt_hpl::kernels::preflight::Level;
+use skt_hpl::kernels::processor::Level;
 use skt_hpl::kernels::{Engine, Loaded, LowerBlock, UpperBlock, choice, gemm, set_library_threads};
 use skt_hpl::matrix::HugeBuffer;
 

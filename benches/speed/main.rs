@@ -25,7 +25,8 @@ use clap::Parser;
 use skt_hpl::base::cores;
 use skt_hpl::comm::World;
 use skt_hpl::kernels::Library;
-use skt_hpl::kernels::preflight::{self, Level};
+use skt_hpl::kernels::preflight;
+use skt_hpl::kernels::processor::Level;
 use skt_hpl::shm::room;
 
 use cases::{Case, Flags};

@@ -10,7 +10,7 @@ use super::burnin;
 use super::stored_checkpoints;
 use crate::base::exit::Exit;
 use crate::burnin::probe::Extent;
-use crate::kernels;
+use crate::kernels::preflight;
 use crate::supervise::start::trial::{self, Place, Said};
 use crate::supervise::talk::agent::{self, Asked, Dir};
 use crate::supervise::talk::processes;
@@ -71,7 +71,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
     if let Some(name) = &flags.look_at_blas {
         // Some libraries end their process. The caller counts on that, and a core file of it would be useless.
         let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-        let told = serde_json::to_string(&kernels::look(name));
+        let told = serde_json::to_string(&preflight::look(name));
         // The answer has a line of its own, even if the library prints something.
         show!("\n{}", told.expect("plain values have a JSON form"));
         return ExitCode::SUCCESS;

@@ -517,7 +517,7 @@ mod tests {
     /// finds an unsuitable node.
     #[test]
     fn the_ranks_decide_as_those_who_look_at_nodes_beforehand() {
-        use crate::kernels::arithmetic::{Arithmetic, OWN, Rules};
+        use crate::kernels::arithmetic::{Arithmetic, Rules};
         use params::Engine::{Auto, Blas, Packed, Portable};
         let kinds = [
             &["avx512-24x8", "avx2-12x4", "portable-4x4", "blas"][..],
@@ -539,7 +539,7 @@ mod tests {
             for (place, name) in rounding.iter_mut().zip(Engine::candidates(choice)) {
                 let fused = node.engines.len() > 1;
                 let of_blas = Engine::identity_of_blas(&node.picked, fused);
-                let identity = if name == "blas" { &of_blas } else { OWN };
+                let identity = if name == "blas" { &of_blas } else { Engine::OWN };
                 let able = node.engines.iter().any(|own| own == name);
                 *place = if able { digest(identity) } else { 0 };
             }
@@ -556,7 +556,7 @@ mod tests {
                 let case = format!("{nodes:?} {choice:?} {run:?} {names:?}");
                 assert_eq!(run.is_some(), !names.is_empty(), "{case}");
                 assert_eq!(run.as_ref().is_some_and(suit), alike, "{case}");
-                let of_ours = run.is_some_and(|run| run == OWN);
+                let of_ours = run.is_some_and(|run| run == Engine::OWN);
                 assert_eq!(of_ours, names.iter().any(|name| *name != "blas"), "{case}");
                 // Without protection, no node slows the others down.
                 let (names, _) = all(&ranks).competing(choice, false);

@@ -11,7 +11,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::engine::Engine;
-use super::{Library, preflight};
+use super::library::Library;
+use super::preflight::Named;
 use crate::base::faults;
 use crate::base::params;
 
@@ -28,25 +29,6 @@ pub struct Arithmetic {
     /// BLAS named by `--blas` on this node, or the reason that there is none. `None` if no `--blas` was given.
     #[serde(default)]
     pub named: Option<Result<Named, String>>,
-}
-
-/// Arithmetic of a BLAS that is named by `--blas`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
-    pub library: String,
-    pub picked: String,
-    pub preflight: String,
-}
-
-impl Named {
-    /// Describes the library on this node. `name` is the name that it was loaded by, empty for the linked library.
-    pub fn of(library: &Library, name: &str) -> Self {
-        Self {
-            library: format!("{} {}", library.name, library.version),
-            picked: library.kernel.to_ascii_lowercase(),
-            preflight: preflight::kernel_after(library, name),
-        }
-    }
 }
 
 /// Settings of a run that decide which properties of a node count.
@@ -87,9 +69,6 @@ pub fn entrants(choice: params::Engine, protected: bool, mut everywhere: Vec<&st
     everywhere
 }
 
-/// Arithmetic of all kernels of this program, in words.
-pub const OWN: &str = "packed, fused multiply-adds in order";
-
 impl Rules {
     /// Describes the arithmetic of a protected run on these nodes. `None` if no engine runs on all of them. If nodes differ,
     /// returns the arithmetic that suits most of them.
@@ -123,7 +102,7 @@ impl Rules {
         match entrants(self.engine, true, everywhere)[..] {
             [] => None,
             ["blas"] => Some(self.of_blas(first)),
-            _ => Some(OWN.to_owned()),
+            _ => Some(Engine::OWN.to_owned()),
         }
     }
 
@@ -145,7 +124,7 @@ impl Rules {
 
     /// Checks whether a node can take part in a run with arithmetic `run`. Returns the reason if it cannot.
     pub fn suits(&self, node: &Arithmetic, run: &str) -> Result<(), String> {
-        let has = match run == OWN {
+        let has = match run == Engine::OWN {
             true => self.of_all(node, &[node]),
             false => Some(self.of_blas(node)),
         };
@@ -188,7 +167,7 @@ mod tests {
         for choice in [Choice::Auto, Choice::Packed, Choice::Avx2] {
             let rules = rules(choice);
             let run = rules.rounding([&new, &new]).unwrap();
-            assert_eq!(run, OWN);
+            assert_eq!(run, Engine::OWN);
             assert_eq!(rules.suits(&old, &run), Ok(()), "{choice:?}");
         }
     }

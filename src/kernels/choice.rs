@@ -13,7 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::multiplication::{Multiplication, squares};
-use super::preflight::processor;
+use super::processor::processor;
 use super::{Engine, Library, cache};
 use crate::base::threads::Pool;
 use crate::shm::MemoryError;

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 
-use super::arithmetic::OWN;
 use super::cache::{self, copy_by_rows};
 use super::ffi;
 use super::micro::{self, Isa, Kernel};
@@ -23,6 +22,9 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// Identity of all kernels of this program ([`Engine::identity`]).
+    pub const OWN: &str = "packed, fused multiply-adds in order";
+
     /// Returns the best guess for `choice` on this processor, without measuring.
     ///
     /// # Errors
@@ -103,7 +105,7 @@ impl Engine {
     /// all processors, have the same identity.
     pub fn identity(self) -> String {
         match self {
-            Engine::Packed(_) => OWN.into(),
+            Engine::Packed(_) => Self::OWN.into(),
             Engine::Blas => {
                 let library = Library::query();
                 let picked = format!("{} {} {}", library.name, library.version, library.kernel);

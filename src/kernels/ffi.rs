@@ -4,9 +4,10 @@
 //! is longer. The linked library gets them in 64 bits. A library with 32-bit integers reads the lower half; a site's own build
 //! under the same name may have 64-bit integers and read all.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_char;
 
 use super::loaded;
+use super::routines::{Solve, int, letter, wide};
 
 unsafe extern "C" {
     fn dgemm_(
@@ -37,18 +38,6 @@ unsafe extern "C" {
         b: *mut f64,
         ldb: *const i64,
     );
-}
-
-fn int(n: usize) -> c_int {
-    c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
-}
-
-fn wide(n: usize) -> i64 {
-    int(n).into()
-}
-
-pub(super) fn letter(transposed: bool) -> c_char {
-    (if transposed { b'T' } else { b'N' }) as c_char
 }
 
 /// Computes C(m x n) += alpha op(A)(m x k) op(B)(k x n).
@@ -90,24 +79,6 @@ pub unsafe fn gemm(
             c,
             &wide(ldc),
         );
-    }
-}
-
-/// A unit triangle to solve with, in column-major terms.
-#[derive(Clone, Copy)]
-pub(super) struct Solve {
-    /// True if the triangle is to the right of the unknown.
-    pub right: bool,
-    pub lower: bool,
-    pub transposed: bool,
-}
-
-impl Solve {
-    /// Returns side, triangle, form and diagonal as letters of the Fortran interface.
-    pub fn letters(self) -> [c_char; 4] {
-        let pick = |that: bool, yes: u8, no: u8| (if that { yes } else { no }) as c_char;
-        let side = pick(self.right, b'R', b'L');
-        [side, pick(self.lower, b'L', b'U'), letter(self.transposed), b'U' as c_char]
     }
 }
 

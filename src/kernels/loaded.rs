@@ -1,8 +1,8 @@
 //! A BLAS that is named at the start of the program and replaces the linked one.
 //!
-//! `ffi` calls it and `library` describes it; `load` must come before any call of these. The library may have Fortran's names or
-//! only those of C, with or without a suffix for 64-bit integers, and integers of either width. The width is detected by a call
-//! that is harmless with both. A small product is checked before the library is used.
+//! `ffi` calls it, and `load` must come before any call. The library may have Fortran's names or only those of C, with or without
+//! a suffix for 64-bit integers, and integers of either width. The width is detected by a call that is harmless with both. A small
+//! product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io::Read;
@@ -12,10 +12,9 @@ use std::sync::OnceLock;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::arithmetic::Named;
-use super::ffi::Solve;
 use super::library::{Library, NO_WAYS, text};
-use super::preflight;
+use super::processor::processor_kind;
+use super::routines::{CDot, Calls, FortranDot, FortranGemm, FortranTrsm, Solve, WithIntegers};
 use crate::base::cores;
 
 static CHOSEN: OnceLock<Loaded> = OnceLock::new();
@@ -29,146 +28,6 @@ pub(super) fn chosen() -> Option<&'static Loaded> {
 pub fn load(name: &str) -> Result<(), String> {
     let loaded = Loaded::open(name)?;
     CHOSEN.set(loaded).map_err(|_| "a BLAS is chosen once".to_string())
-}
-
-/// Result of examining a library. Another process reports it as a line of its output.
-pub type Look = Result<Named, String>;
-
-/// Describes the library of this name; without a name, the linked one. An error is one sentence.
-///
-/// The library stays loaded, so a process that continues lets another process call this.
-pub fn look(name: &str) -> Look {
-    match name {
-        "" => Ok(Named::of(&Library::query(), name)),
-        name => Ok(Named::of(&Loaded::open(name)?.library, name)),
-    }
-}
-
-/// Fortran passes all arguments by reference. Integers are stored in 64 bits; a library with 32-bit integers reads the lower
-/// half, which comes first.
-type FortranGemm = unsafe extern "C" fn(
-    *const c_char,
-    *const c_char,
-    *const i64,
-    *const i64,
-    *const i64,
-    *const f64,
-    *const f64,
-    *const i64,
-    *const f64,
-    *const i64,
-    *const f64,
-    *mut f64,
-    *const i64,
-);
-type FortranTrsm = unsafe extern "C" fn(
-    *const c_char,
-    *const c_char,
-    *const c_char,
-    *const c_char,
-    *const i64,
-    *const i64,
-    *const f64,
-    *const f64,
-    *const i64,
-    *mut f64,
-    *const i64,
-);
-type FortranDot =
-    unsafe extern "C" fn(*const i64, *const f64, *const i64, *const f64, *const i64) -> f64;
-
-type CGemm<I> = unsafe extern "C" fn(
-    c_int,
-    c_int,
-    c_int,
-    I,
-    I,
-    I,
-    f64,
-    *const f64,
-    I,
-    *const f64,
-    I,
-    f64,
-    *mut f64,
-    I,
-);
-type CTrsm<I> =
-    unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, I, I, f64, *const f64, I, *mut f64, I);
-type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
-
-#[cfg(target_endian = "big")]
-compile_error!("narrow integers are read from the low half of wide ones where these begin");
-
-/// Routines with C's names and integers of type `I`.
-struct WithIntegers<I> {
-    gemm: CGemm<I>,
-    trsm: CTrsm<I>,
-}
-
-impl<I: From<i32>> WithIntegers<I> {
-    /// # Safety
-    /// Both are routines of those names with integers of this type.
-    unsafe fn at(gemm: *mut c_void, trsm: *mut c_void) -> Self {
-        // SAFETY: ensured by the caller.
-        unsafe {
-            Self {
-                gemm: std::mem::transmute::<*mut c_void, CGemm<I>>(gemm),
-                trsm: std::mem::transmute::<*mut c_void, CTrsm<I>>(trsm),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As for [`super::ffi::gemm`].
-    unsafe fn gemm(
-        &self,
-        (ta, tb): (bool, bool),
-        (m, n, k): (i32, i32, i32),
-        alpha: f64,
-        (a, lda): (*const f64, i32),
-        (b, ldb): (*const f64, i32),
-        (c, ldc): (*mut f64, i32),
-    ) {
-        let (m, n, k) = (m.into(), n.into(), k.into());
-        let (lda, ldb, ldc) = (lda.into(), ldb.into(), ldc.into());
-        let (ta, tb) = (c::form(ta), c::form(tb));
-        // SAFETY: ensured by the caller.
-        unsafe { (self.gemm)(c::COLUMNS, ta, tb, m, n, k, alpha, a, lda, b, ldb, 1.0, c, ldc) }
-    }
-
-    /// # Safety
-    /// As for [`super::ffi::gemm`].
-    unsafe fn trsm(
-        &self,
-        solve: Solve,
-        (m, n): (i32, i32),
-        (t, ldt): (*const f64, i32),
-        (b, ldb): (*mut f64, i32),
-    ) {
-        let (m, n, ldt, ldb) = (m.into(), n.into(), ldt.into(), ldb.into());
-        let (side, triangle) = (c::side(solve.right), c::triangle(solve.lower));
-        let form = c::form(solve.transposed);
-        // SAFETY: ensured by the caller.
-        unsafe { (self.trsm)(c::COLUMNS, side, triangle, form, c::UNIT, m, n, 1.0, t, ldt, b, ldb) }
-    }
-}
-
-enum Calls {
-    Fortran { gemm: FortranGemm, trsm: FortranTrsm },
-    Narrow(WithIntegers<c_int>),
-    Wide(WithIntegers<i64>),
-}
-
-impl Calls {
-    /// Returns the address of one of the routines.
-    fn address(&self) -> *mut c_void {
-        match self {
-            Calls::Fortran { gemm, .. } => *gemm as *mut c_void,
-            Calls::Narrow(calls) => calls.gemm as *mut c_void,
-            Calls::Wide(calls) => calls.gemm as *mut c_void,
-        }
-    }
 }
 
 /// A library that was loaded and checked.
@@ -193,22 +52,6 @@ enum Setter {
 unsafe impl Send for Loaded {}
 // SAFETY: as above; a BLAS may be called by several threads at once.
 unsafe impl Sync for Loaded {}
-
-/// Constants of the C interface for order, form, side, triangle and diagonal.
-mod c {
-    use std::ffi::c_int;
-    pub const COLUMNS: c_int = 102;
-    pub const UNIT: c_int = 132;
-    pub fn form(transposed: bool) -> c_int {
-        if transposed { 112 } else { 111 }
-    }
-    pub fn side(right: bool) -> c_int {
-        if right { 142 } else { 141 }
-    }
-    pub fn triangle(lower: bool) -> c_int {
-        if lower { 122 } else { 121 }
-    }
-}
 
 /// A library that is open in the dynamic loader.
 struct Handle(*mut c_void);
@@ -359,43 +202,17 @@ impl Loaded {
     ///
     /// # Safety
     /// As for [`super::ffi::gemm`].
-    #[allow(clippy::too_many_arguments)] // the BLAS's own signature
     pub unsafe fn gemm(
         &self,
-        (ta, tb): (bool, bool),
-        (m, n, k): (i32, i32, i32),
+        transposed: (bool, bool),
+        size: (i32, i32, i32),
         alpha: f64,
-        (a, lda): (*const f64, i32),
-        (b, ldb): (*const f64, i32),
-        (c, ldc): (*mut f64, i32),
+        a: (*const f64, i32),
+        b: (*const f64, i32),
+        c: (*mut f64, i32),
     ) {
-        let wide = i64::from;
         // SAFETY: ensured by the caller.
-        unsafe {
-            match &self.calls {
-                Calls::Fortran { gemm, .. } => gemm(
-                    &super::ffi::letter(ta),
-                    &super::ffi::letter(tb),
-                    &wide(m),
-                    &wide(n),
-                    &wide(k),
-                    &alpha,
-                    a,
-                    &wide(lda),
-                    b,
-                    &wide(ldb),
-                    &1.0,
-                    c,
-                    &wide(ldc),
-                ),
-                Calls::Narrow(calls) => {
-                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
-                }
-                Calls::Wide(calls) => {
-                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
-                }
-            }
-        }
+        unsafe { self.calls.gemm(transposed, size, alpha, a, b, c) }
     }
 
     /// Solves with a unit triangle.
@@ -405,23 +222,12 @@ impl Loaded {
     pub(super) unsafe fn trsm(
         &self,
         solve: Solve,
-        (m, n): (i32, i32),
-        (t, ldt): (*const f64, i32),
-        (b, ldb): (*mut f64, i32),
+        size: (i32, i32),
+        t: (*const f64, i32),
+        b: (*mut f64, i32),
     ) {
-        let wide = i64::from;
         // SAFETY: ensured by the caller.
-        unsafe {
-            match &self.calls {
-                Calls::Fortran { trsm, .. } => {
-                    let [side, uplo, trans, diag] = solve.letters();
-                    let (m, n, ldt, ldb) = (wide(m), wide(n), wide(ldt), wide(ldb));
-                    trsm(&side, &uplo, &trans, &diag, &m, &n, &1.0, t, &ldt, b, &ldb);
-                }
-                Calls::Narrow(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
-                Calls::Wide(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
-            }
-        }
+        unsafe { self.calls.trsm(solve, size, t, b) }
     }
 
     /// Checks a small product and a small solution, which every BLAS computes exactly.
@@ -561,7 +367,7 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
     let told: Vec<String> = library.unseen_variables().iter().filter_map(set).collect();
     // An unknown kernel can only depend on the processor and the library's variables.
     if library.kernel.is_empty() {
-        library.kernel = format!("own ({})", preflight::processor_kind());
+        library.kernel = format!("own ({})", processor_kind());
     }
     for variable in told {
         library.kernel.push_str(&format!(" {variable}"));

@@ -4,6 +4,7 @@
 //! The solver's trailing update uses an [`Engine`]. `Packed` is one of our kernels ([`micro`]) on operands packed once per panel.
 //! `Blas` calls the library's DGEMM and DTRSM.
 
+mod active_library;
 pub mod arithmetic;
 pub(crate) mod cache;
 pub mod choice;
@@ -15,12 +16,15 @@ pub mod micro;
 mod multiplication;
 mod packed;
 pub mod preflight;
+pub mod processor;
+mod routines;
 pub mod vector;
 
+pub use active_library::{one_library_thread_each, set_library_threads};
 pub use cache::{ask_for, copy_by_rows, leading_dimension};
 pub use engine::{Engine, LowerBlock, TriangleBlock, UpperBlock};
 pub use ffi::gemm;
-pub use library::{Library, one_library_thread_each, set_library_threads};
-pub use loaded::{Loaded, load, look};
+pub use library::Library;
+pub use loaded::{Loaded, load};
 pub use micro::COMMON_UNIT;
 pub use multiplication::Multiplication;

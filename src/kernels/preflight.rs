@@ -9,9 +9,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use super::Library;
-use super::arithmetic::Named;
-use super::loaded::{self, Look};
+use serde::{Deserialize, Serialize};
+
+use super::library::Library;
+use super::loaded::{self, Loaded};
+use super::processor::Level;
 use crate::base::timed_command::ask;
 
 /// Variable that is set in the second execution, with the kernels of the first.
@@ -22,62 +24,6 @@ const TRIAL: &str = "SKT_INTERNAL_TRIAL";
 /// Maximum time for that process. The library has been loaded here already, but may hang with other kernels or on a disk. Then
 /// all ranks would wait for this one at the start of MPI, which has no timeout.
 const TRIAL_MOST: Duration = Duration::from_secs(15);
-
-/// Instructions of the processor, as far as kernels depend on them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Baseline,
-    Avx2,
-    Avx512,
-}
-
-impl Level {
-    pub fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let all512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512vl");
-            if all512 {
-                return Level::Avx512;
-            }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                return Level::Avx2;
-            }
-        }
-        Level::Baseline
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Baseline if cfg!(target_arch = "x86_64") => "no AVX2",
-            // Other architectures have only one level.
-            Level::Baseline => ARCH,
-            Level::Avx2 => "AVX2",
-            Level::Avx512 => "AVX-512",
-        }
-    }
-}
-
-/// Returns the kind of this processor, by the properties that libraries use to select their kernels.
-pub(super) fn processor_kind() -> String {
-    const TELLING: [&str; 5] = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
-    let kind = processor(&TELLING);
-    match cfg!(target_arch = "x86_64") {
-        true => format!("{kind}, {}", Level::detect().name()),
-        false => kind,
-    }
-}
-
-/// Returns the values that the system reports under these names for this processor.
-pub(super) fn processor(names: &[&str]) -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let first = info.split("\n\n").next().unwrap_or_default();
-    let fields = first.lines().filter_map(|line| line.split_once(':'));
-    let told = fields.filter(|(name, _)| names.contains(&name.trim()));
-    told.map(|(_, value)| value.trim()).collect::<Vec<_>>().join(" ")
-}
 
 /// Returns the level of the kernels that a library calls `kernel`. Unknown names are treated as made for the machine.
 fn level_of(library: &str, kernel: &str) -> Option<Level> {
@@ -176,6 +122,38 @@ impl Advice {
             )),
             Advice::Override(_) => None,
         }
+    }
+}
+
+/// Arithmetic of a BLAS that is named by `--blas`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    pub library: String,
+    pub picked: String,
+    pub preflight: String,
+}
+
+impl Named {
+    /// Describes the library on this node. `name` is the name that it was loaded by, empty for the linked library.
+    pub fn of(library: &Library, name: &str) -> Self {
+        Self {
+            library: format!("{} {}", library.name, library.version),
+            picked: library.kernel.to_ascii_lowercase(),
+            preflight: kernel_after(library, name),
+        }
+    }
+}
+
+/// Result of examining a library. Another process reports it as a line of its output.
+pub type Look = Result<Named, String>;
+
+/// Describes the library of this name; without a name, the linked one. An error is one sentence.
+///
+/// The library stays loaded, so a process that continues lets another process call this.
+pub fn look(name: &str) -> Look {
+    match name {
+        "" => Ok(Named::of(&Library::query(), name)),
+        name => Ok(Named::of(&Loaded::open(name)?.library, name)),
     }
 }
 

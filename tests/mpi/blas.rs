@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use skt_hpl::kernels::preflight::Level;
+use skt_hpl::kernels::processor::Level;
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
@@ -299,7 +299,7 @@ fn a_library_that_prints_can_be_looked_at() {
 #[test]
 fn a_real_library_computes() {
     let library = "libopenblas.so.0";
-    if let Err(why) = skt_hpl::kernels::look(library) {
+    if let Err(why) = skt_hpl::kernels::preflight::look(library) {
         return left_out(&why.to_string());
     }
     let dat = Dat { ns: vec![500], nbs: vec![48], grids: vec![(1, 2)], ..Dat::default() };

@@ -1,0 +1,246 @@
+//! Routines of a loaded BLAS: with Fortran's names or only those of C, and with integers of either width.
+
+use std::ffi::{c_char, c_int, c_void};
+
+pub(super) fn int(n: usize) -> c_int {
+    c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
+}
+
+pub(super) fn wide(n: usize) -> i64 {
+    int(n).into()
+}
+
+pub(super) fn letter(transposed: bool) -> c_char {
+    (if transposed { b'T' } else { b'N' }) as c_char
+}
+
+/// A unit triangle to solve with, in column-major terms.
+#[derive(Clone, Copy)]
+pub(super) struct Solve {
+    /// True if the triangle is to the right of the unknown.
+    pub right: bool,
+    pub lower: bool,
+    pub transposed: bool,
+}
+
+impl Solve {
+    /// Returns side, triangle, form and diagonal as letters of the Fortran interface.
+    pub fn letters(self) -> [c_char; 4] {
+        let pick = |that: bool, yes: u8, no: u8| (if that { yes } else { no }) as c_char;
+        let side = pick(self.right, b'R', b'L');
+        [side, pick(self.lower, b'L', b'U'), letter(self.transposed), b'U' as c_char]
+    }
+}
+
+/// Fortran passes all arguments by reference. Integers are stored in 64 bits; a library with 32-bit integers reads the lower
+/// half, which comes first.
+pub(super) type FortranGemm = unsafe extern "C" fn(
+    *const c_char,
+    *const c_char,
+    *const i64,
+    *const i64,
+    *const i64,
+    *const f64,
+    *const f64,
+    *const i64,
+    *const f64,
+    *const i64,
+    *const f64,
+    *mut f64,
+    *const i64,
+);
+pub(super) type FortranTrsm = unsafe extern "C" fn(
+    *const c_char,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+    *const i64,
+    *const i64,
+    *const f64,
+    *const f64,
+    *const i64,
+    *mut f64,
+    *const i64,
+);
+pub(super) type FortranDot =
+    unsafe extern "C" fn(*const i64, *const f64, *const i64, *const f64, *const i64) -> f64;
+
+type CGemm<I> = unsafe extern "C" fn(
+    c_int,
+    c_int,
+    c_int,
+    I,
+    I,
+    I,
+    f64,
+    *const f64,
+    I,
+    *const f64,
+    I,
+    f64,
+    *mut f64,
+    I,
+);
+type CTrsm<I> =
+    unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, I, I, f64, *const f64, I, *mut f64, I);
+pub(super) type CDot = unsafe extern "C" fn(i64, *const f64, i64, *const f64, i64) -> f64;
+
+#[cfg(target_endian = "big")]
+compile_error!("narrow integers are read from the low half of wide ones where these begin");
+
+/// Routines with C's names and integers of type `I`.
+pub(super) struct WithIntegers<I> {
+    gemm: CGemm<I>,
+    trsm: CTrsm<I>,
+}
+
+impl<I: From<i32>> WithIntegers<I> {
+    /// # Safety
+    /// Both are routines of those names with integers of this type.
+    pub unsafe fn at(gemm: *mut c_void, trsm: *mut c_void) -> Self {
+        // SAFETY: ensured by the caller.
+        unsafe {
+            Self {
+                gemm: std::mem::transmute::<*mut c_void, CGemm<I>>(gemm),
+                trsm: std::mem::transmute::<*mut c_void, CTrsm<I>>(trsm),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    unsafe fn gemm(
+        &self,
+        (ta, tb): (bool, bool),
+        (m, n, k): (i32, i32, i32),
+        alpha: f64,
+        (a, lda): (*const f64, i32),
+        (b, ldb): (*const f64, i32),
+        (c, ldc): (*mut f64, i32),
+    ) {
+        let (m, n, k) = (m.into(), n.into(), k.into());
+        let (lda, ldb, ldc) = (lda.into(), ldb.into(), ldc.into());
+        let (ta, tb) = (c::form(ta), c::form(tb));
+        // SAFETY: ensured by the caller.
+        unsafe { (self.gemm)(c::COLUMNS, ta, tb, m, n, k, alpha, a, lda, b, ldb, 1.0, c, ldc) }
+    }
+
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    unsafe fn trsm(
+        &self,
+        solve: Solve,
+        (m, n): (i32, i32),
+        (t, ldt): (*const f64, i32),
+        (b, ldb): (*mut f64, i32),
+    ) {
+        let (m, n, ldt, ldb) = (m.into(), n.into(), ldt.into(), ldb.into());
+        let (side, triangle) = (c::side(solve.right), c::triangle(solve.lower));
+        let form = c::form(solve.transposed);
+        // SAFETY: ensured by the caller.
+        unsafe { (self.trsm)(c::COLUMNS, side, triangle, form, c::UNIT, m, n, 1.0, t, ldt, b, ldb) }
+    }
+}
+
+/// Routines as they were found.
+pub(super) enum Calls {
+    Fortran { gemm: FortranGemm, trsm: FortranTrsm },
+    Narrow(WithIntegers<c_int>),
+    Wide(WithIntegers<i64>),
+}
+
+impl Calls {
+    /// Returns the address of one of the routines.
+    pub fn address(&self) -> *mut c_void {
+        match self {
+            Calls::Fortran { gemm, .. } => *gemm as *mut c_void,
+            Calls::Narrow(calls) => calls.gemm as *mut c_void,
+            Calls::Wide(calls) => calls.gemm as *mut c_void,
+        }
+    }
+
+    /// Computes C(m x n) += alpha op(A) op(B).
+    ///
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    #[allow(clippy::too_many_arguments)] // the BLAS's own signature
+    pub unsafe fn gemm(
+        &self,
+        (ta, tb): (bool, bool),
+        (m, n, k): (i32, i32, i32),
+        alpha: f64,
+        (a, lda): (*const f64, i32),
+        (b, ldb): (*const f64, i32),
+        (c, ldc): (*mut f64, i32),
+    ) {
+        let wide = i64::from;
+        // SAFETY: ensured by the caller.
+        unsafe {
+            match self {
+                Calls::Fortran { gemm, .. } => gemm(
+                    &letter(ta),
+                    &letter(tb),
+                    &wide(m),
+                    &wide(n),
+                    &wide(k),
+                    &alpha,
+                    a,
+                    &wide(lda),
+                    b,
+                    &wide(ldb),
+                    &1.0,
+                    c,
+                    &wide(ldc),
+                ),
+                Calls::Narrow(calls) => {
+                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
+                }
+                Calls::Wide(calls) => {
+                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
+                }
+            }
+        }
+    }
+
+    /// Solves with a unit triangle.
+    ///
+    /// # Safety
+    /// As for [`super::ffi::gemm`].
+    pub unsafe fn trsm(
+        &self,
+        solve: Solve,
+        (m, n): (i32, i32),
+        (t, ldt): (*const f64, i32),
+        (b, ldb): (*mut f64, i32),
+    ) {
+        let wide = i64::from;
+        // SAFETY: ensured by the caller.
+        unsafe {
+            match self {
+                Calls::Fortran { trsm, .. } => {
+                    let [side, uplo, trans, diag] = solve.letters();
+                    let (m, n, ldt, ldb) = (wide(m), wide(n), wide(ldt), wide(ldb));
+                    trsm(&side, &uplo, &trans, &diag, &m, &n, &1.0, t, &ldt, b, &ldb);
+                }
+                Calls::Narrow(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
+                Calls::Wide(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
+            }
+        }
+    }
+}
+
+/// Constants of the C interface for order, form, side, triangle and diagonal.
+mod c {
+    use std::ffi::c_int;
+    pub const COLUMNS: c_int = 102;
+    pub const UNIT: c_int = 132;
+    pub fn form(transposed: bool) -> c_int {
+        if transposed { 112 } else { 111 }
+    }
+    pub fn side(right: bool) -> c_int {
+        if right { 142 } else { 141 }
+    }
+    pub fn triangle(lower: bool) -> c_int {
+        if lower { 122 } else { 121 }
+    }
+}

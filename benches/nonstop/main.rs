@@ -37,7 +37,7 @@ use skt_hpl::base::cores;
 use skt_hpl::base::exit::Refusal;
 use skt_hpl::base::faults::Point;
 use skt_hpl::base::outcome::{Checksums, Outcome};
-use skt_hpl::cli::run::NodeFlags;
+use skt_hpl::cli::node_flags::NodeFlags;
 use skt_hpl::comm::World;
 use skt_hpl::supervise::start::hosts::Host;
 

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use skt_hpl::supervise::remember::events::{Event as Logged, unix_ms};
+use skt_hpl::base::clock::unix_ms;
+use skt_hpl::supervise::remember::events::Event as Logged;
 use skt_hpl::supervise::remember::journal;
 use skt_hpl::supervise::talk::agent::{Asked, facts};
 use skt_hpl::supervise::talk::branch::{Heard, Lines};

@@ -30,7 +30,7 @@ use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::base::cores;
 use skt_hpl::base::exit::Refusal;
-use skt_hpl::cli::run::NodeFlags;
+use skt_hpl::cli::node_flags::NodeFlags;
 use skt_hpl::comm::World;
 use skt_hpl::supervise::remember::events::Event;
 

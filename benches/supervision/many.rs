@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use skt_hpl::supervise::remember::events::{Event, Record, unix_ms};
+use skt_hpl::base::clock::unix_ms;
+use skt_hpl::supervise::remember::events::{Event, Record};
 use skt_hpl::supervise::remember::journal;
 use skt_hpl::supervise::talk::agent::digest_of;
 

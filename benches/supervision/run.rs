@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use skt_hpl::base::clock::unix_ms;
 use skt_hpl::report::json::Run as Document;
-use skt_hpl::supervise::remember::events::{Event, Record, unix_ms};
+use skt_hpl::supervise::remember::events::{Event, Record};
 use skt_hpl::supervise::remember::journal;
 use skt_hpl::supervise::start::hosts::Host;
-use skt_hpl::supervise::start::launcher::{LaunchPlan, Launcher, Tool, launch};
+use skt_hpl::supervise::start::launch::{LaunchPlan, launch};
+use skt_hpl::supervise::start::launcher::{Launcher, Tool};
 use skt_hpl::supervise::start::room::Room;
 use skt_hpl::supervise::talk::shell::RemoteShell;
 use skt_hpl::supervise::tell::timeline::{FaultTimes, faults};

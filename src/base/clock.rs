@@ -93,6 +93,17 @@ pub fn steady_since_1970() -> Duration {
     }
 }
 
+/// Returns the milliseconds since the Unix epoch, by the wall clock: for times that processes exchange.
+pub fn unix_ms() -> u64 {
+    since_1970().as_millis() as u64
+}
+
+/// Returns the milliseconds since the Unix epoch, by a clock that nobody sets while this process lives. The clock starts from the
+/// wall clock. For durations and limits, which must not change if the wall clock is set.
+pub fn steady_ms() -> u64 {
+    steady_since_1970().as_millis() as u64
+}
+
 /// Sleeps for `how_long`.
 pub fn sleep(how_long: Duration) {
     match simulator() {

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::run::{self, NodeFlags, Plan};
+use super::node_flags::NodeFlags;
+use super::run::{self, Plan};
 use super::stored_checkpoints;
 use super::template::own_program;
+use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::some_time;
 use crate::checkpoint::plan::Helpers;
@@ -25,13 +27,13 @@ use crate::driver::need::{self, Needs};
 use crate::kernels::arithmetic::Rules;
 use crate::shm::memory_store::MemoryStore;
 use crate::supervise::judge::fitness::{Expected, Finding, Need, judge};
-use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
-use crate::supervise::start::launcher::{LaunchPlan, Tool};
+use crate::supervise::start::launch::LaunchPlan;
+use crate::supervise::start::launcher::Tool;
 use crate::supervise::start::room::{maps, room};
 use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER};
 use crate::supervise::talk::agent::{binary_digest, facts, storage};

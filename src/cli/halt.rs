@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::duration;
-use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, HaltRequest, write_whole};
 use crate::supervise::remember::journal::Held;
 use crate::supervise::tell::status::supervised;

@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::run::NodeFlags;
 use super::template;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::timed_command::ask;
 use crate::supervise::start::launcher::{Launcher, PMIX_FENCE_VAR, Tool, major_version};
-use crate::supervise::talk::shell::split_words;
 
 /// Name and version of the MPI library, which may be asked before MPI starts.
 pub fn mpi_library() -> String {
@@ -141,49 +139,38 @@ pub(super) fn typed_for_run() -> &'static str {
     }
 }
 
-impl NodeFlags {
-    /// Returns the launcher, and the user's arguments for it.
-    pub fn launcher(&self) -> Result<(Tool, Vec<String>), Refusal> {
-        let library = mpi_library();
-        let Some(kind) = self.launcher.or_else(|| Launcher::of_library(&library)) else {
-            return Err(Refusal(
+/// Returns the launcher `kind` in the program at `path`. Without a kind, it is that of this program's MPI; without a path, the
+/// program is looked for.
+pub(super) fn tool(kind: Option<Launcher>, path: Option<&Path>) -> Result<Tool, Refusal> {
+    let library = mpi_library();
+    let Some(kind) = kind.or_else(|| Launcher::of_library(&library)) else {
+        return Err(Refusal(
+            Exit::Environment,
+            format!("no launcher is known for the MPI library '{library}'; name one: --launcher"),
+        ));
+    };
+    let (program, major) = match path {
+        Some(path) => (path.to_owned(), version_of(path, ANSWERS)),
+        None => program_of(kind, &library).ok_or_else(|| {
+            Refusal(
                 Exit::Environment,
                 format!(
-                    "no launcher is known for the MPI library '{library}'; name one: --launcher"
+                    "none of {} is in PATH; install it or name it: --launcher-program",
+                    kind.programs().join(", ")
                 ),
-            ));
-        };
-        let (program, major) = match &self.launcher_program {
-            Some(path) => (path.clone(), version_of(path, ANSWERS)),
-            None => program_of(kind, &library).ok_or_else(|| {
-                Refusal(
-                    Exit::Environment,
-                    format!(
-                        "none of {} is in PATH; install it or name it: --launcher-program",
-                        kind.programs().join(", ")
-                    ),
-                )
-            })?,
-        };
-        let mut extra = Vec::new();
-        for text in &self.launcher_args {
-            extra.extend(
-                split_words(text)
-                    .map_err(|e| Refusal(Exit::Usage, format!("--launcher-args: {e}")))?,
-            );
-        }
-        let cpus = std::env::var("SLURM_CPUS_PER_TASK").ok().and_then(|text| text.parse().ok());
-        let tool = Tool {
-            kind,
-            prefix: own_prefix(&program).filter(|_| kind == Launcher::Openmpi),
-            program,
-            major: major.or(wanted(kind, &library)),
-            pmi: pmi(&library),
-            fence_is_chosen: std::env::var_os(PMIX_FENCE_VAR).is_some(),
-            cpus_per_rank: cpus,
-        };
-        Ok((tool, extra))
-    }
+            )
+        })?,
+    };
+    let cpus = std::env::var("SLURM_CPUS_PER_TASK").ok().and_then(|text| text.parse().ok());
+    Ok(Tool {
+        kind,
+        prefix: own_prefix(&program).filter(|_| kind == Launcher::Openmpi),
+        program,
+        major: major.or(wanted(kind, &library)),
+        pmi: pmi(&library),
+        fence_is_chosen: std::env::var_os(PMIX_FENCE_VAR).is_some(),
+        cpus_per_rank: cpus,
+    })
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod json_flag;
 pub mod launchers;
 mod man;
 mod model;
+pub mod node_flags;
 mod passing;
 mod plan;
 mod report;

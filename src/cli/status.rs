@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::json_flag;
 use super::{held, stored_checkpoints};
+use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::terminal::say;
-use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::{self, Folder, read_whole};
 use crate::supervise::remember::journal::Held;
 use crate::supervise::tell::status::{Status, supervised};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::remember::events::ProcessId;
 use super::remember::folder::Folder;
-use super::start::launcher::Launch;
+use super::start::launch::Launch;
 use super::talk::branch::{Heard, Lines};
 
 /// Work that may have to wait for a disk.

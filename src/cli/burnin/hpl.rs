@@ -14,7 +14,7 @@ use crate::base::exit::{Exit, Refusal};
 use crate::base::statistics::median;
 use crate::burnin::document::HplRun;
 use crate::burnin::rounds::machines;
-use crate::cli::run::NodeFlags;
+use crate::cli::node_flags::NodeFlags;
 use crate::cli::template::{own_program, run_this};
 use crate::model::fit;
 use crate::model::planner::{squarest_grid, usual};

@@ -17,7 +17,9 @@ use clap::Args;
 
 use super::doctor::{self, DoctorFlags};
 use super::json_flag;
-use super::run::{self, NodeFlags};
+use super::node_flags::NodeFlags;
+use super::run;
+use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::{duration, some_time};
 use crate::burnin::document::{self, Document, Finding};
@@ -27,7 +29,6 @@ use crate::burnin::verdict::{Judged, Tolerance, Wrong, named, undecided};
 use crate::comm::World;
 use crate::config::settings::beside_stdout;
 use crate::shm::room;
-use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;

@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use super::{BurninFlags, INTERRUPTED};
+use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::show_seconds;
 use crate::burnin::probe::Extent;
@@ -14,13 +15,12 @@ use crate::burnin::samples::{self, Here, Listener, Said, Sweep};
 use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_least, sweeps_wanted};
 use crate::burnin::words;
 use crate::cli::template::own_program;
-use crate::supervise::remember::events::unix_ms;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
-use crate::supervise::start::launcher::{LaunchPlan, launch};
+use crate::supervise::start::launch::{LaunchPlan, launch};
 use crate::supervise::start::room::Room;
 use crate::supervise::talk::shell::{RemoteShell, library_path, variables};
 

@@ -6,47 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+use super::kept::{KEPT, Kept, Measured};
 use super::table::Table;
 use super::trials::{Told, Trial};
 use crate::cli::running_job::{Interrupted, Next, PATIENCE, RunningJob};
 use crate::cli::template;
 use crate::tune::estimate::{self, Care};
-use crate::tune::search::{Found, Lab, Stage, Tuned};
-use crate::tune::space::{Candidate, Domain, Layout};
+use crate::tune::search::{Found, Lab, Stage};
+use crate::tune::space::{Candidate, Layout};
 
-/// File in which measurements are kept.
-pub const KEPT: &str = "tune.json";
 const TRIALS: &str = "trials.json";
 /// Files of a search in its folder.
 pub const FILES: [&str; 2] = [KEPT, TRIALS];
-
-/// Data of a search that are kept as it proceeds.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Kept {
-    pub domain: Domain,
-    pub launcher: String,
-    /// Order of the matrix that was asked for; parts of a smaller one may be timed.
-    pub n: usize,
-    pub measured: Vec<Measured>,
-    pub tuned: Option<Tuned>,
-}
-
-/// A measurement, and the seconds of its whole trial.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    pub candidate: Candidate,
-    pub care: Care,
-    pub found: Option<Found>,
-    pub spent: f64,
-    pub engine: String,
-    /// Reason why nothing was found.
-    pub why: Option<String>,
-    /// True if the job ended during this measurement, for whatever reason: a resumed search measures it again.
-    #[serde(default)]
-    pub job_ended: bool,
-}
 
 /// Jobs that measure, and their results.
 pub struct Jobs {
@@ -311,6 +282,7 @@ impl Lab for Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::space::Domain;
 
     /// Jobs by a launcher of our own: a script that gets the program's arguments, `trials FILE ...`.
     struct Fake {

@@ -4,6 +4,7 @@
 //! reaches the same point, and continues from there. So it can be interrupted at any time.
 
 mod jobs;
+mod kept;
 mod table;
 pub mod trials;
 mod written;
@@ -14,7 +15,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use self::jobs::{Jobs, KEPT, Kept};
+use self::jobs::Jobs;
+use self::kept::{KEPT, Kept};
 use self::table::{Table, report};
 use self::written::{dat, launch_text, write};
 use super::json_flag;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
-use super::jobs::Measured;
+use super::kept::Measured;
 use crate::base::params::TestParams;
 use crate::base::units::{show_flops, show_seconds};
 use crate::tune::picture::{by_weight, choice_words};

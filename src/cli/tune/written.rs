@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::unistd::geteuid;
 
-use super::jobs::KEPT;
+use super::kept::KEPT;
 use crate::base::exit::{Exit, Refusal};
 use crate::cli::launchers::mpi_library;
 use crate::cli::template;

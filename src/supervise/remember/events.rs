@@ -6,7 +6,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::clock;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::in_place::Gone;
 use crate::supervise::start::launcher::Launcher;
@@ -234,21 +233,10 @@ impl Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub seq: u64,
-    /// Milliseconds since the Unix epoch, by [`steady_ms`].
+    /// Milliseconds since the Unix epoch, by [`steady_ms`](crate::base::clock::steady_ms).
     pub at_ms: u64,
     #[serde(flatten)]
     pub event: Event,
-}
-
-/// Returns the milliseconds since the Unix epoch, by the wall clock: for times that processes exchange.
-pub fn unix_ms() -> u64 {
-    clock::since_1970().as_millis() as u64
-}
-
-/// Returns the milliseconds since the Unix epoch, by a clock that nobody sets while this process lives. The clock starts from the
-/// wall clock. For durations and limits, which must not change if the wall clock is set.
-pub fn steady_ms() -> u64 {
-    clock::steady_since_1970().as_millis() as u64
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use nix::fcntl::{Flock, FlockArg};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::events::{Event, FaultKind, ProcessId, Record, steady_ms};
-use crate::base::clock::{self, Instant};
+use super::events::{Event, FaultKind, ProcessId, Record};
+use crate::base::clock::{self, Instant, steady_ms};
 use crate::checkpoint::storage::writing::sync_names;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::events::{Event, Record, steady_ms};
+use super::events::{Event, Record};
 use super::folder::write_bytes;
 use super::io_thread::{Answer, IoThread};
 use super::journal::Journal;
+use crate::base::clock::steady_ms;
 use crate::base::new_thread::NoThread;
 
 /// The records and files that wait for the disk. Locked only for a moment, never during a wait for the disk.

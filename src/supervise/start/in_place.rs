@@ -7,7 +7,7 @@ use std::fmt::{Display, Formatter, Result as Written};
 
 use serde::{Deserialize, Serialize};
 
-use crate::supervise::remember::events::unix_ms;
+use crate::base::clock::unix_ms;
 
 const DAY_MS: i64 = 86_400_000;
 

@@ -16,12 +16,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::in_place::GoneOn;
-use super::launcher::Launch;
+use super::launch::Launch;
 use super::witness;
-use crate::base::clock::Instant;
+use crate::base::clock::{Instant, steady_ms};
 use crate::base::new_thread;
 use crate::supervise::machine::{Stream, simulated};
-use crate::supervise::remember::events::{ProcessId, steady_ms};
+use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::talk::processes;

@@ -3,6 +3,7 @@
 pub mod hosts;
 pub mod in_place;
 pub mod job;
+pub mod launch;
 pub mod launcher;
 pub mod room;
 pub mod search;

@@ -1,6 +1,6 @@
 //! Judgement whether ranks have cores of their own, and the part of the user's placement options that can be kept.
 //!
-//! `supervisor` and `skt-hpl doctor` ask [`room`] before they make a launch plan; `launcher` acts on the answer. A supervised run
+//! `supervisor` and `skt-hpl doctor` ask [`room`] before they make a launch plan; `launch` acts on the answer. A supervised run
 //! binds ranks as the launcher alone would. Binding is turned off only if it must fail: a survivor carries the ranks of a lost
 //! node, or a launcher refuses more ranks than cores.
 

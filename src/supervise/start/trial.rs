@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hosts::Host;
 use super::job::{Complaint, Job};
-use super::launcher::{Launch, LaunchPlan, launch};
+use super::launch::{Launch, LaunchPlan, launch};
 use crate::base::clock::Instant;
 use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::talk::wire::Facts;

@@ -8,17 +8,17 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::{AttemptState, Supervisor};
-use crate::base::clock::Instant;
+use crate::base::clock::{Instant, steady_ms};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{
     End, Facts, Next, STATUS_ENVIRONMENT, STATUS_LOSS, STATUS_RESUMABLE, finished_words, verdict,
 };
 use crate::supervise::judge::policy::{Attempt, next_attempt};
 use crate::supervise::judge::ranks::Breakage;
-use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
+use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::{Announced, Complaint, Job, is_over};
-use crate::supervise::start::launcher::{LaunchPlan, launch};
+use crate::supervise::start::launch::{LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::tell::status::Activity;
 

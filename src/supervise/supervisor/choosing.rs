@@ -7,14 +7,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::Supervisor;
-use crate::base::clock::Instant;
+use crate::base::clock::{Instant, unix_ms};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::fitness::{Expected, Need};
 use crate::supervise::judge::node_files::{NodeFiles, of_best};
 use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
 use crate::supervise::judge::ranks::RankSeen;
-use crate::supervise::remember::events::{Event, unix_ms};
+use crate::supervise::remember::events::Event;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::wire::Storage;
 use crate::supervise::tell::status::Activity;

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::Supervisor;
-use crate::base::clock::Instant;
-use crate::supervise::remember::events::{Event, steady_ms, unix_ms};
+use crate::base::clock::{Instant, steady_ms, unix_ms};
+use crate::supervise::remember::events::Event;
 use crate::supervise::remember::folder::{Folder, HaltRequest, read_whole};
 use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::signals::{asked_again, asked_by_signal};

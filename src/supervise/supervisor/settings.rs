@@ -50,7 +50,7 @@ pub struct Settings {
     pub may_double: bool,
     /// Time to wait for a repaired node; None: no wait.
     pub wait: Option<Duration>,
-    /// Time at which to save and stop, by [`steady_ms`](crate::supervise::remember::events::steady_ms).
+    /// Time at which to save and stop, by [`steady_ms`](crate::base::clock::steady_ms).
     pub stop_at_ms: Option<u64>,
     /// Time that a halt may take before the job's processes are killed.
     pub halt_patience: Duration,

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Settings, Supervisor};
-use crate::base::clock::Instant;
+use crate::base::clock::{Instant, steady_ms, unix_ms};
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
-use crate::supervise::remember::events::{Event, Record, steady_ms, unix_ms};
+use crate::supervise::remember::events::{Event, Record};
 use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::talk::cluster::Node;
 use crate::supervise::tell::echo::Echo;

@@ -13,7 +13,7 @@ use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
-use crate::supervise::start::launcher::LaunchPlan;
+use crate::supervise::start::launch::LaunchPlan;
 use crate::supervise::start::search::Search;
 use crate::supervise::start::trial::{NUMBER, Place, Trial, Trouble, WORTH_ANOTHER, launch_of};
 use crate::supervise::tell::say;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::anyhow;
 
 use super::Supervisor;
-use crate::base::clock::Instant;
+use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::ending::End;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::judge::watch::{Seen, Verdict, Watch};
-use crate::supervise::remember::events::{Event, FaultKind, steady_ms};
+use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::job::{Announced, Job};
 use crate::supervise::talk::cluster::News;
 use crate::supervise::talk::progress::words;

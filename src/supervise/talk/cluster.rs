@@ -11,12 +11,11 @@ use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::shell::RemoteShell;
 use super::wire::{Attend, Beat, Charge, Facts, FromAgent, Shm, ToAgent, Which};
-use crate::base::clock::Instant;
+use crate::base::clock::{Instant, unix_ms};
 use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::machine::{Connections, Machine, simulated};
-use crate::supervise::remember::events::unix_ms;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 

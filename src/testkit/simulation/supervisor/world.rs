@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use super::scenario::{Scenario, Strike, When};
 use super::site::Site;
+use crate::base::clock::steady_ms;
 use crate::base::simulated::Simulator;
 use crate::supervise::machine::{Connections, Machine, Stream, Work};
-use crate::supervise::remember::events::{Event, ProcessId, Record, steady_ms};
+use crate::supervise::remember::events::{Event, ProcessId, Record};
 use crate::supervise::remember::folder::{Folder, HaltRequest, write_whole};
 use crate::supervise::remember::journal::parse;
-use crate::supervise::start::launcher::Launch;
+use crate::supervise::start::launch::Launch;
 use crate::supervise::talk::branch::{Heard, Lines};
 use crate::supervise::talk::relay::Hands;
 use crate::supervise::talk::wire::{Attend, Beat, Facts, Shm, WIRE_VERSION, Which};

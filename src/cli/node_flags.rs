@@ -1,0 +1,169 @@
+//! Flags for the nodes, the remote shell and the launcher: those of `run`, `doctor` and `burnin`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::launchers::{in_path, tool};
+use crate::base::bounded_read;
+use crate::base::exit::{Exit, Refusal};
+use crate::supervise::start::hosts::{
+    Allocation, BatchSystem, Host, filled, from_allocation, read_host_file,
+};
+use crate::supervise::start::launcher::{Launcher, Tool};
+use crate::supervise::talk::cluster::FANOUT;
+use crate::supervise::talk::shell::{RemoteShell, split_words};
+
+/// Flags for the nodes and the remote shell; shared with `skt-hpl doctor`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct NodeFlags {
+    /// Host file: lines `n1`, `n1 slots=4` or `n1:4` [default: the batch system's nodes]
+    #[arg(long, value_name = "FILE", help_heading = "Nodes")]
+    pub hosts: Option<PathBuf>,
+
+    /// Host file of nodes that stand by to replace lost ones
+    #[arg(long, value_name = "FILE", help_heading = "Nodes")]
+    pub spares: Option<PathBuf>,
+
+    /// Keep the last K nodes as spares
+    #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Nodes")]
+    pub spare_nodes: usize,
+
+    /// Remote shell, with its options [default: ssh; in a Slurm allocation srun, unless there is --hosts; in LSF blaunch]
+    #[arg(long, value_name = "COMMAND", help_heading = "Nodes")]
+    pub rsh: Option<String>,
+
+    /// Most connections to nodes that the supervisor, or an agent, has; of more nodes, agents call the others
+    #[arg(long, value_name = "K", default_value_t = FANOUT as u32, help_heading = "Nodes",
+          value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub fanout: u32,
+
+    /// MPI launcher [default: the one of the MPI library this program is linked to]
+    #[arg(long, value_name = "KIND", help_heading = "Nodes")]
+    pub launcher: Option<Launcher>,
+
+    /// The launcher's program [default: the one beside the MPI library, else one of its version in PATH]
+    #[arg(long, value_name = "PATH", help_heading = "Nodes")]
+    pub launcher_program: Option<PathBuf>,
+
+    /// Further arguments for the launcher, as one text; may be given several times
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, help_heading = "Nodes")]
+    pub launcher_args: Vec<String>,
+}
+
+/// Nodes, spares and the remote shell.
+pub struct Nodes {
+    pub hosts: Vec<Host>,
+    pub spares: Vec<Host>,
+    pub shell: RemoteShell,
+    pub allocation: Option<Allocation>,
+}
+
+impl NodeFlags {
+    /// Returns a flag for nodes that would do nothing without any named node.
+    pub fn speaks_of_nodes(&self) -> Option<&'static str> {
+        let flags = [
+            ("--spares", self.spares.is_some()),
+            ("--spare-nodes", self.spare_nodes > 0),
+            ("--rsh", self.rsh.is_some()),
+            ("--fanout", self.fanout as usize != FANOUT),
+        ];
+        flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
+    }
+
+    /// Reads the lists; None if neither a file nor a batch system names a node. `silence`: the time without a heartbeat that a
+    /// node may have and keep its connections.
+    pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
+        let read = |path: &Path| {
+            let origin = path.display().to_string();
+            let text = bounded_read::text(path)
+                .map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
+            read_host_file(&text, &origin).map_err(|e| Refusal(Exit::Usage, e.to_string()))
+        };
+        let allocation = from_allocation(
+            |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
+            |path| bounded_read::text(Path::new(path)),
+        )
+        .map_err(|e| Refusal(Exit::Environment, e.to_string()));
+        // A shell may have outlived its job, or be a step of it with counts of its own.
+        let allocation = match (allocation, &self.hosts) {
+            (Err(Refusal(_, why)), Some(hosts)) => {
+                tell!("skt-hpl: mind: {why}; {} says which nodes", hosts.display());
+                None
+            }
+            (allocation, _) => allocation?,
+        };
+        let mut hosts = match (&self.hosts, &allocation) {
+            (Some(path), _) => read(path)?,
+            (None, Some(allocation)) => allocation.hosts.clone(),
+            (None, None) => return Ok(None),
+        };
+        if self.spare_nodes >= hosts.len() {
+            return Err(Refusal(
+                Exit::Usage,
+                format!("--spare-nodes {}: there are only {} nodes", self.spare_nodes, hosts.len()),
+            ));
+        }
+        let mut spares = hosts.split_off(hosts.len() - self.spare_nodes);
+        if let Some(path) = &self.spares {
+            spares.extend(read(path)?);
+        }
+        if let Some(twice) = spares.iter().find(|s| hosts.iter().any(|h| h.name == s.name)) {
+            return Err(Refusal(
+                Exit::Usage,
+                format!("{} is both a working node and a spare; take it off one list", twice.name),
+            ));
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = spares.iter().find(|spare| !names.insert(&spare.name)) {
+            let why = format!("{} is a spare twice, by --spares and by --spare-nodes", twice.name);
+            return Err(Refusal(Exit::Usage, format!("{why}; take it off one of them")));
+        }
+        let shell = match (&self.rsh, &allocation) {
+            (None, Some(a)) if a.system == BatchSystem::Slurm && self.hosts.is_none() => {
+                RemoteShell::Srun { job: a.job.clone() }
+            }
+            // LSF counts the processes that its own shell starts, and ends them with the job.
+            (None, Some(a)) if a.system == BatchSystem::Lsf && in_path("blaunch").is_some() => {
+                RemoteShell::parse(Some("blaunch"))
+                    .map_err(|e| Refusal(Exit::Environment, format!("blaunch: {e}")))?
+            }
+            (text, _) => RemoteShell::parse(text.as_deref())
+                .map_err(|e| Refusal(Exit::Usage, format!("--rsh: {e}")))?,
+        };
+        let shell = shell.noticing_death(silence);
+        Ok(Some(Nodes { hosts, spares, shell, allocation }))
+    }
+
+    /// Returns the launcher, and the user's arguments for it.
+    pub fn launcher(&self) -> Result<(Tool, Vec<String>), Refusal> {
+        let tool = tool(self.launcher, self.launcher_program.as_deref())?;
+        let mut extra = Vec::new();
+        for text in &self.launcher_args {
+            extra.extend(
+                split_words(text)
+                    .map_err(|e| Refusal(Exit::Usage, format!("--launcher-args: {e}")))?,
+            );
+        }
+        Ok((tool, extra))
+    }
+}
+
+impl Nodes {
+    /// Turns nodes without a rank into spares: the ranks do not depend on them, and they can take a lost node's place. Returns a
+    /// message about that, if any.
+    pub(super) fn stand_by(&mut self, ranks: usize) -> Option<String> {
+        let beyond = self.hosts.split_off(filled(&self.hosts, ranks));
+        let names: Vec<&str> = beyond.iter().map(|host| host.name.as_str()).collect();
+        let words = match names[..] {
+            [] => return None,
+            [one] => format!("{one} has no ranks and is a spare"),
+            _ => format!("{} have no ranks and are spares", names.join(" ")),
+        };
+        let full = self.hosts.len();
+        self.spares.extend(beyond);
+        Some(format!("{ranks} ranks fill the first {full} node(s): {words}"))
+    }
+}

@@ -174,7 +174,7 @@ impl Holding {
             path: memory_store.name(position as u32, Part::A).into(),
             source,
         })?;
-        let watched = head.watch(position as u32, &named);
+        let watched = Watched::parts(&head, position as u32, &named);
         let mut take = |wanted: Part| {
             let at = had.iter().position(|(part, _)| *part == wanted)?;
             Some(had.swap_remove(at).1)
@@ -224,7 +224,7 @@ impl Holding {
             path: name().into(),
             source,
         })?;
-        self.watched = self.head.watch(number, &self.named);
+        self.watched = Watched::parts(&self.head, number, &self.named);
         self.done = Ledger::new(region);
         Ok(())
     }
@@ -264,7 +264,7 @@ impl Holding {
                 Ok(Ok(head)) => {
                     self.head = head;
                     self.head.take_pulse();
-                    self.watched = self.head.watch(position as u32, &self.named);
+                    self.watched = Watched::parts(&self.head, position as u32, &self.named);
                 }
                 Ok(Err(fault)) => told.trouble = Some(fault.to_string()),
                 Err(error) => told.trouble = Some(error.to_string()),

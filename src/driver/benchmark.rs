@@ -382,7 +382,7 @@ fn lacking(
     let memory = or_all(shm::room::available_bytes());
     let room = match protection.map(|p| p.store) {
         Some(Store::HugeTlbfs) => {
-            let free = or_all(shm::memory_store::huge_free_bytes());
+            let free = or_all(shm::hugetlbfs::huge_free_bytes());
             Room { memory, huge_pages: Some(free.saturating_add(held.into())) }
         }
         _ => Room { memory: memory.saturating_add(held.into()), huge_pages: None },

@@ -20,7 +20,7 @@ use crate::config::settings::{Protection, Restart};
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
 use crate::shm::huge::HUGE;
-use crate::shm::{Store, memory_store};
+use crate::shm::{Store, hugetlbfs};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::start::hosts::{Host, slots};
 
@@ -114,7 +114,7 @@ impl<'a> Placed<'a> {
             None => None,
         };
         let store = protection.map_or(Store::Posix, |p| p.store);
-        let huge = memory_store::huge_page_bytes().unwrap_or(HUGE);
+        let huge = hugetlbfs::huge_page_bytes().unwrap_or(HUGE);
         Ok(Self { loaded, hosts, places, means, domain_file, store, huge, may_resume })
     }
 

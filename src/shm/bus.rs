@@ -11,7 +11,9 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::memory_store::Part;
+use super::header::Head;
+use super::names::Named;
+use super::part::Part;
 use super::region::LastingPage;
 
 /// Exit code after a memory fault: 128 + the signal's number, as in a shell.
@@ -53,16 +55,23 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Returns an empty set. The damage flags of all ranges added later must lie on `page`.
-    pub(super) fn marking(page: LastingPage) -> Self {
-        Self { spans: Vec::new(), _page: Some(page) }
+    /// Watches these parts: a memory fault in one of them is reported by name and sets the damage flag of `header`.
+    pub fn parts(header: &Head, position: u32, parts: &[Named]) -> Self {
+        let Some((page, flag)) = header.damage_flag() else { return Self::default() };
+        let mut watched = Self { spans: Vec::new(), _page: Some(page) };
+        for (part, base, len) in parts.iter().map(Named::span) {
+            watched.add(base, len, position, part, flag);
+        }
+        watched
     }
 
     /// Watches `base..base + len`: a fault there sets `mark` and is reported for this position and part.
-    pub(super) fn add(
+    fn add(
         &mut self,
-        (base, len): (*const u8, usize),
-        (position, part): (u32, Part),
+        base: *const u8,
+        len: usize,
+        position: u32,
+        part: Part,
         mark: &'static AtomicU64,
     ) {
         let _one = WRITER.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -206,9 +215,9 @@ mod tests {
         let memory = vec![0u8; 8192];
         let base = memory.as_ptr();
         let mut watched = Watched::default();
-        watched.add((base, 4096), (3, Part::A), &OTHER);
+        watched.add(base, 4096, 3, Part::A, &OTHER);
         // SAFETY: within the vector.
-        watched.add((unsafe { base.add(4096) }, 4096), (3, Part::B), &MARK);
+        watched.add(unsafe { base.add(4096) }, 4096, 3, Part::B, &MARK);
         let address = base as usize + 4096 + 17;
         let place = strike(address);
         assert_eq!(place, Some((3, Part::B, 17)));

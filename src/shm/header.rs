@@ -16,8 +16,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::bus::Watched;
-use super::names::Named;
 use super::region::{LastingPage, Region};
 use crate::base::clock;
 use crate::base::heartbeat;
@@ -555,19 +553,12 @@ impl Head {
         self.word(DAMAGED_AT).store(1, Ordering::Release);
     }
 
-    /// Watches these parts: a memory fault in one of them is reported by name and sets the damage flag of this header.
-    pub fn watch(&self, position: u32, parts: &[Named]) -> Watched {
-        let page = self.region.lasting_page();
-        let Some((page, mark)) =
-            page.and_then(|page| page.word(DAMAGED_AT).map(|mark| (page, mark)))
-        else {
-            return Watched::default();
-        };
-        let mut watched = Watched::marking(page);
-        for (part, base, len) in parts.iter().map(Named::span) {
-            watched.add((base, len), (position, part), mark);
-        }
-        watched
+    /// Returns the damage flag, and the page that it lies on, which stays after the region is dropped. `None` if the region has no
+    /// such page.
+    pub(super) fn damage_flag(&self) -> Option<(LastingPage, &'static AtomicU64)> {
+        let page = self.region.lasting_page()?;
+        let flag = page.word(DAMAGED_AT)?;
+        Some((page, flag))
     }
 
     /// Records that this process is alive, with its activity and iteration.

@@ -11,8 +11,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::lock::{self, UNTIL_IT_HAS_ENDED};
-use super::memory_store::{MemoryStore, Part, private_file, reserve};
+use super::file::{is_ours, private_file, reserve};
+use super::lock;
 use super::region::{MemoryError, Region};
 
 /// Locked header. Dropping it releases the lock; if nothing was ever written, the name is removed, too.
@@ -25,32 +25,30 @@ pub struct Hold {
     vacant: bool,
 }
 
-impl MemoryStore {
-    /// Locks a position for this process, whether it has memory or not. Waits for a process that is ending, as long as that makes
-    /// progress. A process that lives on or is stuck in the kernel results in an error that names it.
-    pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
-        self.hold_with(position, UNTIL_IT_HAS_ENDED)
-    }
-
-    pub(super) fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
-        let (name, path) = (self.name(position, Part::Head), self.head_path(position));
+impl Hold {
+    /// Locks the header `name` of user `uid` in the file at `path`, which is created if it is missing. Waits up to `patience` for a
+    /// process that is ending.
+    pub(super) fn take(
+        name: String,
+        path: PathBuf,
+        uid: u32,
+        patience: Duration,
+    ) -> Result<Self, MemoryError> {
         loop {
             let file =
                 private_file().create(true).truncate(false).open(&path).map_err(|source| {
                     MemoryError::Os { what: "cannot open", path: path.clone(), source }
                 })?;
-            self.is_ours(&file, &path, &name)?;
+            is_ours(&file, &path, &name, uid)?;
             lock::take(&file, &name, patience)?;
             // The earlier holder may have removed the name, or a third process may have created a new file under it.
             if lock::is_named(&file, &path) {
                 let vacant = file.metadata().is_ok_and(|meta| meta.len() == 0);
-                return Ok(Hold { file, path, name, vacant });
+                return Ok(Self { file, path, name, vacant });
             }
         }
     }
-}
 
-impl Hold {
     /// Returns true if the position has no memory to read.
     pub fn is_vacant(&self) -> bool {
         self.vacant
@@ -148,9 +146,9 @@ mod tests {
 
     use super::*;
     use crate::base::cores::left_out::left_out;
-    use crate::shm::Store;
     use crate::shm::header::{BEAT_AT, HEAD_BYTES};
     use crate::shm::memory_store::tests::until_free;
+    use crate::shm::{MemoryStore, Part, Store};
 
     fn memory_store(name: &str) -> MemoryStore {
         MemoryStore::new(Store::Posix, &format!("t-hold-{name}-{}", std::process::id())).unwrap()

@@ -4,97 +4,22 @@
 //! owner. `checkpoint` creates and finds a position's memory here; `status` lists it, and `clean` removes the memory of exactly
 //! one job.
 
-use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::statvfs::fstatvfs;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::file::{cannot_grow, is_ours, new_file, private_file, reserve, room};
 use super::hold::Hold;
 use super::huge::HUGE;
+use super::hugetlbfs::find_hugetlbfs;
 use super::lock::{self, UNTIL_IT_HAS_ENDED};
+use super::part::{Part, Store};
 use super::region::{MemoryError, Region};
-use super::room::{available_bytes, free_on, sysv_outlives};
+use super::room::sysv_outlives;
 use super::sysv;
 use crate::base::faults::{Point, hit};
-use crate::base::heartbeat;
-
-/// Kind of memory that outlives the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Store {
-    Posix,
-    /// System V segments for all parts but header and results, which stay in POSIX memory. A file can carry the lock that shows a
-    /// live process, and an agent can read the file without counting as attached.
-    SysV,
-    /// Huge pages for the large parts. Small parts stay in POSIX memory, because a huge page has at least 2 MB.
-    HugeTlbfs,
-}
-
-/// Part of a position's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Part {
-    /// Header: run, checkpoint and state.
-    Head,
-    /// Workspace A: the matrix.
-    A,
-    /// Checkpoint B: the copy.
-    B,
-    /// Parity of checkpoints with even numbers.
-    C,
-    /// Parity of checkpoints with odd numbers, for method self.
-    D,
-    /// Second full copy, for method double.
-    E,
-    /// Parity of the second copy.
-    F,
-    /// Small state of two checkpoints: A2 and the tables of digests.
-    S,
-    /// Results of the finished tests.
-    Done,
-}
-
-impl Part {
-    pub const ALL: [Part; 9] =
-        [Part::Head, Part::A, Part::B, Part::C, Part::D, Part::E, Part::F, Part::S, Part::Done];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Head => "head",
-            Part::A => "a",
-            Part::B => "b",
-            Part::C => "c",
-            Part::D => "d",
-            Part::E => "e",
-            Part::F => "f",
-            Part::S => "s",
-            Part::Done => "done",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Part> {
-        Part::ALL.into_iter().find(|p| p.name() == text)
-    }
-
-    /// Page size of this part in `store`; `huge` is the size of the huge pages.
-    pub fn page_bytes(self, store: Store, huge: usize) -> usize {
-        if self.kept_in(store) == Store::HugeTlbfs { huge } else { 4096 }
-    }
-
-    /// Kind of memory that a store of kind `store` uses for this part.
-    fn kept_in(self, store: Store) -> Store {
-        match (store, self) {
-            (_, Part::Head | Part::Done) => Store::Posix,
-            (Store::HugeTlbfs, Part::S) => Store::Posix,
-            _ => store,
-        }
-    }
-}
 
 /// Part of a position's memory that was found on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -218,7 +143,7 @@ impl MemoryStore {
             path: path.clone(),
             source,
         })?;
-        let there = self.is_ours(&file, &path, &name)?.len() as usize;
+        let there = is_ours(&file, &path, &name, self.uid)?.len() as usize;
         if len > there {
             room(&file, &path, len - there)?;
             reserve(&file, &path, there, len)?;
@@ -251,7 +176,7 @@ impl MemoryStore {
                 std::io::ErrorKind::NotFound => MemoryError::Missing(name.clone()),
                 _ => MemoryError::Os { what: "cannot open", path: path.clone(), source },
             })?;
-        let meta = self.is_ours(&file, &path, &name)?;
+        let meta = is_ours(&file, &path, &name, self.uid)?;
         if work && part == Part::Head {
             lock::take(&file, &name, UNTIL_IT_HAS_ENDED)?;
         }
@@ -271,29 +196,15 @@ impl MemoryStore {
         Ok(region)
     }
 
-    /// Returns the metadata of an open file if the file belongs to this user alone.
-    pub(super) fn is_ours(
-        &self,
-        file: &File,
-        path: &Path,
-        name: &str,
-    ) -> Result<std::fs::Metadata, MemoryError> {
-        let meta = file.metadata().map_err(|source| MemoryError::Os {
-            what: "cannot stat",
-            path: path.into(),
-            source,
-        })?;
-        if meta.uid() != self.uid || !meta.is_file() || meta.mode() & 0o077 != 0 {
-            return Err(MemoryError::NotOurs {
-                name: name.into(),
-                why: format!(
-                    "it is owned by user {} with mode {:o}",
-                    meta.uid(),
-                    meta.mode() & 0o7777
-                ),
-            });
-        }
-        Ok(meta)
+    /// Locks a position for this process, whether it has memory or not. Waits for a process that is ending, as long as that makes
+    /// progress. A process that lives on or is stuck in the kernel results in an error that names it.
+    pub fn hold(&self, position: u32) -> Result<Hold, MemoryError> {
+        self.hold_with(position, UNTIL_IT_HAS_ENDED)
+    }
+
+    fn hold_with(&self, position: u32, patience: Duration) -> Result<Hold, MemoryError> {
+        let (name, path) = (self.name(position, Part::Head), self.head_path(position));
+        Hold::take(name, path, self.uid, patience)
     }
 
     pub(super) fn head_path(&self, position: u32) -> PathBuf {
@@ -541,182 +452,11 @@ fn parse(name: &str, uid: u32) -> Option<(String, u32, Part)> {
     fields.next().is_none().then(|| (job.to_owned(), position, part))
 }
 
-/// Creates a file of persistent shared memory, which must not exist yet.
-pub(super) fn new_file(path: &Path, name: &str) -> Result<File, MemoryError> {
-    private_file().create_new(true).open(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::AlreadyExists => in_the_way(path, name),
-        _ => MemoryError::Os { what: "cannot make", path: path.into(), source },
-    })
-}
-
-/// Explains why a name exists already. All users may create files in /dev/shm, and `clean` removes no other user's file.
-fn in_the_way(path: &Path, name: &str) -> MemoryError {
-    match std::fs::symlink_metadata(path) {
-        Ok(meta) if meta.uid() != nix::unistd::geteuid().as_raw() => MemoryError::NotOurs {
-            name: name.into(),
-            why: format!(
-                "user {} has made that name; have it removed, or give this run another --job name",
-                meta.uid()
-            ),
-        },
-        _ => MemoryError::Exists(name.into()),
-    }
-}
-
-/// Options with which every file of persistent shared memory is opened: read and write, owner only, closed on exec, no symbolic
-/// links. Opening never blocks, even if another user made a pipe of that name.
-pub(super) fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK);
-    options
-}
-
-/// Checks that the file system of `file` has room for `len` more bytes.
-pub(super) fn room(file: &File, path: &Path, len: usize) -> Result<(), MemoryError> {
-    let available = available(file, path);
-    if len as u64 > available { Err(no_room(path, len, available)) } else { Ok(()) }
-}
-
-fn no_room(path: &Path, len: usize, available: u64) -> MemoryError {
-    MemoryError::NoRoom {
-        what: path.file_name().unwrap_or_default().to_string_lossy().into(),
-        wanted: len as u64,
-        available,
-        place: path.parent().unwrap_or(path).display().to_string(),
-    }
-}
-
-fn available(file: &File, path: &Path) -> u64 {
-    match find_hugetlbfs() {
-        // A hugetlbfs mounted without size= reports no size; its limit is the pool of pages.
-        Some((huge, page)) if path.parent() == Some(&huge) => {
-            free_huge_bytes(page).unwrap_or(u64::MAX)
-        }
-        _ => {
-            let on_mount = fstatvfs(file).ok().as_ref().map_or(u64::MAX, free_on);
-            // A tmpfs may promise more memory than the node has; the kernel would then kill a process.
-            on_mount.min(available_bytes().unwrap_or(u64::MAX))
-        }
-    }
-}
-
-/// Allocates all missing blocks of the file from byte `first` to byte `end`.
-pub(super) fn reserve(
-    file: &File,
-    path: &Path,
-    first: usize,
-    end: usize,
-) -> Result<(), MemoryError> {
-    let end = end.max(first + 1);
-    for at in (first..end).step_by(heartbeat::BYTES) {
-        let bytes = heartbeat::BYTES.min(end - at);
-        let code = loop {
-            // SAFETY: plain system call on a file we hold open.
-            let code = unsafe {
-                libc::posix_fallocate(file.as_raw_fd(), at as libc::off_t, bytes as libc::off_t)
-            };
-            // A signal, such as a request to save and stop, interrupts the call.
-            if code != libc::EINTR {
-                break code;
-            }
-        };
-        match code {
-            0 => heartbeat::beat(),
-            libc::ENOSPC | libc::ENOMEM => {
-                return Err(no_room(path, end - first, available(file, path)));
-            }
-            code => {
-                let source = std::io::Error::from_raw_os_error(code);
-                return Err(cannot_grow("cannot reserve space in", path, end, source));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Explains why a file cannot have `len` bytes. If a user's limit on file size is the cause, the error names it: that limit holds
-/// for files in memory, too.
-pub(super) fn cannot_grow(
-    what: &'static str,
-    path: &Path,
-    len: usize,
-    source: std::io::Error,
-) -> MemoryError {
-    let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
-    match source.raw_os_error() {
-        Some(libc::EFBIG) if limit < len as u64 => MemoryError::TooLong {
-            what: path.file_name().unwrap_or_default().to_string_lossy().into(),
-            wanted: len as u64,
-            limit,
-        },
-        _ => MemoryError::Os { what, path: path.into(), source },
-    }
-}
-
-/// Free bytes in the pool of huge pages; None if no hugetlbfs is mounted for this user.
-pub fn huge_free_bytes() -> Option<u64> {
-    let (_, page) = find_hugetlbfs()?;
-    // If the system reports no number, only an allocation can show whether there is room.
-    Some(free_huge_bytes(page).unwrap_or(u64::MAX))
-}
-
-/// Page size of the hugetlbfs that this user's memory is placed in.
-pub fn huge_page_bytes() -> Option<usize> {
-    find_hugetlbfs().map(|(_, page)| page)
-}
-
-/// Number of huge pages of that size of one kind: `nr` for all, `free` for free ones, `resv` for those of the free ones that are
-/// reserved.
-fn huge_pages(page: usize, kind: &str) -> Option<u64> {
-    let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/{kind}_hugepages", page / 1024);
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-fn free_huge_bytes(page: usize) -> Option<u64> {
-    let promised = huge_pages(page, "resv").unwrap_or(0);
-    Some(huge_pages(page, "free")?.saturating_sub(promised) * page as u64)
-}
-
-/// Finds the mounted hugetlbfs for this user's memory, and its page size.
-fn find_hugetlbfs() -> Option<(PathBuf, usize)> {
-    let usable = |dir: &Path| {
-        let page = nix::sys::statvfs::statvfs(dir).ok()?.block_size() as usize;
-        nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK).ok()?;
-        Some(page)
-    };
-    let mounts = std::fs::read_to_string("/proc/mounts").ok()?;
-    pick(&mounts, usable, |page| huge_pages(page, "nr"))
-}
-
-/// Picks the first hugetlbfs whose pool has any pages, in use or not, so that every call picks the same; if no pool has pages,
-/// the first.
-///
-/// The system itself mounts one with the usual page size. An administrator who wants another size leaves that one empty.
-fn pick(
-    mounts: &str,
-    usable: impl Fn(&Path) -> Option<usize>,
-    pages: impl Fn(usize) -> Option<u64>,
-) -> Option<(PathBuf, usize)> {
-    let there = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ');
-        let (dir, kind) = (fields.nth(1)?, fields.next()?);
-        // Other kinds of file system are not asked: the call might wait for an unreachable server.
-        let dir = PathBuf::from((kind == "hugetlbfs").then(|| dir.replace("\\040", " "))?);
-        let page = usable(&dir)?;
-        Some((dir, page))
-    });
-    let there: Vec<(PathBuf, usize)> = there.collect();
-    let filled = there.iter().find(|(_, page)| pages(*page).is_some_and(|pages| pages > 0));
-    filled.or(there.first()).cloned()
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use std::fs::{File, OpenOptions};
+    use std::os::unix::fs::OpenOptionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn unique() -> String {
@@ -761,28 +501,6 @@ pub mod tests {
             memory_store.unlink_position(round);
             assert_eq!(look(), (true, vec![]));
         }
-    }
-
-    #[test]
-    fn huge_pages_are_taken_where_there_are_some() {
-        const GIB: usize = 1 << 30;
-        let mounts = "tmpfs /dev/shm tmpfs rw 0 0\nhugetlbfs /dev/hugepages hugetlbfs rw 0 0\n\
-                      none /mnt/large\\040pages hugetlbfs rw,pagesize=1024M 0 0\n";
-        let usable = |dir: &Path| match dir.to_str()? {
-            "/dev/hugepages" => Some(HUGE),
-            "/mnt/large pages" => Some(GIB),
-            other => panic!("{other} may hang, and is none of them"),
-        };
-        let picked = |small: Option<u64>, large: Option<u64>| {
-            let found = pick(mounts, usable, |page| if page == GIB { large } else { small });
-            found.unwrap().1
-        };
-        assert_eq!(picked(Some(0), Some(8)), GIB);
-        assert_eq!(picked(Some(5), Some(8)), HUGE);
-        assert_eq!([picked(Some(0), Some(0)), picked(None, None)], [HUGE; 2]);
-        assert_eq!(pick("tmpfs /dev/shm tmpfs rw 0 0\n", usable, |_| Some(1)), None);
-        let own = pick(mounts, |dir| usable(dir).filter(|page| *page == GIB), |_| None);
-        assert_eq!(own, Some(("/mnt/large pages".into(), GIB)), "the other is not this user's");
     }
 
     struct Cleaned(MemoryStore);

@@ -5,19 +5,23 @@
 
 pub mod bus;
 pub mod copying;
+mod file;
 pub mod header;
 mod hold;
 pub mod huge;
+pub mod hugetlbfs;
 pub mod ledger;
 mod lock;
 pub mod memory_store;
 mod names;
+pub mod part;
 mod region;
 pub mod room;
 pub mod stat;
 mod sysv;
 
 pub use hold::Hold;
-pub use memory_store::{Held, MemoryStore, Part, Store};
+pub use memory_store::{Held, MemoryStore};
 pub use names::Named;
+pub use part::{Part, Store};
 pub use region::{MemoryError, Region};

@@ -11,8 +11,10 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+use super::file::{cannot_grow, new_file, reserve, room};
 use super::huge::{self, HUGE};
-use super::memory_store::{MemoryStore, Part, cannot_grow, new_file, reserve, room};
+use super::memory_store::MemoryStore;
+use super::part::Part;
 use super::region::{MemoryError, Region};
 use super::{lock, sysv};
 use crate::base::heartbeat;

@@ -35,7 +35,7 @@ use crate::base::cores;
 use crate::base::timed_command::ask;
 use crate::base::topology::{Topology, read_list};
 use crate::kernels::arithmetic::Arithmetic;
-use crate::shm::{MemoryStore, Store, huge, memory_store, room};
+use crate::shm::{MemoryStore, Store, huge, hugetlbfs, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::machine::Connections;
 use crate::supervise::remember::io_thread::Answer;
@@ -374,7 +374,7 @@ impl<S: ProgressSource> Agent<S> {
             ranks,
             shm_free_bytes: shm().free_bytes,
             memory_free_bytes: memory().1,
-            huge_free_bytes: memory_store::huge_free_bytes(),
+            huge_free_bytes: hugetlbfs::huge_free_bytes(),
             sysv_free_bytes: room::sysv_free_bytes(),
             held_bytes,
             held_positions,
@@ -620,7 +620,7 @@ pub fn facts(asked: &Asked) -> Facts {
         memory_bytes,
         memory_free_bytes,
         shm: shm(),
-        huge_free_bytes: memory_store::huge_free_bytes(),
+        huge_free_bytes: hugetlbfs::huge_free_bytes(),
         sysv_free_bytes: room::sysv_free_bytes(),
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),

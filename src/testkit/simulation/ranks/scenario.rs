@@ -2,7 +2,7 @@
 
 use super::arena::{Fault, MILLISECOND, Manner, Place, SECOND, Strike};
 use crate::base::faults::Point;
-use crate::shm::memory_store::Part;
+use crate::shm::Part;
 use crate::testkit::simulation::dice::Dice;
 
 /// Number of seeds that share a problem, whose undisturbed run is made once for all of them.

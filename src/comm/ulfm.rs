@@ -1,5 +1,5 @@
-//! Ability of the MPI library to continue without a lost process (ULFM: Open MPI 5 under `mpirun --with-ft ulfm`), and its settings
-//! for that.
+//! Ability of the MPI library to continue without a lost process (ULFM: Open MPI 5 under `mpirun --with-ft ulfm`), and its
+//! settings for that.
 //!
 //! The loaded library is identified at run time, so one program serves any library.
 

@@ -553,8 +553,8 @@ impl Head {
         self.word(DAMAGED_AT).store(1, Ordering::Release);
     }
 
-    /// Returns the damage flag, and the page that it lies on, which stays after the region is dropped. `None` if the region has no
-    /// such page.
+    /// Returns the damage flag, and the page that it lies on, which stays after the region is dropped. `None` if the region has
+    /// no such page.
     pub(super) fn damage_flag(&self) -> Option<(LastingPage, &'static AtomicU64)> {
         let page = self.region.lasting_page()?;
         let flag = page.word(DAMAGED_AT)?;

@@ -26,8 +26,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Locks the header `name` of user `uid` in the file at `path`, which is created if it is missing. Waits up to `patience` for a
-    /// process that is ending.
+    /// Locks the header `name` of user `uid` in the file at `path`, which is created if it is missing. Waits up to `patience` for
+    /// a process that is ending.
     pub(super) fn take(
         name: String,
         path: PathBuf,

@@ -111,11 +111,12 @@ impl Coder {
         share: &Share,
         me: usize,
         segment: &Segment,
-        buffer: (&mut [u64], bool),
+        buffer: &mut [u64],
+        replace: bool,
         hands: &mut Hands,
     ) {
         let (terms, lines) = (&segment.combine.terms[me], self.lines(segment));
-        hands.add(share, lines, terms, buffer);
+        hands.add(share, lines, terms, buffer, replace);
         for &(within, _) in terms.iter().filter(|_| segment.tells) {
             if matches!(within, Role::Data(_)) {
                 hands.show(share, lines, within);
@@ -228,7 +229,7 @@ impl Coder {
     ) {
         let batch = &round.segments;
         let first = &batch[(me + batch.len() - 1) % batch.len()];
-        self.contribute(share, me, first, (&mut buffer[..first.words()], true), hands);
+        self.contribute(share, me, first, &mut buffer[..first.words()], true, hands);
     }
 
     /// Computes all members' combinations at once; each arrives at its own target after G - 1 steps. Starts with the contents of
@@ -250,7 +251,7 @@ impl Coder {
             let (going, coming) = (&scratch.going[..words], &mut scratch.coming[..words]);
             comm.sendrecv(Some((going, to)), Some((coming, from)));
             let passing = segment(me + 2 * size - 2 - step);
-            self.contribute(share, me, passing, (coming, false), hands);
+            self.contribute(share, me, passing, coming, false, hands);
             std::mem::swap(&mut scratch.going, &mut scratch.coming);
         }
         // The last message lacks at most this member's own row. If the member has none, the sum is complete, and contiguous rows
@@ -276,7 +277,7 @@ impl Coder {
             }
             (None, _) => {
                 let sum = &mut scratch.ended[round.parity * words..][..words];
-                self.contribute(share, me, mine, (sum, false), hands);
+                self.contribute(share, me, mine, sum, false, hands);
             }
         }
         std::mem::swap(&mut scratch.going, &mut scratch.ahead);
@@ -341,7 +342,7 @@ impl Coder {
         for segment in &round.segments {
             let words = segment.words();
             let buffer = &mut scratch.going[..words];
-            self.contribute(share, me, segment, (&mut *buffer, true), hands);
+            self.contribute(share, me, segment, buffer, true, hands);
             let root = segment.combine.target;
             if !self.code.exact() {
                 // SAFETY: doubles and words have one size and alignment, and any bits are a double.
@@ -436,7 +437,7 @@ impl Coder {
                 let send = before.map(|s| (&ready[..s.words()], chain[1]));
                 comm.sendrecv_while(send, None, &mut || {
                     if let Some(now) = now {
-                        self.contribute(share, me, now, (&mut coming[..now.words()], true), hands);
+                        self.contribute(share, me, now, &mut coming[..now.words()], true, hands);
                     }
                 });
             } else if last {
@@ -470,7 +471,7 @@ impl Coder {
                 let recv = now.map(|s| (&mut coming[..s.words()], chain[place - 1]));
                 comm.sendrecv(send, recv);
                 if let Some(now) = now {
-                    self.contribute(share, me, now, (&mut coming[..now.words()], false), hands);
+                    self.contribute(share, me, now, &mut coming[..now.words()], false, hands);
                 }
             }
             std::mem::swap(&mut ready, &mut coming);

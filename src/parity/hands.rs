@@ -64,7 +64,8 @@ impl Hands<'_, '_> {
         share: &Share,
         lines: Lines,
         terms: &[(Role, Weight)],
-        (message, replace): (&mut [u64], bool),
+        message: &mut [u64],
+        replace: bool,
     ) {
         debug_assert_eq!(message.len(), lines.words());
         self.panel_threads.cut(message, WORTH, |start, words| {

@@ -99,7 +99,7 @@ pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     let problem = Problem::of(test, on.means);
     let (mut one, mut all) = (problem.largest_rank(), problem.all_ranks());
     if on.checksums > 0 {
-        let sums = problem.rank((0, test.q));
+        let sums = problem.rank(0, test.q);
         for (bytes, one, all) in [
             (sums.matrix, &mut one.matrix, &mut all.matrix),
             (sums.beside, &mut one.beside, &mut all.beside),
@@ -341,7 +341,7 @@ mod tests {
             let t = test(n, nb, p, q, depth);
             let problem = Problem::of(&t, MEANS);
             let mut all: Vec<u128> = (0..p * q)
-                .map(|at| problem.rank((at / q, at % q)).total() + PROCESS_BYTES)
+                .map(|at| problem.rank(at / q, at % q).total() + PROCESS_BYTES)
                 .collect();
             prop_assert_eq!(rank_bytes(&t, MEANS), *all.iter().max().unwrap());
             prop_assert_eq!(grid_bytes(&t, MEANS), all.iter().sum::<u128>());

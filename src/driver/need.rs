@@ -256,7 +256,7 @@ fn group_of_each(groups: &Groups, positions: usize) -> Vec<usize> {
 
 fn leading_dimension(test: &TestParams, position: usize) -> usize {
     let grid = ProcessGrid::of(test);
-    grid.coordinates(position).map_or(0, |place| Shape::new(test, place).ld)
+    grid.coordinates(position).map_or(0, |(row, col)| Shape::new(test, row, col).ld)
 }
 
 #[cfg(test)]

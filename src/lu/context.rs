@@ -85,7 +85,7 @@ impl<'a> Context<'a> {
         let along_column = grid.split(Some(col), row).expect("every rank of the grid has a column");
         Some(Self {
             params,
-            shape: Shape::new(params, (row, col)),
+            shape: Shape::new(params, row, col),
             engine,
             order,
             grid,

@@ -94,8 +94,8 @@ mod tests {
     use crate::grid::ProcessGrid;
     use proptest::prelude::*;
 
-    fn shape(n: usize, nb: usize, (p, q): (usize, usize), place: (usize, usize)) -> Shape {
-        Shape::of(n, nb, ProcessGrid { p, q, mapping: Mapping::Row }, place)
+    fn shape(n: usize, nb: usize, (p, q): (usize, usize), row: usize, col: usize) -> Shape {
+        Shape::of(n, nb, ProcessGrid { p, q, mapping: Mapping::Row }, row, col)
     }
 
     fn order(threads: usize, halves: Halves) -> Order {
@@ -114,10 +114,10 @@ mod tests {
                 for (col, k) in (0..q + sums).flat_map(|col| (0..n.div_ceil(nb)).map(move |k| (col, k))) {
                     for halves in [Halves::Auto, Halves::Always, Halves::Never] {
                         let order = order(threads, halves);
-                        let cut_at = |row| cut(&shape(n, nb, (p, q), (row, col)), depth, engine, order, k);
+                        let cut_at = |row| cut(&shape(n, nb, (p, q), row, col), depth, engine, order, k);
                         let first = cut_at(0);
                         prop_assert!((1..p).all(|row| cut_at(row) == first));
-                        let shape = shape(n, nb, (p, q), (0, col));
+                        let shape = shape(n, nb, (p, q), 0, col);
                         let Some(cut) = first else { continue };
                         prop_assert!(halves != Halves::Never);
                         let rest = from_rest(&shape, depth, k);
@@ -143,7 +143,7 @@ mod tests {
         ) {
             for engine in Engine::runnable() {
                 for (col, k) in (0..q).flat_map(|col| (0..n.div_ceil(nb)).map(move |k| (col, k))) {
-                    let shape = shape(n, nb, (p, q), (0, col));
+                    let shape = shape(n, nb, (p, q), 0, col);
                     let order = order(1, Halves::Always);
                     let width = nb.min(n);
                     let len = engine.upper_len(width, shape.cols) + slack(engine, width);
@@ -168,7 +168,7 @@ mod tests {
     fn it_pays_where_a_half_takes_long_and_hides_the_panel() {
         let engine = Engine::runnable()[0];
         let cuts = |(n, nb, grid), threads| {
-            let shape = shape(n, nb, grid, (0, 0));
+            let shape = shape(n, nb, grid, 0, 0);
             let order = order(threads, Halves::Auto);
             (0..n / nb).filter(|&k| cut(&shape, 1, engine, order, k).is_some()).count()
         };

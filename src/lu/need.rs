@@ -117,8 +117,8 @@ impl Problem {
         Self { n, nb, p, q, depth, align, means }
     }
 
-    /// Returns the need of the rank at grid position `place`.
-    pub fn rank(&self, place: (usize, usize)) -> Bytes {
+    /// Returns the need of the rank at grid position (`row`, `col`).
+    pub fn rank(&self, row: usize, col: usize) -> Bytes {
         // Sizes that are not yet validated may be absurd. A matrix beyond this limit does not fit anywhere, so its other buffers
         // do not matter.
         const ABSURD: usize = 1 << 30;
@@ -130,7 +130,7 @@ impl Problem {
         }
         let nb = self.nb.clamp(1, self.n + 1);
         let grid = ProcessGrid { p: self.p, q: self.q, mapping: Mapping::Row };
-        let shape = Shape::of(self.n, nb, grid, place);
+        let shape = Shape::of(self.n, nb, grid, row, col);
         let Means { engine, threads } = self.means;
         let align = self.align.min(SIZE_MOST);
         let beside = Engine::made(engine)
@@ -142,7 +142,7 @@ impl Problem {
 
     /// Returns the need of the rank with the largest need: the first, which has the most rows and columns.
     pub fn largest_rank(&self) -> Bytes {
-        self.rank((0, 0))
+        self.rank(0, 0)
     }
 
     /// Returns the need of all ranks together.
@@ -151,7 +151,7 @@ impl Problem {
         for (row, rows) in alike(self.n, self.nb, self.p) {
             for (col, cols) in alike(self.n.saturating_add(1), self.nb, self.q) {
                 let ranks = (rows as u128).saturating_mul(cols as u128);
-                let one = self.rank((row, col));
+                let one = self.rank(row, col);
                 all.matrix = all.matrix.saturating_add(one.matrix.saturating_mul(ranks));
                 all.beside = all.beside.saturating_add(one.beside.saturating_mul(ranks));
             }
@@ -187,7 +187,7 @@ mod tests {
             n in 0usize..300, nb in 1usize..60, p in 1usize..7, q in 1usize..7, depth in 0usize..4,
         ) {
             let problem = problem(n, nb, p, q, depth);
-            let ranks: Vec<Bytes> = (0..p * q).map(|at| problem.rank((at / q, at % q))).collect();
+            let ranks: Vec<Bytes> = (0..p * q).map(|at| problem.rank(at / q, at % q)).collect();
             let all = problem.all_ranks();
             prop_assert_eq!(all.matrix, ranks.iter().map(|r| r.matrix).sum::<u128>());
             prop_assert_eq!(all.beside, ranks.iter().map(|r| r.beside).sum::<u128>());
@@ -212,7 +212,7 @@ mod tests {
             let problem = problem(n, nb, p, q, depth);
             let counted = problem.largest_rank();
             let grid = ProcessGrid { p, q, mapping: Mapping::Row };
-            let shape = Shape::of(n, nb.min(n + 1), grid, (0, 0));
+            let shape = Shape::of(n, nb.min(n + 1), grid, 0, 0);
             for engine in Engine::made(EngineChoice::Auto) {
                 let taken = Lengths::new(&shape, depth, 8, MEANS.threads, engine).most_bytes();
                 prop_assert!(taken <= counted.beside);

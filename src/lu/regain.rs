@@ -195,7 +195,7 @@ mod tests {
     fn bands_are_all_that_is_to_be_regained() {
         let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };
         for (n, nb) in [(1, 4), (97, 8), (301, 10), (900, 300), (6000, 1000)] {
-            let shape = Shape::of(n, nb, grid, (1, 0));
+            let shape = Shape::of(n, nb, grid, 1, 0);
             let blocks = n.div_ceil(nb);
             for (first, second) in [(0, 0), (1, blocks / 2), (blocks / 3, blocks), (blocks, 2)] {
                 let below = |k: usize| shape.row_map.count_below((k * nb).min(n), shape.row);

@@ -107,7 +107,7 @@ impl Sums {
     /// Starts at the local column that contains the boundary.
     fn new(context: &Context, boundary: usize, by: usize, keeper: usize) -> Self {
         let Shape { nb, grid, .. } = context.shape;
-        let cols = Shape::new(context.params, (context.shape.row, grid.q)).cols;
+        let cols = Shape::new(context.params, context.shape.row, grid.q).cols;
         Self { by, boundary, keeper, cols, from: boundary / grid.q * nb }
     }
 
@@ -272,7 +272,7 @@ mod tests {
             for (boundary, row) in
                 (0..=n / nb).step_by(n / nb / 6 + 1).zip([0, 1].into_iter().cycle())
             {
-                let shape = Shape::of(n, nb, grid, (row, 0));
+                let shape = Shape::of(n, nb, grid, row, 0);
                 for from in [0, boundary / grid.q * nb] {
                     let sums = Sums { by: 0, boundary, keeper: 3, cols: shape.cols, from };
                     let strips = sums.strips(&shape);

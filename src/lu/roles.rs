@@ -440,7 +440,7 @@ mod tests {
         let renewals = happens.iter().filter(|(what, _)| matches!(what, Happens::Renewed));
         let ever = sums + renewals.count();
         let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
-        let shape = |col: usize| Shape::of(n, nb, grid, (0, col));
+        let shape = |col: usize| Shape::of(n, nb, grid, 0, col);
         let mut next = random(seed);
         let x: Vec<f64> = (0..n).map(|_| next()).collect();
         let a: Vec<Vec<f64>> = (0..n).map(|_| (0..n).map(|_| next()).collect()).collect();
@@ -865,7 +865,7 @@ mod tests {
     fn the_sums_with_the_largest_weights_take_a_lost_place() {
         let (q, cols) = (256, 0..256);
         let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
-        let shape = Shape::of(8 * q, 1, grid, (0, 0));
+        let shape = Shape::of(8 * q, 1, grid, 0, 0);
         let fresh = Past::default();
         let roles = Exchanges::new(&fresh, &shape);
         assert_eq!(roles.best(&[0, 1, 2, 3], &[232]), [0]);
@@ -892,7 +892,7 @@ mod tests {
     fn what_is_alike_is_so_in_all_process_columns() {
         for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (43, 4, 3), (30, 10, 4), (7, 8, 2), (64, 1, 5)] {
             let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
-            let shape = Shape::of(n, nb, grid, (0, 0));
+            let shape = Shape::of(n, nb, grid, 0, 0);
             let rounds = n.div_ceil(nb).div_ceil(q);
             for row in 0..n {
                 let (mut at, mut runs) = (0, 0);

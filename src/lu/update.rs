@@ -330,12 +330,12 @@ mod tests {
     fn what_is_not_multiplied_of_sums_counts_nowhere() {
         for (n, nb, q) in [(40, 4, 2), (41, 4, 3), (39, 5, 1), (17, 3, 4), (12, 12, 2)] {
             let grid = ProcessGrid { p: 1, q, mapping: Mapping::Row };
-            let sums = Shape::of(n, nb, grid, (0, q));
+            let sums = Shape::of(n, nb, grid, 0, q);
             for k in 0..n.div_ceil(nb) {
                 let done = done_with(&sums, k);
                 let below = (k + 1) * nb..n;
                 let adds = |l: usize| {
-                    let mut cols = (0..q).map(|col| Shape::of(n, nb, grid, (0, col)));
+                    let mut cols = (0..q).map(|col| Shape::of(n, nb, grid, 0, col));
                     cols.any(|shape| {
                         let within = l < shape.col_map.count_below(n, shape.col);
                         within
@@ -345,7 +345,7 @@ mod tests {
                 assert!((0..done).all(|l| !adds(l)), "{n} {nb} {q} {k}");
                 assert!(below.is_empty() || adds(done), "{n} {nb} {q} {k}");
                 for col in 0..q {
-                    assert_eq!(done_with(&Shape::of(n, nb, grid, (0, col)), k), 0);
+                    assert_eq!(done_with(&Shape::of(n, nb, grid, 0, col), k), 0);
                 }
             }
         }

@@ -34,18 +34,19 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn new(params: &TestParams, (row, col): (usize, usize)) -> Self {
+    pub fn new(params: &TestParams, row: usize, col: usize) -> Self {
         let grid = ProcessGrid::of(params);
-        Self::of(params.n, params.nb, grid, (row, col))
+        Self::of(params.n, params.nb, grid, row, col)
     }
 
     /// Returns the shape for these parameters, as [`Shape::new`] does.
-    pub fn of(n: usize, nb: usize, grid: ProcessGrid, (row, col): (usize, usize)) -> Self {
+    pub fn of(n: usize, nb: usize, grid: ProcessGrid, row: usize, col: usize) -> Self {
         let row_map = Cyclic::new(n, nb, grid.p);
         let col_map = Cyclic::new(n + 1, nb, grid.q);
-        let cols = match col >= grid.q {
-            true => Cyclic::new(n, nb, grid.q).count_max() + 1,
-            false => col_map.count(col),
+        let cols = if col >= grid.q {
+            Cyclic::new(n, nb, grid.q).count_max() + 1
+        } else {
+            col_map.count(col)
         };
         Self {
             n,
@@ -83,15 +84,15 @@ impl Shape {
     /// Returns the shape of process column `col` in the memory of this checksum column, with the same leading dimension.
     pub fn as_column(&self, col: usize) -> Self {
         debug_assert!(self.is_sums() && col < self.grid.q);
-        Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, (self.row, col)) }
+        Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, self.row, col) }
     }
 
     /// Returns the local column of b, if it is local.
     pub fn rhs(&self) -> Option<usize> {
-        match self.is_sums() {
-            true => Some(self.cols - 1),
-            false => (self.col_map.owner(self.n) == self.col).then(|| self.col_map.local(self.n)),
+        if self.is_sums() {
+            return Some(self.cols - 1);
         }
+        (self.col_map.owner(self.n) == self.col).then(|| self.col_map.local(self.n))
     }
 
     pub fn mapping(&self) -> Mapping {
@@ -233,7 +234,7 @@ mod tests {
             for row in 0..p {
                 let weights: Vec<f64> = (0..q).map(|col| 1.0 - 0.3 * col as f64).collect();
                 let generate = |col: usize| {
-                    let shape = Shape::new(&params(n, nb, p, q), (row, col));
+                    let shape = Shape::new(&params(n, nb, p, q), row, col);
                     let mut local = Local::new(shape, HugeBuffer::new(shape.len()).unwrap());
                     match shape.sums() {
                         None => local.generate(&generator, &mut Pool::new(1)),
@@ -302,7 +303,7 @@ mod tests {
                     let mut seen = 0;
                     for row in 0..p {
                         for col in 0..q {
-                            let shape = Shape::new(&params(n, nb, p, q), (row, col));
+                            let shape = Shape::new(&params(n, nb, p, q), row, col);
                             let buffer = HugeBuffer::new(shape.len()).unwrap();
                             let mut local = Local::new(shape, buffer);
                             local.generate(&generator, &mut Pool::new(1 + row));

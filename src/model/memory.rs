@@ -261,7 +261,7 @@ pub fn rank_memory(
     let mut bytes = problem.largest_rank();
     if method == Method::Abft {
         // A checksum column has as many local columns as any other, plus that of b.
-        let sums = problem.rank((0, problem.q));
+        let sums = problem.rank(0, problem.q);
         bytes.matrix = bytes.matrix.max(sums.matrix);
         bytes.beside = bytes.beside.max(sums.beside);
     }

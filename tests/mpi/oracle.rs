@@ -279,7 +279,7 @@ fn compare_sums(context: &Context, columns: usize, standing: &mut Standing) {
     };
     let mut wanted = vec![0.0; mine.len()];
     for col in 0..q {
-        let other = Shape::new(context.params, (shape.row, col));
+        let other = Shape::new(context.params, shape.row, col);
         let mut theirs = vec![0.0; other.len()];
         context.grid.recv(&mut theirs, rank(col), 9);
         for i in 0..shape.rows {

@@ -176,7 +176,7 @@ pub fn assign_roles(
     let there: Vec<usize> = (0..q + numbers).filter(|&col| all.is_whole(col)).collect();
     let boundary = all.boundary(&there)?;
     let exchange = |(&col, &by): (&usize, &usize)| Exchange { col, by, boundary };
-    let shape = Shape::of(params.n, params.nb, ProcessGrid::of(params), (0, 0));
+    let shape = Shape::of(params.n, params.nb, ProcessGrid::of(params), 0, 0);
     let best = Exchanges::new(past, &shape).best(&sums, &lacking);
     let now: Vec<Exchange> = lacking.iter().zip(&best).map(exchange).collect();
     let ready = all.is_ready(boundary, &lacking);

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use skt_hpl::base::params;
 use skt_hpl::base::threads::{Pool, Shareable};
 use skt_hpl::kernels::processor::Level;
-use skt_hpl::kernels::{Engine, Loaded, LowerBlock, UpperBlock, choice, gemm, set_library_threads};
+use skt_hpl::kernels::{
+    Engine, Loaded, LowerBlock, Matrix, Operand, Size, UpperBlock, choice, gemm,
+    set_library_threads,
+};
 use skt_hpl::matrix::HugeBuffer;
 
 /// How long the peak is looked for, and how often.
@@ -165,19 +168,23 @@ impl Multiplication {
         let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
         self.rate(|| {
             // SAFETY: buffers of these sizes, borrowed for the call.
-            unsafe { gemm(false, false, (side, side, k), -1.0, (a, side), (b, k), (c, side)) }
+            unsafe {
+                let (a, b) = (Operand::plain(a, side), Operand::plain(b, k));
+                gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
+            }
         })
     }
 
     /// Another library's.
     pub fn peer(&mut self, peer: &Loaded, threads: usize) -> f64 {
         peer.set_threads(threads);
-        let (side, k) = (self.side as i32, self.k as i32);
+        let (side, k) = (self.side, self.k);
         let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
         self.rate(|| {
             // SAFETY: as above.
             unsafe {
-                peer.gemm((false, false), (side, side, k), -1.0, (a, side), (b, k), (c, side))
+                let (a, b) = (Operand::plain(a, side), Operand::plain(b, k));
+                peer.gemm(Size::new(side, side, k), -1.0, a, b, Matrix::new(c, side));
             }
         })
     }
@@ -200,7 +207,7 @@ impl Multiplication {
                 let rows = block * row_unit..((block + 1) * row_unit).min(side);
                 let cols = strip * width..((strip + 1) * width).min(side);
                 // SAFETY: tasks write parts of C of their own; the operands are only read.
-                unsafe { lower.multiply(&upper, rows, cols, (c.get(), side)) }
+                unsafe { lower.multiply(&upper, rows, cols, Matrix::new(c.get(), side)) }
             });
         })
     }

@@ -20,7 +20,7 @@ use crate::base::new_thread;
 use crate::base::params;
 use crate::base::threads::Pool;
 use crate::comm::{Comm, die};
-use crate::kernels::{Engine, Multiplication, one_library_thread_each};
+use crate::kernels::{Engine, Multiplication, Squares, one_library_thread_each};
 use crate::shm::copying::Copying;
 
 const MEET: i32 = 91;
@@ -290,11 +290,15 @@ impl Node {
     fn multiply(&mut self, slot: Duration, wanted: bool) -> (f64, u64) {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let mut number = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
-        let mut multiplication =
-            Multiplication::new(&[self.engine], NB, (1, 1), 1, &mut self.pool, || {
-                (number(), number())
-            })
-            .unwrap_or_else(|why| die(6, &why.to_string()));
+        let mut multiplication = Multiplication::new(
+            &[self.engine],
+            NB,
+            Squares { down: 1, across: 1 },
+            1,
+            &mut self.pool,
+            || (number(), number()),
+        )
+        .unwrap_or_else(|why| die(6, &why.to_string()));
         // The first run is not timed: caches and clocks warm up.
         multiplication.run(self.engine, &mut self.pool);
         let mut digest = Xxh3::new();

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::library::Library;
+use super::operands::{Matrix, Operand, Size};
 use super::{ffi, loaded};
 use crate::base::cores;
 use crate::base::threads::Pool;
@@ -110,13 +111,11 @@ fn first_product() {
     // SAFETY: each is N x N, with N rows a column.
     unsafe {
         ffi::gemm(
-            false,
-            false,
-            (N, N, N),
+            Size::new(N, N, N),
             1.0,
-            (a.as_ptr(), N),
-            (b.as_ptr(), N),
-            (c.as_mut_ptr(), N),
+            Operand::plain(a.as_ptr(), N),
+            Operand::plain(b.as_ptr(), N),
+            Matrix::new(c.as_mut_ptr(), N),
         );
     }
 }

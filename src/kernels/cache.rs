@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use super::operands::{Matrix, Strides};
 use crate::base::topology;
 
 /// Size if the system reports none: the minimum of processors of the last ten years.
@@ -40,17 +41,16 @@ pub fn leading_dimension(rows: usize, align: usize) -> usize {
     if (ld / LINE).is_multiple_of(2) { ld + LINE } else { ld }
 }
 
-/// Copies a matrix of `rows` rows and `cols` columns to row-major order. Element (i, j) of the source is at `from + i * rs + j *
-/// cs`.
+/// Copies a matrix of `rows` rows and `cols` columns, at `from` with these strides, to row-major order.
 ///
 /// # Safety
-/// Both matrices are valid, with `ld >= cols`, and do not overlap.
+/// Both matrices are valid, with `to.ld >= cols`, and do not overlap.
 pub unsafe fn copy_by_rows(
     from: *const f64,
-    (rs, cs): (usize, usize),
-    (rows, cols): (usize, usize),
-    to: *mut f64,
-    ld: usize,
+    strides: Strides,
+    rows: usize,
+    cols: usize,
+    to: Matrix<*mut f64>,
 ) {
     // The number of rows at a time is the number of doubles in a cache line: their lines of `to` stay in the first-level cache.
     for first in (0..rows).step_by(LINE) {
@@ -58,7 +58,7 @@ pub unsafe fn copy_by_rows(
         for j in 0..cols {
             for i in rows.clone() {
                 // SAFETY: within both matrices, as the caller ensures.
-                unsafe { *to.add(i * ld + j) = *from.add(i * rs + j * cs) };
+                unsafe { *to.at.add(i * to.ld + j) = *from.add(strides.to(i, j)) };
             }
         }
     }

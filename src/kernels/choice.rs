@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::multiplication::{Multiplication, squares};
+use super::multiplication::{Multiplication, Squares};
 use super::processor::processor;
 use super::{Engine, Library, cache};
 use crate::base::threads::Pool;
@@ -81,9 +81,9 @@ impl<'e> Contest<'e> {
         pool: &mut Pool,
     ) -> Result<Self, MemoryError> {
         let widest = widths.iter().copied().max().unwrap_or(1).min(WIDEST);
-        let (down, across) = squares(pool.threads());
-        let beside = SQUARES.div_ceil(down * across).max(BESIDE);
-        let [lower, above, all] = Multiplication::sizes(engines, widest, (down, across), beside);
+        let squares = Squares::for_threads(pool.threads());
+        let beside = SQUARES.div_ceil(squares.count()).max(BESIDE);
+        let [lower, above, all] = Multiplication::sizes(engines, widest, squares, beside);
         let wanted = 8 * (lower + above * beside + all) as u64;
         if let Some(available) = available_bytes().filter(|bytes| wanted * ranks as u64 > bytes / 2)
         {
@@ -92,7 +92,7 @@ impl<'e> Contest<'e> {
         }
         // Values are differences of ones and zeros, which never grow and are not slow to compute with.
         let multiplication =
-            Multiplication::new(engines, widest, (down, across), beside, pool, || (0.0, 1.0))?;
+            Multiplication::new(engines, widest, squares, beside, pool, || (0.0, 1.0))?;
         Ok(Self { engines, multiplication, time: TIME / widths.len().max(1) as u32 })
     }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::cache::{self, copy_by_rows};
 use super::ffi;
 use super::micro::{self, Isa, Kernel};
+use super::operands::{Matrix, Operand, Size, Strided, Strides};
 use super::{Library, packed};
 use crate::base::params::{Engine as EngineChoice, Form};
 
@@ -174,73 +175,70 @@ impl Engine {
         }
     }
 
-    /// Packs L(rows x k), column-major at `l`, as a lower block.
+    /// Packs the column-major L(rows x k) as a lower block.
     ///
     /// # Safety
-    /// `l` spans `k` columns of `ldl`, `out` has [`Engine::lower_len`] doubles; no overlap.
-    pub unsafe fn lay_lower(
-        self,
-        rows: usize,
-        k: usize,
-        (l, ldl): (*const f64, usize),
-        out: *mut f64,
-    ) {
+    /// `l` spans `k` columns, `out` has [`Engine::lower_len`] doubles; no overlap.
+    pub unsafe fn lay_lower(self, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
         // SAFETY: ensured by the caller.
         unsafe {
             match self {
-                Engine::Packed(kernel) => packed::pack_lower(kernel, rows, k, (l, ldl), out),
+                Engine::Packed(kernel) => packed::pack_lower(kernel, rows, k, l, out),
                 // By rows, like C and U. If k is small, BLIS packs nothing, and with columns it takes 1.6 times as long.
-                Engine::Blas => copy_by_rows(l, (1, ldl), (rows, k), out, k),
+                Engine::Blas => {
+                    let strides = Strides { row: 1, col: l.ld };
+                    copy_by_rows(l.at, strides, rows, k, Matrix::new(out, k));
+                }
             }
         }
     }
 
-    /// Computes A(rows x cols) -= L(rows x k) B within a panel.
+    /// Computes A(m x n) -= L(m x k) B(k x n) within a panel.
     ///
-    /// A and L are column-major with leading dimension `ld`. Element (p, j) of B(k x cols) is at `b + p * rs + j * cs`. `scratch`
-    /// is reused between calls.
+    /// A and L are column-major with the same leading dimension. `scratch` is reused between calls.
     ///
     /// # Safety
     /// The ranges are valid and A overlaps neither L nor B.
-    #[allow(clippy::too_many_arguments)] // three matrices with their shapes
     pub unsafe fn multiply_in_panel(
         self,
-        (rows, cols, k): (usize, usize, usize),
+        size: Size,
         l: *const f64,
-        (b, rs, cs): (*const f64, usize, usize),
-        a: *mut f64,
-        ld: usize,
+        b: Strided,
+        a: Matrix<*mut f64>,
         scratch: &mut Vec<f64>,
     ) {
-        if rows == 0 || cols == 0 || k == 0 {
+        if size.is_empty() {
             return;
         }
         // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Engine::Packed(kernel) => {
-                    let size = (rows, cols, k);
-                    packed::multiply_in_panel(kernel, size, l, (b, rs, cs), a, ld, scratch);
+                    packed::multiply_in_panel(kernel, size, l, b, a, scratch);
                 }
                 Engine::Blas => {
-                    let (transposed, ldb) = if rs == 1 { (false, cs) } else { (true, rs) };
-                    ffi::gemm(false, transposed, (rows, cols, k), -1.0, (l, ld), (b, ldb), (a, ld));
+                    let b = match b.strides {
+                        Strides { row: 1, col } => Operand::plain(b.at, col),
+                        Strides { row, .. } => Operand::transposed(b.at, row),
+                    };
+                    ffi::gemm(size, -1.0, Operand::plain(l, a.ld), b, a);
                 }
             }
         }
     }
 
-    /// Computes B(n x cols) := L^-1 B within a panel's L1, all in `form` with leading dimension `ld`. L is unit lower.
+    /// Computes B(n x cols) := L^-1 B within a panel's L1, all in `form` with the same leading dimension. L is
+    /// unit lower.
     ///
     /// # Safety
     /// The ranges are valid and do not overlap.
     pub unsafe fn solve_in_panel(
         self,
-        (n, cols): (usize, usize),
+        n: usize,
+        cols: usize,
         form: Form,
         l: *const f64,
-        b: *mut f64,
-        ld: usize,
+        b: Matrix<*mut f64>,
         scratch: &mut Vec<f64>,
     ) {
         if n == 0 || cols == 0 {
@@ -250,16 +248,17 @@ impl Engine {
         unsafe {
             match self {
                 Engine::Packed(kernel) => {
-                    let strides = TriangleBlock::strides(form, ld);
-                    packed::solve_in_panel(kernel, (n, cols), l, b, strides, scratch);
+                    let strides = TriangleBlock::strides(form, b.ld);
+                    packed::solve_in_panel(kernel, n, cols, l, b.at, strides, scratch);
                 }
-                Engine::Blas => match form {
-                    Form::Transposed => ffi::trsm_left_lower_unit((n, cols), (l, ld), (b, ld)),
-                    // Row-major: the BLAS sees the transposes of all three.
-                    Form::NotTransposed => {
-                        ffi::trsm_right_upper_unit((cols, n), (l, ld), (b, ld));
+                Engine::Blas => {
+                    let l = Matrix::new(l, b.ld);
+                    match form {
+                        Form::Transposed => ffi::trsm_left_lower_unit(n, cols, l, b),
+                        // Row-major: the BLAS sees the transposes of all three.
+                        Form::NotTransposed => ffi::trsm_right_upper_unit(cols, n, l, b),
                     }
-                },
+                }
             }
         }
     }
@@ -380,24 +379,24 @@ impl UpperBlock {
                 }
                 // Some libraries treat a single column as a vector, and round it depending on its position in memory.
                 Engine::Blas if cols.len() == 1 => {
-                    let (rs, cs) = l1.own_strides();
+                    let strides = l1.own_strides();
                     for p in 0..self.k {
                         let x = *self.data.add(p * self.cols + cols.start);
                         for i in p + 1..self.k {
                             let y = self.data.add(i * self.cols + cols.start);
-                            *y -= *l1.raw.add(i * rs + p * cs) * x;
+                            *y -= *l1.raw.add(strides.to(i, p)) * x;
                         }
                     }
                 }
                 Engine::Blas => {
                     // Row-major U is U^T to the BLAS: U^T := U^T L1^-T.
-                    let (size, triangle) =
-                        ((cols.len(), self.k), (l1.raw, TriangleBlock::leading_dimension(l1.k)));
-                    let u = (self.data.add(cols.start), self.cols);
+                    let (n, k) = (cols.len(), self.k);
+                    let triangle = Matrix::new(l1.raw, TriangleBlock::leading_dimension(l1.k));
+                    let u = Matrix::new(self.data.add(cols.start), self.cols);
                     match l1.form {
-                        Form::NotTransposed => ffi::trsm_right_upper_unit(size, triangle, u),
+                        Form::NotTransposed => ffi::trsm_right_upper_unit(n, k, triangle, u),
                         Form::Transposed => {
-                            ffi::trsm_right_lower_transposed_unit(size, triangle, u);
+                            ffi::trsm_right_lower_transposed_unit(n, k, triangle, u);
                         }
                     }
                 }
@@ -429,15 +428,15 @@ impl TriangleBlock {
     }
 
     /// Returns the strides of rows and columns in this form.
-    pub fn strides(form: Form, ld: usize) -> (usize, usize) {
+    pub fn strides(form: Form, ld: usize) -> Strides {
         match form {
-            Form::NotTransposed => (ld, 1),
-            Form::Transposed => (1, ld),
+            Form::NotTransposed => Strides { row: ld, col: 1 },
+            Form::Transposed => Strides { row: 1, col: ld },
         }
     }
 
     /// Returns the strides of rows and columns in `raw`.
-    fn own_strides(&self) -> (usize, usize) {
+    fn own_strides(&self) -> Strides {
         Self::strides(self.form, Self::leading_dimension(self.k))
     }
 
@@ -464,7 +463,7 @@ impl LowerBlock {
         }
     }
 
-    /// Computes C(rows x cols) -= L U for row-major C. `c` points at row 0 and column 0 of the blocks.
+    /// Computes C(rows x cols) -= L U for row-major C. `c` begins at row 0 and column 0 of the blocks.
     ///
     /// Rows begin at a multiple of [`Engine::row_step`], columns at a multiple of [`UpperBlock::column_unit`].
     ///
@@ -475,14 +474,14 @@ impl LowerBlock {
         u: &UpperBlock,
         rows: Range<usize>,
         cols: Range<usize>,
-        (c, ldc): (*mut f64, usize),
+        c: Matrix<*mut f64>,
     ) {
         debug_assert_eq!(self.k, u.k);
         // SAFETY: ensured by the caller.
         unsafe {
             match self.engine {
                 Engine::Packed(kernel) => {
-                    packed::multiply(kernel, self.k, self.data, rows, u.data, cols, (c, ldc));
+                    packed::multiply(kernel, self.k, self.data, rows, u.data, cols, c);
                 }
                 // A single column is computed here, as in `solve`.
                 Engine::Blas if cols.len() == 1 => {
@@ -493,7 +492,8 @@ impl LowerBlock {
                         for p in 0..self.k {
                             let x = *u.data.add(p * u.cols + cols.start);
                             for i in rows.clone() {
-                                *c.add(i * ldc + cols.start) -= *self.data.add(i * self.k + p) * x;
+                                *c.at.add(i * c.ld + cols.start) -=
+                                    *self.data.add(i * self.k + p) * x;
                             }
                         }
                     }
@@ -501,13 +501,11 @@ impl LowerBlock {
                 Engine::Blas => {
                     // Row-major C is C^T to the BLAS: C^T -= U^T L^T.
                     ffi::gemm(
-                        false,
-                        false,
-                        (cols.len(), rows.len(), self.k),
+                        Size::new(cols.len(), rows.len(), self.k),
                         -1.0,
-                        (u.data.add(cols.start), u.cols),
-                        (self.data.add(rows.start * self.k), self.k),
-                        (c.add(rows.start * ldc + cols.start), ldc),
+                        Operand::plain(u.data.add(cols.start), u.cols),
+                        Operand::plain(self.data.add(rows.start * self.k), self.k),
+                        Matrix::new(c.at.add(rows.start * c.ld + cols.start), c.ld),
                     );
                 }
             }

@@ -7,7 +7,8 @@
 use std::ffi::c_char;
 
 use super::loaded;
-use super::routines::{Solve, int, letter, wide};
+use super::operands::{Matrix, Operand, Size};
+use super::routines::{Solve, letter, wide};
 
 unsafe extern "C" {
     fn dgemm_(
@@ -44,103 +45,85 @@ unsafe extern "C" {
 ///
 /// # Safety
 /// The pointers must span the matrices that the sizes and leading dimensions describe, and C must not overlap A or B.
-#[allow(clippy::too_many_arguments)] // the BLAS's own signature
-pub unsafe fn gemm(
-    a_transposed: bool,
-    b_transposed: bool,
-    (m, n, k): (usize, usize, usize),
-    alpha: f64,
-    (a, lda): (*const f64, usize),
-    (b, ldb): (*const f64, usize),
-    (c, ldc): (*mut f64, usize),
-) {
-    if m == 0 || n == 0 || k == 0 {
+pub unsafe fn gemm(size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
+    if size.is_empty() {
         return;
     }
     // SAFETY: ensured by the caller.
     unsafe {
         if let Some(loaded) = loaded::chosen() {
-            let (a, b, c) = ((a, int(lda)), (b, int(ldb)), (c, int(ldc)));
-            let size = (int(m), int(n), int(k));
-            return loaded.gemm((a_transposed, b_transposed), size, alpha, a, b, c);
+            return loaded.gemm(size, alpha, a, b, c);
         }
         dgemm_(
-            &letter(a_transposed),
-            &letter(b_transposed),
-            &wide(m),
-            &wide(n),
-            &wide(k),
+            &letter(a.transposed),
+            &letter(b.transposed),
+            &wide(size.m),
+            &wide(size.n),
+            &wide(size.k),
             &alpha,
-            a,
-            &wide(lda),
-            b,
-            &wide(ldb),
+            a.matrix.at,
+            &wide(a.matrix.ld),
+            b.matrix.at,
+            &wide(b.matrix.ld),
             &1.0,
-            c,
-            &wide(ldc),
+            c.at,
+            &wide(c.ld),
         );
     }
 }
 
-/// Solves for the `m x n` right-hand sides at `b`, in place.
+/// Solves for the `m x n` right-hand sides `b`, in place.
 ///
 /// # Safety
 /// As for [`gemm`]; the triangle is of order `m`, or of order `n` on the right.
-unsafe fn trsm(
-    solve: Solve,
-    (m, n): (usize, usize),
-    (t, ldt): (*const f64, usize),
-    (b, ldb): (*mut f64, usize),
-) {
+unsafe fn trsm(solve: Solve, m: usize, n: usize, t: Matrix<*const f64>, b: Matrix<*mut f64>) {
     if m == 0 || n == 0 {
         return;
     }
     // SAFETY: ensured by the caller.
     unsafe {
         if let Some(loaded) = loaded::chosen() {
-            return loaded.trsm(solve, (int(m), int(n)), (t, int(ldt)), (b, int(ldb)));
+            return loaded.trsm(solve, m, n, t, b);
         }
         let [side, uplo, trans, diag] = solve.letters();
-        let (m, n, ldt, ldb) = (wide(m), wide(n), wide(ldt), wide(ldb));
-        dtrsm_(&side, &uplo, &trans, &diag, &m, &n, &1.0, t, &ldt, b, &ldb);
+        let (m, n, ldt, ldb) = (wide(m), wide(n), wide(t.ld), wide(b.ld));
+        dtrsm_(&side, &uplo, &trans, &diag, &m, &n, &1.0, t.at, &ldt, b.at, &ldb);
     }
 }
 
-/// Computes X := X T^-T with T unit lower.
+/// Computes X(m x n) := X T^-T with T unit lower.
 ///
 /// # Safety
 /// As for [`gemm`].
 pub unsafe fn trsm_right_lower_transposed_unit(
-    size: (usize, usize),
-    t: (*const f64, usize),
-    b: (*mut f64, usize),
+    m: usize,
+    n: usize,
+    t: Matrix<*const f64>,
+    x: Matrix<*mut f64>,
 ) {
     // SAFETY: ensured by the caller.
-    unsafe { trsm(Solve { right: true, lower: true, transposed: true }, size, t, b) }
+    unsafe { trsm(Solve { right: true, lower: true, transposed: true }, m, n, t, x) }
 }
 
-/// Computes B := L^-1 B for a unit lower triangle of order `m` and `n` right-hand sides.
+/// Computes B(m x n) := L^-1 B for a unit lower triangle of order `m`.
 ///
 /// # Safety
 /// As for [`gemm`].
-pub unsafe fn trsm_left_lower_unit(
-    size: (usize, usize),
-    l: (*const f64, usize),
-    b: (*mut f64, usize),
-) {
+pub unsafe fn trsm_left_lower_unit(m: usize, n: usize, l: Matrix<*const f64>, b: Matrix<*mut f64>) {
     // SAFETY: ensured by the caller.
-    unsafe { trsm(Solve { right: false, lower: true, transposed: false }, size, l, b) }
+    unsafe { trsm(Solve { right: false, lower: true, transposed: false }, m, n, l, b) }
 }
 
-/// Computes X := X U^-1 for a unit upper triangle, the transpose of a row-major unit lower one.
+/// Computes X(m x n) := X U^-1 for a unit upper triangle, the transpose of a row-major unit lower one.
 ///
 /// # Safety
 /// As for [`gemm`].
 pub unsafe fn trsm_right_upper_unit(
-    size: (usize, usize),
-    t: (*const f64, usize),
-    b: (*mut f64, usize),
+    m: usize,
+    n: usize,
+    u: Matrix<*const f64>,
+    x: Matrix<*mut f64>,
 ) {
     // SAFETY: ensured by the caller.
-    unsafe { trsm(Solve { right: true, lower: false, transposed: false }, size, t, b) }
+    unsafe { trsm(Solve { right: true, lower: false, transposed: false }, m, n, u, x) }
 }

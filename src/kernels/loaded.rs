@@ -1,8 +1,8 @@
 //! A BLAS that is named at the start of the program and replaces the linked one.
 //!
 //! `ffi` calls it, and `load` must come before any call. The library may have Fortran's names or only those of C, with or without
-//! a suffix for 64-bit integers, and integers of either width. The width is detected by a call that is harmless with both. A small
-//! product is checked before the library is used.
+//! a suffix for 64-bit integers, and integers of either width. The width is detected by a call that is harmless with both.
+//! A small product is checked before the library is used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io::Read;
@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::library::{Library, NO_WAYS, text};
+use super::operands::{Matrix, Operand, Size};
 use super::processor::processor_kind;
 use super::routines::{CDot, Calls, FortranDot, FortranGemm, FortranTrsm, Solve, WithIntegers};
 use crate::base::cores;
@@ -202,17 +203,9 @@ impl Loaded {
     ///
     /// # Safety
     /// As for [`super::ffi::gemm`].
-    pub unsafe fn gemm(
-        &self,
-        transposed: (bool, bool),
-        size: (i32, i32, i32),
-        alpha: f64,
-        a: (*const f64, i32),
-        b: (*const f64, i32),
-        c: (*mut f64, i32),
-    ) {
+    pub unsafe fn gemm(&self, size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
         // SAFETY: ensured by the caller.
-        unsafe { self.calls.gemm(transposed, size, alpha, a, b, c) }
+        unsafe { self.calls.gemm(size, alpha, a, b, c) }
     }
 
     /// Solves with a unit triangle.
@@ -222,12 +215,13 @@ impl Loaded {
     pub(super) unsafe fn trsm(
         &self,
         solve: Solve,
-        size: (i32, i32),
-        t: (*const f64, i32),
-        b: (*mut f64, i32),
+        m: usize,
+        n: usize,
+        t: Matrix<*const f64>,
+        b: Matrix<*mut f64>,
     ) {
         // SAFETY: ensured by the caller.
-        unsafe { self.calls.trsm(solve, size, t, b) }
+        unsafe { self.calls.trsm(solve, m, n, t, b) }
     }
 
     /// Checks a small product and a small solution, which every BLAS computes exactly.
@@ -242,9 +236,10 @@ impl Loaded {
         let solve = Solve { right: false, lower: true, transposed: false };
         // SAFETY: arrays of these sizes.
         unsafe {
-            let (a, b) = ((a.as_ptr(), 2), (b.as_ptr(), 2));
-            self.gemm((false, true), (2, 2, 3), -1.0, a, b, (c.as_mut_ptr(), 2));
-            self.trsm(solve, (2, 1), (l.as_ptr(), 2), (x.as_mut_ptr(), 2));
+            let (a, b) = (Operand::plain(a.as_ptr(), 2), Operand::transposed(b.as_ptr(), 2));
+            self.gemm(Size::new(2, 2, 3), -1.0, a, b, Matrix::new(c.as_mut_ptr(), 2));
+            let (l, x) = (Matrix::new(l.as_ptr(), 2), Matrix::new(x.as_mut_ptr(), 2));
+            self.trsm(solve, 2, 1, l, x);
         }
         c == [-21.5, -48.5, -27.5, -63.5] && x == [2.0, 4.0]
     }

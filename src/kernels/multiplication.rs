@@ -2,6 +2,7 @@
 //!
 //! The choice of the engine measures with it, and so does `skt-hpl burnin`, which also checks the product.
 
+use super::operands::Matrix;
 use super::{Engine, LowerBlock, UpperBlock};
 use crate::base::threads::{Pool, Shareable};
 use crate::shm::{MemoryError, Region};
@@ -39,13 +40,33 @@ pub struct Multiplication {
     c: Region,
 }
 
-/// Returns the number of squares of C down and across. Each of `threads` threads then has several tasks as large as those of an
-/// update.
-pub fn squares(threads: usize) -> (usize, usize) {
-    // A square has at least three blocks of rows, times `STRIPS`.
-    let squares = threads.div_ceil(STRIPS);
-    let down = (squares as f64).sqrt().ceil() as usize;
-    (down, squares.div_ceil(down))
+/// Numbers of squares of one C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Squares {
+    pub down: usize,
+    pub across: usize,
+}
+
+impl Squares {
+    /// Returns the numbers with which each of `threads` threads has several tasks as large as those of an update.
+    pub fn for_threads(threads: usize) -> Self {
+        // A square has at least three blocks of rows, times `STRIPS`.
+        let squares = threads.div_ceil(STRIPS);
+        let down = (squares as f64).sqrt().ceil() as usize;
+        Self { down, across: squares.div_ceil(down) }
+    }
+
+    pub fn count(self) -> usize {
+        self.down * self.across
+    }
+
+    fn rows(self) -> usize {
+        self.down * SIDE
+    }
+
+    fn cols(self) -> usize {
+        self.across * SIDE
+    }
 }
 
 /// Returns the rows and columns of a task, in an update of `rows` x `cols` by `threads` threads. The rows are those of an update,
@@ -53,7 +74,8 @@ pub fn squares(threads: usize) -> (usize, usize) {
 fn task(
     rows: usize,
     cols: usize,
-    (row_unit, column_unit): (usize, usize),
+    row_unit: usize,
+    column_unit: usize,
     threads: usize,
 ) -> (usize, usize) {
     let strips =
@@ -63,13 +85,8 @@ fn task(
 
 impl Multiplication {
     /// Returns the numbers of doubles of L, of U above one C, and of all C. Some 20 MB for each square.
-    pub fn sizes(
-        engines: &[Engine],
-        k: usize,
-        (down, across): (usize, usize),
-        beside: usize,
-    ) -> [usize; 3] {
-        let (rows, cols) = (down * SIDE, across * SIDE);
+    pub fn sizes(engines: &[Engine], k: usize, squares: Squares, beside: usize) -> [usize; 3] {
+        let (rows, cols) = (squares.rows(), squares.cols());
         let longest = |len: &dyn Fn(&Engine) -> usize| engines.iter().map(len).max().unwrap_or(0);
         let lower = longest(&|engine| engine.lower_len(rows, k));
         let above = longest(&|engine| engine.upper_len(k, cols));
@@ -81,13 +98,13 @@ impl Multiplication {
     pub fn new(
         engines: &[Engine],
         k: usize,
-        (down, across): (usize, usize),
+        squares: Squares,
         beside: usize,
         pool: &mut Pool,
         mut next: impl FnMut() -> (f64, f64),
     ) -> Result<Self, MemoryError> {
-        let (rows, cols) = (down * SIDE, across * SIDE);
-        let [lower, above, all] = Self::sizes(engines, k, (down, across), beside);
+        let (rows, cols) = (squares.rows(), squares.cols());
+        let [lower, above, all] = Self::sizes(engines, k, squares, beside);
         let mut room = |len: usize| Region::touched(len * 8, pool);
         let (mut lower, mut upper, mut c) = (room(lower)?, room(above * beside)?, room(all)?);
         let ld = cols * beside + PAD;
@@ -127,8 +144,8 @@ impl Multiplication {
         let turn = self.turns % beside;
         let data = self.upper.as_slice_f64_mut()[turn * above..].as_mut_ptr();
         let upper = UpperBlock { engine, k, cols, data };
-        let units = (lower.row_unit(), upper.column_unit());
-        let (of_rows, of_cols) = task(rows, cols, units, pool.threads());
+        let (row_unit, column_unit) = (lower.row_unit(), upper.column_unit());
+        let (of_rows, of_cols) = task(rows, cols, row_unit, column_unit, pool.threads());
         let strips = cols.div_ceil(of_cols);
         let (ld, first) = (beside * cols + PAD, turn * cols);
         self.turns += 1;
@@ -138,7 +155,7 @@ impl Multiplication {
             let rows = block * of_rows..((block + 1) * of_rows).min(rows);
             let cols = strip * of_cols..((strip + 1) * of_cols).min(cols);
             // SAFETY: each task writes its own part of C; the blocks have the requested lengths.
-            unsafe { lower.multiply(&upper, rows, cols, (c.get(), ld)) }
+            unsafe { lower.multiply(&upper, rows, cols, Matrix::new(c.get(), ld)) }
         });
     }
 }
@@ -152,12 +169,13 @@ mod tests {
     #[test]
     fn tasks_are_as_high_as_those_of_an_update() {
         for threads in 1..=256 {
-            let (down, across) = squares(threads);
-            assert!(down * across * STRIPS >= threads && down >= across);
+            let squares = Squares::for_threads(threads);
+            let Squares { down, across } = squares;
+            assert!(squares.count() * STRIPS >= threads && down >= across);
             assert!((down - 1) * across * STRIPS < threads, "no larger than it must be");
-            let (rows, cols) = (down * SIDE, across * SIDE);
+            let (rows, cols) = (squares.rows(), squares.cols());
             for units in [(512, 8), (288, 6), (96, 14), (1024, 1)] {
-                let (of_rows, of_cols) = task(rows, cols, units, threads);
+                let (of_rows, of_cols) = task(rows, cols, units.0, units.1, threads);
                 assert_eq!(of_rows, units.0);
                 let tasks = rows.div_ceil(of_rows) * cols.div_ceil(of_cols);
                 // Columns come in units, which costs a task or two.

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use super::cache::{self, ask_for, copy_by_rows};
 use super::micro::{self, Kernel, Slabs, Soon};
+use super::operands::{Matrix, Size, Strided, Strides};
 use super::vector;
 
 /// Doubles in a cache line.
@@ -65,36 +66,36 @@ pub fn row_block(kernel: &Kernel, k: usize) -> usize {
     panels.clamp(1, 1024 / kernel.scalar) * kernel.scalar
 }
 
-/// Packs L(rows x k), column-major at `l`, as a lower block.
+/// Packs the column-major L(rows x k) as a lower block.
 ///
 /// # Safety
-/// `l` spans `k` columns of `ldl`, `out` has [`lower_len`] doubles, and they do not overlap.
+/// `l` spans `k` columns, `out` has [`lower_len`] doubles, and they do not overlap.
 pub unsafe fn pack_lower(
     kernel: &Kernel,
     rows: usize,
     k: usize,
-    (l, ldl): (*const f64, usize),
+    l: Matrix<*const f64>,
     out: *mut f64,
 ) {
     // SAFETY: ensured by the caller.
-    unsafe { pack(kernel.scalar, rows, k, (l, ldl), out) }
+    unsafe { pack(kernel.scalar, rows, k, l, out) }
 }
 
 /// Packs a column-major `rows x k` matrix in panels of `unit` rows, as for [`pack_lower`] and for [`Slabs`].
 ///
 /// # Safety
 /// As for [`pack_lower`]; `out` has as many doubles as the whole panels.
-unsafe fn pack(unit: usize, rows: usize, k: usize, (l, ldl): (*const f64, usize), out: *mut f64) {
+unsafe fn pack(unit: usize, rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
     // SAFETY: ensured by the caller.
     unsafe {
         // Copies of a length known at compile time take a few instructions, all others a call.
         match unit {
-            4 => pack_by::<4>(rows, k, (l, ldl), out),
-            6 => pack_by::<6>(rows, k, (l, ldl), out),
-            8 => pack_by::<8>(rows, k, (l, ldl), out),
-            12 => pack_by::<12>(rows, k, (l, ldl), out),
-            14 => pack_by::<14>(rows, k, (l, ldl), out),
-            24 => pack_by::<24>(rows, k, (l, ldl), out),
+            4 => pack_by::<4>(rows, k, l, out),
+            6 => pack_by::<6>(rows, k, l, out),
+            8 => pack_by::<8>(rows, k, l, out),
+            12 => pack_by::<12>(rows, k, l, out),
+            14 => pack_by::<14>(rows, k, l, out),
+            24 => pack_by::<24>(rows, k, l, out),
             other => unreachable!("a tile has {other} rows"),
         }
     }
@@ -104,12 +105,7 @@ unsafe fn pack(unit: usize, rows: usize, k: usize, (l, ldl): (*const f64, usize)
 ///
 /// # Safety
 /// As for [`pack`].
-unsafe fn pack_by<const UNIT: usize>(
-    rows: usize,
-    k: usize,
-    (l, ldl): (*const f64, usize),
-    out: *mut f64,
-) {
+unsafe fn pack_by<const UNIT: usize>(rows: usize, k: usize, l: Matrix<*const f64>, out: *mut f64) {
     /// Distance of prefetching in columns: the piece of a column is too short for the hardware prefetcher.
     const AHEAD: usize = 4;
     // Several panels at a time: long enough runs down a column for the caches, few enough targets.
@@ -119,8 +115,8 @@ unsafe fn pack_by<const UNIT: usize>(
         for start in (0..rows).step_by(run) {
             let end = (start + run).min(rows);
             for p in 0..k {
-                let column = l.add(p * ldl);
-                ask_for(column.wrapping_add(AHEAD * ldl + start), run);
+                let column = l.at.add(p * l.ld);
+                ask_for(column.wrapping_add(AHEAD * l.ld + start), run);
                 let mut i = start;
                 while i + UNIT <= end {
                     let to = out.add(i * k + p * UNIT);
@@ -137,7 +133,7 @@ unsafe fn pack_by<const UNIT: usize>(
     }
 }
 
-/// Packs the unit lower triangle L1(k x k) as a lower block. Its element (i, p) is at `l + i * rs + p * cs`.
+/// Packs the unit lower triangle L1(k x k) with these strides as a lower block.
 ///
 /// In a panel that ends with row i of L1, only the columns up to i are written. The others are never read, nor are elements on or
 /// above the diagonal.
@@ -148,7 +144,7 @@ pub unsafe fn pack_triangle(
     kernel: &Kernel,
     k: usize,
     l: *const f64,
-    (rs, cs): (usize, usize),
+    strides: Strides,
     out: *mut f64,
 ) {
     let unit = kernel.scalar;
@@ -156,15 +152,15 @@ pub unsafe fn pack_triangle(
     unsafe {
         for first in (0..k).step_by(unit) {
             let rows = unit.min(k - first);
-            let (from, to) = (l.add(first * rs), out.add(first * k));
+            let (from, to) = (l.add(first * strides.row), out.add(first * k));
             let columns = first + rows;
-            if rs == 1 {
-                pack(unit, rows, columns, (from, cs), to);
+            if strides.row == 1 {
+                pack(unit, rows, columns, Matrix::new(from, strides.col), to);
             } else {
                 if rows < unit {
                     to.write_bytes(0, columns * unit);
                 }
-                copy_by_rows(from, (cs, rs), (columns, rows), to, unit);
+                copy_by_rows(from, strides.transposed(), columns, rows, Matrix::new(to, unit));
             }
         }
     }
@@ -176,18 +172,19 @@ fn by_pieces(
     kernel: &Kernel,
     k: usize,
     p: usize,
-    (from, len): (usize, usize),
+    from: usize,
+    len: usize,
     copy: impl FnMut(usize, usize, usize),
 ) {
     let panel_len = upper_panel_len(kernel, k);
     // Lengths known at compile time, as in `pack`.
     match kernel.vector {
-        4 => by_pieces_of::<4>(panel_len, p, (from, len), copy),
-        8 => by_pieces_of::<8>(panel_len, p, (from, len), copy),
-        12 => by_pieces_of::<12>(panel_len, p, (from, len), copy),
-        16 => by_pieces_of::<16>(panel_len, p, (from, len), copy),
-        24 => by_pieces_of::<24>(panel_len, p, (from, len), copy),
-        32 => by_pieces_of::<32>(panel_len, p, (from, len), copy),
+        4 => by_pieces_of::<4>(panel_len, p, from, len, copy),
+        8 => by_pieces_of::<8>(panel_len, p, from, len, copy),
+        12 => by_pieces_of::<12>(panel_len, p, from, len, copy),
+        16 => by_pieces_of::<16>(panel_len, p, from, len, copy),
+        24 => by_pieces_of::<24>(panel_len, p, from, len, copy),
+        32 => by_pieces_of::<32>(panel_len, p, from, len, copy),
         other => unreachable!("a tile has {other} columns"),
     }
 }
@@ -197,7 +194,8 @@ fn by_pieces(
 fn by_pieces_of<const UNIT: usize>(
     panel_len: usize,
     p: usize,
-    (from, len): (usize, usize),
+    from: usize,
+    len: usize,
     mut copy: impl FnMut(usize, usize, usize),
 ) {
     let (mut at, mut done) = (from / UNIT * panel_len + p * UNIT, 0);
@@ -231,7 +229,7 @@ pub unsafe fn put_row(
     src: *const f64,
 ) {
     // SAFETY: within the panel and the source.
-    by_pieces(kernel, k, p, (from, len), |at, done, run| unsafe {
+    by_pieces(kernel, k, p, from, len, |at, done, run| unsafe {
         std::ptr::copy_nonoverlapping(src.add(done), u.add(at), run)
     });
 }
@@ -250,7 +248,7 @@ pub unsafe fn get_row(
     dst: *mut f64,
 ) {
     // SAFETY: within the panel and the target.
-    by_pieces(kernel, k, p, (from, len), |at, done, run| unsafe {
+    by_pieces(kernel, k, p, from, len, |at, done, run| unsafe {
         std::ptr::copy_nonoverlapping(u.add(at), dst.add(done), run)
     });
 }
@@ -306,7 +304,7 @@ pub unsafe fn solve_upper(
 }
 
 /// Computes C(rows x cols) -= L U for row-major C, rows `rows` of the lower block and columns `cols` of the upper block. Both
-/// ranges begin at a panel. `c` points at row 0 and column 0 of the blocks.
+/// ranges begin at a panel. `c` begins at row 0 and column 0 of the blocks.
 ///
 /// # Safety
 /// The processor runs the kernel, the blocks are valid, and no other thread touches that part of C.
@@ -317,7 +315,7 @@ pub unsafe fn multiply(
     rows: Range<usize>,
     u: *const f64,
     cols: Range<usize>,
-    c: (*mut f64, usize),
+    c: Matrix<*mut f64>,
 ) {
     for first in (0..k).step_by(LONGEST) {
         let piece = first..k.min(first + LONGEST);
@@ -339,7 +337,7 @@ unsafe fn multiply_piece(
     rows: Range<usize>,
     u: *const f64,
     cols: Range<usize>,
-    (c, ldc): (*mut f64, usize),
+    c: Matrix<*mut f64>,
 ) {
     let (v, s, len) = (kernel.vector, kernel.scalar, piece.len());
     debug_assert!(rows.start.is_multiple_of(s) && cols.start.is_multiple_of(v));
@@ -354,17 +352,25 @@ unsafe fn multiply_piece(
             let upper = u.add(j / v * panel_len + piece.start * v);
             for i in rows.clone().step_by(s) {
                 let height = (rows.end - i).min(s);
-                let (lower, tile) = (l.add(i * k + piece.start * s), c.add(i * ldc + j));
+                let (lower, tile) = (l.add(i * k + piece.start * s), c.at.add(i * c.ld + j));
                 if width == v && height == s {
-                    let next = match i + s < rows.end {
-                        true => tile.wrapping_add(s * ldc),
-                        false => c.wrapping_add(rows.start * ldc + j + v),
+                    let next = if i + s < rows.end {
+                        tile.wrapping_add(s * c.ld)
+                    } else {
+                        c.at.wrapping_add(rows.start * c.ld + j + v)
                     };
                     let asks_from = (i - rows.start) / s * share;
                     let vector = upper.wrapping_add(panel_len + asks_from);
-                    (kernel.tile)(len, upper, lower, tile, ldc, Soon { tile: next, vector, lines });
+                    (kernel.tile)(
+                        len,
+                        upper,
+                        lower,
+                        tile,
+                        c.ld,
+                        Soon { tile: next, vector, lines },
+                    );
                 } else {
-                    edge(kernel, len, upper, lower, (tile, ldc), (width, height));
+                    edge(kernel, len, upper, lower, Matrix::new(tile, c.ld), width, height);
                 }
             }
         }
@@ -378,8 +384,9 @@ unsafe fn edge(
     k: usize,
     upper: *const f64,
     lower: *const f64,
-    (c, ldc): (*mut f64, usize),
-    (width, height): (usize, usize),
+    c: Matrix<*mut f64>,
+    width: usize,
+    height: usize,
 ) {
     let mut whole = [0.0f64; LARGEST_TILE];
     let tile = whole.as_mut_ptr();
@@ -388,7 +395,7 @@ unsafe fn edge(
     // SAFETY: the tile is as large as that of any kernel; C is valid as the caller ensures.
     unsafe {
         for row in 0..height {
-            std::ptr::copy_nonoverlapping(c.add(row * ldc), tile.add(row * v), width);
+            std::ptr::copy_nonoverlapping(c.at.add(row * c.ld), tile.add(row * v), width);
         }
         if width == v {
             (kernel.tile)(k, upper, lower, tile, v, Soon { tile, vector: tile, lines: 0 });
@@ -396,54 +403,52 @@ unsafe fn edge(
             (kernel.narrow)(width, k, upper, lower, tile, v);
         }
         for row in 0..height {
-            std::ptr::copy_nonoverlapping(tile.add(row * v), c.add(row * ldc), width);
+            std::ptr::copy_nonoverlapping(tile.add(row * v), c.at.add(row * c.ld), width);
         }
     }
 }
 
-/// Computes C(rows x cols) -= A(rows x k) B(k x cols) within a panel.
+/// Computes C(m x n) -= A(m x k) B(k x n) within a panel.
 ///
-/// A and C are column-major with the same leading dimension; B(p, j) is at `b + p * rs + j * cs`. `scratch` is reused between
-/// calls.
+/// A and C are column-major with the same leading dimension. `scratch` is reused between calls.
 ///
 /// # Safety
 /// The processor runs the kernel, the ranges are valid, and C overlaps neither A nor B.
-#[allow(clippy::too_many_arguments)] // three matrices with their shapes
 pub unsafe fn multiply_in_panel(
     kernel: &Kernel,
-    (rows, cols, k): (usize, usize, usize),
+    size: Size,
     a: *const f64,
-    (b, rs, cs): (*const f64, usize, usize),
-    c: *mut f64,
-    ld: usize,
+    b: Strided,
+    c: Matrix<*mut f64>,
     scratch: &mut Vec<f64>,
 ) {
     // A is packed if it is read many times and does not fit in the second-level cache. In a panel, columns are far apart, and
     // with many columns no hardware prefetcher follows. If A fits in the cache, packing costs more than it saves.
-    let lays = k.min(cols) >= LAID_FROM && rows * k * size_of::<f64>() > cache::second_level();
+    let Size { m, n, k } = size;
+    let lays = k.min(n) >= LAID_FROM && m * k * size_of::<f64>() > cache::second_level();
     // SAFETY: ensured by the caller.
-    unsafe { multiply_in_slabs(kernel, lays, (rows, cols, k), a, (b, rs, cs), c, ld, scratch) }
+    unsafe { multiply_in_slabs(kernel, lays, size, a, b, c, scratch) }
 }
 
 /// Implements [`multiply_in_panel`]. With `lays`, A is packed, some rows at a time.
 ///
 /// # Safety
 /// As for [`multiply_in_panel`].
-#[allow(clippy::too_many_arguments)] // three matrices with their shapes
 unsafe fn multiply_in_slabs(
     kernel: &Kernel,
     lays: bool,
-    (rows, cols, k): (usize, usize, usize),
+    size: Size,
     a: *const f64,
-    (b, rs, cs): (*const f64, usize, usize),
-    c: *mut f64,
-    ld: usize,
+    b: Strided,
+    c: Matrix<*mut f64>,
     scratch: &mut Vec<f64>,
 ) {
-    let chunk = match lays {
-        true => SLABS,
+    let (Size { m: rows, n: cols, k }, Matrix { at: c, ld }) = (size, c);
+    let chunk = if lays {
+        SLABS
+    } else {
         // This number of rows of A is multiplied with all columns before the next rows.
-        false => rows_that_stay(cache::second_level(), k).next_multiple_of(64),
+        rows_that_stay(cache::second_level(), k).next_multiple_of(64)
     };
     scratch.resize(k * cols + if lays { SLABS * k } else { 0 }, 0.0);
     let (right, laid) = scratch.split_at_mut(k * cols);
@@ -455,7 +460,7 @@ unsafe fn multiply_in_slabs(
             let group = &mut right[k * first..][..k * width];
             for (p, row) in group.chunks_exact_mut(width).enumerate() {
                 for (j, x) in row.iter_mut().enumerate() {
-                    *x = *b.add(p * rs + (first + j) * cs);
+                    *x = *b.at.add(b.strides.to(p, first + j));
                 }
             }
         }
@@ -473,7 +478,7 @@ unsafe fn multiply_in_slabs(
         let slabs = unsafe {
             let at = a.add(from);
             if lays {
-                pack(kernel.panel_rows, len, k, (at, ld), laid.as_mut_ptr());
+                pack(kernel.panel_rows, len, k, Matrix::new(at, ld), laid.as_mut_ptr());
                 let (slab, stride) = (kernel.panel_rows * k, kernel.panel_rows);
                 Slabs { at: laid.as_ptr(), slab, stride }
             } else {
@@ -490,8 +495,8 @@ unsafe fn multiply_in_slabs(
             }
             // SAFETY: those rows, in the columns of C from `first` on.
             unsafe {
-                let c = c.add(first * ld + from);
-                (kernel.in_panel)((len, width, k), slabs, group, c, ld);
+                let c = Matrix::new(c.add(first * ld + from), ld);
+                (kernel.in_panel)(Size::new(len, width, k), slabs, group, c);
             }
         }
         from += len;
@@ -500,19 +505,20 @@ unsafe fn multiply_in_slabs(
 
 /// Computes B(n x cols) := L^-1 B for a unit lower triangle L of order n.
 ///
-/// Element (i, p) of L is at `l + i * rs + p * cs`, and B(i, j) at `b + i * rs + j * cs`; one of `rs` and `cs` is 1. `scratch` is
-/// reused between calls.
+/// Both have these strides, one of which is 1. `scratch` is reused between calls.
 ///
 /// # Safety
 /// The processor runs the kernel, the ranges are valid and do not overlap.
 pub unsafe fn solve_in_panel(
     kernel: &Kernel,
-    (n, cols): (usize, usize),
+    n: usize,
+    cols: usize,
     l: *const f64,
     b: *mut f64,
-    (rs, cs): (usize, usize),
+    strides: Strides,
     scratch: &mut Vec<f64>,
 ) {
+    let Strides { row: rs, col: cs } = strides;
     // SAFETY: within the ranges that the caller ensures.
     unsafe {
         if n <= SMALL && cs == 1 {
@@ -537,16 +543,17 @@ pub unsafe fn solve_in_panel(
         let half = (n / 2).next_multiple_of(SMALL);
         let (below, corner) = (l.add(half * rs), l.add(half * rs + half * cs));
         let lower = b.add(half * rs);
-        solve_in_panel(kernel, (half, cols), l, b, (rs, cs), scratch);
+        solve_in_panel(kernel, half, cols, l, b, strides, scratch);
         if rs == 1 {
-            let size = (n - half, cols, half);
-            multiply_in_panel(kernel, size, below, (b, rs, cs), lower, cs, scratch);
+            let (size, b) = (Size::new(n - half, cols, half), Strided { at: b, strides });
+            multiply_in_panel(kernel, size, below, b, Matrix::new(lower, cs), scratch);
         } else {
             // All operands transposed: B^T -= B^T L^T.
-            let size = (cols, n - half, half);
-            multiply_in_panel(kernel, size, b, (below, cs, rs), lower, rs, scratch);
+            let size = Size::new(cols, n - half, half);
+            let below = Strided { at: below, strides: strides.transposed() };
+            multiply_in_panel(kernel, size, b, below, Matrix::new(lower, rs), scratch);
         }
-        solve_in_panel(kernel, (n - half, cols), corner, lower, (rs, cs), scratch);
+        solve_in_panel(kernel, n - half, cols, corner, lower, strides, scratch);
     }
 }
 
@@ -605,7 +612,7 @@ mod tests {
         let mut out = c.clone();
         // SAFETY: buffers of the documented sizes.
         unsafe {
-            pack_lower(kernel, rows, k, (l.as_ptr(), ldl), lower.as_mut_ptr());
+            pack_lower(kernel, rows, k, Matrix::new(l.as_ptr(), ldl), lower.as_mut_ptr());
             clear_edges(kernel, upper.as_mut_ptr(), k, cols);
             for p in 0..k {
                 // Two pieces, so that the start of a row need not be at a panel.
@@ -622,7 +629,8 @@ mod tests {
                     if rows.is_empty() || cols.is_empty() {
                         continue;
                     }
-                    multiply(kernel, k, l, rows.clone(), u, cols, (out.as_mut_ptr(), ldc));
+                    let c = Matrix::new(out.as_mut_ptr(), ldc);
+                    multiply(kernel, k, l, rows.clone(), u, cols, c);
                 }
             }
         }
@@ -703,7 +711,8 @@ mod tests {
                     let mut row = vec![0.0; cols];
                     // SAFETY: buffers of the documented sizes.
                     unsafe {
-                        pack_triangle(kernel, k, raw.as_ptr(), (rs, cs), l1.as_mut_ptr());
+                        let strides = Strides { row: rs, col: cs };
+                        pack_triangle(kernel, k, raw.as_ptr(), strides, l1.as_mut_ptr());
                         let u = upper.as_mut_ptr();
                         clear_edges(kernel, u, k, cols);
                         for i in 0..k {
@@ -747,8 +756,8 @@ mod tests {
                     let at = all.as_mut_ptr();
                     // SAFETY: both within the array.
                     unsafe {
-                        let b = at.add(k * cs);
-                        solve_in_panel(kernel, (k, cols), at, b, (rs, cs), &mut Vec::new());
+                        let (b, strides) = (at.add(k * cs), Strides { row: rs, col: cs });
+                        solve_in_panel(kernel, k, cols, at, b, strides, &mut Vec::new());
                     }
                     for i in 0..k {
                         for j in 0..cols {
@@ -782,9 +791,10 @@ mod tests {
                     let (mut out, mut scratch) = (c.clone(), Vec::new());
                     // SAFETY: buffers of the documented sizes; B is row-major.
                     unsafe {
-                        let (a, b, to) = (a.as_ptr(), (b.as_ptr(), cols, 1), out.as_mut_ptr());
-                        let size = (rows, cols, k);
-                        multiply_in_slabs(kernel, lays, size, a, b, to, ld, &mut scratch);
+                        let (b, to) =
+                            (Strided::new(b.as_ptr(), cols, 1), Matrix::new(out.as_mut_ptr(), ld));
+                        let (size, a) = (Size::new(rows, cols, k), a.as_ptr());
+                        multiply_in_slabs(kernel, lays, size, a, b, to, &mut scratch);
                     }
                     assert!(scratch.len() <= scratch_len(k + cols));
                     for j in 0..cols {

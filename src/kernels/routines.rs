@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-pub(super) fn int(n: usize) -> c_int {
+use super::operands::{Matrix, Operand, Size};
+
+fn int(n: usize) -> c_int {
     c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
 }
 
@@ -109,20 +111,30 @@ impl<I: From<i32>> WithIntegers<I> {
 
     /// # Safety
     /// As for [`super::ffi::gemm`].
-    unsafe fn gemm(
-        &self,
-        (ta, tb): (bool, bool),
-        (m, n, k): (i32, i32, i32),
-        alpha: f64,
-        (a, lda): (*const f64, i32),
-        (b, ldb): (*const f64, i32),
-        (c, ldc): (*mut f64, i32),
-    ) {
-        let (m, n, k) = (m.into(), n.into(), k.into());
-        let (lda, ldb, ldc) = (lda.into(), ldb.into(), ldc.into());
-        let (ta, tb) = (c::form(ta), c::form(tb));
+    unsafe fn gemm(&self, size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
+        let n = |n: usize| I::from(int(n));
+        let (of_a, of_b) = (c::form(a.transposed), c::form(b.transposed));
+        let (a, b, Size { m, n: cols, k }) = (a.matrix, b.matrix, size);
+        let (m, cols, k, lda, ldb, ldc) = (n(m), n(cols), n(k), n(a.ld), n(b.ld), n(c.ld));
         // SAFETY: ensured by the caller.
-        unsafe { (self.gemm)(c::COLUMNS, ta, tb, m, n, k, alpha, a, lda, b, ldb, 1.0, c, ldc) }
+        unsafe {
+            (self.gemm)(
+                c::COLUMNS,
+                of_a,
+                of_b,
+                m,
+                cols,
+                k,
+                alpha,
+                a.at,
+                lda,
+                b.at,
+                ldb,
+                1.0,
+                c.at,
+                ldc,
+            )
+        }
     }
 
     /// # Safety
@@ -130,15 +142,18 @@ impl<I: From<i32>> WithIntegers<I> {
     unsafe fn trsm(
         &self,
         solve: Solve,
-        (m, n): (i32, i32),
-        (t, ldt): (*const f64, i32),
-        (b, ldb): (*mut f64, i32),
+        m: usize,
+        n: usize,
+        t: Matrix<*const f64>,
+        b: Matrix<*mut f64>,
     ) {
-        let (m, n, ldt, ldb) = (m.into(), n.into(), ldt.into(), ldb.into());
+        let [m, n, ldt, ldb] = [m, n, t.ld, b.ld].map(|n| I::from(int(n)));
         let (side, triangle) = (c::side(solve.right), c::triangle(solve.lower));
         let form = c::form(solve.transposed);
         // SAFETY: ensured by the caller.
-        unsafe { (self.trsm)(c::COLUMNS, side, triangle, form, c::UNIT, m, n, 1.0, t, ldt, b, ldb) }
+        unsafe {
+            (self.trsm)(c::COLUMNS, side, triangle, form, c::UNIT, m, n, 1.0, t.at, ldt, b.at, ldb)
+        }
     }
 }
 
@@ -163,41 +178,27 @@ impl Calls {
     ///
     /// # Safety
     /// As for [`super::ffi::gemm`].
-    #[allow(clippy::too_many_arguments)] // the BLAS's own signature
-    pub unsafe fn gemm(
-        &self,
-        (ta, tb): (bool, bool),
-        (m, n, k): (i32, i32, i32),
-        alpha: f64,
-        (a, lda): (*const f64, i32),
-        (b, ldb): (*const f64, i32),
-        (c, ldc): (*mut f64, i32),
-    ) {
-        let wide = i64::from;
+    pub unsafe fn gemm(&self, size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mut f64>) {
         // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Calls::Fortran { gemm, .. } => gemm(
-                    &letter(ta),
-                    &letter(tb),
-                    &wide(m),
-                    &wide(n),
-                    &wide(k),
+                    &letter(a.transposed),
+                    &letter(b.transposed),
+                    &wide(size.m),
+                    &wide(size.n),
+                    &wide(size.k),
                     &alpha,
-                    a,
-                    &wide(lda),
-                    b,
-                    &wide(ldb),
+                    a.matrix.at,
+                    &wide(a.matrix.ld),
+                    b.matrix.at,
+                    &wide(b.matrix.ld),
                     &1.0,
-                    c,
-                    &wide(ldc),
+                    c.at,
+                    &wide(c.ld),
                 ),
-                Calls::Narrow(calls) => {
-                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
-                }
-                Calls::Wide(calls) => {
-                    calls.gemm((ta, tb), (m, n, k), alpha, (a, lda), (b, ldb), (c, ldc))
-                }
+                Calls::Narrow(calls) => calls.gemm(size, alpha, a, b, c),
+                Calls::Wide(calls) => calls.gemm(size, alpha, a, b, c),
             }
         }
     }
@@ -209,21 +210,21 @@ impl Calls {
     pub unsafe fn trsm(
         &self,
         solve: Solve,
-        (m, n): (i32, i32),
-        (t, ldt): (*const f64, i32),
-        (b, ldb): (*mut f64, i32),
+        m: usize,
+        n: usize,
+        t: Matrix<*const f64>,
+        b: Matrix<*mut f64>,
     ) {
-        let wide = i64::from;
         // SAFETY: ensured by the caller.
         unsafe {
             match self {
                 Calls::Fortran { trsm, .. } => {
                     let [side, uplo, trans, diag] = solve.letters();
-                    let (m, n, ldt, ldb) = (wide(m), wide(n), wide(ldt), wide(ldb));
-                    trsm(&side, &uplo, &trans, &diag, &m, &n, &1.0, t, &ldt, b, &ldb);
+                    let (m, n, ldt, ldb) = (wide(m), wide(n), wide(t.ld), wide(b.ld));
+                    trsm(&side, &uplo, &trans, &diag, &m, &n, &1.0, t.at, &ldt, b.at, &ldb);
                 }
-                Calls::Narrow(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
-                Calls::Wide(calls) => calls.trsm(solve, (m, n), (t, ldt), (b, ldb)),
+                Calls::Narrow(calls) => calls.trsm(solve, m, n, t, b),
+                Calls::Wide(calls) => calls.trsm(solve, m, n, t, b),
             }
         }
     }

@@ -10,7 +10,7 @@ use super::cuts::Strips;
 use super::panel::Panel;
 use super::swap::{Request, solves, within};
 use crate::base::threads::{Pool, Shareable};
-use crate::kernels::{LowerBlock, UpperBlock};
+use crate::kernels::{LowerBlock, Matrix, UpperBlock};
 use crate::matrix::Shape;
 
 /// The multiplication that remains for a range of columns: tasks that may run in any order.
@@ -45,7 +45,7 @@ impl Multiplication {
         let rows = block * self.row_unit..((block + 1) * self.row_unit).min(self.lower.rows);
         let cols = self.strips[strip].clone();
         // SAFETY: each task writes its own part of C; the operands are only read from here on.
-        unsafe { self.lower.multiply(&self.upper, rows, cols, (self.c.get(), self.ld)) }
+        unsafe { self.lower.multiply(&self.upper, rows, cols, Matrix::new(self.c.get(), self.ld)) }
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use skt_hpl::kernels::processor::Level;
+use skt_hpl::kernels::{Engine, Matrix, Size, Strided};
 
 use crate::dat::Dat;
 use crate::job::{Job, PROGRAM, Ran};
@@ -77,11 +78,11 @@ fn variables_that_split_loops_start_no_threads() {
     let before = threads();
     let n = 600;
     let (l, b, mut a) = (vec![1.0; n * n], vec![2.0; n * n], vec![0.0; n * n]);
-    let b = (b.as_ptr(), 1, n);
     // SAFETY: three matrices of n x n.
     unsafe {
-        let (engine, a) = (skt_hpl::kernels::Engine::Blas, a.as_mut_ptr());
-        engine.multiply_in_panel((n, n, n), l.as_ptr(), b, a, n, &mut Vec::new());
+        let (b, a) = (Strided::new(b.as_ptr(), 1, n), Matrix::new(a.as_mut_ptr(), n));
+        let size = Size::new(n, n, n);
+        Engine::Blas.multiply_in_panel(size, l.as_ptr(), b, a, &mut Vec::new());
     }
     assert_eq!(a[n + 1], -2.0 * n as f64);
     assert_eq!(threads(), before);

@@ -9,6 +9,7 @@
 mod kernels {
     mod cache;
     mod micro;
+    mod operands;
     mod packed;
     mod vector;
 }

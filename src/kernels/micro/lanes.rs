@@ -3,6 +3,7 @@
 //! All functions here are inlined into functions that are compiled for an instruction set. On their own they would be slow.
 
 use super::Slabs;
+use crate::kernels::operands::Matrix;
 
 /// A register of doubles.
 pub trait Lanes {
@@ -29,8 +30,7 @@ pub trait Lanes {
     ) -> Self::Register;
 }
 
-/// Computes C(v, s) -= sum over p < k of V(p, v) S(p, s) for R registers times H rows. Element V(p, v) is at `v + p * v_stride +
-/// v`, S(p, s) at `s + p * s_stride + s`.
+/// Computes C(v, s) -= sum over p < k of V(p, v) S(p, s) for R registers times H rows. V and S are stored by rows.
 ///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
@@ -38,35 +38,35 @@ pub trait Lanes {
 #[allow(clippy::needless_range_loop)] // registers are indexed by number
 pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
     k: usize,
-    (mut v, v_stride): (*const f64, usize),
-    (mut s, s_stride): (*const f64, usize),
-    (c, ldc): (*mut f64, usize),
+    mut v: Matrix<*const f64>,
+    mut s: Matrix<*const f64>,
+    c: Matrix<*mut f64>,
 ) {
     // SAFETY: ensured by the caller.
     unsafe {
         let mut sum = [[L::splat(0.0); R]; H];
         for h in 0..H {
             for r in 0..R {
-                sum[h][r] = L::load(c.add(h * ldc + r * L::LEN));
+                sum[h][r] = L::load(c.at.add(h * c.ld + r * L::LEN));
             }
         }
         for _ in 0..k {
             let mut a = [L::splat(0.0); R];
             for r in 0..R {
-                a[r] = L::load(v.add(r * L::LEN));
+                a[r] = L::load(v.at.add(r * L::LEN));
             }
             for h in 0..H {
-                let b = L::splat(*s.add(h));
+                let b = L::splat(*s.at.add(h));
                 for r in 0..R {
                     sum[h][r] = L::subtract_product(sum[h][r], a[r], b);
                 }
             }
-            v = v.wrapping_add(v_stride);
-            s = s.wrapping_add(s_stride);
+            v.at = v.at.wrapping_add(v.ld);
+            s.at = s.at.wrapping_add(s.ld);
         }
         for h in 0..H {
             for r in 0..R {
-                L::store(c.add(h * ldc + r * L::LEN), sum[h][r]);
+                L::store(c.at.add(h * c.ld + r * L::LEN), sum[h][r]);
             }
         }
     }
@@ -85,7 +85,7 @@ pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
     c: *mut f64,
     ldc: usize,
 ) {
-    let (v, s, c) = ((v, R * L::LEN), (s, H), (c, ldc));
+    let (v, s, c) = (Matrix::new(v, R * L::LEN), Matrix::new(s, H), Matrix::new(c, ldc));
     // SAFETY: ensured by the caller; no more registers than a tile has.
     unsafe {
         match width.div_ceil(L::LEN).min(R) {
@@ -132,25 +132,27 @@ pub unsafe fn triangle<L: Lanes, const R: usize>(
 /// The ranges are valid and the processor has the instructions.
 #[inline(always)]
 pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
-    (rows, k): (usize, usize),
+    rows: usize,
+    k: usize,
     a: Slabs,
     b: *const f64,
-    c: *mut f64,
-    ld: usize,
+    c: Matrix<*mut f64>,
 ) {
     let tall = R * L::LEN;
     let whole = rows / tall;
+    let (right, ld) = (Matrix::new(b, H), c.ld);
     // SAFETY: ensured by the caller.
     unsafe {
         for i in 0..whole {
-            let (part, c) = (a.at.add(i * a.slab), c.add(i * tall));
-            multiply::<L, R, H>(k, (part, a.stride), (b, H), (c, ld));
+            let (part, c) = (a.at.add(i * a.slab), c.at.add(i * tall));
+            multiply::<L, R, H>(k, Matrix::new(part, a.stride), right, Matrix::new(c, ld));
         }
         // The last slab may have fewer rows.
-        let (part, c) = (a.at.add(whole * a.slab), c.add(whole * tall));
+        let (part, c) = (a.at.add(whole * a.slab), c.at.add(whole * tall));
         let mut i = 0;
         while i + L::LEN <= rows % tall {
-            multiply::<L, 1, H>(k, (part.add(i), a.stride), (b, H), (c.add(i), ld));
+            let (left, c) = (Matrix::new(part.add(i), a.stride), Matrix::new(c.add(i), ld));
+            multiply::<L, 1, H>(k, left, right, c);
             i += L::LEN;
         }
         for i in i..rows % tall {
@@ -171,17 +173,16 @@ macro_rules! in_panel_function {
     ($(#[$attribute:meta])* $name:ident, $lanes:ty, $r:literal, [$($h:literal)*]) => {
         $(#[$attribute])*
         unsafe fn $name(
-            (rows, cols, k): (usize, usize, usize),
+            size: $crate::kernels::operands::Size,
             a: $crate::kernels::micro::Slabs,
             b: *const f64,
-            c: *mut f64,
-            ld: usize,
+            c: $crate::kernels::operands::Matrix<*mut f64>,
         ) {
             use $crate::kernels::micro::lanes::in_panel;
             // SAFETY: ensured by the caller.
             unsafe {
-                match cols {
-                    $($h => in_panel::<$lanes, $r, $h>((rows, k), a, b, c, ld),)*
+                match size.n {
+                    $($h => in_panel::<$lanes, $r, $h>(size.m, size.k, a, b, c),)*
                     _ => unreachable!("more columns than this kernel takes at a time"),
                 }
             }

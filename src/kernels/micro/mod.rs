@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+use super::operands::{Matrix, Size};
+
 mod lanes;
 mod portable;
 
@@ -124,9 +126,9 @@ pub struct Slabs {
     pub stride: usize,
 }
 
-/// `((rows, cols, k), a, b, c, ld)`: computes C(rows x cols) -= A(rows x k) B(k x cols). C is column-major with leading dimension
-/// `ld`, B(p, j) is at `b + p * cols + j`, and there are at most `panel_cols` columns.
-pub type InPanel = unsafe fn((usize, usize, usize), Slabs, *const f64, *mut f64, usize);
+/// `(size, a, b, c)`: computes C(m x n) -= A(m x k) B(k x n). C is column-major, B(p, j) is at `b + p * n + j`, and there are at
+/// most `panel_cols` columns.
+pub type InPanel = unsafe fn(Size, Slabs, *const f64, Matrix<*mut f64>);
 
 impl PartialEq for Kernel {
     fn eq(&self, other: &Self) -> bool {

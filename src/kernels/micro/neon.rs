@@ -4,6 +4,7 @@ use std::arch::aarch64::*;
 
 use super::lanes::{self, Lanes};
 use super::{Isa, Kernel, Soon};
+use crate::kernels::operands::Matrix;
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {
@@ -62,8 +63,9 @@ impl Lanes for Neon {
 macro_rules! kernel {
     ($tile:ident, $narrow:ident, $triangle:ident, $r:literal, $h:literal) => {
         unsafe fn $tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, _: Soon) {
+            let (v, s, c) = (Matrix::new(v, 2 * $r), Matrix::new(s, $h), Matrix::new(c, ldc));
             // SAFETY: ensured by the caller.
-            unsafe { lanes::multiply::<Neon, $r, $h>(k, (v, 2 * $r), (s, $h), (c, ldc)) }
+            unsafe { lanes::multiply::<Neon, $r, $h>(k, v, s, c) }
         }
 
         unsafe fn $narrow(

@@ -5,6 +5,7 @@
 
 use super::lanes::{self, Lanes};
 use super::{Isa, Kernel, Slabs, Soon};
+use crate::kernels::operands::{Matrix, Size};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "portable-4x4",
@@ -47,7 +48,10 @@ impl Lanes for Plain {
 #[inline(always)]
 unsafe fn tile_anywhere(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize) {
     // SAFETY: ensured by the caller.
-    unsafe { lanes::multiply::<Plain, 1, 4>(k, (v, 4), (s, 4), (c, ldc)) }
+    unsafe {
+        let (v, s, c) = (Matrix::new(v, 4), Matrix::new(s, 4), Matrix::new(c, ldc));
+        lanes::multiply::<Plain, 1, 4>(k, v, s, c);
+    }
 }
 
 /// Computes a tile with fused multiply-add instructions, for processors that have them although not every processor of the
@@ -109,13 +113,13 @@ lanes::in_panel_function!(
     #[target_feature(enable = "fma")]
     in_panel_fused, Plain, 1, [1 2 3 4]);
 
-unsafe fn in_panel(size: (usize, usize, usize), a: Slabs, b: *const f64, c: *mut f64, ld: usize) {
+unsafe fn in_panel(size: Size, a: Slabs, b: *const f64, c: Matrix<*mut f64>) {
     // SAFETY: as for `tile`.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if Isa::Portable.runs_here() {
-            return in_panel_fused(size, a, b, c, ld);
+            return in_panel_fused(size, a, b, c);
         }
-        in_panel_anywhere(size, a, b, c, ld);
+        in_panel_anywhere(size, a, b, c);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::rows::{Columns, Cuts};
 use crate::base::threads::{PanelThreads, Shareable};
-use crate::kernels::{Engine, ask_for};
+use crate::kernels::{Engine, Matrix, ask_for};
 
 /// Packs the rows from `first` on of L, the first `width` columns of W, as a lower block. Each panel thread packs its
 /// own rows.
@@ -28,7 +28,7 @@ pub(super) unsafe fn lay_lower(
         // SAFETY: each part has its own rows and whole panels of the block.
         unsafe {
             let (from, to) = (w.get().add(first + start), out.get().add(start * width));
-            engine.lay_lower(end - start, width, (from, ld), to);
+            engine.lay_lower(end - start, width, Matrix::new(from, ld), to);
         }
     });
 }

@@ -34,7 +34,9 @@ use super::panel::Panel;
 use crate::base::faults::{Point, hit};
 use crate::base::params::{Fact, Form};
 use crate::base::threads::{PanelThreads, Pool, Shareable};
-use crate::kernels::{TriangleBlock, copy_by_rows, leading_dimension, vector};
+use crate::kernels::{
+    Matrix, Size, Strided, Strides, TriangleBlock, copy_by_rows, leading_dimension, vector,
+};
 use crate::matrix::HugeBuffer;
 use std::io;
 use std::ops::Range;
@@ -95,7 +97,8 @@ impl Factor {
         let ld = leading_dimension(rows, context.params.align);
         let l1 = panel.triangle_pointer();
         let l1_ld = TriangleBlock::leading_dimension(width);
-        let (rs, cs) = TriangleBlock::strides(context.params.l1, l1_ld);
+        let strides = TriangleBlock::strides(context.params.l1, l1_ld);
+        let Strides { row: rs, col: cs } = strides;
         // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array that is large enough for them.
         unsafe {
             // If no row is left, the pointer is past the end and is not dereferenced.
@@ -138,7 +141,7 @@ impl Factor {
             lay_lower(context.engine, panel_threads, cuts, columns, below, width, out);
             if owner {
                 let to = a.add(first_row * shape.ld + column);
-                copy_by_rows(l1, (rs, cs), (width, width), to, shape.ld);
+                copy_by_rows(l1, strides, width, width, Matrix::new(to, shape.ld));
             }
         }
         clock.enter(before);
@@ -260,14 +263,8 @@ impl Run<'_, '_> {
         unsafe {
             let l = self.l1.add(rows.start * self.rs + rows.start * self.cs);
             let b = self.l1.add(rows.start * self.rs + cols.start * self.cs);
-            self.context.engine.solve_in_panel(
-                (m, n),
-                self.context.params.l1,
-                l,
-                b,
-                self.l1_ld,
-                &mut self.scratch[0],
-            );
+            let (form, b) = (self.context.params.l1, Matrix::new(b, self.l1_ld));
+            self.context.engine.solve_in_panel(m, n, form, l, b, &mut self.scratch[0]);
         }
     }
 
@@ -282,27 +279,15 @@ impl Run<'_, '_> {
             let a = at(rows.start, inner.start);
             let b = at(inner.start, cols.start);
             let c = at(rows.start, cols.start);
-            let ld = self.l1_ld;
-            let engine = self.context.engine;
-            match self.context.params.l1 {
-                Form::Transposed => engine.multiply_in_panel(
-                    (rows.len(), cols.len(), inner.len()),
-                    a,
-                    (b, 1, ld),
-                    c,
-                    ld,
-                    &mut self.scratch[0],
-                ),
+            let (rows, cols, inner) = (rows.len(), cols.len(), inner.len());
+            let (c, ld) = (Matrix::new(c, self.l1_ld), self.l1_ld);
+            let (size, left, right) = match self.context.params.l1 {
+                Form::Transposed => (Size::new(rows, cols, inner), a, b),
                 // Row-major: the transposes of all three.
-                Form::NotTransposed => engine.multiply_in_panel(
-                    (cols.len(), rows.len(), inner.len()),
-                    b,
-                    (a, 1, ld),
-                    c,
-                    ld,
-                    &mut self.scratch[0],
-                ),
-            }
+                Form::NotTransposed => (Size::new(cols, rows, inner), b, a),
+            };
+            let (engine, right) = (self.context.engine, Strided::new(right, 1, ld));
+            engine.multiply_in_panel(size, left, right, c, &mut self.scratch[0]);
         }
     }
 
@@ -326,11 +311,10 @@ impl Run<'_, '_> {
             unsafe {
                 owed.pay(columns, width, &rows);
                 engine.multiply_in_panel(
-                    (rows.len(), cols, inner),
+                    Size::new(rows.len(), cols, inner),
                     w.get().add(from * ld + rows.start),
-                    (b.get(), rs, cs),
-                    w.get().add(to * ld + rows.start),
-                    ld,
+                    Strided::new(b.get(), rs, cs),
+                    Matrix::new(w.get().add(to * ld + rows.start), ld),
                     &mut *scratch.get().add(part),
                 );
             }

@@ -37,8 +37,9 @@ pub fn take_for_full() {
 /// Returns the reason that the standard output cannot be written.
 pub fn why(error: &io::Error) -> String {
     let full = |stat: FileStat| (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 7);
-    match fstat(io::stdout()).is_ok_and(full) {
-        true => "it is closed, or /dev/full".to_owned(),
-        false => error.to_string(),
+    if fstat(io::stdout()).is_ok_and(full) {
+        "it is closed, or /dev/full".to_owned()
+    } else {
+        error.to_string()
     }
 }

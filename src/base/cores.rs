@@ -186,9 +186,10 @@ pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
 /// of the process.
 pub fn go_aside() {
     let seats = ASIDE.lock().unwrap_or_else(|e| e.into_inner()).clone();
-    match seats.is_empty() {
-        true => unpin(),
-        false => _ = allow(seats),
+    if seats.is_empty() {
+        unpin();
+    } else {
+        allow(seats);
     }
 }
 

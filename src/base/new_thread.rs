@@ -118,10 +118,7 @@ fn look_for_room() -> Result<(), NoThread> {
     let there = room.try_reserve_exact(STACK + BESIDE).is_ok();
     // Prevents the compiler from removing the unused allocation.
     black_box(&mut room);
-    match there {
-        true => Ok(()),
-        false => out_of_memory("no room in memory for a thread"),
-    }
+    if there { Ok(()) } else { out_of_memory("no room in memory for a thread") }
 }
 
 #[cfg(test)]

@@ -458,9 +458,10 @@ struct Here<'a>(&'a AtomicUsize);
 
 impl Drop for Here<'_> {
     fn drop(&mut self) {
-        match std::thread::panicking() {
-            true => self.0.store(usize::MAX / 2, Ordering::SeqCst),
-            false => _ = self.0.fetch_add(1, Ordering::SeqCst),
+        if std::thread::panicking() {
+            self.0.store(usize::MAX / 2, Ordering::SeqCst);
+        } else {
+            self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 }

@@ -284,9 +284,12 @@ pub mod tests {
         /// Returns the cores by the cache that they share. The second hardware threads have numbers after all first ones.
         fn caches(&self) -> Vec<Vec<usize>> {
             let caches = self.cores() / self.cores_a_cache;
-            let number = |cache: usize, core: usize| match self.scattered {
-                true => core * caches + cache,
-                false => cache * self.cores_a_cache + core,
+            let number = |cache: usize, core: usize| {
+                if self.scattered {
+                    core * caches + cache
+                } else {
+                    cache * self.cores_a_cache + core
+                }
             };
             let cores = |cache| (0..self.cores_a_cache).map(|core| number(cache, core)).collect();
             (0..caches).map(cores).collect()

@@ -124,10 +124,8 @@ impl Rules {
 
     /// Checks whether a node can take part in a run with arithmetic `run`. Returns the reason if it cannot.
     pub fn suits(&self, node: &Arithmetic, run: &str) -> Result<(), String> {
-        let has = match run == Engine::OWN {
-            true => self.of_all(node, &[node]),
-            false => Some(self.of_blas(node)),
-        };
+        let has =
+            if run == Engine::OWN { self.of_all(node, &[node]) } else { Some(self.of_blas(node)) };
         match has {
             Some(has) if has == run => Ok(()),
             has => Err(format!(

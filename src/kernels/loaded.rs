@@ -119,12 +119,12 @@ impl Loaded {
             threads: threads(&handle),
         };
         loaded.set_threads(1);
-        match loaded.multiplies_rightly() {
-            true => Ok(loaded),
-            false => Err(format!(
+        if !loaded.multiplies_rightly() {
+            return Err(format!(
                 "--blas {name} does not multiply rightly: it is no BLAS this program can use"
-            )),
+            ));
         }
+        Ok(loaded)
     }
 
     /// Returns the routines, and whether their integers have 64 bits.
@@ -160,9 +160,10 @@ impl Loaded {
             };
             // SAFETY: as above, and the width is known.
             let calls = unsafe {
-                match wide {
-                    true => Calls::Wide(WithIntegers::at(gemm, trsm)),
-                    false => Calls::Narrow(WithIntegers::at(gemm, trsm)),
+                if wide {
+                    Calls::Wide(WithIntegers::at(gemm, trsm))
+                } else {
+                    Calls::Narrow(WithIntegers::at(gemm, trsm))
                 }
             };
             return Ok((calls, wide));

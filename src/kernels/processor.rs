@@ -43,10 +43,7 @@ impl Level {
 pub(super) fn processor_kind() -> String {
     const TELLING: [&str; 5] = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
     let kind = processor(&TELLING);
-    match cfg!(target_arch = "x86_64") {
-        true => format!("{kind}, {}", Level::detect().name()),
-        false => kind,
-    }
+    if cfg!(target_arch = "x86_64") { format!("{kind}, {}", Level::detect().name()) } else { kind }
 }
 
 /// Returns the values that the system reports under these names for this processor.

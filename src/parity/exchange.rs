@@ -94,9 +94,10 @@ struct Round<'a> {
 impl Coder {
     /// Returns a coder for the same stripes. If the rows are `any_bits`, not real numbers, its code rebuilds every bit.
     pub fn suited(self, any_bits: bool) -> Coder {
-        match any_bits {
-            true => Coder { code: self.code.for_any_bits(self.stripes.losses), ..self },
-            false => self,
+        if any_bits {
+            Coder { code: self.code.for_any_bits(self.stripes.losses), ..self }
+        } else {
+            self
         }
     }
 
@@ -185,9 +186,10 @@ impl Coder {
         }
         let round = |number: usize| -> Option<Round> {
             // Sums are passed on after the last parity of a batch, so all parities of a batch are computed in a row.
-            let (parity, range) = match passes_on {
-                true => (number % losses, number / losses),
-                false => (number / ranges.len(), number % ranges.len()),
+            let (parity, range) = if passes_on {
+                (number % losses, number / losses)
+            } else {
+                (number / ranges.len(), number % ranges.len())
             };
             let (plan, cycles) = (plans.get(parity)?, ranges.get(range)?);
             let segment = |combine| Segment {
@@ -457,9 +459,10 @@ impl Coder {
                 comm.sendrecv_while(None, recv, &mut || {
                     let Some(before) = before else { return };
                     let (row, lines) = (own(before), self.lines(before));
-                    match in_place {
-                        true => hands.show(share, lines, row),
-                        false => hands.deliver(share, lines, row, &ready[..before.words()]),
+                    if in_place {
+                        hands.show(share, lines, row);
+                    } else {
+                        hands.deliver(share, lines, row, &ready[..before.words()]);
                     }
                 });
                 in_place = range.is_some();

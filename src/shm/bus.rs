@@ -158,9 +158,10 @@ fn words(address: usize, cut: bool, place: Option<(u32, Part, usize)>) -> Line {
         line.add("memory outside of any checkpoint");
     }
     line.add(" cannot be read any more (address 0x").number(address as u64, 16).add("): ");
-    line.add(match cut {
-        true => "its file was cut short, or the node had no page for it",
-        false => "an uncorrectable memory error",
+    line.add(if cut {
+        "its file was cut short, or the node had no page for it"
+    } else {
+        "an uncorrectable memory error"
     });
     line.add(match place {
         Some(_) => "; this node's copy counts as lost and will be rebuilt\n",

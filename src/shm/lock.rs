@@ -90,9 +90,10 @@ pub(super) fn take(file: &File, name: &str, patience: Duration) -> Result<(), Me
         // Nothing shows whether an invisible process is ending, but one that is ending sends no heartbeat.
         Holder::Unseen => {
             let beat = beat(file);
-            match beat == *first_beat.get_or_insert(beat) {
-                true => Holder::Unseen,
-                false => Holder::UnseenAlive,
+            if beat == *first_beat.get_or_insert(beat) {
+                Holder::Unseen
+            } else {
+                Holder::UnseenAlive
             }
         }
         other => other,

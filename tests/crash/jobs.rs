@@ -469,8 +469,8 @@ fn many_columns_save_where_few_do() {
 mod rest {
     use super::*;
 
-    /// Results of a run that is over, in memory that could not be removed, are nothing to resume from; nor are those that remain if
-    /// the next run fails while it removes them.
+    /// Results of a run that is over, in memory that could not be removed, are nothing to resume from; nor are those that remain
+    /// if the next run fails while it removes them.
     #[test]
     fn a_run_struck_while_it_removes_results_of_another_begins_anew() {
         for strike in GROUND {
@@ -488,8 +488,8 @@ mod rest {
         }
     }
 
-    /// A run that begins from scratch removes the memory of another. After a fault at any step of that, its next launch begins from
-    /// scratch as well, supervised or not.
+    /// A run that begins from scratch removes the memory of another. After a fault at any step of that, its next launch begins
+    /// from scratch as well, supervised or not.
     #[test]
     fn a_run_struck_while_it_removes_what_another_has_left_begins_anew() {
         for (turn, strike) in GROUND.into_iter().enumerate() {
@@ -529,8 +529,8 @@ mod rest {
         assert!(ran.err.contains("test 190 goes on"), "{}", ran.told());
     }
 
-    /// The nodes with the result of a finished test are lost, and the running test has lost no more than it survives: it is resumed,
-    /// and tests whose results are lost are run again.
+    /// The nodes with the result of a finished test are lost, and the running test has lost no more than it survives: it is
+    /// resumed, and tests whose results are lost are run again.
     #[test]
     fn a_test_under_way_is_not_given_up_for_an_earlier_one_whose_result_is_lost() {
         let scene = Scene::of(2, 2, SMALL).grids(&[(1, 2), (2, 2)]).protect(&[

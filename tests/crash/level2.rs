@@ -1109,8 +1109,8 @@ mod rest {
         }
     }
 
-    /// Fewer nodes are left than a group has members, and no memory: two share each. The run resumes from storage, and comes to the
-    /// end of its sweep. If groups cannot survive the loss of a node any more, it reports that for each test.
+    /// Fewer nodes are left than a group has members, and no memory: two share each. The run resumes from storage, and comes to
+    /// the end of its sweep. If groups cannot survive the loss of a node any more, it reports that for each test.
     #[test]
     fn with_too_few_nodes_for_groups_the_run_goes_on_from_storage() {
         let cases = [
@@ -1131,7 +1131,8 @@ mod rest {
         }
     }
 
-    /// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for three.
+    /// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for
+    /// three.
     #[test]
     fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
         for lost in [false, true] {
@@ -1222,8 +1223,8 @@ mod rest {
         assert!(!ran.err.contains("test 1 goes on"), "{}", ran.told());
     }
 
-    /// All memory is lost each time, or the memory of the last start still exists. Starts that come back from storage and die before
-    /// they save anything count as starts.
+    /// All memory is lost each time, or the memory of the last start still exists. Starts that come back from storage and die
+    /// before they save anything count as starts.
     #[test]
     fn starts_that_come_back_and_die_before_they_save_are_counted() {
         let scene = stored(2, 2);
@@ -1243,8 +1244,8 @@ mod rest {
         assert_eq!((protection.attempts, protection.in_place), (5, 0), "{}", ran.told());
     }
 
-    /// With many process columns ranks ask seldom whether to save. Checkpoints on their way to storage are still attended to, after a
-    /// loss as well, and a stop ends there.
+    /// With many process columns ranks ask seldom whether to save. Checkpoints on their way to storage are still attended to,
+    /// after a loss as well, and a stop ends there.
     #[test]
     fn many_columns_that_ask_seldom_bring_epochs_to_storage() {
         for helpers in ["threads", "off"] {
@@ -1271,8 +1272,8 @@ mod rest {
         }
     }
 
-    /// A fault at a step to storage or elsewhere, memory lost and kept in turn. A run without such a rank can read the files, and the
-    /// other way round.
+    /// A fault at a step to storage or elsewhere, memory lost and kept in turn. A run without such a rank can read the files, and
+    /// the other way round.
     #[test]
     fn a_rank_that_keeps_checksums_alone_goes_along_to_storage_and_back() {
         let steps: [(&str, &[&str]); 5] = [

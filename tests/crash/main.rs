@@ -11,7 +11,8 @@
 //! | `layouts` | layouts of checksums: as many losses as each tolerates, one more; memory of another layout |
 //! | `damage` | flipped, truncated, swapped, old and foreign memory; no room |
 //! | `jobs` | sweeps, names, requests to stop, `status` and `clean` |
-//! | `apart` | the second level where each node's DIR dies with it: all memory and storage of nodes lost, a fault at every step, damage, nodes in another order |
+//! | `apart` | the second level where each node's DIR dies with it: all memory and storage of nodes lost, a fault at every step,
+//! damage, nodes in another order |
 //! | `aside` | saves whose checksums helpers make: each step of ranks and helpers, recoveries, storage as well, stops |
 //! | `disk` | method disk: each step of its saves and of coming back, storage damaged, emptied, full; all nodes off at once |
 //! | `level2` | each step to storage and back, all memory lost; damaged, foreign and unfinished files; storage full or missing |

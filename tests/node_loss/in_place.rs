@@ -248,8 +248,8 @@ fn what_checksums_cannot_bear_begins_anew() {
 mod rest {
     use super::*;
 
-    /// The supervisor dies before the loss. When the same command is given again, the run has come to its end, and one of its nodes
-    /// is off.
+    /// The supervisor dies before the loss. When the same command is given again, the run has come to its end, and one of its
+    /// nodes is off.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_loss_that_nobody_watched_is_told_by_the_successor() {
@@ -274,8 +274,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// A panel of 10 MB takes such a wire some eight seconds. Its buffers are neither freed nor used again before it has come, though
-    /// all ranks have left. Freed memory is poisoned.
+    /// A panel of 10 MB takes such a wire some eight seconds. Its buffers are neither freed nor used again before it has come,
+    /// though all ranks have left. Freed memory is poisoned.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn what_living_ranks_send_over_a_slow_wire_ends_before_its_buffers_go() {
@@ -355,8 +355,8 @@ mod rest {
         assert!(end.errors.contains("cannot go on in place"), "{}", end.told());
     }
 
-    /// Two ranks a node: positions 0 and 1 are on n1, 2 and 3 on n2, 4 and 5 on n3, and two ranks stand by on n4. The rank left of a
-    /// column on n3 makes new checksums with one of n4, and these take the place of the next column that is lost.
+    /// Two ranks a node: positions 0 and 1 are on n1, 2 and 3 on n2, 4 and 5 on n3, and two ranks stand by on n4. The rank left
+    /// of a column on n3 makes new checksums with one of n4, and these take the place of the next column that is lost.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn ranks_of_several_nodes_make_the_checksums_that_bear_the_next_loss() {
@@ -380,7 +380,8 @@ mod rest {
         nothing_left(&lab, &end, &["n1", "n2", "n3", "n4"]);
     }
 
-    /// A whole node, which the launcher does not survive. If the ranks continue before that is noticed, they are not through first.
+    /// A whole node, which the launcher does not survive. If the ranks continue before that is noticed, they are not through
+    /// first.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_lost_under_checksums_begins_anew() {

@@ -150,7 +150,8 @@ fn nodes_have_storage_of_their_own_and_one_is_gone_with_it() {
 mod rest {
     use super::*;
 
-    /// The next job knows only the name of the first. It has most of its ranks on one node, which leaves no pairs of different nodes.
+    /// The next job knows only the name of the first. It has most of its ranks on one node, which leaves no pairs of different
+    /// nodes.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn the_next_job_goes_on_from_storage_where_its_groups_cannot_be_had() {
@@ -168,8 +169,8 @@ mod rest {
         assert!(end.errors.contains("it was read from"), "{}", end.told());
     }
 
-    /// A run that is given up begins from scratch, although storage has its checkpoint; and so does the command that resumes the new
-    /// one.
+    /// A run that is given up begins from scratch, although storage has its checkpoint; and so does the command that resumes the
+    /// new one.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_run_that_is_given_up_is_not_gone_on_from() {
@@ -198,8 +199,8 @@ mod rest {
         assert_eq!(end.hosts(), ["n5", "n7", "n3", "n4"], "{}", end.told());
     }
 
-    /// A spare still has its part of another problem's checkpoint, under the same job's name. It takes the place of a lost node, and
-    /// that part does not hinder it; the lost node's files are named in the end.
+    /// A spare still has its part of another problem's checkpoint, under the same job's name. It takes the place of a lost node,
+    /// and that part does not hinder it; the lost node's files are named in the end.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_spare_enters_with_what_another_run_has_left() {

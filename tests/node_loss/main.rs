@@ -18,7 +18,8 @@
 //! | `together` | several nodes at once: as many as can be survived, and one more |
 //! | `partition` | a node that is only cut off, and its old copy, which loses |
 //! | `supervisor` | the supervisor or the launcher, with and without a node meanwhile |
-//! | `outages` | nothing: the supervisor is cut off, stopped, or has a disk that is full or hangs; a sick node; a node while MPI starts |
+//! | `outages` | nothing: the supervisor is cut off, stopped, or has a disk that is full or hangs; a sick node; a node while MPI
+//! starts |
 //! | `halting` | nothing: stopped on purpose in every possible way, and resumed |
 //! | `in_place` | a process, whose place another takes inside the job; a node there, which ends the job |
 //! | `without_ulfm` | nothing: other launchers refuse the runs of `in_place` |

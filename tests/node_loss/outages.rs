@@ -392,8 +392,8 @@ mod rest {
         }
     }
 
-    /// An old run is given up for a new one, and logins take longer than another command without a lock watches the status. No disk
-    /// either.
+    /// An old run is given up for a new one, and logins take longer than another command without a lock watches the status. No
+    /// disk either.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn the_status_is_kept_while_an_old_run_is_given_up() {

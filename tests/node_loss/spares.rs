@@ -128,7 +128,8 @@ mod rest {
         assert_eq!(end.hosts(), ["n1", "n5", "n3"]);
     }
 
-    /// Four nodes compute, and two keep the checksums of them: a spare takes the place of one of these as that of a computing node.
+    /// Four nodes compute, and two keep the checksums of them: a spare takes the place of one of these as that of a computing
+    /// node.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_that_keeps_checksums_alone_is_replaced_as_the_others_are() {
@@ -224,8 +225,8 @@ mod rest {
         replaced_for_want_of_room(&lab, plan);
     }
 
-    /// A rank dies while it starts, and then there is no room. That is not the same fault again and again: nodes are asked for room
-    /// first.
+    /// A rank dies while it starts, and then there is no room. That is not the same fault again and again: nodes are asked for
+    /// room first.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_node_without_room_is_replaced_after_a_start_that_failed_otherwise() {

@@ -243,8 +243,8 @@ mod rest {
         lab.same_x("run", &end);
     }
 
-    /// A single call succeeds, and then that node becomes unresponsive like all the others: the successor is still the one that is
-    /// cut off.
+    /// A single call succeeds, and then that node becomes unresponsive like all the others: the successor is still the one that
+    /// is cut off.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn a_successor_whose_only_node_falls_silent_leaves_the_job_alone() {
@@ -342,8 +342,8 @@ mod rest {
         assert_eq!(end.of("launched").len(), 2, "{}", end.told());
     }
 
-    /// Killed while its first calls fail and are made again: before anything is launched, and during a takeover, twice. No node is
-    /// lost for it, and the job continues undisturbed.
+    /// Killed while its first calls fail and are made again: before anything is launched, and during a takeover, twice. No node
+    /// is lost for it, and the job continues undisturbed.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn killed_while_nodes_are_called_in_vain() {

@@ -136,8 +136,8 @@ mod rest {
         }
     }
 
-    /// Saves are at every fourth boundary: the fifth is at 20. The rank that stopped must be on the lost node: mpirun's daemons wake
-    /// stopped ranks up before they end them, and one that survived could complete the save.
+    /// Saves are at every fourth boundary: the fifth is at 20. The rank that stopped must be on the lost node: mpirun's daemons
+    /// wake stopped ranks up before they end them, and one that survived could complete the save.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn during_a_save_before_it_counts() {

@@ -339,8 +339,9 @@ mod rest {
         }
     }
 
-    /// Columns are lost one after another, more than there were checksums for at the beginning. New ones are made between, by ranks
-    /// that stood by and by those of lost columns. New ones have the positions after the grid's six: 6 and 7 are the first two.
+    /// Columns are lost one after another, more than there were checksums for at the beginning. New ones are made between, by
+    /// ranks that stood by and by those of lost columns. New ones have the positions after the grid's six: 6 and 7 are the first
+    /// two.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn new_checksums_bear_the_next_loss() {
@@ -397,8 +398,8 @@ mod rest {
         expect_refused(renewing(scene(), 1).may_strike(&lost), "or was not finished");
     }
 
-    /// Two process columns are replaced, one after the other, with a place for each loss; at last the checksums that took the first
-    /// one's place, and checksums that were left.
+    /// Two process columns are replaced, one after the other, with a place for each loss; at last the checksums that took the
+    /// first one's place, and checksums that were left.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn two_columns_are_lost_one_after_the_other() {
@@ -431,7 +432,8 @@ mod rest {
         }
     }
 
-    /// Again and again, as long as there are ranks; without any that stand by if the rest of two columns is enough; on other grids.
+    /// Again and again, as long as there are ranks; without any that stand by if the rest of two columns is enough; on other
+    /// grids.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn new_checksums_are_made_as_long_as_there_are_ranks() {

@@ -38,8 +38,8 @@ fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
 mod rest {
     use super::*;
 
-    /// A rank is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one of
-    /// the others.
+    /// A rank is late for the columns of the next panel, and the others multiply the first half meanwhile. Then it dies, or one
+    /// of the others.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn who_multiplies_until_another_comes_learns_that_it_never_will() {

@@ -163,8 +163,8 @@ fn more_than_a_group_survives_is_left_to_a_restart() {
 mod rest {
     use super::*;
 
-    /// A rank is lost between two tests of a sweep, when memory has nothing but results, and DIR is missing by then: the next test is
-    /// begun without it. In the first test of a launch storage may have a checkpoint that memory lacks.
+    /// A rank is lost between two tests of a sweep, when memory has nothing but results, and DIR is missing by then: the next
+    /// test is begun without it. In the first test of a launch storage may have a checkpoint that memory lacks.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_loss_between_two_tests_is_gone_on_from_without_storage() {
@@ -228,8 +228,8 @@ mod rest {
         }
     }
 
-    /// All memory of a later test is lost, of which storage has a checkpoint, and DIR does not answer: the test does not begin from
-    /// scratch.
+    /// All memory of a later test is lost, of which storage has a checkpoint, and DIR does not answer: the test does not begin
+    /// from scratch.
     #[test]
     #[ignore = "needs Open MPI 5"]
     fn a_test_of_which_storage_alone_has_something_waits_for_it() {

@@ -5,7 +5,8 @@
 //! | file | faults and losses |
 //! |---|---|
 //! | `peers` | `comm` alone: a rank that waits for a lost peer, in any call, gets out of it, and the remaining ranks continue |
-//! | `points` | every crash point, memory kept and lost; every step of the recovery, again; x bit for bit that of an undisturbed run |
+//! | `points` | every crash point, memory kept and lost; every step of the recovery, again; x bit for bit that of an undisturbed
+//! run |
 //! | `limits` | several at once, ranks that stand by, none left to take a place: the job ends so that a restart resumes |
 //! | `layouts` | checksums along the grid and localised ones, one loss after the other, at once, and one too many |
 //! | `starting` | a rank that dies while MPI starts, which ends the job with a message |
@@ -13,7 +14,8 @@
 //! | `halves` | updates in halves: during an exchange, a panel, and while a waiting rank multiplies |
 //! | `chance` | ranks killed from outside at random moments, from a printed seed |
 //! | `checksums` | `--method abft`: every step of the solver; losses that checksums can replace, and refusals |
-//! | `supervised` | a sweep of such tests under `skt-hpl run`: two losses, new checksums between them, and the output of `status` |
+//! | `supervised` | a sweep of such tests under `skt-hpl run`: two losses, new checksums between them, and the output of `status`
+//! |
 //!
 //! Environment: see `extent`. `SKT_TEST_WHOLE=1` injects a fault at every position.
 

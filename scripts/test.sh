@@ -209,7 +209,7 @@ mpich_sample=("${mpi_sample[@]}" binding:: blas:: halves:: options::the_sweep or
 crash_sample=(aside::groups_of_six choices::column_mapping damage::memory_that disk::all_nodes_off jobs::a_sweep_goes_on
     jobs::stopped_on_request layouts::a_loss_in_each_line level2::all_memory_gone level2::a_stop_ends_on_storage
     limits::any_two_of_six limits::one_more points::on_six windows::w5 windows::w10 windows::w12 windows::w13)
-node_loss_sample=(halting::the_benchmark_is_halted kinds::a_hung_rank_is_ended kinds::a_silent_power_off kinds::an_undisturbed
+node_loss_sample=(halting::a_batch_systems kinds::a_hung_rank_is_ended kinds::a_silent_power_off kinds::an_undisturbed
     outages::results_that_did_not_fit slurm::under_the_mpis supervisor::a_killed_launcher supervisor::a_successor_takes
     windows::during_the_first_save without_ulfm::)
 # Of the protocol, a newcomer runs all but the two largest searches.
@@ -479,7 +479,7 @@ all_tests() {
     ahead=$!
     node_loss_with_open_mpi
     if [[ -z $(nodes_missing) ]]; then
-        tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 2
+        tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1 "${not_in_node_loss[@]}"
     else
         skip "tests: unfit nodes" "$(nodes_missing)"
     fi

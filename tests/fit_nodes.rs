@@ -341,51 +341,6 @@ fn a_burn_in_names_the_node_that_computes_wrong_and_runs_hpl() {
     assert_eq!(wrong[0]["nodes"], serde_json::json!(["n2"]));
 }
 
-/// Files in the folder are for other runs: these solve one problem, and check it.
-#[test]
-#[ignore = "needs root"]
-fn a_burn_in_heeds_no_input_of_other_runs() {
-    let lab = Lab::up("input", 0, "200m");
-    let at = |name: &str| lab.dir.path().join(name);
-    std::fs::write(at("hosts"), "n1 slots=1\nn2 slots=1\n").unwrap();
-    let shipped = include_str!("../hpl-configs/few-nodes.dat");
-    let mut lines: Vec<&str> = shipped.lines().collect();
-    (lines[12], lines[13], lines[14]) = ("-1.0 threshold", "3 # of panel fact", "0 1 2 PFACTs");
-    std::fs::write(at("HPL.dat"), lines.join("\n") + "\n").unwrap();
-    std::fs::write(at("skt.toml"), "nbmin = [2, 4]\n").unwrap();
-    let mut command = lab.command("burnin", false);
-    command.env("SKT_JSON", "mine.json").env("SKT_BCAST", "0,1");
-    command.args(["--state", "state", "--time", "40s", "--slot", "1ms", "--threads", "1"]);
-    let out = command.output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(text.contains("HPL run 1: N = "), "{text}{}", errors(&out));
-    let output = std::fs::read_to_string(at("state/hpl-1/output")).unwrap();
-    let count = |begin: &str| output.lines().filter(|line| line.starts_with(begin)).count();
-    assert_eq!((count("WR"), count("||Ax-b||")), (1, 1), "{output}");
-    assert!(!at("mine.json").exists());
-}
-
-/// A node is lost after HPL's last run: earlier findings count, and the report states that nothing was measured once more.
-#[test]
-#[ignore = "needs root"]
-fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
-    let lab = Lab::up("lost", 0, "200m");
-    let mut command = burnin_with_a_wrong_node(&lab);
-    let burnin = Running::start(&mut command);
-    let until = Instant::now() + PATIENCE;
-    while !lab.dir.path().join("state/pass-2").exists() {
-        assert!(Instant::now() < until, "no second pass");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    lab.vcluster(&["off", "n3"]);
-    let out = burnin.end();
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert_eq!(out.status.code(), Some(7), "{text}{}", errors(&out));
-    assert!(text.contains("FOUND: n2 computes wrong"), "{text}");
-    assert!(text.contains("HPL run 1: N = 500") && text.contains("1 passed"), "{text}");
-    assert!(errors(&out).contains("not measured once more: "), "{}", errors(&out));
-}
-
 /// Interrupted during the measurements, and during a run of HPL: nothing is left on any node.
 #[test]
 #[ignore = "needs root"]
@@ -424,5 +379,55 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
         assert!(asked.elapsed() < Duration::from_secs(60), "{state}: {:?}", asked.elapsed());
         let left: Vec<_> = nodes.iter().map(|node| (node, there(node))).collect();
         assert!(left.iter().all(|(_, count)| *count == 0), "{state}: {left:?} {text}");
+    }
+}
+
+/// Left to `scripts/test.sh --all`, because each takes a minute or more.
+mod rest {
+    use super::*;
+
+    /// Files in the folder are for other runs: these solve one problem, and check it.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_burn_in_heeds_no_input_of_other_runs() {
+        let lab = Lab::up("input", 0, "200m");
+        let at = |name: &str| lab.dir.path().join(name);
+        std::fs::write(at("hosts"), "n1 slots=1\nn2 slots=1\n").unwrap();
+        let shipped = include_str!("../hpl-configs/few-nodes.dat");
+        let mut lines: Vec<&str> = shipped.lines().collect();
+        (lines[12], lines[13], lines[14]) = ("-1.0 threshold", "3 # of panel fact", "0 1 2 PFACTs");
+        std::fs::write(at("HPL.dat"), lines.join("\n") + "\n").unwrap();
+        std::fs::write(at("skt.toml"), "nbmin = [2, 4]\n").unwrap();
+        let mut command = lab.command("burnin", false);
+        command.env("SKT_JSON", "mine.json").env("SKT_BCAST", "0,1");
+        command.args(["--state", "state", "--time", "40s", "--slot", "1ms", "--threads", "1"]);
+        let out = command.output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(text.contains("HPL run 1: N = "), "{text}{}", errors(&out));
+        let output = std::fs::read_to_string(at("state/hpl-1/output")).unwrap();
+        let count = |begin: &str| output.lines().filter(|line| line.starts_with(begin)).count();
+        assert_eq!((count("WR"), count("||Ax-b||")), (1, 1), "{output}");
+        assert!(!at("mine.json").exists());
+    }
+
+    /// A node is lost after HPL's last run: earlier findings count, and the report states that nothing was measured once more.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_burn_in_that_loses_a_node_before_its_last_pass_tells_what_it_found() {
+        let lab = Lab::up("lost", 0, "200m");
+        let mut command = burnin_with_a_wrong_node(&lab);
+        let burnin = Running::start(&mut command);
+        let until = Instant::now() + PATIENCE;
+        while !lab.dir.path().join("state/pass-2").exists() {
+            assert!(Instant::now() < until, "no second pass");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        lab.vcluster(&["off", "n3"]);
+        let out = burnin.end();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert_eq!(out.status.code(), Some(7), "{text}{}", errors(&out));
+        assert!(text.contains("FOUND: n2 computes wrong"), "{text}");
+        assert!(text.contains("HPL run 1: N = 500") && text.contains("1 passed"), "{text}");
+        assert!(errors(&out).contains("not measured once more: "), "{}", errors(&out));
     }
 }

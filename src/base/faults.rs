@@ -444,6 +444,15 @@ pub fn hit(point: Point, position: usize) {
     }
 }
 
+/// Marks an operation on storage. Returns its error if a simulation injects one.
+#[inline]
+pub fn stores() -> std::io::Result<()> {
+    match simulator() {
+        Some(simulator) if armed() => simulator.stores(),
+        _ => Ok(()),
+    }
+}
+
 #[cold]
 fn strike_if_due(point: Point, position: usize) {
     if let Some(simulator) = simulator() {

@@ -1,5 +1,6 @@
 //! Replacements by a simulation for a rank's process: time, background work, and faults at crash points.
 
+use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ pub trait Simulator: Sync {
     /// Returns the duration of a background task that is started now.
     fn task_takes(&self) -> Duration {
         Duration::ZERO
+    }
+    /// Returns the error of an operation on storage, if one is injected.
+    fn stores(&self) -> io::Result<()> {
+        Ok(())
     }
     /// Reports that a position has reached a crash point. May not return.
     fn passes(&self, _point: &'static str, _position: usize) {}

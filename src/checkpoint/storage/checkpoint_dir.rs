@@ -22,7 +22,7 @@ use super::reading::Source;
 use super::record::{self, About, Manifest};
 use super::writing::{Flow, Stopped, cannot, give_name, sync_folder};
 use crate::base::clock::{self, Instant};
-use crate::base::faults::{Point, Sabotage, hit, sabotaged};
+use crate::base::faults::{self, Point, Sabotage, hit, sabotaged};
 
 /// Number by which injected faults know the writer of manifests, results and the token.
 const FIRST: usize = 0;
@@ -673,6 +673,7 @@ fn write_whole(path: &Path, bytes: &[u8], synced: impl FnOnce()) -> Result<(), S
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    faults::stores()?;
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;

@@ -17,7 +17,7 @@ use thiserror::Error;
 use super::BLOCK_BYTES;
 use super::names;
 use super::record::Front;
-use crate::base::faults::{Point, hit};
+use crate::base::faults::{self, Point, hit};
 use crate::base::heartbeat;
 use crate::shm::Region;
 
@@ -159,6 +159,7 @@ impl Target {
 
     /// Opens a file past the page cache if the file system allows it.
     fn with(options: &mut OpenOptions, path: &Path) -> io::Result<Self> {
+        faults::stores()?;
         let (file, direct) = match options.custom_flags(libc::O_DIRECT).open(path) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 (options.custom_flags(0).open(path)?, false)
@@ -180,6 +181,7 @@ impl Target {
     /// Writes whole blocks from page-aligned memory.
     pub(super) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(bytes.len().is_multiple_of(BLOCK_BYTES));
+        faults::stores()?;
         let mut written = self.file.write_all_at(bytes, self.at);
         if self.direct && matches!(&written, Err(e) if e.raw_os_error() == Some(libc::EINVAL)) {
             // The device needs other blocks, or does not accept this memory.
@@ -202,6 +204,7 @@ impl Target {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
+        faults::stores()?;
         self.file.sync_all()
     }
 }
@@ -365,7 +368,8 @@ pub(super) fn sync_folder(path: &Path) -> Result<(), String> {
 
 /// Renames a complete file to its final name, and syncs the folder.
 pub(super) fn give_name(aside: &Path, path: &Path) -> Result<(), String> {
-    fs::rename(aside, path).map_err(|e| cannot("rename", aside, e))?;
+    let named = faults::stores().and_then(|()| fs::rename(aside, path));
+    named.map_err(|e| cannot("rename", aside, e))?;
     sync_folder(path.parent().expect("a file is in a folder"))
 }
 

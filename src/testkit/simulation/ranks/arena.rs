@@ -48,6 +48,8 @@ pub struct RankState {
     pub phase: Option<&'static str>,
     /// Calls of the transport so far.
     pub calls: u64,
+    /// Operations on storage so far.
+    pub stored: u64,
     /// Time until which it sleeps.
     pub wakes_at: u64,
     /// Time at which it looks again for what it has looked for in vain, unless something changes before.
@@ -133,6 +135,10 @@ pub enum Strike {
     Kill,
     /// The process stands still and is taken for dead.
     Stop,
+    /// Storage has no room.
+    Full,
+    /// Storage reports an error of the device.
+    Breaks,
 }
 
 /// Place of a fault.
@@ -143,6 +149,8 @@ pub enum Place {
     Call { rank: u32, number: u64 },
     /// A crash point, at the given number of times that a position passes it.
     Point { point: Point, position: u32, hit: u64 },
+    /// Operations on storage by a rank, from this number on, counted from 1.
+    Storage { rank: u32, first: u64, count: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -248,6 +256,7 @@ impl Arena {
             exit: 0,
             phase: None,
             calls: 0,
+            stored: 0,
             wakes_at: 0,
             looks_at: 0,
             patience: MILLISECOND,

@@ -173,7 +173,7 @@ impl Stage {
             if verdict != Verdict::Passed {
                 return Err("the residual check failed".to_owned());
             }
-            if scenario.kind != Kind::Abft && digest != wanted {
+            if !scenario.rounds() && digest != wanted {
                 return Err(format!("x is {digest}, and {wanted} undisturbed"));
             }
             let left = self.memory_store().list();
@@ -188,6 +188,10 @@ impl Stage {
             // More losses than checksums or spare ranks can recover.
             Kind::Abft if is(Exit::Unrecoverable) => Ok(false),
             Kind::InPlace if is(Exit::Stopped) => Ok(false),
+            // The only copy was being overwritten: the run cannot be resumed.
+            Kind::Restart if scenario.is_single() && is(Exit::Unrecoverable) => Ok(true),
+            // A folder that cannot be written is refused before the run begins.
+            _ if scenario.lacks_storage() && is(Exit::Environment) => Ok(false),
             // A loss before the first attempt ends the job.
             Kind::Abft | Kind::InPlace if is(Exit::Environment) => Ok(false),
             _ => Err(format!("it ended with {status}")),
@@ -342,6 +346,10 @@ pub fn told(fault: &Fault) -> String {
         Place::Call { rank, number } => format!("{:?} rank {rank} at call {number}", fault.strike),
         Place::Point { point, position, hit } => {
             format!("{:?} position {position} at {}, hit {hit}", fault.strike, point.name())
+        }
+        Place::Storage { rank, first, count } => {
+            let last = first + count - 1;
+            format!("{:?}: storage of rank {rank}, operations {first} to {last}", fault.strike)
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::io;
 use std::time::Duration;
 
 use super::arena::{Arena, Fault, Life, MICROSECOND, Next, PARENT, Place, SECOND, Stage, Strike};
@@ -454,6 +455,25 @@ impl Simulator for Rank {
         // Up to 2 s; most tasks take far less.
         let digits = if arena.below(16) == 0 { 0 } else { 4 + arena.below(7) };
         Duration::from_nanos(arena.below(2 * SECOND) >> digits)
+    }
+
+    fn stores(&self) -> io::Result<()> {
+        let arena = self.arena();
+        let state = &mut arena.ranks[self.me];
+        state.stored += 1;
+        let (number, phase, me) = (state.stored, state.phase, self.me as u32);
+        let is_due = |fault: &&mut Fault| match fault.place {
+            Place::Storage { rank, first, count } => {
+                rank == me && (first..first + count).contains(&number)
+            }
+            _ => false,
+        };
+        let Some(fault) = arena.faults.iter_mut().flatten().find(is_due) else { return Ok(()) };
+        fault.phase = if fault.struck { fault.phase } else { phase };
+        fault.struck = true;
+        let code = if fault.strike == Strike::Full { libc::ENOSPC } else { libc::EIO };
+        arena.event(self.me, || format!("operation {number} on storage fails with {code}"));
+        Err(io::Error::from_raw_os_error(code))
     }
 
     fn passes(&self, point: &'static str, position: usize) {

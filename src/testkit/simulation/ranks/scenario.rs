@@ -112,12 +112,24 @@ impl Scenario {
                 .one_of(&["stored --level2-scope shared", "stored/{domain} --level2-scope node"]);
             text += &format!(" --level2 {dir} --level2-every {every} --helpers {helpers}");
         }
+        // Parity of nodes' own storage takes an exact code.
+        let protects = kind != Kind::Abft && !["disk", "node"].iter().any(|it| text.contains(it));
+        if seed % 5 == 4 && losses == 1 && protects && !text.contains("--code") {
+            text += " --code sum";
+        }
+        if seed % 11 == 5 && kind == Kind::Restart {
+            text = text.replace("--method self", "--method single");
+        }
         let victims: Vec<usize> =
             (0..losses).map(|_| dice.below(positions as u64) as usize).collect();
         let count = 1 + dice.below(4);
         let ranks = positions + beside;
-        let acts =
+        let mut acts: Vec<Act> =
             (0..count).map(|n| act(&mut dice, kind, n > 0, ranks, &victims, stored)).collect();
+        if seed % 7 == 3 && text.contains("--level2") {
+            let act = dice.below(count) as usize;
+            acts[act].faults.push(storage_fault(&mut dice, ranks));
+        }
         let manner = Manner {
             survives: kind != Kind::Restart,
             eager_bytes: dice.one_of(&[0, 64, 512, 1 << 30]),
@@ -141,6 +153,21 @@ impl Scenario {
     /// Returns whether a launch that resumes does so from memory.
     pub fn keeps_memory(&self) -> bool {
         self.kind == Kind::Restart && !self.protection.iter().any(|word| word == "disk")
+    }
+
+    /// Returns whether a recovered run has the undisturbed solution only up to rounding.
+    pub fn rounds(&self) -> bool {
+        self.kind == Kind::Abft || self.protection.iter().any(|word| word == "sum")
+    }
+
+    /// Returns whether storage fails at some time.
+    pub fn lacks_storage(&self) -> bool {
+        self.faults().any(|fault| matches!(fault.place, Place::Storage { .. }))
+    }
+
+    /// Returns whether memory has a single checkpoint, which a save overwrites.
+    pub fn is_single(&self) -> bool {
+        self.protection.iter().any(|word| word == "single")
     }
 
     /// Returns the faults of all launches, in order.
@@ -196,6 +223,15 @@ fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
         (_, _) => (Point::SaveBegin, Point::Committed),
     };
     dice.one_of(Point::between(first, last))
+}
+
+/// Draws a time for which a rank's storage fails: at one operation, at some, or from one on.
+fn storage_fault(dice: &mut Dice, ranks: usize) -> Fault {
+    let strike = dice.one_of(&[Strike::Full, Strike::Breaks]);
+    let rank = dice.below(ranks as u64) as u32;
+    let (first, count) = (1 + dice.below(40), dice.one_of(&[1, 1, 5, 1 << 40]));
+    let place = Place::Storage { rank, first, count };
+    Fault { place, strike, seen: 0, struck: false, phase: None }
 }
 
 /// Draws a launch; `again` says that it is not the first.

@@ -166,6 +166,10 @@ fn failure(thrown: &(dyn Any + Send)) -> String {
 /// Compares the end of a run with the real events.
 fn check(scenario: &Scenario, world: &World, records: &[Record], status: u8) -> Result<(), String> {
     let site = world.site.borrow();
+    let most_ms = scenario.most_ms();
+    if now_ms() > most_ms && !world.is_given_up {
+        return Err(format!("it took {} ms of at most {most_ms}", now_ms()));
+    }
     if site.is_done != (status == 0) {
         return Err(format!(
             "the run ended with {status}, and its tests are done: {}",

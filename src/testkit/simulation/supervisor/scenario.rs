@@ -109,7 +109,25 @@ impl Strike {
             Strike::Refuses { .. } => "launches refused",
         }
     }
+
+    /// Returns the time for which the fault lasts.
+    fn lasts_ms(&self) -> u64 {
+        match *self {
+            Strike::Cut { for_ms, .. }
+            | Strike::Outage { for_ms }
+            | Strike::Freeze { for_ms, .. }
+            | Strike::RankStops { for_ms, .. }
+            | Strike::Disk { for_ms }
+            | Strike::Refuses { for_ms, .. } => for_ms,
+            Strike::Supervisor { again_ms } | Strike::HaltTwice { again_ms } => again_ms,
+            Strike::Off { back_ms, .. } => back_ms.unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
+
+/// Time in which a fault is noticed, the job is stopped and started again, with every pause that the supervisor makes.
+const RECOVERED_MS: u64 = 90_000;
 
 /// Time of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,6 +220,16 @@ impl Scenario {
 
     pub fn positions(&self) -> usize {
         self.nodes * self.slots
+    }
+
+    /// Returns the time after which no run goes on, if some node can be reached: for each fault it lasts, is noticed, and what
+    /// was computed since the last save is computed again.
+    pub fn most_ms(&self) -> u64 {
+        let work = &self.work;
+        let job_ms = work.start_ms + work.recover_ms + work.iterations * work.step_ms;
+        let lasts_ms: u64 = self.strikes.iter().map(|(_, strike)| strike.lasts_ms()).sum();
+        let wait_ms = self.wait.map_or(0, |wait| wait.as_millis() as u64);
+        (1 + self.strikes.len() as u64) * (job_ms + RECOVERED_MS + wait_ms) + lasts_ms
     }
 }
 

@@ -116,7 +116,7 @@ impl Memory {
 }
 
 /// Seconds that a run is expected to take, and how many of them are not multiplication on all cores.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expected {
     pub seconds: f64,
     /// Seconds of the multiplication, if all threads did nothing else and never waited.
@@ -132,6 +132,12 @@ pub struct Expected {
 }
 
 impl Expected {
+    /// Seconds of all parts.
+    fn total(&self) -> f64 {
+        let Self { multiplication, panels, swaps, triangles, last_tasks, solve, other, .. } = self;
+        multiplication + panels + swaps + triangles + last_tasks + solve + other
+    }
+
     /// Rate as a share of the rate of the multiplication alone with all threads.
     pub fn of_multiplication(&self, n: f64, threads: f64, rate: f64) -> f64 {
         flops(n) / self.seconds / (threads * rate)
@@ -156,13 +162,8 @@ impl Paces {
             return lacks("the runs with DEPTH 0 differ in NB: give those of one".into());
         }
         let threads = plain.iter().map(|run| run.threads).fold(1.0, f64::max);
-        let sizes = |threads: f64| {
-            let mut found: Vec<&Parts> =
-                plain.iter().copied().filter(|run| run.threads == threads).collect();
-            found.sort_by(|a, b| a.n.total_cmp(&b.n));
-            (found.len() > 1 && found[0].n < found[found.len() - 1].n).then_some(found)
-        };
-        let (Some(one), Some(more)) = (sizes(1.0), sizes(threads).filter(|_| threads > 1.0)) else {
+        let more = sizes_with(&plain, threads).filter(|_| threads > 1.0);
+        let (Some(one), Some(more)) = (sizes_with(&plain, 1.0), more) else {
             return lacks(
                 "two sizes are needed with one thread and two with more, all with DEPTH 0: \
                  skt-hpl -n 4000,8000 --depth 0 --threads 1 --json one.json, and --threads 2"
@@ -170,16 +171,8 @@ impl Paces {
             );
         };
         let nb = first.nb;
-        // The time of a panel is a for each column plus b for each element; its elements are N^2/2 in all.
-        let panels = |runs: &[&Parts]| {
-            let (small, large) = (runs[0], runs[runs.len() - 1]);
-            let elements = |run: &Parts| run.n * run.n / 2.0;
-            let det = small.n * elements(large) - large.n * elements(small);
-            let column = (small.panels * elements(large) - large.panels * elements(small)) / det;
-            let column = column.max(0.0);
-            (column, ((large.panels - column * large.n) / elements(large)).max(0.0))
-        };
-        let ((column_1, element_1), (column_t, element_t)) = (panels(&one), panels(&more));
+        let (column_1, element_1) = panel_seconds(&one);
+        let (column_t, element_t) = panel_seconds(&more);
         let (one, more) = (one[one.len() - 1], more[more.len() - 1]);
         let pace = |time: fn(&Parts) -> f64, of: fn(f64) -> f64| {
             Pace::through(time(one) / of(one.n), threads, time(more) / of(more.n))
@@ -216,14 +209,9 @@ impl Paces {
                     + rows * self.element.at(memory.threads(panel_threads).min(panel_threads)))
         };
         let mut all = Expected {
-            seconds: 0.0,
-            multiplication: 0.0,
-            panels: 0.0,
-            swaps: 0.0,
-            triangles: 0.0,
-            last_tasks: 0.0,
             solve: n * n * self.solve.at(copying),
             other: blocks as f64 * self.other,
+            ..Expected::default()
         };
         for k in 0..blocks {
             let width = nb.min(n - k as f64 * nb);
@@ -257,18 +245,28 @@ impl Paces {
                 all.panels += whole - rest / t;
             }
         }
-        all.seconds = finite(
-            "the time",
-            all.multiplication
-                + all.panels
-                + all.swaps
-                + all.triangles
-                + all.last_tasks
-                + all.solve
-                + all.other,
-        )?;
+        all.seconds = finite("the time", all.total())?;
         Ok(all)
     }
+}
+
+/// Runs with so many threads, by size; None if they are not of two sizes.
+fn sizes_with<'a>(runs: &[&'a Parts], threads: f64) -> Option<Vec<&'a Parts>> {
+    let mut found: Vec<&Parts> =
+        runs.iter().copied().filter(|run| run.threads == threads).collect();
+    found.sort_by(|a, b| a.n.total_cmp(&b.n));
+    (found.len() > 1 && found[0].n < found[found.len() - 1].n).then_some(found)
+}
+
+/// Seconds of panels for each column and for each element, by the smallest and the largest of these runs. All panels of a run
+/// have N^2/2 elements.
+fn panel_seconds(runs: &[&Parts]) -> (f64, f64) {
+    let (small, large) = (runs[0], runs[runs.len() - 1]);
+    let elements = |run: &Parts| run.n * run.n / 2.0;
+    let det = small.n * elements(large) - large.n * elements(small);
+    let column = (small.panels * elements(large) - large.panels * elements(small)) / det;
+    let column = column.max(0.0);
+    (column, ((large.panels - column * large.n) / elements(large)).max(0.0))
 }
 
 fn iterations(n: f64, nb: f64) -> Result<u64> {

@@ -4,7 +4,7 @@
 //! Halving the memory for a checkpoint divides N by the square root of two. This model shows the cost before anything is
 //! allocated.
 
-use super::error::{Result, finite, positive, share};
+use super::error::{Result, at_most, finite, positive, share};
 
 /// The model E(N) = N / (a N + b), eq. 2. `a` has no unit and is above 1 on a real machine; `b` is in matrix rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,13 +27,7 @@ impl Efficiency {
         positive("the measured order N1", n1)?;
         share("the measured efficiency e1", e1)?;
         positive("the coefficient a of the efficiency", a)?;
-        if a * e1 > 1.0 {
-            return Err(super::ModelError::OutOfRange {
-                what: "the product a*e1",
-                rule: "at most 1 (otherwise b is negative)",
-                value: a * e1,
-            });
-        }
+        at_most("the product a*e1", a * e1, 1.0, "at most 1 (otherwise b is negative)")?;
         Self::new(a, (1.0 - a * e1) * n1 / e1)
     }
 
@@ -50,13 +44,7 @@ pub fn with_fraction(e1: f64, k: f64, a: f64) -> Result<f64> {
     share("the efficiency e1", e1)?;
     share("the fraction k of memory", k)?;
     positive("the coefficient a of the efficiency", a)?;
-    if a * e1 > 1.0 {
-        return Err(super::ModelError::OutOfRange {
-            what: "the product a*e1",
-            rule: "at most 1",
-            value: a * e1,
-        });
-    }
+    at_most("the product a*e1", a * e1, 1.0, "at most 1")?;
     let root = k.sqrt();
     finite("the efficiency at a fraction of memory", root * e1 / (1.0 - (1.0 - root) * a * e1))
 }

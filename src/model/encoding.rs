@@ -3,7 +3,7 @@
 //! A binary tree costs a factor log p; a chain through which the data flow in segments costs (almost) the same for any p. The
 //! default choice of our solver rests on this comparison, and the planner prices its saves with [`striped_ring`].
 
-use super::error::{Result, at_least, finite, fraction, non_negative, positive};
+use super::error::{Result, at_least, at_most, finite, fraction, non_negative, positive};
 
 /// A network and the arithmetic at its ends. Sending x bytes takes `alpha + beta x` seconds, combining
 /// them `gamma x`.
@@ -134,13 +134,7 @@ pub fn one_dimensional(group: u64, bytes: f64, code: Code, link: Link) -> Result
 /// checksums is broadcast, pipelined, to the k + 1 processes that keep it.
 pub fn localised(losses: u64, bytes: f64, link: Link) -> Result<f64> {
     at_least("the number of losses", losses, 1, "at least 1")?;
-    if losses > 1 << 20 {
-        return Err(super::ModelError::OutOfRange {
-            what: "the number of losses",
-            rule: "at most a million",
-            value: losses as f64,
-        });
-    }
+    at_most("the number of losses", losses as f64, 1_048_576.0, "at most a million")?;
     let code = Code::Weighted { losses };
     let encode = chain_best(losses * (losses + 1), bytes, code, link)?;
     let silent = Link { gamma: 0.0, ..link };

@@ -82,6 +82,11 @@ pub(crate) fn at_least(
     if value >= least { Ok(value) } else { refuse(what, rule, value as f64) }
 }
 
+/// Checks for a number no larger than `most`; `rule` is the bound in words.
+pub(crate) fn at_most(what: &'static str, value: f64, most: f64, rule: &'static str) -> Result<()> {
+    if value <= most { Ok(()) } else { refuse(what, rule, value) }
+}
+
 /// Checks that a result is finite before it is returned.
 pub(crate) fn finite(what: &'static str, value: f64) -> Result<f64> {
     if value.is_finite() { Ok(value) } else { Err(ModelError::Overflow { what, value }) }

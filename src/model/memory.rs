@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Result, at_least, finite, positive};
+use super::error::{Result, at_least, at_most, finite, positive};
 use super::nonstop::{Columns, no_groups};
 use crate::base::params::Engine;
 pub use crate::checkpoint::plan::Scope;
@@ -241,13 +241,7 @@ pub fn rank_memory(
     at_least("the block size NB", nb, 1, "at least 1")?;
     at_least("the number of process rows P", p, 1, "at least 1")?;
     at_least("the number of process columns Q", q, 1, "at least 1")?;
-    if n > 1 << 40 {
-        return Err(super::ModelError::OutOfRange {
-            what: "the order N",
-            rule: "at most 2^40",
-            value: n as f64,
-        });
-    }
+    at_most("the order N", n as f64, 2f64.powi(40), "at most 2^40")?;
     let size = |v: u64| usize::try_from(v).unwrap_or(usize::MAX);
     let problem = Problem {
         n: size(n),
@@ -269,20 +263,8 @@ pub fn rank_memory(
     let (copies, sums) = if method == Method::Abft {
         matrix /= Columns { q, sums: m }.factor()?;
         (0.0, m as f64 / q as f64)
-    } else if method.in_memory() {
-        let checksum = match (checksum_share(spread, g, m)?, spread) {
-            // A rank that computes has no checksums. A rank for checksums has as much of them as others have of the matrix and
-            // its copies.
-            (_, Spread::Apart) => 0.0,
-            (checksum, _) => checksum,
-        };
-        match method {
-            Method::SelfCheckpoint => (1.0, 2.0 * checksum),
-            Method::Double => (2.0, 2.0 * checksum),
-            _ => (1.0, checksum),
-        }
     } else {
-        (0.0, 0.0)
+        copies_and_checksums(method, spread, g, m)?
     };
     let memory = RankMemory {
         matrix,
@@ -293,6 +275,24 @@ pub fn rank_memory(
     };
     finite("the memory of a rank", memory.total())?;
     Ok(memory)
+}
+
+/// Copies of the matrix and checksums that a rank has, as multiples of its part of the matrix.
+fn copies_and_checksums(method: Method, spread: Spread, g: u64, m: u64) -> Result<(f64, f64)> {
+    if !method.in_memory() {
+        return Ok((0.0, 0.0));
+    }
+    let checksum = match (checksum_share(spread, g, m)?, spread) {
+        // A rank that computes has no checksums. A rank for checksums has as much of them as others have of the matrix and its
+        // copies.
+        (_, Spread::Apart) => 0.0,
+        (checksum, _) => checksum,
+    };
+    Ok(match method {
+        Method::SelfCheckpoint => (1.0, 2.0 * checksum),
+        Method::Double => (2.0, 2.0 * checksum),
+        _ => (1.0, checksum),
+    })
 }
 
 #[cfg(test)]

@@ -217,11 +217,7 @@ impl Replacement {
     /// ones included; here a loss after the 16th ends the try.
     fn one_try(&self, failing: Failing) -> Result<(f64, f64)> {
         failing.check()?;
-        self.columns.check()?;
-        self.renewing.check()?;
-        positive("the work of the run", self.work)?;
-        non_negative("the time of a replacement", self.replace)?;
-        non_negative("the time to begin anew", self.anew)?;
+        self.check()?;
         let Replacement { columns: Columns { q, sums }, work, replace, renewing, .. } = *self;
         let fastest = 1.0 / failing.mtbf;
         finite("how often a run fails", 2.0 * fastest * work)?;
@@ -275,6 +271,15 @@ impl Replacement {
         let ends = come[0].iter().sum();
         let lasts = spent[0].iter().zip(idle).map(|(spent, idle)| spent * (1.0 + idle)).sum();
         Ok((ends, lasts))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.columns.check()?;
+        self.renewing.check()?;
+        positive("the work of the run", self.work)?;
+        non_negative("the time of a replacement", self.replace)?;
+        non_negative("the time to begin anew", self.anew)?;
+        Ok(())
     }
 
     /// Probability that a run ends without a new beginning.

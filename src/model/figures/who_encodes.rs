@@ -10,81 +10,80 @@ use super::super::helpers;
 use super::super::measured::{TIANHE, TIANHE_2_COPY_S, TIANHE_2_SAVE_S};
 use super::super::memory::{Method, available_fraction};
 use super::super::plot::{Axis, Figure, Panel, Series};
-use super::{ASSUMED_LINK, curve, even, spread};
+use super::{ASSUMED_LINK as LINK, curve, even, spread};
+
+const BYTES: f64 = 25e6;
+const LOSSES: u64 = 4;
+const GROUP: u64 = 16;
+/// Localised groups have k (k+1) members; so have the stripes they are compared with.
+const STRIPES: u64 = LOSSES * (LOSSES + 1);
+const EVERY_S: f64 = 600.0;
+const CODE: Code = Code::Weighted { losses: LOSSES };
 
 /// Fig. 8: 25 MB a process, four losses, 60 to 480 processes that compute; and the cost of the four processes set aside.
 pub(super) fn dedicated_figure() -> Result<Figure> {
-    const BYTES: f64 = 25e6;
-    const LOSSES: u64 = 4;
-    const GROUP: u64 = 16;
-    // Localised groups have k (k+1) members; so have the stripes they are compared with.
-    const STRIPES: u64 = LOSSES * (LOSSES + 1);
-    const EVERY_S: f64 = 600.0;
-    let code = Code::Weighted { losses: LOSSES };
-    let link = ASSUMED_LINK;
-    let processes = even(60.0, 480.0, 22);
-    let over = |f: &dyn Fn(u64) -> Result<f64>| curve(&processes, |p| f(p.round() as u64));
-    let percent = |f: &dyn Fn(u64) -> Result<f64>| over(&|p| Ok(100.0 * f(p)?));
-    let chain = |p| chain_best(p, BYTES, code, link);
-    let grouped = one_dimensional(GROUP, BYTES, code, link)?;
-    let local = localised(LOSSES, BYTES, link)?;
-    let striped = striped_ring(STRIPES, LOSSES, BYTES, link)?;
+    let times = vec![
+        Series::line("encoding, chain", over_processes(chain)?),
+        Series::line(
+            "recovery, eqs. 4 and 5 as they stand",
+            over_processes(|p| recovery_by_equations(p, LOSSES, BYTES, LINK))?,
+        ),
+        Series::dashed(
+            "recovery, a sum for each lost",
+            over_processes(|p| recovery_by_sums(p, LOSSES, BYTES, LINK))?,
+        ),
+        Series::dashed("encoding, binary tree", over_processes(|p| tree(p, BYTES, CODE, LINK))?),
+    ];
+    let kept = vec![
+        Series::line("four for all", percent_over_processes(|p| set_aside(p, LOSSES))?),
+        Series::line("four for each 16", percent_over_processes(|_| set_aside(GROUP, LOSSES))?),
+        Series::line("localised, and stripes", percent_over_processes(|_| Ok(0.0))?),
+    ];
     let panel = |title: &str, y: &str, series| {
         Panel::new(title, Axis::linear("processes that compute"), Axis::linear(y), series)
     };
     Ok(Figure {
         title: "Four losses: encoding, recovery, and processes set aside".into(),
         panels: vec![
-            panel(
-                "one encoding, one recovery of four",
-                "seconds",
-                vec![
-                    Series::line("encoding, chain", over(&chain)?),
-                    Series::line(
-                        "recovery, eqs. 4 and 5 as they stand",
-                        over(&|p| recovery_by_equations(p, LOSSES, BYTES, link))?,
-                    ),
-                    Series::dashed(
-                        "recovery, a sum for each lost",
-                        over(&|p| recovery_by_sums(p, LOSSES, BYTES, link))?,
-                    ),
-                    Series::dashed("encoding, binary tree", over(&|p| tree(p, BYTES, code, link))?),
-                ],
-            ),
-            panel(
-                "processes that only keep checksums",
-                "% of all",
-                vec![
-                    Series::line("four for all", percent(&|p| set_aside(p, LOSSES))?),
-                    Series::line("four for each 16", percent(&|_| set_aside(GROUP, LOSSES))?),
-                    Series::line("localised, and stripes", percent(&|_| Ok(0.0))?),
-                ],
-            ),
-            panel(
-                "lost in all, an encoding every 10 minutes",
-                "% of the machine",
-                vec![
-                    Series::line(
-                        "four for all",
-                        percent(&|p| lost(set_aside(p, LOSSES)?, chain(p)?, EVERY_S))?,
-                    ),
-                    Series::line(
-                        "four for each 16",
-                        percent(&|_| lost(set_aside(GROUP, LOSSES)?, grouped, EVERY_S))?,
-                    ),
-                    Series::line("localised", percent(&|_| lost(0.0, local, EVERY_S))?),
-                    Series::dashed("stripes of 20", percent(&|_| lost(0.0, striped, EVERY_S))?),
-                ],
-            ),
+            panel("one encoding, one recovery of four", "seconds", times),
+            panel("processes that only keep checksums", "% of all", kept),
+            panel("lost in all, an encoding every 10 minutes", "% of the machine", lost_in_all()?),
         ],
         note: format!(
             "25 MB a process, four checkpoint processes, 60 to 480 others: Fig. 8. The paper names its machine, not its pace: {}, \
              and an encoding every 10 minutes, are our assumption. Nor does it give a formula for recovery: the two are derived \
              from eq. 4. Beside its own checkpoint a process keeps a checksum as large in the localised scheme, a quarter of it in \
              stripes.",
-            link.told()
+            LINK.told()
         ),
     })
+}
+
+/// Per cent of the machine that encodings take, and processes set aside for checksums.
+fn lost_in_all() -> Result<Vec<Series>> {
+    let grouped = one_dimensional(GROUP, BYTES, CODE, LINK)?;
+    let local = localised(LOSSES, BYTES, LINK)?;
+    let striped = striped_ring(STRIPES, LOSSES, BYTES, LINK)?;
+    let for_all = |p| lost(set_aside(p, LOSSES)?, chain(p)?, EVERY_S);
+    let for_each = |_| lost(set_aside(GROUP, LOSSES)?, grouped, EVERY_S);
+    Ok(vec![
+        Series::line("four for all", percent_over_processes(for_all)?),
+        Series::line("four for each 16", percent_over_processes(for_each)?),
+        Series::line("localised", percent_over_processes(|_| lost(0.0, local, EVERY_S))?),
+        Series::dashed("stripes of 20", percent_over_processes(|_| lost(0.0, striped, EVERY_S))?),
+    ])
+}
+
+fn chain(processes: u64) -> Result<f64> {
+    chain_best(processes, BYTES, CODE, LINK)
+}
+
+fn over_processes(f: impl Fn(u64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
+    curve(&even(60.0, 480.0, 22), |p| f(p.round() as u64))
+}
+
+fn percent_over_processes(f: impl Fn(u64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
+    over_processes(|p| Ok(100.0 * f(p)?))
 }
 
 /// Figs. 4 to 6: encoding inline or by a helper, with all cores computing and with an idle one; and both for HPL.

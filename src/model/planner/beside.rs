@@ -75,38 +75,14 @@ pub(super) fn alternatives(machine: &Machine, taken: &Choice) -> Vec<Alternative
 /// Checkpoints in memory: other methods, groups and scopes. `helpers`: whether helpers encode in the plan.
 fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
     let with = |method| Choice { method, ..*chosen };
-    let striped = chosen.layout == ChecksumLayout::Striped;
-    let in_stripes = |wanted| {
-        let layout = ChecksumLayout::Striped;
-        let choice = Choice { layout, ..with(Method::SelfCheckpoint) };
-        let choice = regrouped(machine, choice, wanted).ok()?;
-        (choice.groups.smallest > chosen.losses).then_some(choice)
-    };
     let mut ideas = vec![idea(
         "self-checkpoint",
         "survives a loss at any time, with one copy",
         with(Method::SelfCheckpoint),
     )];
-    if striped {
-        for (wanted, why) in [
-            (8, "smaller groups: fewer double losses, less memory"),
-            (32, "larger groups: a little more memory, more double losses"),
-        ] {
-            let choice =
-                if machine.units().count >= wanted { in_stripes(Some(wanted)) } else { None };
-            ideas.extend(choice.map(|choice| {
-                idea(format!("self, groups of {}", choice.groups.smallest), why, choice)
-            }));
-        }
-        let losses = chosen.losses + 1;
-        if chosen.groups.smallest > 2 * losses {
-            ideas.push(idea(
-                format!("self, {losses} losses"),
-                "survives one more loss in each group, for parity and arithmetic",
-                Choice { losses, ..with(Method::SelfCheckpoint) },
-            ));
-        }
-    } else if let Some(choice) = in_stripes(machine.inputs.group) {
+    if chosen.layout == ChecksumLayout::Striped {
+        ideas.extend(other_groups(machine, chosen));
+    } else if let Some(choice) = in_stripes(machine, chosen, machine.inputs.group) {
         ideas.push(idea(
             "self, striped checksums",
             "groups of any nodes, checksums in turn with all of them: the least memory",
@@ -143,6 +119,37 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
         Choice { in_place: true, ..with(Method::SelfCheckpoint) },
     ));
     ideas
+}
+
+/// Self-checkpoint in smaller and larger groups, and with one more loss survived.
+fn other_groups(machine: &Machine, chosen: &Choice) -> Vec<Idea> {
+    let mut ideas = Vec::new();
+    for (wanted, why) in [
+        (8, "smaller groups: fewer double losses, less memory"),
+        (32, "larger groups: a little more memory, more double losses"),
+    ] {
+        if machine.units().count >= wanted
+            && let Some(choice) = in_stripes(machine, chosen, Some(wanted))
+        {
+            ideas.push(idea(format!("self, groups of {}", choice.groups.smallest), why, choice));
+        }
+    }
+    let losses = chosen.losses + 1;
+    if chosen.groups.smallest > 2 * losses {
+        ideas.push(idea(
+            format!("self, {losses} losses"),
+            "survives one more loss in each group, for parity and arithmetic",
+            Choice { losses, method: Method::SelfCheckpoint, ..*chosen },
+        ));
+    }
+    ideas
+}
+
+/// Self-checkpoint with striped checksums in groups of `wanted`; None if these do not survive the losses.
+fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option<Choice> {
+    let (layout, method) = (ChecksumLayout::Striped, Method::SelfCheckpoint);
+    let choice = regrouped(machine, Choice { layout, method, ..*chosen }, wanted).ok()?;
+    (choice.groups.smallest > chosen.losses).then_some(choice)
 }
 
 /// Columns of checksums; if the plan has some, also with one column more.

@@ -8,6 +8,7 @@ use super::super::helpers::{break_even_interval, helper_pays, overhead, overhead
 use super::super::interval::Segment;
 use super::super::memory::{Method, RANK_BASE_MOST, RankMemory, Scope, Shape, memory_factor_of};
 use super::super::nonstop::Columns;
+use super::super::profile::{SaveCost, Schedule};
 use super::super::reliability::{failure_while_saving, survives};
 use super::super::simulate::{self, Failures, GoingOn, Placement, Scenario, Summary, System};
 use super::choice::{Choice, Groups};
@@ -182,30 +183,7 @@ impl Machine<'_> {
                 inputs.depth
             ));
         }
-        // Orders whose rows exceed the whole machine's memory need not be tried.
-        let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
-        let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
-        if most == 0
-            && self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits_memory(n, choice)?))? > 0
-        {
-            return does_not_fit(format!("no matrix fits: {}", self.more_room()));
-        }
-        let bare = inputs.ranks_per_node as f64 * RANK_BASE_MOST;
-        if let (0, Some(nb), true) = (most, inputs.nb, bare < self.budget) {
-            return does_not_fit(format!(
-                "no matrix fits: a node may take {}, and not even one block of NB = {nb} fits into that; give a smaller --nb",
-                show_bytes(self.budget)
-            ));
-        }
-        if most == 0 {
-            return does_not_fit(format!(
-                "no matrix fits: a node may take {}, and {} of ranks alone need {}; use fewer ranks per node \
-                 or nodes with more memory",
-                show_bytes(self.budget),
-                inputs.ranks_per_node,
-                show_bytes(bare)
-            ));
-        }
+        let most = self.largest_that_fits(choice)?;
         let n = match inputs.n {
             Some(n) if self.fits(n, choice)? => n,
             Some(n) if self.fits_memory(n, choice)? => {
@@ -224,85 +202,86 @@ impl Machine<'_> {
             }
             None => most,
         };
-        let n = match inputs.limit {
-            None => n,
-            Some(limit) => {
-                let time_fits = |n: u64| {
-                    Ok(n == 0
-                        || self.expected(n, choice)?.is_some_and(|t| t <= LIMIT_SHARE * limit))
-                };
-                if time_fits(n)? {
-                    n
-                } else if let Some(n) = inputs.n {
-                    let time = self.expected(n, choice)?;
-                    return does_not_fit(format!(
-                        "N = {n} is expected to take {}, more than nine tenths of the limit of {}",
-                        time.map_or("practically for ever".into(), show_seconds),
-                        show_seconds(limit)
-                    ));
-                } else {
-                    self.largest(n, choice, time_fits)?
-                }
-            }
-        };
-        if n == 0 {
-            return does_not_fit(
-                "no problem is small enough to finish within the time limit on this machine",
-            );
-        }
+        let n = inputs.limit.map_or(Ok(n), |limit| self.within(limit, n, choice))?;
         self.work_out(n, choice)
     }
 
-    fn work_out(&self, n: u64, choice: &Choice) -> Result<Plan> {
+    /// The largest order whose matrix fits the memory of the nodes.
+    fn largest_that_fits(&self, choice: &Choice) -> Result<u64> {
         let inputs = self.inputs;
+        // Orders whose rows exceed the whole machine's memory need not be tried.
+        let ceiling = (self.budget * inputs.nodes as f64 / 8.0).sqrt().min(1e12) as u64 + 1;
+        let most = self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits(n, choice)?))?;
+        if most > 0 {
+            return Ok(most);
+        }
+        if self.largest(ceiling, choice, |n| Ok(n == 0 || self.fits_memory(n, choice)?))? > 0 {
+            return does_not_fit(format!("no matrix fits: {}", self.more_room()));
+        }
+        let budget = show_bytes(self.budget);
+        let bare = inputs.ranks_per_node as f64 * RANK_BASE_MOST;
+        if let Some(nb) = inputs.nb
+            && bare < self.budget
+        {
+            return does_not_fit(format!(
+                "no matrix fits: a node may take {budget}, and not even one block of NB = {nb} fits into that; give a \
+                 smaller --nb"
+            ));
+        }
+        does_not_fit(format!(
+            "no matrix fits: a node may take {budget}, and {} of ranks alone need {}; use fewer ranks per node or nodes with \
+             more memory",
+            inputs.ranks_per_node,
+            show_bytes(bare)
+        ))
+    }
+
+    /// The order, `n` or a smaller one, of a run that is expected to end within the time limit. Refuses an order asked for that
+    /// takes longer.
+    fn within(&self, limit: f64, n: u64, choice: &Choice) -> Result<u64> {
+        let in_time = |n: u64| {
+            Ok(n == 0 || self.expected(n, choice)?.is_some_and(|t| t <= LIMIT_SHARE * limit))
+        };
+        if in_time(n)? {
+            return Ok(n);
+        }
+        if let Some(n) = self.inputs.n {
+            let time = self.expected(n, choice)?;
+            return does_not_fit(format!(
+                "N = {n} is expected to take {}, more than nine tenths of the limit of {}",
+                time.map_or("practically for ever".into(), show_seconds),
+                show_seconds(limit)
+            ));
+        }
+        match self.largest(n, choice, in_time)? {
+            0 => does_not_fit(
+                "no problem is small enough to finish within the time limit on this machine",
+            ),
+            n => Ok(n),
+        }
+    }
+
+    fn work_out(&self, n: u64, choice: &Choice) -> Result<Plan> {
         let (run, cost, schedule) = self.schedule(n, choice)?;
         let shape = self.shape(n, choice);
         let bare = run.seconds()?;
         let saved = schedule.undisturbed();
         let expected = self.expected(n, choice)?;
-        let window = self.downs(n, choice, &cost)?.1;
-        let failures = expected.map(|t| t / self.mtbf_system);
-        let survives = match choice.method {
-            Method::None | Method::Disk => {
-                if expected.is_some() {
-                    1.0
-                } else {
-                    0.0
-                }
-            }
-            Method::Abft => {
-                self.replacement(n, schedule.work(), choice, &cost)?.finishes(self.failing())?
-            }
-            _ => {
-                let incidents = failures.unwrap_or(f64::MAX / 1e10);
-                let groups = survives(
-                    incidents,
-                    choice.groups.largest,
-                    choice.losses,
-                    window,
-                    self.mtbf_node,
-                )?;
-                let while_saving = if choice.method == Method::Single {
-                    failure_while_saving(schedule.saving(), 1.0, self.mtbf_system)?
-                } else {
-                    0.0
-                };
-                groups * (1.0 - while_saving)
-            }
-        };
+        let survives = self.survival(n, choice, &cost, &schedule, expected)?;
         let rate = |seconds: f64| flops(n as f64) / seconds;
         let segments = &schedule.segments;
         let saves = schedule.saves();
         let ends = |f: fn(&Segment) -> f64| {
             (saves > 0).then(|| (f(&segments[0]), f(&segments[saves - 1])))
         };
+        let interval = ends(|s| s.work);
+        let first = interval.map(|(first, _)| first);
         let threads = self.threads_per_rank();
         let rank = choice.rank_memory(shape, threads)?;
-        let groups = if choice.method.in_memory() {
-            choice.groups
-        } else {
-            Groups { smallest: 1, largest: 1, asked: 1 }
-        };
+        let in_groups = choice.method.in_memory();
+        let alone = Groups { smallest: 1, largest: 1, asked: 1 };
+        let groups = if in_groups { choice.groups } else { alone };
+        let with_checksums = choice.method == Method::Abft;
         Ok(Plan {
             shape,
             ranks: self.ranks,
@@ -312,15 +291,13 @@ impl Machine<'_> {
             group: groups.smallest,
             group_most: groups.largest,
             group_asked: groups.asked,
-            losses: if choice.method.in_memory() { choice.losses } else { 0 },
+            losses: if in_groups { choice.losses } else { 0 },
             layout: choice.layout,
             checksum_columns: choice.columns(),
             spare_ranks: choice.spare_ranks(),
-            renewal: (choice.method == Method::Abft)
-                .then(|| self.renewal(n, choice))
-                .transpose()?,
+            renewal: with_checksums.then(|| self.renewal(n, choice)).transpose()?,
             rank,
-            node_memory: rank.total() * inputs.ranks_per_node as f64,
+            node_memory: rank.total() * self.inputs.ranks_per_node as f64,
             node_budget: self.budget,
             store: self.store(self.named(n, choice)?),
             rate: self.rate(choice)?,
@@ -331,20 +308,45 @@ impl Machine<'_> {
             rate_saved: rate(saved),
             rate_expected: expected.map(rate),
             saves,
-            interval: ends(|s| s.work),
+            interval,
             save_cost: ends(|s| s.encode + s.flush),
             saving: schedule.saving(),
-            helpers: if choice.helpers {
-                Some(self.helpers(n, choice, ends(|s| s.work).map(|(first, _)| first))?)
-            } else {
-                None
-            },
+            helpers: choice.helpers.then(|| self.helpers(n, choice, first)).transpose()?,
             storing: self.storing(n, choice, saved)?,
             recover: cost.recover,
             mtbf_system: self.mtbf_system,
-            failures,
+            failures: expected.map(|t| t / self.mtbf_system),
             survives,
         })
+    }
+
+    /// Probability that the protection survives all losses, in a run that is `expected` to take so many seconds.
+    fn survival(
+        &self,
+        n: u64,
+        choice: &Choice,
+        cost: &SaveCost,
+        schedule: &Schedule,
+        expected: Option<f64>,
+    ) -> Result<f64> {
+        let (_, window) = self.downs(n, choice, cost)?;
+        match choice.method {
+            Method::None | Method::Disk => Ok(if expected.is_some() { 1.0 } else { 0.0 }),
+            Method::Abft => {
+                self.replacement(n, schedule.work(), choice, cost)?.finishes(self.failing())
+            }
+            _ => {
+                let incidents = expected.map_or(f64::MAX / 1e10, |t| t / self.mtbf_system);
+                let (largest, losses) = (choice.groups.largest, choice.losses);
+                let groups = survives(incidents, largest, losses, window, self.mtbf_node)?;
+                let while_saving = if choice.method == Method::Single {
+                    failure_while_saving(schedule.saving(), 1.0, self.mtbf_system)?
+                } else {
+                    0.0
+                };
+                Ok(groups * (1.0 - while_saving))
+            }
+        }
     }
 
     /// Simulates the plan's run, many times.

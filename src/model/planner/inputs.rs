@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::super::ModelError;
-use super::super::error::{Result, at_least, does_not_fit, fraction, non_negative, positive};
+use super::super::error::{
+    Result, at_least, at_most, does_not_fit, fraction, non_negative, positive,
+};
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
@@ -137,6 +139,37 @@ impl Inputs {
         at_least("the number of nodes", self.nodes, 1, "at least 1")?;
         at_least("the number of ranks per node", self.ranks_per_node, 1, "at least 1")?;
         at_least("the number of cores", self.cores, 1, "at least 1")?;
+        self.check_losses()?;
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {
+            return Err(ModelError::Data(
+                "the job's name must be letters, digits, `-` and `_`, at most 64".into(),
+            ));
+        }
+        if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
+            return does_not_fit(
+                "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
+                 cores a node",
+            );
+        }
+        positive("the memory of a node", self.memory)?;
+        at_most("the memory of a node", self.memory, 1e18, "at most 10^18 bytes")?;
+        self.check_figures()?;
+        at_most("the lookahead depth", self.depth as f64, 64.0, "at most 64")?;
+        let (p, q) = self.grid.unzip();
+        for (what, value) in [
+            ("the block size NB", self.nb),
+            ("the order N", self.n),
+            ("the number of process rows P", p),
+            ("the number of process columns Q", q),
+        ] {
+            value.map_or(Ok(1), |value| at_least(what, value, 1, "at least 1"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks the losses that groups, or columns of checksums, are to survive.
+    fn check_losses(&self) -> Result<()> {
         at_least("the number of losses", self.losses, 1, "at least 1")?;
         if let Some(sums) = self.checksum_columns {
             Columns { q: 1, sums }.factor()?;
@@ -155,26 +188,11 @@ impl Inputs {
                 self.losses
             )));
         }
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        if self.job.as_ref().is_some_and(|j| j.is_empty() || j.len() > 64 || !j.chars().all(fits)) {
-            return Err(ModelError::Data(
-                "the job's name must be letters, digits, `-` and `_`, at most 64".into(),
-            ));
-        }
-        if self.nodes > 10_000_000 || self.ranks_per_node > 100_000 || self.cores > 10_000_000 {
-            return does_not_fit(
-                "the machine is larger than any: at most 10 million nodes, 100,000 ranks and 10 million \
-                 cores a node",
-            );
-        }
-        positive("the memory of a node", self.memory)?;
-        if self.memory > 1e18 {
-            return Err(ModelError::OutOfRange {
-                what: "the memory of a node",
-                rule: "at most 10^18 bytes",
-                value: self.memory,
-            });
-        }
+        Ok(())
+    }
+
+    /// Checks the figures of the machine and of failures that are given.
+    fn check_figures(&self) -> Result<()> {
         let mtbf = self.mtbf.map(|(Mtbf::Node(s) | Mtbf::System(s))| s);
         for (what, value) in [
             ("the peak of a core", self.peak_per_core),
@@ -200,23 +218,6 @@ impl Inputs {
         }
         if let Some(s) = self.process_share {
             fraction("the share of failures that end only a process", s)?;
-        }
-        if self.depth > 64 {
-            return Err(ModelError::OutOfRange {
-                what: "the lookahead depth",
-                rule: "at most 64",
-                value: self.depth as f64,
-            });
-        }
-        if let Some(nb) = self.nb {
-            at_least("the block size NB", nb, 1, "at least 1")?;
-        }
-        if let Some(n) = self.n {
-            at_least("the order N", n, 1, "at least 1")?;
-        }
-        if let Some((p, q)) = self.grid {
-            at_least("the number of process rows P", p, 1, "at least 1")?;
-            at_least("the number of process columns Q", q, 1, "at least 1")?;
         }
         Ok(())
     }

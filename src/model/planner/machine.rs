@@ -49,6 +49,40 @@ impl Guesses<'_> {
         }
         given.unwrap_or(guess)
     }
+
+    /// Mean time between failures, of a node and of the system.
+    fn mtbf(&mut self, inputs: &Inputs) -> (f64, f64) {
+        let nodes = inputs.nodes as f64;
+        match inputs.mtbf {
+            Some(Mtbf::Node(s)) => (s, s / nodes),
+            Some(Mtbf::System(s)) => (s * nodes, s),
+            None => {
+                let text = "the MTBF of a node is a guess: 5 years (--mtbf-node or --mtbf)".into();
+                let node = self.of(None, 5.0 * YEAR_S, true, text);
+                (node, node / nodes)
+            }
+        }
+    }
+
+    /// Seconds to detect a lost node, to restart, and to continue in place. They matter to `several` nodes.
+    fn times_of_a_loss(&mut self, inputs: &Inputs, several: bool) -> [f64; 3] {
+        let detect = format!(
+            "the time to detect a dead node is a guess: {DETECT_S} s; what is silent for 4 s is lost (--detect)"
+        );
+        let restart = format!(
+            "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large job as long \
+             as its MPI takes to start (--restart-time)"
+        );
+        let in_place = format!(
+            "the time to go on without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
+             notice (--in-place)"
+        );
+        [
+            self.of(inputs.detect, DETECT_S, several, detect),
+            self.of(inputs.restart, RESTART_S, several, restart),
+            self.of(inputs.in_place, IN_PLACE_S, several, in_place),
+        ]
+    }
 }
 
 impl<'a> Machine<'a> {
@@ -58,62 +92,27 @@ impl<'a> Machine<'a> {
         let ranks = inputs.nodes * inputs.ranks_per_node;
         let several = inputs.nodes > 1;
         let mut guesses = Guesses(warnings);
-        let mut guess = |given, value, matters, text| guesses.of(given, value, matters, text);
-        let copy = guess(
+        let copy = guesses.of(
             inputs.copy,
             10e9,
             true,
             "the copying bandwidth of a node is a guess: 10 GB/s (--copy)".into(),
         );
         // Ranks of one node exchange through its memory: in and out is two copies.
-        let network = guess(
+        let network = guesses.of(
             inputs.network,
             if several { 12.5e9 } else { copy / 2.0 },
             several,
             "the network bandwidth of a node is a guess: 100 Gbit/s (--network)".into(),
         );
-        let latency = guess(
+        let latency = guesses.of(
             inputs.latency,
             if several { 2e-6 } else { 1e-6 },
             several,
             "the network latency is a guess: 2 us (--latency)".into(),
         );
-        let nodes = inputs.nodes as f64;
-        let (mtbf_node, mtbf_system) = match inputs.mtbf {
-            Some(Mtbf::Node(s)) => (s, s / nodes),
-            Some(Mtbf::System(s)) => (s * nodes, s),
-            None => {
-                let text = "the MTBF of a node is a guess: 5 years (--mtbf-node or --mtbf)".into();
-                let node = guess(None, 5.0 * YEAR_S, true, text);
-                (node, node / nodes)
-            }
-        };
-        let detect = guess(
-            inputs.detect,
-            DETECT_S,
-            several,
-            format!(
-                "the time to detect a dead node is a guess: {DETECT_S} s; what is silent for 4 s is lost (--detect)"
-            ),
-        );
-        let restart = guess(
-            inputs.restart,
-            RESTART_S,
-            several,
-            format!(
-                "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large \
-                 job as long as its MPI takes to start (--restart-time)"
-            ),
-        );
-        let in_place = guess(
-            inputs.in_place,
-            IN_PLACE_S,
-            several,
-            format!(
-                "the time to go on without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
-                 notice (--in-place)"
-            ),
-        );
+        let (mtbf_node, mtbf_system) = guesses.mtbf(inputs);
+        let [detect, restart, in_place] = guesses.times_of_a_loss(inputs, several);
         let rate = match inputs.measured {
             Some(measured) => scaled_rate(&measured, ranks, inputs.threads_per_rank(), guesses.0)?,
             None => guessed_rate(inputs, ranks, network, &mut guesses)?,

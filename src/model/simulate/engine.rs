@@ -23,7 +23,8 @@ use std::collections::{BinaryHeap, HashMap};
 
 use super::failures::{Event, Source, Struck};
 use super::parts::Parts;
-use super::{End, Outcome, Placement, Scenario};
+use super::{End, Outcome, Placement, Scenario, System};
+use crate::model::interval::Segment;
 use crate::model::memory::Method;
 
 /// Largest number of failures in a run: beyond it the run makes no progress.
@@ -68,6 +69,15 @@ struct Spares {
 }
 
 impl Spares {
+    fn of(system: &System) -> Self {
+        Self {
+            free: system.spares.map_or(0, |s| s.min(i64::MAX as u64) as i64),
+            unlimited: system.spares.is_none(),
+            repair: system.repair,
+            returning: BinaryHeap::new(),
+        }
+    }
+
     fn take(&mut self, time: f64) {
         if self.unlimited {
             return;
@@ -151,12 +161,7 @@ impl<'a> Plan<'a> {
         let method = scenario.method;
         let mut source = Source::new(&scenario.failures, system.nodes, system.domains, seed, index);
         let mut out = Outcome::default();
-        let mut spares = Spares {
-            free: system.spares.map_or(0, |s| s.min(i64::MAX as u64) as i64),
-            unlimited: system.spares.is_none(),
-            repair: system.repair,
-            returning: BinaryHeap::new(),
-        };
+        let mut spares = Spares::of(system);
         let mut waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
         let begins = || Parts::new(system.nodes, &system.going_on);
         let mut parts = begins();
@@ -175,7 +180,6 @@ impl<'a> Plan<'a> {
             let line = self.starts[at] + (stop - since);
             let j = self.segment_at(line, at);
             let offset = (line - self.starts[j]).max(0.0);
-            let segment = scenario.schedule.segments[j];
             if method == Method::Abft && strike < self.limit {
                 let borne =
                     parts.as_mut().and_then(|parts| self.bear(&mut out, &mut source, parts));
@@ -192,19 +196,12 @@ impl<'a> Plan<'a> {
                 parts = begins();
             }
             self.keep(&mut out, at, j);
-            let mut resume = j;
-            if method == Method::SelfCheckpoint && offset >= segment.work + segment.encode {
-                // Sealed: the new state is kept, and the restoration finishes the copy.
-                out.useful += segment.work;
-                out.saving += offset - segment.work;
-                resume = j + 1;
-            } else {
-                out.lost += offset;
-            }
+            let resume = self.interrupt(&mut out, j, offset);
             if self.limit <= strike {
                 return Outcome { end: End::Late, wall: self.limit, ..out };
             }
-            if method == Method::Single && offset >= segment.work && j > 0 {
+            let saving = offset >= scenario.schedule.segments[j].work;
+            if method == Method::Single && saving && j > 0 {
                 out.failures += 1;
                 return Outcome { end: End::LostWhileSaving, wall: strike, ..out };
             }
@@ -214,6 +211,19 @@ impl<'a> Plan<'a> {
             }
             at = resume;
         }
+    }
+
+    /// Counts the part of a segment before an interruption at `offset`. Returns the segment to resume from.
+    fn interrupt(&self, out: &mut Outcome, segment: usize, offset: f64) -> usize {
+        let Segment { work, encode, .. } = self.scenario.schedule.segments[segment];
+        if self.scenario.method == Method::SelfCheckpoint && offset >= work + encode {
+            // Sealed: the new state is kept, and the restoration finishes the copy.
+            out.useful += work;
+            out.saving += offset - work;
+            return segment + 1;
+        }
+        out.lost += offset;
+        segment
     }
 
     /// The segment in which the undisturbed time `line` lies, at or after `from`.
@@ -290,11 +300,11 @@ impl<'a> Plan<'a> {
         waiting: &mut u64,
         saved: bool,
     ) -> Result<f64, (End, f64)> {
-        let system = &self.scenario.system;
-        let all_waiting = system.going_on.spare_ranks.unwrap_or(u64::MAX);
+        let going_on = &self.scenario.system.going_on;
+        let all_waiting = going_on.spare_ranks.unwrap_or(u64::MAX);
         // A recovery that began as a restart stays a restart, whatever is lost meanwhile. Checksums do not help a run that is to
         // begin from scratch.
-        let in_place = system.going_on.in_place.filter(|_| self.scenario.method.goes_on_in_place());
+        let in_place = going_on.in_place.filter(|_| self.scenario.method.goes_on_in_place());
         let mut by_restart = in_place.is_none();
         // On disk, or before the first save, no number of losses is too many.
         let fragile = saved && self.scenario.method.in_memory();
@@ -306,60 +316,25 @@ impl<'a> Plan<'a> {
             };
             out.failures += 1;
             let now = event.time;
-            let mut overwhelmed = false;
-            let process = self.process_of(&event).is_some();
-            if !process || *waiting == 0 {
+            if self.process_of(&event).is_none() || *waiting == 0 {
                 by_restart = true;
             } else if !by_restart && all_waiting < u64::MAX {
                 *waiting -= 1;
             }
-            match event.struck {
-                Struck::Node(node) => {
-                    // A node that only lost a process is still there.
-                    if !process {
-                        spares.take(now);
-                    }
-                    overwhelmed = losses.add(self, node);
-                }
-                Struck::Domain(domain) => {
-                    let size = system.domains.map_or(1, |d| d.size);
-                    let first = domain.saturating_mul(size);
-                    for node in first..first.saturating_add(size).min(system.nodes) {
-                        spares.take(now);
-                        // No further loss makes an overwhelmed group worse, so the search in a large domain is left out.
-                        if fragile && !overwhelmed {
-                            overwhelmed = losses.add(self, node);
-                        }
-                    }
-                }
-            }
-            if fragile && overwhelmed {
+            if self.lose(&event, &mut losses, spares, fragile) {
                 return Err((End::GroupLost, now));
             }
             if out.failures >= MOST_FAILURES {
                 return Err((End::Late, now));
             }
-            let (noticed, staffed, started) = match in_place {
-                Some(time) if !by_restart => (now, now, now + time),
+            let [noticed, staffed, started] = match in_place {
+                Some(time) if !by_restart => [now, now, now + time],
                 _ => {
                     *waiting = all_waiting;
-                    let noticed = now + system.detect;
-                    let Some(staffed) = spares.ready(noticed) else {
-                        // If the deadline comes before the failure is noticed, the run is late.
-                        let end = if noticed < self.limit { End::NoSpare } else { End::Late };
-                        let wall = noticed.min(self.limit);
-                        out.detect += wall - now;
-                        return Err((end, wall));
-                    };
-                    (noticed, staffed, staffed + system.restart)
+                    self.restart(out, spares, now)?
                 }
             };
-            let restore = if saved && self.scenario.method.saves() {
-                system.recover
-            } else {
-                system.regenerate
-            };
-            let up = started + restore;
+            let up = started + self.restoration(saved);
             let next = source.peek().map_or(f64::INFINITY, |e| e.time).min(self.limit);
             // Part of each stage that passes before the next failure (or the deadline).
             let spent = |from: f64, to: f64| (next.min(to) - from).max(0.0);
@@ -376,6 +351,58 @@ impl<'a> Plan<'a> {
                 return Err((End::Late, self.limit));
             }
         }
+    }
+
+    /// Takes spares for the nodes that a failure ends. Returns whether a group of a `fragile` run has lost more than it survives.
+    fn lose(&self, event: &Event, losses: &mut Losses, spares: &mut Spares, fragile: bool) -> bool {
+        let system = &self.scenario.system;
+        match event.struck {
+            Struck::Node(node) => {
+                // A node that only lost a process is still there.
+                if self.process_of(event).is_none() {
+                    spares.take(event.time);
+                }
+                fragile && losses.add(self, node)
+            }
+            Struck::Domain(domain) => {
+                let mut overwhelmed = false;
+                let size = system.domains.map_or(1, |d| d.size);
+                let first = domain.saturating_mul(size);
+                for node in first..first.saturating_add(size).min(system.nodes) {
+                    spares.take(event.time);
+                    // No further loss makes an overwhelmed group worse, so the search in a large domain is left out.
+                    if fragile && !overwhelmed {
+                        overwhelmed = losses.add(self, node);
+                    }
+                }
+                overwhelmed
+            }
+        }
+    }
+
+    /// Restarts after a failure at `now`. Returns the moments at which the failure is noticed, all lost nodes are replaced, and
+    /// the job has started. Error: there is no spare left, or the run is late.
+    fn restart(
+        &self,
+        out: &mut Outcome,
+        spares: &mut Spares,
+        now: f64,
+    ) -> Result<[f64; 3], (End, f64)> {
+        let noticed = now + self.scenario.system.detect;
+        if let Some(staffed) = spares.ready(noticed) {
+            return Ok([noticed, staffed, staffed + self.scenario.system.restart]);
+        }
+        // If the deadline comes before the failure is noticed, the run is late.
+        let end = if noticed < self.limit { End::NoSpare } else { End::Late };
+        let wall = noticed.min(self.limit);
+        out.detect += wall - now;
+        Err((end, wall))
+    }
+
+    /// Seconds to restore what was `saved`, or else to generate the matrix again.
+    fn restoration(&self, saved: bool) -> f64 {
+        let Scenario { method, system, .. } = self.scenario;
+        if saved && method.saves() { system.recover } else { system.regenerate }
     }
 }
 

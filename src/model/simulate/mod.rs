@@ -13,7 +13,7 @@ pub mod stats;
 use serde::Serialize;
 
 use super::ModelError;
-use super::error::{Result, at_least, fraction, non_negative, positive};
+use super::error::{Result, at_least, at_most, fraction, non_negative, positive};
 use super::memory::Method;
 use super::nonstop::Columns;
 use super::profile::Schedule;
@@ -82,44 +82,34 @@ impl GoingOn {
                             .into(),
                     );
                 }
+                Ok(())
             }
-            (Method::Abft, None) => {
-                return refuse(
-                    "how many process columns there are beside those of checksums decides what method abft survives, and must be \
-                     given (--columns)"
-                        .into(),
-                );
-            }
+            (Method::Abft, None) => refuse(
+                "how many process columns there are beside those of checksums decides what method abft survives, and must be \
+                 given (--columns)"
+                    .into(),
+            ),
             (m, Some(_)) => {
-                return refuse(format!(
-                    "method {} has no columns of checksums (--columns)",
-                    m.name()
-                ));
+                refuse(format!("method {} has no columns of checksums (--columns)", m.name()))
             }
             (m, None) if self.renew.is_some() => {
-                return refuse(format!(
-                    "method {} has no checksums to make anew (--renew-time)",
-                    m.name()
-                ));
+                refuse(format!("method {} has no checksums to make anew (--renew-time)", m.name()))
             }
-            (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => {
-                return refuse(format!(
-                    "method {} does not go on in place: {}; methods self and double do",
-                    m.name(),
-                    match m {
-                        Method::Single => "a loss during a save may leave it nothing to restore",
-                        Method::Disk =>
-                            "the program goes on in place from memory, not from a file system",
-                        _ => "it has no save to restore",
-                    }
-                ));
-            }
+            (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => refuse(format!(
+                "method {} does not go on in place: {}; methods self and double do",
+                m.name(),
+                match m {
+                    Method::Single => "a loss during a save may leave it nothing to restore",
+                    Method::Disk =>
+                        "the program goes on in place from memory, not from a file system",
+                    _ => "it has no save to restore",
+                }
+            )),
             (_, None) if self.spare_ranks.is_some() && self.in_place.is_none() => {
-                return refuse("spare ranks are of use only where a run goes on in place".into());
+                refuse("spare ranks are of use only where a run goes on in place".into())
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -203,13 +193,7 @@ impl Scenario {
     pub fn check(&self) -> Result<()> {
         let s = &self.system;
         at_least("the number of nodes", s.nodes, 1, "at least 1")?;
-        if s.nodes > 1 << 40 {
-            return Err(ModelError::OutOfRange {
-                what: "the number of nodes",
-                rule: "at most 2^40",
-                value: s.nodes as f64,
-            });
-        }
+        at_most("the number of nodes", s.nodes as f64, 2f64.powi(40), "at most 2^40")?;
         if self.method.in_memory() {
             super::memory::memory_factor(self.method, s.group, s.losses)?;
             at_least("the number of nodes", s.nodes, s.group, "at least the group size")?;
@@ -274,13 +258,7 @@ pub fn simulate(
 ) -> Result<Vec<Outcome>> {
     scenario.check()?;
     at_least("the number of runs", runs as u64, 1, "at least 1")?;
-    if runs > 100_000_000 {
-        return Err(ModelError::OutOfRange {
-            what: "the number of runs",
-            rule: "at most a hundred million",
-            value: runs as f64,
-        });
-    }
+    at_most("the number of runs", runs as f64, 1e8, "at most a hundred million")?;
     let plan = engine::Plan::new(scenario);
     let threads = threads.clamp(1, runs);
     let next = std::sync::atomic::AtomicUsize::new(0);

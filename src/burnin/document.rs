@@ -99,6 +99,13 @@ pub struct Finding {
     pub advice: String,
 }
 
+impl Finding {
+    /// Finding of an HPL run, which has no figure of its own.
+    fn of_hpl(kind: Kind, nodes: Vec<String>, sentence: String, advice: &str) -> Self {
+        Self { kind, nodes, what: None, sentence, advice: advice.to_owned() }
+    }
+}
+
 /// Figures of the nodes, compared with their peers.
 pub fn nodes(
     names: &[String],
@@ -205,76 +212,59 @@ fn hpl_line(runs: &[HplRun]) -> String {
 
 /// Findings of the HPL runs, after the nodes were compared.
 pub fn hpl_findings(runs: &[HplRun], compared: &[Finding]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (number, run) in runs.iter().enumerate().map(|(at, run)| (at + 1, run)) {
+        for (node, detail) in &run.slow {
+            let sentence = format!("{node} held up HPL run {number}: {detail}");
+            let advice = "look there for a lower clock and for other processes";
+            found.push(Finding::of_hpl(Kind::HplSlow, vec![node.clone()], sentence, advice));
+        }
+        for (node, detail) in &run.faults {
+            let place = node.as_ref().map_or_else(String::new, |node| format!("{node}: "));
+            let sentence = format!("HPL run {number} was struck by a fault: {place}{detail}");
+            let advice = "look at that node's logs for the time of the fault";
+            let nodes = node.iter().cloned().collect();
+            found.push(Finding::of_hpl(Kind::HplFault, nodes, sentence, advice));
+        }
+        if run.status == Some(3) {
+            found.push(wrong_solution(number, compared));
+        } else if run.status != Some(0) && run.faults.is_empty() {
+            let status =
+                run.status.map_or("a signal".to_owned(), |status| format!("status {status}"));
+            let sentence = format!("HPL run {number} ended with {status} and without a result");
+            let advice = "its output is in the burn-in's folder";
+            found.push(Finding::of_hpl(Kind::HplFault, Vec::new(), sentence, advice));
+        }
+    }
+    found
+}
+
+/// Finding of an HPL run with a wrong solution. Names the nodes whose own products were wrong.
+fn wrong_solution(number: usize, compared: &[Finding]) -> Finding {
     let of_products = || compared.iter().filter(|finding| finding.kind == Kind::Wrong);
     // Some nodes are known to compute wrong; of others only that one of them does.
     let sure = of_products().filter(|finding| finding.nodes.len() == 1);
     let wrong: Vec<String> = sure.flat_map(|finding| finding.nodes.clone()).collect();
     let torn = of_products().find(|finding| finding.nodes.len() > 1);
-    let mut found = Vec::new();
-    for (number, run) in runs.iter().enumerate().map(|(at, run)| (at + 1, run)) {
-        for (node, detail) in &run.slow {
-            found.push(Finding {
-                kind: Kind::HplSlow,
-                nodes: vec![node.clone()],
-                what: None,
-                sentence: format!("{node} held up HPL run {number}: {detail}"),
-                advice: "look there for a lower clock and for other processes".to_owned(),
-            });
-        }
-        for (node, detail) in &run.faults {
-            let place = node.as_ref().map_or_else(String::new, |node| format!("{node}: "));
-            found.push(Finding {
-                kind: Kind::HplFault,
-                nodes: node.iter().cloned().collect(),
-                what: None,
-                sentence: format!("HPL run {number} was struck by a fault: {place}{detail}"),
-                advice: "look at that node's logs for the time of the fault".to_owned(),
-            });
-        }
-        if run.status == Some(3) {
-            let (who, advice) = match (&wrong[..], torn) {
-                ([], Some(torn)) => (
-                    format!(
-                        "data of one of {} were bad: their own products differ, too",
-                        torn.nodes.join(" and ")
-                    ),
-                    words::TORN_ADVICE,
-                ),
-                ([], None) => (
-                    "whose data were bad cannot be told: every node's own products were right"
-                        .to_owned(),
-                    "repeat the burn-in on halves of the nodes until the failing ones are found",
-                ),
-                (nodes, _) => (
-                    format!(
-                        "data of {} were bad: its own products were wrong, too",
-                        nodes.join(" and ")
-                    ),
-                    words::WRONG_ADVICE,
-                ),
-            };
-            found.push(Finding {
-                kind: Kind::HplFailed,
-                nodes: wrong.clone(),
-                what: None,
-                sentence: format!(
-                    "HPL run {number} came to a wrong solution (residual FAILED); {who}"
-                ),
-                advice: advice.to_owned(),
-            });
-        } else if run.status != Some(0) && run.faults.is_empty() {
-            let status =
-                run.status.map_or("a signal".to_owned(), |status| format!("status {status}"));
-            found.push(Finding {
-                kind: Kind::HplFault,
-                nodes: Vec::new(),
-                what: None,
-                sentence: format!("HPL run {number} ended with {status} and without a result"),
-                advice: "its output is in the burn-in's folder".to_owned(),
-            });
-        }
-    }
-    found
+    let (who, advice) = match (&wrong[..], torn) {
+        ([], Some(torn)) => (
+            format!(
+                "data of one of {} were bad: their own products differ, too",
+                torn.nodes.join(" and ")
+            ),
+            words::TORN_ADVICE,
+        ),
+        ([], None) => (
+            "whose data were bad cannot be told: every node's own products were right".to_owned(),
+            "repeat the burn-in on halves of the nodes until the failing ones are found",
+        ),
+        (nodes, _) => (
+            format!("data of {} were bad: its own products were wrong, too", nodes.join(" and ")),
+            words::WRONG_ADVICE,
+        ),
+    };
+    let sentence = format!("HPL run {number} came to a wrong solution (residual FAILED); {who}");
+    Finding::of_hpl(Kind::HplFailed, wrong, sentence, advice)
 }
 
 impl Document {
@@ -309,35 +299,8 @@ impl Document {
     /// Text for people: the figures, then the conclusions.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let share = |figure: &Option<Figure>, unit: f64| match figure {
-            Some(f) => format!("{:>10.1} {:>6.1} %", f.median / unit, f.count.share * 100.0),
-            None => format!("{:>10} {:>8}", "-", "-"),
-        };
         if self.nodes.len() <= ROWS_MOST {
-            let _ = writeln!(
-                text,
-                "\n{:<16} {:>19} {:>19}   {:<24}",
-                "node", "Gflop/s   of peers", "copy GB/s of peers", "slowest link"
-            );
-            for node in &self.nodes {
-                let slowest = self
-                    .links
-                    .iter()
-                    .filter(|l| l.from == node.node || l.to == node.node)
-                    .filter_map(|l| Some((l, l.bandwidth.as_ref()?)))
-                    .min_by(|(_, one), (_, other)| one.median.total_cmp(&other.median));
-                let link = slowest.map_or_else(String::new, |(link, figure)| {
-                    let peer = if link.from == node.node {
-                        format!("to {}", link.to)
-                    } else {
-                        format!("from {}", link.from)
-                    };
-                    let latency = link.latency.as_ref().map_or(f64::NAN, |l| l.median * 1e6);
-                    format!("{:.2} GB/s, {latency:.1} us {peer}", figure.median / 1e9)
-                });
-                let (multiply, memory) = (share(&node.multiply, 1e9), share(&node.memory, 1e9));
-                let _ = writeln!(text, "{:<16} {multiply} {memory}   {link}", node.node);
-            }
+            self.write_nodes(&mut text);
         }
         if !self.hpl.is_empty() {
             let _ = writeln!(text, "\n{}", hpl_line(&self.hpl));
@@ -350,6 +313,42 @@ impl Document {
                 finding.sentence, finding.advice
             );
         }
+        self.write_conclusion(&mut text);
+        text
+    }
+
+    /// Writes the table of the nodes.
+    fn write_nodes(&self, text: &mut String) {
+        let share = |figure: &Option<Figure>, unit: f64| match figure {
+            Some(f) => format!("{:>10.1} {:>6.1} %", f.median / unit, f.count.share * 100.0),
+            None => format!("{:>10} {:>8}", "-", "-"),
+        };
+        let _ = writeln!(
+            text,
+            "\n{:<16} {:>19} {:>19}   {:<24}",
+            "node", "Gflop/s   of peers", "copy GB/s of peers", "slowest link"
+        );
+        for node in &self.nodes {
+            let link = self.slowest_link(&node.node);
+            let (multiply, memory) = (share(&node.multiply, 1e9), share(&node.memory, 1e9));
+            let _ = writeln!(text, "{:<16} {multiply} {memory}   {link}", node.node);
+        }
+    }
+
+    /// Describes the slowest link of a node; empty without any figure.
+    fn slowest_link(&self, node: &str) -> String {
+        let of_node = self.links.iter().filter(|l| l.from == node || l.to == node);
+        let slowest = of_node
+            .filter_map(|l| Some((l, l.bandwidth.as_ref()?)))
+            .min_by(|(_, one), (_, other)| one.median.total_cmp(&other.median));
+        let Some((link, figure)) = slowest else { return String::new() };
+        let (way, peer) = if link.from == node { ("to", &link.to) } else { ("from", &link.from) };
+        let latency = link.latency.as_ref().map_or(f64::NAN, |l| l.median * 1e6);
+        format!("{:.2} GB/s, {latency:.1} us {way} {peer}", figure.median / 1e9)
+    }
+
+    /// Writes whether enough was measured to name what is slow, and whether nothing was found.
+    fn write_conclusion(&self, text: &mut String) {
         let measured = self.sweeps.first().copied().unwrap_or(0);
         let of_links = self.links_measured();
         let least = self.sweeps_least;
@@ -375,7 +374,6 @@ impl Document {
                 "nothing was found: no node and no link is slower than its peers beyond the tolerance"
             );
         }
-        text
     }
 }
 

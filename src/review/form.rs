@@ -75,8 +75,7 @@ fn results(all: &[Solved], best: &Solved) -> Vec<Line> {
 /// Rpeak, and the best rate compared with it and with the power.
 fn rates(best: &Solved, stated: &Stated) -> Vec<Line> {
     let machine = &best.run.machine;
-    let multiplying = best.multiplying();
-    let measured = multiplying.unwrap_or(0.0).max(best.rate());
+    let measured = best.multiplying().unwrap_or(0.0).max(best.rate());
     // No machine computes faster than its peak.
     let credible = |peak: Option<f64>| peak.filter(|peak| *peak >= measured);
     let below =
@@ -112,19 +111,7 @@ fn rates(best: &Solved, stated: &Stated) -> Vec<Line> {
                 None => "clock or vector units of a kind of nodes are not known".to_owned(),
             },
         ),
-        line(
-            "Peak, measured",
-            multiplying.map(show_flops),
-            match multiplying {
-                Some(_) => {
-                    "the rate of the multiplications alone, mean over the ranks: no more than a lower bound of Rpeak"
-                }
-                None if best.once() => {
-                    "next to nothing was multiplied: the matrix is hardly larger than a block"
-                }
-                None => "the test was started again: its times are those of the last start",
-            },
-        ),
+        measured_peak(best),
         line(
             "Efficiency",
             against.map(|(peak, _)| format!("{:.1} %", 100.0 * best.rate() / peak)),
@@ -139,6 +126,21 @@ fn rates(best: &Solved, stated: &Stated) -> Vec<Line> {
             "Rmax over the mean power",
         ),
     ]
+}
+
+/// Rate of the multiplications alone.
+fn measured_peak(best: &Solved) -> Line {
+    let multiplying = best.multiplying();
+    let source = match multiplying {
+        Some(_) => {
+            "the rate of the multiplications alone, mean over the ranks: no more than a lower bound of Rpeak"
+        }
+        None if best.once() => {
+            "next to nothing was multiplied: the matrix is hardly larger than a block"
+        }
+        None => "the test was started again: its times are those of the last start",
+    };
+    line("Peak, measured", multiplying.map(show_flops), source)
 }
 
 /// The nodes and the software.

@@ -111,8 +111,18 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
             show_seconds(c.renew_s)
         );
     }
-    let steps = findings::rates(&outcome.course, params);
-    // At most some ten steps are printed.
+    write_course(out, one);
+    if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
+        let _ = writeln!(out, "  {:<22} {:>16} {:>16}", "", "predicted", "measured");
+        for [what, predicted, measured] in beside(plan, one) {
+            let _ = writeln!(out, "  {what:<22} {predicted:>16} {measured:>16}");
+        }
+    }
+}
+
+/// Prints the rate at some ten iterations of a test.
+fn write_course(out: &mut String, one: &Solved) {
+    let steps = findings::rates(&one.outcome.course, one.params());
     let every = steps.len().div_ceil(10).max(1);
     for (i, step) in steps.iter().enumerate() {
         if (i + 1) % every == 0 || i + 1 == steps.len() {
@@ -124,12 +134,6 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
                 show_flops(step.gflops * 1e9),
                 show_flops(step.gflops_so_far * 1e9)
             );
-        }
-    }
-    if let Some(plan) = material.planned(params.n, params.nb, params.p, params.q) {
-        let _ = writeln!(out, "  {:<22} {:>16} {:>16}", "", "predicted", "measured");
-        for [what, predicted, measured] in beside(plan, one) {
-            let _ = writeln!(out, "  {what:<22} {predicted:>16} {measured:>16}");
         }
     }
 }

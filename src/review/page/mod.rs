@@ -227,34 +227,7 @@ impl Page<'_> {
     /// Compares runs: rates, and parts of the time.
     fn compared(&mut self, all: &[Solved]) {
         self.put("<h2>Compared</h2>\n<div class=\"plots\">\n");
-        let sizes: std::collections::BTreeSet<usize> = all.iter().map(|s| s.params().n).collect();
-        if sizes.len() > 1 {
-            let mut series: Vec<Series> = Vec::new();
-            for s in all {
-                let point = (s.params().n as f64, s.outcome.gflops);
-                match series.iter_mut().find(|known| known.name == s.file) {
-                    Some(known) => known.points.push(point),
-                    None => series.push(Series::dots(s.file, vec![point])),
-                }
-            }
-            if let Some(Ok((fit, _))) = findings::best(all).map(|best| findings::half(all, &best)) {
-                let (low, high) =
-                    (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
-                let at = |i: u32| {
-                    low as f64 * 0.8 + (high as f64 * 1.1 - low as f64 * 0.8) * f64::from(i) / 60.0
-                };
-                let points = (0..=60)
-                    .filter_map(|i| Some((at(i), fit.model.rate(at(i).max(1.0)).ok()? / 1e9)))
-                    .collect();
-                series.push(Series::dashed("fit", points));
-            }
-            self.panel(&Panel::new(
-                "Rate over N",
-                Axis::linear("N"),
-                Axis::linear("Gflop/s"),
-                series,
-            ));
-        }
+        self.rate_over_n(all);
         let mut fastest: Vec<&Solved> = all.iter().collect();
         fastest.sort_by(|a, b| b.outcome.gflops.total_cmp(&a.outcome.gflops));
         fastest.truncate(BARS_MAX);
@@ -269,6 +242,39 @@ impl Page<'_> {
             categories: names,
         });
         self.put("</div>\n");
+        self.shares(&fastest);
+    }
+
+    /// Draws the rates over N, with the fitted curve; nothing if all tests have one N.
+    fn rate_over_n(&mut self, all: &[Solved]) {
+        let sizes: std::collections::BTreeSet<usize> = all.iter().map(|s| s.params().n).collect();
+        let (Some(&low), Some(&high)) = (sizes.first(), sizes.last()) else { return };
+        if low == high {
+            return;
+        }
+        let mut series: Vec<Series> = Vec::new();
+        for s in all {
+            let point = (s.params().n as f64, s.outcome.gflops);
+            match series.iter_mut().find(|known| known.name == s.file) {
+                Some(known) => known.points.push(point),
+                None => series.push(Series::dots(s.file, vec![point])),
+            }
+        }
+        if let Some(Ok((fit, _))) = findings::best(all).map(|best| findings::half(all, &best)) {
+            let at = |i: u32| {
+                low as f64 * 0.8 + (high as f64 * 1.1 - low as f64 * 0.8) * f64::from(i) / 60.0
+            };
+            let points = (0..=60)
+                .filter_map(|i| Some((at(i), fit.model.rate(at(i).max(1.0)).ok()? / 1e9)))
+                .collect();
+            series.push(Series::dashed("fit", points));
+        }
+        let (x, y) = (Axis::linear("N"), Axis::linear("Gflop/s"));
+        self.panel(&Panel::new("Rate over N", x, y, series));
+    }
+
+    /// Table of the tests' rates, and of the parts of their time.
+    fn shares(&mut self, fastest: &[&Solved]) {
         let mut headings = vec!["#place", "test", "#Gflop/s", "#of the best"];
         let kept: Vec<usize> = (0..8)
             .filter(|&i| fastest.iter().any(|s| parts(&s.outcome.times_mean)[i].1 > 0.0))

@@ -6,7 +6,9 @@ use crate::model::plot::escape;
 use crate::review::charts::{Stretch, timeline as time_bar};
 use crate::review::findings::short;
 use crate::supervise::remember::events::Record;
-use crate::supervise::tell::timeline::{Part, WallTime, end, faults, stretches, wall_time};
+use crate::supervise::tell::timeline::{
+    self, FaultTimes, Part, WallTime, end, faults, stretches, wall_time,
+};
 
 impl Page<'_> {
     pub(super) fn supervised(&mut self, file: &str, records: &[Record]) {
@@ -45,24 +47,27 @@ impl Page<'_> {
             })
             .collect();
         self.put(numbers(&table(&["wall time", "#seconds", "#of all"], &rows)));
-        let found = faults(records);
+        self.faults(&faults(records), &all, start_ms);
+    }
+
+    /// Table of the faults. Times count from the start of the run.
+    fn faults(&mut self, found: &[FaultTimes], all: &[timeline::Stretch], start_ms: u64) {
         if found.is_empty() {
             self.put("<p>No faults.</p>\n");
             return;
         }
+        let seconds = |from_ms: u64, to_ms: u64| short(to_ms.saturating_sub(from_ms) as f64 / 1e3);
         let rows: Vec<String> = found
             .iter()
             .map(|f| {
-                let after = |ms: Option<u64>| {
-                    ms.map_or("-".into(), |ms| short(ms.saturating_sub(f.struck_ms) as f64 / 1e3))
-                };
-                let cost: f64 = f.cost(&all).iter().map(|c| c.1).sum();
+                let after = |ms: Option<u64>| ms.map_or("-".into(), |ms| seconds(f.struck_ms, ms));
+                let cost: f64 = f.cost(all).iter().map(|c| c.1).sum();
                 [
                     number(&f.fault.to_string()),
                     words(f.kind.words()),
                     words(f.node.as_deref().unwrap_or("-")),
                     number(&f.iteration.to_string()),
-                    number(&short(at(f.struck_ms))),
+                    number(&seconds(start_ms, f.struck_ms)),
                     number(&after(Some(f.noticed_ms))),
                     number(&after(f.restored_ms)),
                     number(&after(f.caught_up_ms)),

@@ -661,12 +661,7 @@ fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
     );
     let mut panels = Vec::new();
     for app in Application::ALL {
-        let mut groupings = vec![Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
-        match app {
-            Application::Stencil3d => groupings.insert(2, Grouping::HierarchIoLine),
-            Application::Hpl => groupings.push(Grouping::SelfMemory),
-            Application::Stencil2d | Application::MatrixProduct => {}
-        }
+        let groupings = groupings_of(app);
         for grouping in &groupings {
             let p = protocol(app, *grouping, &platform, defaults, InMemory::default())?;
             let best = p.optimum(mu_p, validity)?;
@@ -684,15 +679,13 @@ fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
         let title = app.name().into();
         panels.push(figures::waste_panel(title, app, &groupings, &platform, defaults, validity)?);
     }
-    let figure = Figure {
-        title: format!("Waste on {}", machine.name()),
-        panels,
-        note: if flags.first_order {
-            "Periods keep to T <= mu_p/10 (eq. 14).".into()
-        } else {
-            "Periods are not bounded by mu_p/10, as the paper's thresholds imply.".into()
-        },
+    let note = if flags.first_order {
+        "Periods keep to T <= mu_p/10 (eq. 14)."
+    } else {
+        "Periods are not bounded by mu_p/10, as the paper's thresholds imply."
     };
+    let title = format!("Waste on {}", machine.name());
+    let figure = Figure { title, panels, note: note.into() };
     let _ = writeln!(
         text,
         "\n{} hours between failures of the machine, {:.1} years between those of a processor",
@@ -700,4 +693,15 @@ fn waste(flags: &WasteFlags) -> Result<Answer, ModelError> {
         flags.mtbf / YEAR_S
     );
     Ok((text, Some(figure)))
+}
+
+/// Groupings of checkpoints that go with an application.
+fn groupings_of(app: Application) -> Vec<Grouping> {
+    let mut groupings = vec![Grouping::CoordIo, Grouping::HierarchIo, Grouping::HierarchPort];
+    match app {
+        Application::Stencil3d => groupings.insert(2, Grouping::HierarchIoLine),
+        Application::Hpl => groupings.push(Grouping::SelfMemory),
+        Application::Stencil2d | Application::MatrixProduct => {}
+    }
+    groupings
 }

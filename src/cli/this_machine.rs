@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Instant;
 
 use crate::base::cores;
+use crate::base::exit::{Exit, Refusal};
 use crate::base::threads::Pool;
 use crate::base::topology::{Layout, Topology};
 use crate::driver::node_facts::Processor;
@@ -12,9 +13,11 @@ use crate::model::planner::NamedRoom;
 use crate::shm::copying::Copying;
 use crate::shm::room;
 
-/// Bytes that can be taken without swapping, a container's limit included.
-pub fn memory() -> Option<f64> {
-    room::available_bytes().map(|b| b as f64)
+/// Bytes that can be taken without swapping, a container's limit included. `advice`: what to do if they are not known.
+pub fn memory(advice: &str) -> Result<f64, Refusal> {
+    let unknown =
+        || Refusal(Exit::Environment, format!("this machine does not tell its memory{advice}"));
+    room::available_bytes().map(|b| b as f64).ok_or_else(unknown)
 }
 
 /// Bytes of persistent shared memory that can be taken, by its place.
@@ -96,7 +99,7 @@ mod tests {
 
     #[test]
     fn this_machine_answers() {
-        assert!(memory().is_some_and(|m| m > 0.0));
+        assert!(memory("").is_ok_and(|m| m > 0.0));
         // Between a tenth of a GB/s and a hundred TB/s: a unit mistaken would show.
         assert!(copy_bandwidth(1).is_some_and(|b| (1e8..1e14).contains(&b)));
     }

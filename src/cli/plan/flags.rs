@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::base::cores;
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
 use crate::base::topology::{Layout, Topology};
 use crate::base::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
 use crate::checkpoint::layout::ChecksumLayout;
@@ -23,232 +23,263 @@ const OUTPUT: &str = "Measuring and writing";
 /// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`; memory `64GiB`, `64GB`; bandwidths `12.5GB/s`, `100Gbit/s`.
 #[derive(Debug, Args)]
 pub struct PlanFlags {
+    #[command(flatten)]
+    pub(super) machine: MachineFlags,
+
+    #[command(flatten)]
+    pub(super) failures: FailureFlags,
+
+    #[command(flatten)]
+    pub(super) run: ChoiceFlags,
+
+    #[command(flatten)]
+    pub(super) output: OutputFlags,
+}
+
+/// Flags of the machine.
+#[derive(Debug, Args)]
+#[command(next_help_heading = MACHINE)]
+pub(super) struct MachineFlags {
     /// Number of nodes
-    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = MACHINE)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(super) nodes: u64,
 
     /// Ranks on each node [default: one for each last-level cache of four cores or more, else for each NUMA node]
-    #[arg(long, value_name = "COUNT", help_heading = MACHINE)]
+    #[arg(long, value_name = "COUNT")]
     pub(super) ranks_per_node: Option<u64>,
 
     /// NUMA nodes of each node, with as many cores each [default: 1 where --cores is given]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=4096), help_heading = MACHINE)]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub(super) numa: Option<u64>,
 
     /// Cores of each node, hardware threads of one counted once
-    #[arg(long, value_name = "COUNT", help_heading = MACHINE)]
+    #[arg(long, value_name = "COUNT")]
     pub(super) cores: Option<u64>,
 
     /// Memory of each node
-    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) memory: Option<f64>,
 
     /// Room in /dev/shm of each node; what it has too little for goes to System V shared memory [default: this machine's,
     /// where its memory is taken, too]
-    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) shm: Option<f64>,
 
     /// So many of the plan's nodes are on this machine, each with its part of the cores, the memory and the room in /dev/shm
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000),
-          conflicts_with = "memory", help_heading = MACHINE)]
+          conflicts_with = "memory")]
     pub(super) nodes_here: u64,
 
     /// Part of a node's memory to leave to the system [default: 5 %, at least 512 MiB]
-    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = MACHINE)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) reserve: Option<f64>,
 
     /// Peak of a core in Gflop/s
-    #[arg(long, value_name = "GFLOPS", help_heading = MACHINE)]
+    #[arg(long, value_name = "GFLOPS")]
     pub(super) peak_per_core: Option<f64>,
 
     /// Bandwidth of the network out of a node
-    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second)]
     pub(super) network: Option<f64>,
 
     /// Latency of a message
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = MACHINE)]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) latency: Option<f64>,
 
     /// Bandwidth of copying within a node's memory, all cores together
-    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second)]
     pub(super) copy: Option<f64>,
 
     /// Bandwidth of the file system, all nodes together (for --method disk and --level2)
-    #[arg(long, value_name = "RATE", value_parser = bytes_per_second, help_heading = MACHINE)]
+    #[arg(long, value_name = "RATE", value_parser = bytes_per_second)]
     pub(super) disk: Option<f64>,
+}
 
+/// Flags of failures, repairs and deadlines.
+#[derive(Debug, Args)]
+#[command(next_help_heading = FAILURES)]
+pub(super) struct FailureFlags {
     /// Mean time between failures of the whole system
-    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "mtbf_node", help_heading = FAILURES)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "mtbf_node")]
     pub(super) mtbf: Option<f64>,
 
     /// Mean time between failures of one node
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) mtbf_node: Option<f64>,
 
     /// Time until a dead node is noticed
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) detect: Option<f64>,
 
     /// Time to replace it and to start again
-    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds)]
     pub(super) restart: Option<f64>,
 
     /// Share of the failures that end a process and leave its node, 0 to 1: only these are survived without a restart
     /// [default: 0, every failure is a node's]
-    #[arg(long, value_name = "SHARE", help_heading = FAILURES)]
+    #[arg(long, value_name = "SHARE")]
     pub(super) process_share: Option<f64>,
 
     /// Time to go on without a restart after such a failure, the restore not counted
-    #[arg(long, value_name = "TIME", value_parser = seconds_or_none, help_heading = FAILURES)]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     pub(super) in_place: Option<f64>,
 
     /// Spare nodes [default: enough]
-    #[arg(long = "spare-nodes", value_name = "COUNT", help_heading = FAILURES)]
+    #[arg(long = "spare-nodes", value_name = "COUNT")]
     pub(super) spares: Option<u64>,
 
     /// Wall time the run may take
-    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds, help_heading = FAILURES)]
+    #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds)]
     pub(super) limit: Option<f64>,
+}
 
+/// Flags of the run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = RUN)]
+pub(super) struct ChoiceFlags {
     /// Order of the matrix [default: the largest that fits memory and limit]
-    #[arg(short, long, value_name = "N", help_heading = RUN)]
+    #[arg(short, long, value_name = "N")]
     pub(super) n: Option<u64>,
 
     /// Block size
-    #[arg(long, value_name = "NB", help_heading = RUN)]
+    #[arg(long, value_name = "NB")]
     pub(super) nb: Option<u64>,
 
     /// Process rows, with -q
-    #[arg(short, long, value_name = "P", requires = "q", help_heading = RUN)]
+    #[arg(short, long, value_name = "P", requires = "q")]
     pub(super) p: Option<u64>,
 
     /// Process columns, with -p; of method abft without those for checksums
-    #[arg(short, long, value_name = "Q", requires = "p", help_heading = RUN)]
+    #[arg(short, long, value_name = "Q", requires = "p")]
     pub(super) q: Option<u64>,
 
     /// Panels of lookahead
-    #[arg(long, value_name = "DEPTH", default_value_t = 1, help_heading = RUN)]
+    #[arg(long, value_name = "DEPTH", default_value_t = 1)]
     pub(super) depth: u64,
 
     /// self, double, single, abft, disk or none [default: self, on one node none]
-    #[arg(long, value_name = "METHOD", help_heading = RUN)]
+    #[arg(long, value_name = "METHOD")]
     pub(super) method: Option<Method>,
 
     /// What a save holds: whole, side or corner
-    #[arg(long, value_name = "SCOPE", default_value = "corner", help_heading = RUN)]
+    #[arg(long, value_name = "SCOPE", default_value = "corner")]
     pub(super) scope: Scope,
 
     /// Nodes that protect each other [default: about 16]
-    #[arg(long, value_name = "COUNT", help_heading = RUN)]
+    #[arg(long, value_name = "COUNT")]
     pub(super) group: Option<u64>,
 
     /// Losses each group survives
-    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = RUN)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(super) losses: u64,
 
     /// Where checksums lie: striped, grid, localised or dedicated (the run's --layout); the last has ranks of their own for them,
     /// which --ranks-per-node counts and --group does not
-    #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::layout(), help_heading = RUN)]
+    #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::layout())]
     pub(super) checksum_layout: ChecksumLayout,
 
     /// Who makes the checksums: the ranks, passing segments round the group, or helpers while the ranks go on (method double)
-    #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"], help_heading = RUN)]
+    #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"])]
     pub(super) encode: String,
 
     /// Process columns that keep checksums, up to 4, of method abft and of what others are compared with [default: 1]
-    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX), help_heading = RUN)]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     pub(super) checksum_columns: Option<u64>,
 
     /// Ranks that wait to make new checksums, of method abft and of what others are compared with [default: 0]
-    #[arg(long, value_name = "K", help_heading = RUN)]
+    #[arg(long, value_name = "K")]
     pub(super) spare_ranks: Option<u64>,
 
     /// Name the run's memory is kept under
-    #[arg(long, value_name = "NAME", help_heading = RUN)]
+    #[arg(long, value_name = "NAME")]
     pub(super) job: Option<String>,
 
     /// Where checkpoints on storage go, a folder that all nodes share: those of method disk, or a second level of the others'
-    #[arg(long, value_name = "DIR", help_heading = RUN)]
+    #[arg(long, value_name = "DIR")]
     pub(super) level2: Option<PathBuf>,
 
     /// Time between two checkpoints in memory that go there as well [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "level2", help_heading = RUN)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "level2")]
     pub(super) level2_every: Option<f64>,
+}
 
+/// Flags of measurements and of what is written.
+#[derive(Debug, Args)]
+#[command(next_help_heading = OUTPUT)]
+pub(super) struct OutputFlags {
     /// Take the rate from results of earlier runs: output of any HPL, or JSON. Of a protected run the latter alone tells what
     /// saves and failures took, which are not to count in the rate
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE")]
     pub(super) results: Vec<PathBuf>,
 
     /// Ranks of those runs [default: P x Q of the results]
-    #[arg(long, value_name = "COUNT", requires = "results", help_heading = OUTPUT)]
+    #[arg(long, value_name = "COUNT", requires = "results")]
     pub(super) results_ranks: Option<u64>,
 
     /// Threads of each of these ranks [default: as the results tell; else as planned]
-    #[arg(long, value_name = "COUNT", requires = "results", value_parser = clap::value_parser!(u64).range(1..),
-          help_heading = OUTPUT)]
+    #[arg(long, value_name = "COUNT", requires = "results", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) results_threads: Option<u64>,
 
     /// Measure the rate first, in about this long
     #[arg(long, value_name = "TIME", value_parser = seconds, num_args = 0..=1, default_missing_value = "30s",
-          conflicts_with = "results", help_heading = OUTPUT)]
+          conflicts_with = "results")]
     pub(super) calibrate: Option<f64>,
 
     /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node, {threads} for the
     /// threads of one [default: mpirun, with as many ranks on each node, not bound]
-    #[arg(long, value_name = "WORDS", requires = "calibrate", help_heading = OUTPUT)]
+    #[arg(long, value_name = "WORDS", requires = "calibrate")]
     pub(super) launch_command: Option<String>,
 
     /// Program to measure [default: this one]
-    #[arg(long, value_name = "FILE", requires = "calibrate", help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", requires = "calibrate")]
     pub(super) program: Option<PathBuf>,
 
     /// Write HPL.dat and skt.toml into this directory
-    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".", help_heading = OUTPUT)]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".")]
     pub(super) write: Option<PathBuf>,
 
     /// Overwrite them if they are there
-    #[arg(long, requires = "write", help_heading = OUTPUT)]
+    #[arg(long, requires = "write")]
     pub(super) force: bool,
 
     /// Print only how many ranks suit the cores of a node, and how many threads each
-    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"], help_heading = OUTPUT)]
+    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"])]
     pub(super) layout: bool,
 
     /// Print only how much memory is free on this machine, a container's and a job's limits counted
-    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "layout"], help_heading = OUTPUT)]
+    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "layout"])]
     pub(super) free_memory: bool,
 
     /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(super) json: Option<Option<PathBuf>>,
 
     /// Runs to simulate for the chance to finish; 0 for none
-    #[arg(long, value_name = "COUNT", default_value_t = 1000, help_heading = OUTPUT)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub(super) runs: usize,
 
     /// Seed of the simulation
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = OUTPUT)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) seed: u64,
 }
 
 /// Cores of a node if none are given: this machine's, or its share of them.
-fn cores_here(flags: &PlanFlags) -> usize {
-    (cores::count() / flags.nodes_here as usize).max(1)
+fn cores_here(machine: &MachineFlags) -> usize {
+    (cores::count() / machine.nodes_here as usize).max(1)
 }
 
 /// Number of ranks that suit a node, and number of threads each.
-pub(super) fn layout(flags: &PlanFlags) -> Layout {
-    let own = match (flags.cores, flags.numa) {
-        (None, None) => share_of(this_machine::layout(), flags.nodes_here as usize),
+pub(super) fn layout(machine: &MachineFlags) -> Layout {
+    let own = match (machine.cores, machine.numa) {
+        (None, None) => share_of(this_machine::layout(), machine.nodes_here as usize),
         (cores, numa) => {
             // More than there are of anything, but not more than fit here.
             let cores =
-                cores.map_or_else(|| cores_here(flags), |cores| cores.clamp(1, 1 << 16) as usize);
+                cores.map_or_else(|| cores_here(machine), |cores| cores.clamp(1, 1 << 16) as usize);
             Topology::even(cores, numa.unwrap_or(1) as usize).layout()
         }
     };
-    match flags.ranks_per_node.unwrap_or(0) as usize {
+    match machine.ranks_per_node.unwrap_or(0) as usize {
         0 => own,
         ranks => Layout { ranks, threads: (own.ranks * own.threads / ranks).max(1) },
     }
@@ -266,97 +297,99 @@ fn share_of(machine: Layout, nodes: usize) -> Layout {
 }
 
 /// Bytes a second that a node copies, measured on this machine: its part of the bytes that all nodes here copy at once.
-pub(super) fn copy_bandwidth(flags: &PlanFlags, cores: u64) -> Option<f64> {
-    let here = flags.nodes_here;
+pub(super) fn copy_bandwidth(machine: &MachineFlags, cores: u64) -> Option<f64> {
+    let here = machine.nodes_here;
     Some(this_machine::copy_bandwidth(cores.saturating_mul(here) as usize)? / here as f64)
 }
 
 /// Inputs from the flags, completed by this machine.
 pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<Inputs, Refusal> {
-    let cores = flags.cores.unwrap_or_else(|| {
-        let cores = cores_here(flags) as u64;
-        let of = if flags.nodes_here > 1 { "its part of those of" } else { "taken from" };
-        warnings.push(format!("{cores} cores a node: {of} this machine (--cores)"));
-        cores
-    });
-    let ranks_per_node = flags.ranks_per_node.unwrap_or_else(|| {
-        let ranks = layout(flags).ranks as u64;
-        if ranks > 1 {
-            warnings.push(format!(
-                "{ranks} ranks a node: one for each part of it with caches or memory of its own (--ranks-per-node)"
-            ));
-        }
-        ranks
-    });
-    let memory = match flags.memory {
-        Some(m) => m,
-        None => {
-            let memory = this_machine::memory().ok_or_else(|| {
-                Refusal(
-                    Exit::Environment,
-                    "this machine does not tell its memory; say it with --memory".into(),
-                )
-            })?;
-            let (memory, of) = match flags.nodes_here {
-                1 => (memory, ""),
-                here => (memory / here as f64, "its part of "),
-            };
-            warnings.push(format!(
-                "{} of memory a node: {of}what is free on this machine now (--memory)",
-                show_bytes(memory)
-            ));
-            memory
-        }
-    };
+    let PlanFlags { machine, failures, run, output } = flags;
+    let cores = machine.cores.unwrap_or_else(|| take_cores(machine, warnings));
+    let ranks_per_node = machine.ranks_per_node.unwrap_or_else(|| choose_ranks(machine, warnings));
+    let memory = machine.memory.map_or_else(|| take_memory(machine, warnings), Ok)?;
     // The room on this machine does not apply to nodes with another memory.
-    let here = match flags.memory {
+    let here = match machine.memory {
         Some(_) => NamedRoom::default(),
-        None => this_machine::named_room().among(flags.nodes_here),
+        None => this_machine::named_room().among(machine.nodes_here),
     };
-    let named = NamedRoom { posix: flags.shm.or(here.posix), ..here };
-    let peak = flags.peak_per_core.map(|g| g * 1e9).or_else(|| {
+    let named = NamedRoom { posix: machine.shm.or(here.posix), ..here };
+    let peak = machine.peak_per_core.map(|g| g * 1e9).or_else(|| {
         // This guess is useful only if the nodes are like this one.
-        (flags.cores.is_none()).then(this_machine::peak_per_core).flatten()
+        (machine.cores.is_none()).then(this_machine::peak_per_core).flatten()
     });
     Ok(Inputs {
-        nodes: flags.nodes,
+        nodes: machine.nodes,
         ranks_per_node,
         cores,
         memory,
         named,
-        reserve: flags.reserve,
+        reserve: machine.reserve,
         peak_per_core: peak,
-        network: flags.network,
-        latency: flags.latency,
-        copy: flags.copy,
-        disk: flags.disk,
-        mtbf: flags.mtbf.map(Mtbf::System).or(flags.mtbf_node.map(Mtbf::Node)),
-        detect: flags.detect,
-        restart: flags.restart,
-        process_share: flags.process_share,
-        in_place: flags.in_place,
-        spares: flags.spares,
-        limit: flags.limit,
-        n: flags.n,
-        nb: flags.nb,
-        grid: flags.p.zip(flags.q),
-        depth: flags.depth,
-        method: flags.method,
-        scope: flags.scope,
-        group: flags.group,
-        losses: flags.losses,
-        layout: flags.checksum_layout,
-        helpers: flags.encode == "helper",
-        checksum_columns: flags.checksum_columns,
-        spare_ranks: flags.spare_ranks,
+        network: machine.network,
+        latency: machine.latency,
+        copy: machine.copy,
+        disk: machine.disk,
+        mtbf: failures.mtbf.map(Mtbf::System).or(failures.mtbf_node.map(Mtbf::Node)),
+        detect: failures.detect,
+        restart: failures.restart,
+        process_share: failures.process_share,
+        in_place: failures.in_place,
+        spares: failures.spares,
+        limit: failures.limit,
+        n: run.n,
+        nb: run.nb,
+        grid: run.p.zip(run.q),
+        depth: run.depth,
+        method: run.method,
+        scope: run.scope,
+        group: run.group,
+        losses: run.losses,
+        layout: run.checksum_layout,
+        helpers: run.encode == "helper",
+        checksum_columns: run.checksum_columns,
+        spare_ranks: run.spare_ranks,
         measured: None,
-        job: flags.job.clone(),
-        level2: flags.level2.clone(),
-        level2_every: flags.level2_every,
-        simulate: flags.runs,
+        job: run.job.clone(),
+        level2: run.level2.clone(),
+        level2_every: run.level2_every,
+        simulate: output.runs,
         threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
-        seed: flags.seed,
+        seed: output.seed,
     })
+}
+
+/// Cores of a node, taken from this machine.
+fn take_cores(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
+    let cores = cores_here(machine) as u64;
+    let of = if machine.nodes_here > 1 { "its part of those of" } else { "taken from" };
+    warnings.push(format!("{cores} cores a node: {of} this machine (--cores)"));
+    cores
+}
+
+/// Number of ranks that suits a node.
+fn choose_ranks(machine: &MachineFlags, warnings: &mut Vec<String>) -> u64 {
+    let ranks = layout(machine).ranks as u64;
+    if ranks > 1 {
+        warnings.push(format!(
+            "{ranks} ranks a node: one for each part of it with caches or memory of its own (--ranks-per-node)"
+        ));
+    }
+    ranks
+}
+
+/// Memory of a node, taken from this machine.
+fn take_memory(machine: &MachineFlags, warnings: &mut Vec<String>) -> Result<f64, Refusal> {
+    let memory = this_machine::memory("; say it with --memory")?;
+    let (memory, of) = match machine.nodes_here {
+        1 => (memory, ""),
+        here => (memory / here as f64, "its part of "),
+    };
+    warnings.push(format!(
+        "{} of memory a node: {of}what is free on this machine now (--memory)",
+        show_bytes(memory)
+    ));
+    Ok(memory)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::flags::PlanFlags;
+use super::flags::OutputFlags;
 use crate::base::bounded_read;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::params::TestParams;
@@ -47,7 +47,7 @@ pub(super) fn samples_of(files: &[PathBuf]) -> Result<Vec<Sample>, Refusal> {
 
 /// Three short runs of the benchmark itself.
 pub(super) fn calibrate(
-    flags: &PlanFlags,
+    output: &OutputFlags,
     inputs: &Inputs,
     time: f64,
 ) -> Result<Vec<Sample>, Refusal> {
@@ -64,7 +64,7 @@ pub(super) fn calibrate(
     test.threshold = -1.0;
     // A signal must end the job that is started; nothing after it needs that.
     listen_to_signals().map_err(|e| environment(e.to_string()))?;
-    let result = runs(flags, inputs, time, &test, &sizes);
+    let result = runs(output, inputs, time, &test, &sizes);
     listen_no_more().map_err(|e| environment(e.to_string()))?;
     if asked_by_signal() {
         return Err(environment("interrupted by a signal; the calibration is ended".into()));
@@ -83,17 +83,17 @@ const REPEATS: usize = 3;
 
 /// The runs of a test at several sizes.
 fn runs(
-    flags: &PlanFlags,
+    output: &OutputFlags,
     inputs: &Inputs,
     time: f64,
     test: &TestParams,
     sizes: &[usize],
 ) -> Result<Vec<Sample>, Refusal> {
     let environment = |text: String| Refusal(Exit::Environment, text);
-    let program = flags.program.clone().map_or_else(template::own_program, Ok)?;
+    let program = output.program.clone().map_or_else(template::own_program, Ok)?;
     let ranks = inputs.nodes * inputs.ranks_per_node;
     let launcher =
-        flags.launch_command.clone().unwrap_or_else(|| usual_words(inputs.nodes as usize));
+        output.launch_command.clone().unwrap_or_else(|| usual_words(inputs.nodes as usize));
     let threads = inputs.threads_per_rank();
     let each = inputs.ranks_per_node as usize;
     let words = template::words(&launcher, ranks as usize, each, threads as usize);

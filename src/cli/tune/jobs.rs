@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use super::kept::{KEPT, Kept, Measured};
@@ -162,20 +162,14 @@ impl Jobs {
         care: Care,
         found: &mut [Option<Found>],
     ) -> Result<Option<Cut>, String> {
-        let trial = |&place: &usize| {
-            let test = round[place].test.clone();
-            let stretches = estimate::stretches(test.blocks(), care);
-            Trial { test, stretches }
-        };
-        let trials: Vec<Trial> = places.iter().map(trial).collect();
+        let trials: Vec<Trial> = places.iter().map(|&place| trial(round[place], care)).collect();
         let mut command = self.command(layout, &trials)?;
         let mut job = RunningJob::start(&mut command)
             .map_err(|error| template::cannot_start(&command, &error).1)?;
         let mut since = Instant::now();
         let (mut engine, mut began) = (String::new(), false);
         let mut patience = self.patience;
-        let mut told = 0;
-        let mut silent = false;
+        let (mut told, mut silent) = (0, false);
         while told < places.len() {
             let line = match job.next(patience).map_err(interrupted)? {
                 Next::Line(line) => line,
@@ -185,32 +179,22 @@ impl Jobs {
                     break;
                 }
             };
-            let (seconds, why) = match serde_json::from_str::<Told>(&line) {
+            let seconds = match serde_json::from_str::<Told>(&line) {
                 Ok(Told::Engine(name)) => {
                     (engine, began) = (name, true);
                     continue;
                 }
-                Ok(Told::Seconds(seconds)) => (Some(seconds), None),
-                Ok(Told::Failed(why)) => (None, Some(why)),
+                Ok(Told::Seconds(seconds)) => Ok(seconds),
+                Ok(Told::Failed(why)) => Err(why),
                 // Launchers print lines, too.
                 Err(_) => continue,
             };
             patience = patience.max(self.patience + 20 * since.elapsed());
-            let (place, Trial { test, stretches }) = (places[told], &trials[told]);
-            let one = seconds.as_ref().and_then(|seconds| {
-                let whole = estimate::whole(test.n, test.nb, stretches, seconds)?;
-                Some(Found {
-                    seconds: whole,
-                    off: estimate::off(test.n, test.nb, stretches, seconds),
-                })
-            });
-            let senseless =
-                || format!("its times make no sense: {:?}", seconds.unwrap_or_default());
-            let why = one.is_none().then(|| why.unwrap_or_else(senseless));
-            found[place] = one;
-            let (candidate, engine) = (round[place].clone(), engine.clone());
-            let spent = since.elapsed().as_secs_f64();
-            since = Instant::now();
+            let estimated = seconds.and_then(|seconds| estimate_whole(&trials[told], &seconds));
+            let (one, why) = (estimated.as_ref().ok().copied(), estimated.err());
+            found[places[told]] = one;
+            let (candidate, engine) = (round[places[told]].clone(), engine.clone());
+            let spent = std::mem::replace(&mut since, Instant::now()).elapsed().as_secs_f64();
             told += 1;
             let job_ended = false;
             self.keep(Measured { candidate, care, found: one, spent, engine, why, job_ended })?;
@@ -226,13 +210,7 @@ impl Jobs {
             }
             return Ok(None);
         }
-        let why = match status {
-            Some(status) => format!("it ended with {status}"),
-            None => format!("it said nothing for {} s", patience.as_secs()),
-        };
-        let said = job.troubles();
-        let said = template::last_lines(&said);
-        let why = if said.is_empty() { why } else { format!("{why}\n{said}") };
+        let why = describe_end(status, patience, job);
         let spent = since.elapsed().as_secs_f64();
         Ok(Some(Cut { told, began, silent: status.is_none(), why, engine, spent }))
     }
@@ -243,6 +221,30 @@ impl Jobs {
         self.kept.measured.push(measured);
         self.save()
     }
+}
+
+fn trial(candidate: &Candidate, care: Care) -> Trial {
+    let test = candidate.test.clone();
+    let stretches = estimate::stretches(test.blocks(), care);
+    Trial { test, stretches }
+}
+
+/// Estimates the time of a whole test from the seconds of its parts.
+fn estimate_whole(trial: &Trial, seconds: &[f64]) -> Result<Found, String> {
+    let Trial { test, stretches } = trial;
+    let whole = estimate::whole(test.n, test.nb, stretches, seconds)
+        .ok_or_else(|| format!("its times make no sense: {seconds:?}"))?;
+    Ok(Found { seconds: whole, off: estimate::off(test.n, test.nb, stretches, seconds) })
+}
+
+/// Describes the end of a job that did not report all measurements.
+fn describe_end(status: Option<ExitStatus>, patience: Duration, job: RunningJob) -> String {
+    let why = match status {
+        Some(status) => format!("it ended with {status}"),
+        None => format!("it said nothing for {} s", patience.as_secs()),
+    };
+    let said = template::last_lines(&job.troubles());
+    if said.is_empty() { why } else { format!("{why}\n{said}") }
 }
 
 impl Lab for Jobs {

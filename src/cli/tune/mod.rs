@@ -33,6 +33,8 @@ use crate::tune::estimate::{self, Care};
 use crate::tune::search::search;
 use crate::tune::space::{Domain, USUAL_NBS, layouts};
 
+const SEARCH: &str = "The search";
+
 /// Durations are written `90s`, `20min`, `2h`.
 #[derive(Debug, Args)]
 pub struct TuneFlags {
@@ -49,51 +51,37 @@ pub struct TuneFlags {
     cores: Option<usize>,
 
     /// Time to spend
-    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20min", help_heading = "The search")]
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20min", help_heading = SEARCH)]
     budget: f64,
 
     /// Try these block sizes and no others
-    #[arg(long, value_name = "NB", value_delimiter = ',', help_heading = "The search")]
+    #[arg(long, value_name = "NB", value_delimiter = ',', help_heading = SEARCH)]
     nb: Vec<usize>,
 
     /// Try these process rows and no others, each with the -q at its place
-    #[arg(
-        short,
-        long,
-        value_name = "P",
-        value_delimiter = ',',
-        requires = "q",
-        help_heading = "The search"
-    )]
+    #[arg(short, long, value_name = "P", value_delimiter = ',', requires = "q", help_heading = SEARCH)]
     p: Vec<usize>,
 
     /// Try these process columns and no others
-    #[arg(
-        short,
-        long,
-        value_name = "Q",
-        value_delimiter = ',',
-        requires = "p",
-        help_heading = "The search"
-    )]
+    #[arg(short, long, value_name = "Q", value_delimiter = ',', requires = "p", help_heading = SEARCH)]
     q: Vec<usize>,
 
     /// Try so many ranks a node and no others [default: as many as suit the node's caches, twice as many, one a NUMA node, one,
     /// one a core; of -p and -q their own]
-    #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = "The search")]
+    #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = SEARCH)]
     ranks_per_node: Vec<usize>,
 
     /// Try these BLAS libraries, too, beside the linked one
-    #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = "The search")]
+    #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = SEARCH)]
     blas: Vec<String>,
 
     /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node, {threads} for the threads
     /// of one [default: mpirun, with as many ranks on each node, not bound]
-    #[arg(long, value_name = "WORDS", help_heading = "The search")]
+    #[arg(long, value_name = "WORDS", help_heading = SEARCH)]
     launch_command: Option<String>,
 
     /// Program to measure [default: this one]
-    #[arg(long, value_name = "FILE", help_heading = "The search")]
+    #[arg(long, value_name = "FILE", help_heading = SEARCH)]
     program: Option<PathBuf>,
 
     /// Keep what is measured in DIR, go on from it, and write the result there: HPL.dat, skt.toml, launch.sh, job.slurm,
@@ -152,21 +140,11 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     let tuned = search(&domain, flags.budget, &mut jobs);
     jobs.table.end();
     let _ = fs::remove_file(&jobs.trials);
-    let tuned = tuned.map_err(|why| {
-        if flags.write.is_some() && asked_by_signal() {
-            let on = format!("the same command goes on with what is in {}", dir.display());
-            Refusal(Exit::Stopped, format!("{why}; {on}"))
-        } else {
-            Refusal(Exit::Environment, why)
-        }
-    })?;
+    let tuned = tuned.map_err(|why| unfinished(flags, dir, why))?;
     jobs.kept.tuned = Some(tuned.clone());
     jobs.save().map_err(|why| Refusal(Exit::Environment, why))?;
     let engine = jobs.engine_of(&tuned.best);
-    // The user asked for no exact N: one of whole blocks will do.
-    let nb = tuned.best.test.nb;
-    let whole = if flags.n.is_none() { wanted - wanted % nb } else { wanted };
-    let n = if whole == 0 { wanted } else { whole };
+    let n = order(flags, wanted, tuned.best.test.nb);
     let mut text = json_flag::answer(&flags.json, &tuned, || report(&tuned, n, &engine))?;
     let document_alone = json_flag::instead(&flags.json);
     if flags.write.is_some() {
@@ -184,6 +162,23 @@ fn tune(flags: &TuneFlags) -> Result<String, Refusal> {
     Ok(text)
 }
 
+/// Refusal of a search that ended early.
+fn unfinished(flags: &TuneFlags, dir: &Path, why: String) -> Refusal {
+    if flags.write.is_none() || !asked_by_signal() {
+        return Refusal(Exit::Environment, why);
+    }
+    let on = format!("the same command goes on with what is in {}", dir.display());
+    Refusal(Exit::Stopped, format!("{why}; {on}"))
+}
+
+/// Order of the matrix to run: of whole blocks, unless the user asked for an exact N.
+fn order(flags: &TuneFlags, wanted: usize, nb: usize) -> usize {
+    match wanted - wanted % nb {
+        whole if flags.n.is_none() && whole > 0 => whole,
+        _ => wanted,
+    }
+}
+
 /// Order of the matrix whose parameters are searched for.
 fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
     if let Some(n) = flags.n {
@@ -192,9 +187,7 @@ fn wanted(flags: &TuneFlags) -> Result<usize, Refusal> {
             n => Ok(n),
         };
     }
-    let memory = this_machine::memory().ok_or_else(|| {
-        Refusal(Exit::Environment, "this machine does not tell its memory; say -n".into())
-    })?;
+    let memory = this_machine::memory("; say -n")?;
     Ok((0.8 * memory * flags.nodes as f64 / 8.0).sqrt() as usize)
 }
 

@@ -144,25 +144,7 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
             test.n
         );
     }
-    let _ = writeln!(
-        t,
-        "How sure that is\n  {} measurements in {}; one scatters by {:.1} %; {} of {} shapes and {} of {} single choices \
-         were tried",
-        tuned.measured,
-        show_seconds(tuned.spent),
-        100.0 * tuned.noise,
-        tuned.shapes.len(),
-        tuned.shapes_possible,
-        tuned.choices.len(),
-        tuned.choices_possible,
-    );
-    if let Some(off) = tuned.off {
-        let _ = writeln!(
-            t,
-            "  parts of runs are extended by a model; where it could be checked it was off by {:.1} % at most",
-            100.0 * off.abs()
-        );
-    }
+    write_certainty(&mut t, tuned);
     let _ = writeln!(t, "\nThe last against each other, {} times each", tuned.rounds);
     for one in &tuned.finalists {
         let _ = writeln!(t, "  {:<60} {:>8}", words(&one.candidate), percent(one.ratio));
@@ -184,6 +166,29 @@ pub fn report(tuned: &Tuned, wanted: usize, engine: &str) -> String {
         }
     }
     t
+}
+
+/// Writes how sure the result is.
+fn write_certainty(t: &mut String, tuned: &Tuned) {
+    let _ = writeln!(
+        t,
+        "How sure that is\n  {} measurements in {}; one scatters by {:.1} %; {} of {} shapes and {} of {} single choices \
+         were tried",
+        tuned.measured,
+        show_seconds(tuned.spent),
+        100.0 * tuned.noise,
+        tuned.shapes.len(),
+        tuned.shapes_possible,
+        tuned.choices.len(),
+        tuned.choices_possible,
+    );
+    if let Some(off) = tuned.off {
+        let _ = writeln!(
+            t,
+            "  parts of runs are extended by a model; where it could be checked it was off by {:.1} % at most",
+            100.0 * off.abs()
+        );
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::node_flags::NodeFlags;
+use super::node_flags::{NodeFlags, Nodes};
 use super::run::{self, Plan};
 use super::stored_checkpoints;
 use super::template::own_program;
@@ -39,7 +39,6 @@ use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER}
 use crate::supervise::talk::agent::{binary_digest, facts, storage};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
-use crate::supervise::talk::wire::Facts;
 
 /// Time that agents wait without a message, in addition to the time of two trials of MPI.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
@@ -125,27 +124,11 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
 
 /// Checks all nodes, prints the findings, and returns the number of problems.
 pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
-    let binary = binary_digest();
-    let expected = |need: Option<Need>, rounding| Expected {
-        version: env!("CARGO_PKG_VERSION"),
-        binary: &binary,
-        unix_ms: unix_ms(),
-        need,
-        held_bytes: 0,
-        rounding,
-    };
     let own = own_program()?.to_string_lossy().into_owned();
     let planned = if flags.bench.is_empty() { None } else { Some(run::plan(&flags.bench)?) };
     let asked = planned.as_ref().map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
     let Some(mut nodes) = flags.nodes.nodes(Duration::ZERO)? else {
-        if let Some(flag) = flags.nodes.speaks_of_nodes() {
-            let why = format!(
-                "on which nodes? {flag} needs --hosts FILE, or a Slurm, PBS or LSF allocation; without, the doctor looks at \
-                 this node alone"
-            );
-            return Err(Refusal(Exit::Usage, why));
-        }
-        return this_node(flags, planned.as_ref(), &own, &expected);
+        return this_node(flags, planned.as_ref(), &own);
     };
     // The roles of nodes are settled as in the run.
     if let Some(plan) = &planned
@@ -161,7 +144,6 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         }
         None => (Vec::new(), None, None),
     };
-    let most = needs.iter().copied().reduce(Need::max);
     let run_id = format!("doctor-{}-{}", std::process::id(), unix_ms());
     let agent = run::agent_words(&own, &asked);
     // Memory that this run has already is not asked for again; memory of other runs is not this run's.
@@ -179,37 +161,14 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         problems += 1;
     }
     hear_of_all(&mut cluster);
-    let working = cluster.nodes.iter().take(nodes.hosts.len());
-    let arithmetic = working.filter_map(|n| n.facts.as_ref()).map(|(facts, _)| &facts.arithmetic);
-    let run = rules.and_then(|rules| rules.rounding(arithmetic));
-    let rounding = rules.zip(run.as_deref());
-    for at in 0..cluster.nodes.len() {
-        let name = cluster.nodes[at].host.name.clone();
-        if let Some((facts, _)) = &cluster.nodes[at].facts {
-            show!("{name}: {}", facts.line());
-        }
-        let need = needs.get(at).copied().or(most);
-        problems += told(&name, &cluster.findings(at, &expected(need, rounding)));
-    }
+    problems += report_nodes(&cluster, nodes.hosts.len(), &needs, rules);
     if problems > 0 {
         return Ok(problems);
     }
-    let facts: Vec<Facts> =
-        cluster.nodes.iter().filter_map(|n| n.facts.as_ref().map(|(f, _)| f.clone())).collect();
-    // The trial has the very ranks of the run if it is known, otherwise one a node; and one on each spare.
-    let mut hosts: Vec<Host> = match ranks {
-        Some(_) => nodes.hosts.clone(),
-        None => nodes.hosts.iter().map(|h| Host::new(&h.name, 1)).collect(),
-    };
-    let mut left = ranks.unwrap_or(hosts.len());
-    for host in &mut hosts {
-        host.slots = host.slots.min(left);
-        left -= host.slots;
-    }
-    let slots = hosts.iter().map(|h| h.slots).max().unwrap_or(1);
-    hosts.extend(nodes.spares.iter().map(|h| Host::new(&h.name, slots)));
-    let pairs: Vec<(Host, Place)> =
-        hosts.into_iter().zip(facts.iter().map(Place::of)).filter(|(h, _)| h.slots > 0).collect();
+    let known = cluster.nodes.iter().filter_map(|node| node.facts.as_ref());
+    let places = known.map(|(facts, _)| Place::of(facts));
+    let pairs = trial_hosts(&nodes, ranks).into_iter().zip(places);
+    let pairs: Vec<(Host, Place)> = pairs.filter(|(host, _)| host.slots > 0).collect();
     let cores = |name: &str| {
         let node = &cluster.nodes[cluster.find(name)?];
         node.facts.as_ref().map(|(facts, _)| facts.cores)
@@ -221,6 +180,50 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
         cluster.end_run(Duration::from_secs(8));
     }
     Ok(problems + tried?)
+}
+
+/// Prints the facts and the findings of all nodes; the first `working` have ranks. Returns the number of problems.
+fn report_nodes(cluster: &Cluster, working: usize, needs: &[Need], rules: Option<Rules>) -> usize {
+    let binary = binary_digest();
+    let most = needs.iter().copied().reduce(Need::max);
+    let working = cluster.nodes.iter().take(working);
+    let arithmetic = working.filter_map(|n| n.facts.as_ref()).map(|(facts, _)| &facts.arithmetic);
+    let run = rules.and_then(|rules| rules.rounding(arithmetic));
+    let rounding = rules.zip(run.as_deref());
+    let mut problems = 0;
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        let name = &node.host.name;
+        if let Some((facts, _)) = &node.facts {
+            show!("{name}: {}", facts.line());
+        }
+        let need = needs.get(at).copied().or(most);
+        let expected = Expected { rounding, ..expected(&binary, need) };
+        problems += told(name, &cluster.findings(at, &expected));
+    }
+    problems
+}
+
+/// Facts that a node should have, without memory of the run and its arithmetic.
+fn expected(binary: &str, need: Option<Need>) -> Expected<'_> {
+    let version = env!("CARGO_PKG_VERSION");
+    Expected { version, binary, unix_ms: unix_ms(), need, held_bytes: 0, rounding: None }
+}
+
+/// Hosts of a trial start: with the very ranks of the run if these are known, otherwise one a node. Each spare has as many as the
+/// fullest node.
+fn trial_hosts(nodes: &Nodes, ranks: Option<usize>) -> Vec<Host> {
+    let mut hosts: Vec<Host> = match ranks {
+        Some(_) => nodes.hosts.clone(),
+        None => nodes.hosts.iter().map(|h| Host::new(&h.name, 1)).collect(),
+    };
+    let mut left = ranks.unwrap_or(hosts.len());
+    for host in &mut hosts {
+        host.slots = host.slots.min(left);
+        left -= host.slots;
+    }
+    let slots = hosts.iter().map(|h| h.slots).max().unwrap_or(1);
+    hosts.extend(nodes.spares.iter().map(|h| Host::new(&h.name, slots)));
+    hosts
 }
 
 /// Waits for the first heartbeat of each node, which reports the memory of the run there and the free memory.
@@ -237,12 +240,14 @@ fn hear_of_all(cluster: &mut Cluster) {
     }
 }
 
-fn this_node<'a>(
-    flags: &DoctorFlags,
-    planned: Option<&Plan>,
-    own: &str,
-    expected: &dyn Fn(Option<Need>, Option<(Rules, &'a str)>) -> Expected<'a>,
-) -> Result<usize, Refusal> {
+fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<usize, Refusal> {
+    if let Some(flag) = flags.nodes.speaks_of_nodes() {
+        let why = format!(
+            "on which nodes? {flag} needs --hosts FILE, or a Slurm, PBS or LSF allocation; without, the doctor looks at this \
+             node alone"
+        );
+        return Err(Refusal(Exit::Usage, why));
+    }
     let mut asked = planned.map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
     // `needs` itself finds out about the ranks' storage.
     asked.storage = None;
@@ -266,7 +271,8 @@ fn this_node<'a>(
     let held = protection.and_then(|p| MemoryStore::new(p.store, &p.job).ok());
     let held_bytes =
         held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());
-    let expected = Expected { held_bytes, ..expected(need, None) };
+    let binary = binary_digest();
+    let expected = Expected { held_bytes, ..expected(&binary, need) };
     problems += told(&facts.host, &judge(&facts, &expected));
     // The launcher alone starts processes on this node, so the remote shell does not matter.
     let host = Host::new("localhost", ranks);
@@ -336,22 +342,24 @@ fn start_mpi(
     if asked_by_signal() {
         return Err(Refusal(Exit::Environment, INTERRUPTED.into()));
     }
-    match result {
+    Ok(report_trial(result, &hosts, &tool))
+}
+
+/// Prints the result of a trial start over these hosts. Returns the number of problems.
+fn report_trial(tried: Tried, hosts: &[Host], tool: &Tool) -> usize {
+    match tried {
         Ok(Ok(words)) => {
             show!("MPI: {words}");
-            Ok(0)
+            return 0;
         }
         Ok(Err(Trouble { nodes: culprits, what })) => {
             let names: Vec<&str> = culprits.iter().map(|n| hosts[*n].name.as_str()).collect();
             let place = if names.is_empty() { "MPI".into() } else { names.join(" ") };
             show!("{place}: PROBLEM: MPI does not start: {what}");
-            Ok(1)
         }
-        Err(error) => {
-            show!("launcher: PROBLEM: cannot start {}: {error}", tool.program.display());
-            Ok(1)
-        }
+        Err(error) => show!("launcher: PROBLEM: cannot start {}: {error}", tool.program.display()),
     }
+    1
 }
 
 /// Makes a folder for the launcher's files, by a path that the launcher can use.
@@ -370,6 +378,9 @@ fn private_folder(tool: &Tool, run_id: &str) -> Result<PathBuf, Refusal> {
     })
 }
 
+/// Result of a trial start of MPI: the processes in words, or why they did not start. Error: the launcher did not start.
+type Tried = std::io::Result<Result<String, Trouble>>;
+
 /// Makes a trial start of MPI. Returns the processes that were started, in words, or the error.
 fn try_mpi(
     plan: &LaunchPlan,
@@ -377,7 +388,7 @@ fn try_mpi(
     places: &[Place],
     patience: Duration,
     io_thread: &IoThread,
-) -> std::io::Result<Result<String, Trouble>> {
+) -> Tried {
     let folder = Folder::new(plan.dir);
     let started = Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER)?;
     let job = Job::new(started, &folder, trial::NUMBER, io_thread);

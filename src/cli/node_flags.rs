@@ -73,15 +73,15 @@ impl NodeFlags {
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)
     }
 
+    /// Reads the lists as `nodes` does, and refuses a run without any named node.
+    pub fn some_nodes(&self, silence: Duration) -> Result<Nodes, Refusal> {
+        let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
+        self.nodes(silence)?.ok_or_else(|| Refusal(Exit::Usage, why.into()))
+    }
+
     /// Reads the lists; None if neither a file nor a batch system names a node. `silence`: the time without a heartbeat that a
     /// node may have and keep its connections.
     pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
-        let read = |path: &Path| {
-            let origin = path.display().to_string();
-            let text = bounded_read::text(path)
-                .map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
-            read_host_file(&text, &origin).map_err(|e| Refusal(Exit::Usage, e.to_string()))
-        };
         let allocation = from_allocation(
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
             |path| bounded_read::text(Path::new(path)),
@@ -121,20 +121,24 @@ impl NodeFlags {
             let why = format!("{} is a spare twice, by --spares and by --spare-nodes", twice.name);
             return Err(Refusal(Exit::Usage, format!("{why}; take it off one of them")));
         }
-        let shell = match (&self.rsh, &allocation) {
+        let shell = self.shell(allocation.as_ref())?.noticing_death(silence);
+        Ok(Some(Nodes { hosts, spares, shell, allocation }))
+    }
+
+    /// Chooses the remote shell: the user's, or the one of the batch system.
+    fn shell(&self, allocation: Option<&Allocation>) -> Result<RemoteShell, Refusal> {
+        match (&self.rsh, allocation) {
             (None, Some(a)) if a.system == BatchSystem::Slurm && self.hosts.is_none() => {
-                RemoteShell::Srun { job: a.job.clone() }
+                Ok(RemoteShell::Srun { job: a.job.clone() })
             }
             // LSF counts the processes that its own shell starts, and ends them with the job.
             (None, Some(a)) if a.system == BatchSystem::Lsf && in_path("blaunch").is_some() => {
                 RemoteShell::parse(Some("blaunch"))
-                    .map_err(|e| Refusal(Exit::Environment, format!("blaunch: {e}")))?
+                    .map_err(|e| Refusal(Exit::Environment, format!("blaunch: {e}")))
             }
             (text, _) => RemoteShell::parse(text.as_deref())
-                .map_err(|e| Refusal(Exit::Usage, format!("--rsh: {e}")))?,
-        };
-        let shell = shell.noticing_death(silence);
-        Ok(Some(Nodes { hosts, spares, shell, allocation }))
+                .map_err(|e| Refusal(Exit::Usage, format!("--rsh: {e}"))),
+        }
     }
 
     /// Returns the launcher, and the user's arguments for it.
@@ -149,6 +153,14 @@ impl NodeFlags {
         }
         Ok((tool, extra))
     }
+}
+
+/// Reads a host file.
+fn read(path: &Path) -> Result<Vec<Host>, Refusal> {
+    let origin = path.display().to_string();
+    let text =
+        bounded_read::text(path).map_err(|e| Refusal(Exit::Usage, format!("{origin}: {e}")))?;
+    read_host_file(&text, &origin).map_err(|e| Refusal(Exit::Usage, e.to_string()))
 }
 
 impl Nodes {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::error::ContextKind;
 use clap::{Args, Command, FromArgMatches};
 
-use super::node_flags::NodeFlags;
+use super::node_flags::{NodeFlags, Nodes};
 use super::stored_checkpoints;
 use super::template::{from_any_folder, own_program};
 use crate::base::clock::steady_ms;
@@ -108,6 +108,17 @@ pub struct RunFlags {
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Recovery")]
     pub retries: u32,
 
+    #[command(flatten)]
+    pub detection: DetectionFlags,
+
+    /// Flags of the benchmark, after all of this command's own
+    #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
+    pub bench: Vec<OsString>,
+}
+
+/// Flags of heartbeats, and of nodes and ranks that are lost, hang or are slow.
+#[derive(Clone, Debug, Args)]
+pub struct DetectionFlags {
     /// Time between heartbeats, from 50 ms to 10 s
     #[arg(long, value_name = "TIME", value_parser = beat, default_value = "500ms", help_heading = "Detection")]
     pub heartbeat: Duration,
@@ -144,10 +155,6 @@ pub struct RunFlags {
     /// ...if it lasts for so long
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", help_heading = "Detection")]
     pub slow_after: Duration,
-
-    /// Flags of the benchmark, after all of this command's own
-    #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
-    pub bench: Vec<OsString>,
 }
 
 /// Parses a time between heartbeats that neither keeps nodes busy nor leaves a loss unnoticed for long.
@@ -340,7 +347,8 @@ fn slurm_time(text: &str) -> Option<u64> {
 
 /// Refuses a folder of --state from which the launcher could not start its files.
 pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
-    if tool.can_use(state) {
+    let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
+    if tool.can_use(&state) {
         return Ok(());
     }
     let why = format!(
@@ -352,43 +360,15 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 }
 
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
-    let Some(mut nodes) = flags.nodes.nodes(flags.silence)? else {
-        return refuse(
-            Exit::Usage,
-            "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation",
-        );
-    };
+    let mut nodes = flags.nodes.some_nodes(flags.detection.silence)?;
     let (tool, mut extra) = flags.nodes.launcher()?;
     let own = own_program()?;
-    let planned = match &flags.program {
-        None => Some(plan(&flags.bench)?),
-        Some(_) => None,
-    };
+    let planned = if flags.program.is_none() { Some(plan(&flags.bench)?) } else { None };
     let loaded = planned.as_ref().map(|p| &p.loaded);
-    if planned.as_ref().is_some_and(|p| p.job.is_none()) {
-        let fault = if loaded.is_some_and(|l| l.settings.checksums) {
-            "every fault that checksums cannot bear, such as the loss of a node,"
-        } else {
-            "every fault"
-        };
-        tell!(
-            "skt-hpl run: nothing will be saved, so {fault} starts the test over; see --checkpoint"
-        );
-    }
+    planned.iter().for_each(warn_unprotected);
     words_to_go_on(&tool, &mut extra, loaded.map(|l| &l.settings))?;
-    let Some(ranks) = flags.ranks.or(planned.as_ref().map(|p| p.ranks)) else {
-        return refuse(
-            Exit::Usage,
-            "--program needs --ranks: only skt-hpl's own tests tell how many",
-        );
-    };
-    let slots = nodes.hosts.iter().map(|h| h.slots).sum();
-    enough_slots(ranks, slots, nodes.hosts.len())?;
-    if !maps(&extra)
-        && let Some(words) = nodes.stand_by(ranks)
-    {
-        tell!("skt-hpl run: {words}");
-    }
+    let ranks = flags.ranks.or(planned.as_ref().map(|p| p.ranks));
+    let ranks = fit_ranks(ranks, &mut nodes, &extra)?;
     let folder = Folder::new(&flags.state);
     let began = began_as(&folder).filter(|_| !flags.new);
     let mut asked = loaded.map(asked).unwrap_or_default();
@@ -401,23 +381,15 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
     }
     let command = command(flags.program.as_ref().unwrap_or(&own), &flags.bench)?;
     let mut env = environment(&flags.export)?;
-    let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
-    usable(&tool, &state)?;
+    usable(&tool, &flags.state)?;
     let trial = !flags.no_trial && planned.is_some();
     let mut job = planned.and_then(|p| p.job);
-    // A batch system's variables are kept from the ranks, and the default name comes from them. In another batch job the name
-    // would differ: a resumed run keeps the name it began with.
-    if let Some(current) = &mut job
+    // A batch system's variables are kept from the ranks, and the default name comes from them.
+    if let Some(name) = &mut job
         && !env.iter().any(|(n, _)| n == "SKT_JOB")
     {
-        if let Some(began) = began.filter(|began| began != current) {
-            tell!("skt-hpl run: goes on with the memory it began with: job {began}");
-            if let Some(dir) = &mut asked.storage {
-                dir.job.clone_from(&began);
-            }
-            *current = began;
-        }
-        env.push(("SKT_JOB".to_owned(), current.clone()));
+        keep_name(name, began, &mut asked);
+        env.push(("SKT_JOB".to_owned(), name.clone()));
     }
     Ok(Settings {
         stop_at_ms: stop_at_ms(flags, nodes.allocation.as_ref()),
@@ -432,10 +404,10 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         agent: agent_words(&own.to_string_lossy(), &asked),
         folder,
         job: flags.memory_name.clone().or(job),
-        thresholds: thresholds(flags, benchmark.in_place),
+        thresholds: thresholds(&flags.detection, benchmark.in_place),
         benchmark,
-        beat_ms: ms(flags.heartbeat),
-        lonely_ms: ms(flags.lonely),
+        beat_ms: ms(flags.detection.heartbeat),
+        lonely_ms: ms(flags.detection.lonely),
         fanout: flags.nodes.fanout as usize,
         patience: Patience { barren_max: flags.retries, ..Patience::default() },
         may_double: !flags.no_doubling,
@@ -446,6 +418,45 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         progress_every: flags.progress_every,
         discard: flags.new,
     })
+}
+
+/// Warns that a run which saves nothing starts over after a fault.
+fn warn_unprotected(plan: &Plan) {
+    if plan.job.is_some() {
+        return;
+    }
+    let fault = if plan.loaded.settings.checksums {
+        "every fault that checksums cannot bear, such as the loss of a node,"
+    } else {
+        "every fault"
+    };
+    tell!("skt-hpl run: nothing will be saved, so {fault} starts the test over; see --checkpoint");
+}
+
+/// Refuses ranks for which the nodes have too few slots. Makes nodes without a rank spares, if the launcher maps as usual.
+fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Result<usize, Refusal> {
+    let Some(ranks) = ranks else {
+        let why = "--program needs --ranks: only skt-hpl's own tests tell how many";
+        return refuse(Exit::Usage, why);
+    };
+    let slots = nodes.hosts.iter().map(|h| h.slots).sum();
+    enough_slots(ranks, slots, nodes.hosts.len())?;
+    if !maps(extra)
+        && let Some(words) = nodes.stand_by(ranks)
+    {
+        tell!("skt-hpl run: {words}");
+    }
+    Ok(ranks)
+}
+
+/// Gives a resumed run the name that its memory began with: the default name differs in another batch job.
+fn keep_name(name: &mut String, began: Option<String>, asked: &mut Asked) {
+    let Some(began) = began.filter(|began| began != name) else { return };
+    tell!("skt-hpl run: goes on with the memory it began with: job {began}");
+    if let Some(dir) = &mut asked.storage {
+        dir.job.clone_from(&began);
+    }
+    *name = began;
 }
 
 /// Needs of the run on each host. `began`: an unfinished run is resumed.
@@ -548,7 +559,7 @@ fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> 
 }
 
 /// Limits for nodes and ranks. `in_place`: the job continues in its processes after a loss.
-fn thresholds(flags: &RunFlags, in_place: bool) -> Thresholds {
+fn thresholds(flags: &DetectionFlags, in_place: bool) -> Thresholds {
     let usual = Thresholds::default();
     Thresholds {
         silence_ms: ms(flags.silence),
@@ -567,7 +578,7 @@ fn thresholds(flags: &RunFlags, in_place: bool) -> Thresholds {
 }
 
 /// Refuses limits so short that healthy nodes and ranks would be taken for lost.
-fn long_enough(flags: &RunFlags, beat_ms: u64) -> Result<(), Refusal> {
+fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
     let heard = [
         ("silence", flags.silence, "a late answer looks like a loss"),
         ("hang-min", flags.hang_min, "a rank hangs before anything can be heard of it"),
@@ -605,7 +616,7 @@ fn again(words: impl Iterator<Item = OsString>) -> String {
 
 pub fn run(flags: &RunFlags) -> ExitCode {
     let settings = settings(flags).and_then(|settings| {
-        long_enough(flags, settings.beat_ms)?;
+        long_enough(&flags.detection, settings.beat_ms)?;
         Ok(settings)
     });
     let settings = match settings {
@@ -664,7 +675,7 @@ mod tests {
         let words =
             ["x", "--hosts", "h", "--silence", "2s", "-n", "8000", "--nb", "64", "--silence", "x"];
         let flags = Probe::try_parse_from(words).unwrap().run;
-        assert_eq!(flags.silence, Duration::from_secs(2));
+        assert_eq!(flags.detection.silence, Duration::from_secs(2));
         assert_eq!(flags.bench, ["-n", "8000", "--nb", "64", "--silence", "x"].map(OsString::from));
     }
 
@@ -684,7 +695,7 @@ mod tests {
         let time = |text: &str| Probe::try_parse_from(["x", "--heartbeat", text]);
         for good in ["50ms", "500ms", "10s"] {
             let flags = time(good).unwrap().run;
-            assert_eq!(flags.heartbeat, duration(good).unwrap());
+            assert_eq!(flags.detection.heartbeat, duration(good).unwrap());
         }
         for bad in ["0", "49ms", "10001ms", "1min"] {
             let why = time(bad).unwrap_err().to_string();
@@ -705,7 +716,7 @@ mod tests {
         let told = |words: &[&str]| {
             let words = ["x", "--hosts", "h"].iter().chain(words);
             let flags = Probe::try_parse_from(words).unwrap().run;
-            long_enough(&flags, 500).map_err(|Refusal(exit, why)| {
+            long_enough(&flags.detection, 500).map_err(|Refusal(exit, why)| {
                 assert_eq!(exit, Exit::Usage);
                 why
             })

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::pass::Pass;
+use super::pass::{Pass, environment};
 use super::{BurninFlags, INTERRUPTED};
-use crate::base::exit::{Exit, Refusal};
+use crate::base::exit::Refusal;
+use crate::base::params::TestParams;
 use crate::base::statistics::median;
 use crate::burnin::document::HplRun;
 use crate::burnin::rounds::machines;
@@ -110,8 +111,6 @@ pub fn repeat(
     began: Instant,
     until: Duration,
 ) -> Result<Vec<HplRun>, Refusal> {
-    let environment = |why: String| Refusal(Exit::Environment, why);
-    let own = own_program()?;
     let left = until.saturating_sub(began.elapsed());
     let ranks: usize = hosts.iter().map(|host| host.slots).sum();
     // Without the user's flags a run has one problem, which is checked, whatever files lie here for the user's own runs.
@@ -125,34 +124,12 @@ pub fn repeat(
     loop {
         let number = runs.len() + 1;
         let dir = flags.state.join(format!("hpl-{number}"));
-        let folder = Folder::new(&dir);
-        folder.prepare().map_err(environment)?;
-        let file = |name: &str| {
-            let path = dir.join(name);
-            File::create(&path).map_err(|e| environment(format!("{}: {e}", path.display())))
-        };
+        Folder::new(&dir).prepare().map_err(environment)?;
         let started = Instant::now();
-        let mut command = Command::new(&own);
-        command
-            .arg("run")
-            .args(node_words(&flags.nodes))
-            .args(unbound.iter().map(|words| format!("--launcher-args={words}")))
-            .arg("--new")
-            .arg("--state")
-            .arg(&dir)
-            .args(&flags.bench);
-        if let Some(test) = &own_test {
-            run_this(&mut command, test, &[test.n]);
-        }
-        let mut run = command
-            .stdin(Stdio::null())
-            .stdout(file("output")?)
-            .stderr(file("told")?)
-            .spawn()
-            .map_err(|e| environment(format!("cannot start {}: {e}", own.display())))?;
-        let status = until_ended(&mut run).map_err(|e| environment(e.to_string()))?;
+        let mut run = start(flags, unbound.as_deref(), own_test.as_ref(), &dir)?;
+        let status = until_ended(&mut run).map_err(environment)?;
         if asked_by_signal() {
-            return Err(environment(INTERRUPTED.into()));
+            return Err(environment(INTERRUPTED));
         }
         let took = started.elapsed();
         let run = outcome(&dir, status.code(), took);
@@ -170,6 +147,34 @@ pub fn repeat(
             return Ok(runs);
         }
     }
+}
+
+/// Starts a run with its files in `dir`. `unbound`: further words for the launcher; `test`: the problem, if not the user's.
+fn start(
+    flags: &BurninFlags,
+    unbound: Option<&str>,
+    test: Option<&TestParams>,
+    dir: &Path,
+) -> Result<Child, Refusal> {
+    let own = own_program()?;
+    let file = |name: &str| {
+        let path = dir.join(name);
+        File::create(&path).map_err(|e| environment(format!("{}: {e}", path.display())))
+    };
+    let mut command = Command::new(&own);
+    command
+        .arg("run")
+        .args(node_words(&flags.nodes))
+        .args(unbound.map(|words| format!("--launcher-args={words}")))
+        .arg("--new")
+        .arg("--state")
+        .arg(dir)
+        .args(&flags.bench);
+    if let Some(test) = test {
+        run_this(&mut command, test, &[test.n]);
+    }
+    command.stdin(Stdio::null()).stdout(file("output")?).stderr(file("told")?);
+    command.spawn().map_err(|e| environment(format!("cannot start {}: {e}", own.display())))
 }
 
 /// Waits for a run's end. An interrupted burn-in interrupts its run as well, which ends its own processes itself.

@@ -33,7 +33,7 @@ use crate::supervise::remember::folder::Folder;
 use crate::supervise::signals::asked_by_signal;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::talk::processes::kernel;
-use pass::Pass;
+use crate::supervise::talk::shell::RemoteShell;
 
 const COMPARING: &str = "Comparing";
 
@@ -149,31 +149,18 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
     let began = Instant::now();
     let json = flags.json.clone().map(Some);
     check_bench(&flags.bench)?;
-    let Some(nodes) = flags.nodes.nodes(Duration::ZERO)? else {
-        let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
-        return Err(Refusal(Exit::Usage, why.into()));
-    };
+    let nodes = flags.nodes.some_nodes(Duration::ZERO)?;
     let hosts: Vec<Host> =
         nodes.hosts.iter().chain(&nodes.spares).map(|h| Host::new(&h.name, 1)).collect();
     if hosts.len() < 2 {
         let why = "one node has no peers to be compared with; name two or more";
         return Err(Refusal(Exit::Usage, why.into()));
     }
-    let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
-    let state = std::path::absolute(&flags.state).unwrap_or_else(|_| flags.state.clone());
-    run::usable(&flags.nodes.launcher()?.0, &state)?;
+    let names = names_of(&hosts);
+    run::usable(&flags.nodes.launcher()?.0, &flags.state)?;
     Folder::new(&flags.state).prepare().map_err(|why| Refusal(Exit::Environment, why))?;
     json_flag::ready(&json, [])?;
-    let looked = doctor::examine(&DoctorFlags {
-        nodes: flags.nodes.clone(),
-        no_mpi: true,
-        mpi_patience: Duration::from_secs(60),
-        bench: Vec::new(),
-    })?;
-    if looked > 0 {
-        let why = format!("not begun: correct {looked} problem(s) first");
-        return Err(Refusal(Exit::Environment, why));
-    }
+    refuse_problems(&flags.nodes)?;
     let tolerance = Tolerance {
         node: flags.tolerance,
         bandwidth: flags.bandwidth_tolerance,
@@ -183,37 +170,13 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         tell!("skt-hpl burnin: {words}");
     }
     let mut document = Document::new(tolerance, names.len(), unix_ms() / 1000);
-    let measure = |document: &mut Document| -> Result<Pass, Refusal> {
-        let number = document.sweeps.len() + 1;
-        let pass = pass::measure(flags, &nodes.shell, &hosts, number, &tolerance)?;
-        document.sweeps.push(pass.sweeps.len());
-        document.nodes = document::nodes(&names, &pass.here, &pass.sweeps, &pass.judged);
-        document.links = document::links(&names, &pass.sweeps, &pass.judged);
-        Ok(pass)
-    };
-    let first = measure(&mut document)?;
+    let first = pass::measure(flags, &nodes.shell, &hosts, &mut document)?;
     if !flags.no_hpl {
         let until = flags.time.saturating_sub(first.took);
         document.hpl = hpl::repeat(flags, &nodes.hosts, &first, began, until)?;
     }
     let mut passes: Vec<Judged> = vec![first.judged];
-    let mut failed = None;
-    let another = |passes: &[Judged]| match passes.len() {
-        1 => !flags.no_hpl || passes[0].leans,
-        2 => undecided(passes),
-        _ => false,
-    };
-    while another(&passes) {
-        match measure(&mut document) {
-            Ok(pass) => passes.push(pass.judged),
-            Err(refusal) if asked_by_signal() => return Err(refusal),
-            // A node may have been lost since then: earlier findings must not be lost with it.
-            Err(refusal) => {
-                failed = Some(refusal);
-                break;
-            }
-        }
-    }
+    let failed = measure_again(flags, &nodes.shell, &hosts, &mut document, &mut passes)?;
     document.findings = findings(&names, &passes);
     let of_hpl = document::hpl_findings(&document.hpl, &document.findings);
     document.findings.extend(of_hpl);
@@ -225,6 +188,51 @@ fn burn_in(flags: &BurninFlags) -> Result<Exit, Refusal> {
         tell!("skt-hpl burnin: not measured once more: {why}");
     }
     Ok(answer(&json, &document))
+}
+
+/// Refuses nodes on which the doctor finds a problem, MPI left out.
+fn refuse_problems(nodes: &NodeFlags) -> Result<(), Refusal> {
+    let looked = doctor::examine(&DoctorFlags {
+        nodes: nodes.clone(),
+        no_mpi: true,
+        mpi_patience: Duration::from_secs(60),
+        bench: Vec::new(),
+    })?;
+    if looked > 0 {
+        let why = format!("not begun: correct {looked} problem(s) first");
+        return Err(Refusal(Exit::Environment, why));
+    }
+    Ok(())
+}
+
+fn names_of(hosts: &[Host]) -> Vec<String> {
+    hosts.iter().map(|host| host.name.clone()).collect()
+}
+
+/// Measures further passes as long as the verdict needs them. Returns the refusal of a pass that could not be measured.
+fn measure_again(
+    flags: &BurninFlags,
+    shell: &RemoteShell,
+    hosts: &[Host],
+    document: &mut Document,
+    passes: &mut Vec<Judged>,
+) -> Result<Option<Refusal>, Refusal> {
+    loop {
+        let decided = match passes.len() {
+            1 => flags.no_hpl && !passes[0].leans,
+            2 => !undecided(passes),
+            _ => true,
+        };
+        if decided {
+            return Ok(None);
+        }
+        match pass::measure(flags, shell, hosts, document) {
+            Ok(pass) => passes.push(pass.judged),
+            Err(refusal) if asked_by_signal() => return Err(refusal),
+            // A node may have been lost since then: earlier findings must not be lost with it.
+            Err(refusal) => return Ok(Some(refusal)),
+        }
+    }
 }
 
 /// Findings of all passes together.

@@ -5,14 +5,15 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::{BurninFlags, INTERRUPTED};
+use super::{BurninFlags, INTERRUPTED, names_of};
 use crate::base::clock::unix_ms;
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::show_seconds;
+use crate::burnin::document::{self, Document};
 use crate::burnin::probe::Extent;
 use crate::burnin::rounds::rounds as all_rounds;
 use crate::burnin::samples::{self, Here, Listener, Said, Sweep};
-use crate::burnin::verdict::{Judged, Tolerance, WHOLE_EVERY, judge, sweeps_least, sweeps_wanted};
+use crate::burnin::verdict::{Judged, WHOLE_EVERY, judge, sweeps_least, sweeps_wanted};
 use crate::burnin::words;
 use crate::cli::template::own_program;
 use crate::supervise::remember::folder::Folder;
@@ -99,15 +100,15 @@ fn wait<T>(answer: &Answer<T>) -> Option<T> {
     None
 }
 
-/// Measures all nodes and judges the result.
+/// Measures all nodes, judges the result, and puts the figures into the document.
 pub fn measure(
     flags: &BurninFlags,
     shell: &RemoteShell,
     hosts: &[Host],
-    number: usize,
-    tolerance: &Tolerance,
+    document: &mut Document,
 ) -> Result<Pass, Refusal> {
     let began = Instant::now();
+    let number = document.sweeps.len() + 1;
     let extent = extent(hosts.len(), flags.time, flags.threads, flags.slot);
     let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
     let pass = Measuring { flags, shell, hosts, number, run_id, extent };
@@ -122,11 +123,15 @@ pub fn measure(
         }
     }
     let engines: Vec<String> = here.iter().map(|node| node.engine.clone()).collect();
-    let judged = judge(hosts.len(), &sweeps, &engines, tolerance);
+    let judged = judge(hosts.len(), &sweeps, &engines, &document.tolerance);
+    let names = names_of(hosts);
+    document.sweeps.push(sweeps.len());
+    document.nodes = document::nodes(&names, &here, &sweeps, &judged);
+    document.links = document::links(&names, &sweeps, &judged);
     Ok(Pass { here, sweeps, judged, took: began.elapsed() })
 }
 
-fn environment(why: impl ToString) -> Refusal {
+pub(super) fn environment(why: impl ToString) -> Refusal {
     Refusal(Exit::Environment, why.to_string())
 }
 
@@ -178,7 +183,7 @@ impl Measuring<'_> {
 
     /// Listens to rank 0 until all sweeps are measured, and ends the job.
     fn listen(&self, job: &mut Job) -> Result<Vec<Said>, Refusal> {
-        let Self { hosts, number, run_id, extent, .. } = self;
+        let Self { number, run_id, extent, .. } = self;
         let patience = patience(extent);
         let shown = std::io::stderr().is_terminal();
         let mut listener = Listener::default();
@@ -220,29 +225,31 @@ impl Measuring<'_> {
             if ended == Some(Some(0)) && measured == extent.sweeps {
                 return Ok(said);
             }
-            let complaint = wait(&job.words()).map(|(_, complaint)| complaint.words);
-            let complaint = complaint.filter(|words| !words.is_empty());
-            let complaint = complaint.map_or(String::new(), |words| format!(" ({words})"));
-            return Err(environment(match (samples::waits_for(&said), late) {
-                (Some((absent, seconds)), _) => {
-                    let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
-                    let who = words::absent(absent, &names);
-                    format!(
-                        "{who} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl \
-                     doctor tells who still answers"
-                    )
-                }
-                (None, true) => format!(
-                    "nothing was measured for {} s{complaint}; skt-hpl doctor tells whether MPI starts over these nodes",
-                    patience.as_secs()
-                ),
-                (None, false) => format!(
-                    "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor tells whether MPI starts \
-                 over these nodes",
-                    extent.sweeps
-                ),
-            }));
+            return Err(self.failure(job, &said, measured, late));
         }
+    }
+
+    /// Error: the measurements ended after so many sweeps. `late`: nothing was measured for too long.
+    fn failure(&self, job: &Job, said: &[Said], measured: usize, late: bool) -> Refusal {
+        let complaint = wait(&job.words()).map(|(_, complaint)| complaint.words);
+        let complaint = complaint.filter(|words| !words.is_empty());
+        let complaint = complaint.map_or(String::new(), |words| format!(" ({words})"));
+        environment(match (samples::waits_for(said), late) {
+            (Some((absent, seconds)), _) => format!(
+                "{} stopped answering in the middle of the measurements: waited for {seconds} s{complaint}; skt-hpl doctor \
+                 tells who still answers",
+                words::absent(absent, &names_of(self.hosts))
+            ),
+            (None, true) => format!(
+                "nothing was measured for {} s{complaint}; skt-hpl doctor tells whether MPI starts over these nodes",
+                patience(&self.extent).as_secs()
+            ),
+            (None, false) => format!(
+                "the measurements ended after {measured} of {} sweeps{complaint}; skt-hpl doctor tells whether MPI starts over \
+                 these nodes",
+                self.extent.sweeps
+            ),
+        })
     }
 }
 

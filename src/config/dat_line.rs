@@ -54,24 +54,21 @@ pub fn wholes(line: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut at = 0;
     loop {
-        while at < chars.len() && is_separator(chars[at]) {
-            at += 1;
-        }
+        at += chars[at..].iter().take_while(|c| is_separator(**c)).count();
         let end = at + chars[at..].iter().take_while(|c| !is_separator(**c)).count();
         let word = &chars[at..end];
-        let token = |len: usize| Token { column: at + 1, len, text: word[..len].iter().collect() };
+        let token =
+            |part: &[char]| Token { column: at + 1, len: part.len(), text: part.iter().collect() };
         let len = whole_len(word);
         if len == 0 {
             let looks_real =
                 word.first() == Some(&'.') && word.get(1).is_some_and(char::is_ascii_digit);
-            pieces.push(if looks_real {
-                Piece::Bad(token(word.len()))
-            } else {
-                Piece::Comment(token(word.len()))
-            });
+            let kind = if looks_real { Piece::Bad } else { Piece::Comment };
+            pieces.push(kind(token(word)));
             return pieces;
         }
-        let rest = &word[len..];
+        let (number, rest) = word.split_at(len);
+        let comment = Token { column: at + len + 1, ..token(rest) };
         let zeros_only = rest.first() == Some(&'.') && rest[1..].iter().all(|c| *c == '0');
         let comment_follows = match rest {
             [] => false,
@@ -80,35 +77,25 @@ pub fn wholes(line: &str) -> Vec<Piece> {
             [_, second, ..] => !second.is_ascii_digit(),
             [_] => true,
         };
-        if let Some(value) = stuck(&word[..len], rest) {
-            pieces.push(Piece::Stuck(value, token(word.len())));
-            pieces.push(Piece::Comment(Token {
-                column: at + len + 1,
-                len: rest.len(),
-                text: rest.iter().collect(),
-            }));
+        if let Some(value) = stuck(number, rest) {
+            pieces.extend([Piece::Stuck(value, token(word)), Piece::Comment(comment)]);
             return pieces;
         }
-        if !(rest.is_empty() || zeros_only || comment_follows) {
-            pieces.push(Piece::Bad(token(word.len())));
+        let digits: String = number.iter().filter(|c| **c != '+').collect();
+        pieces.push(if rest.is_empty() || zeros_only || comment_follows {
+            match digits.parse() {
+                Ok(value) => Piece::Whole(value, token(number)),
+                Err(_) => Piece::Bad(token(number)),
+            }
+        } else {
             // The values after it are still worth checking.
-            at = end;
-            continue;
-        }
-        let digits: String = word[..len].iter().filter(|c| **c != '+').collect();
-        pieces.push(match digits.parse() {
-            Ok(value) => Piece::Whole(value, token(len)),
-            Err(_) => Piece::Bad(token(len)),
+            Piece::Bad(token(word))
         });
-        at = end;
         if comment_follows {
-            pieces.push(Piece::Comment(Token {
-                column: end - rest.len() + 1,
-                len: rest.len(),
-                text: rest.iter().collect(),
-            }));
+            pieces.push(Piece::Comment(comment));
             return pieces;
         }
+        at = end;
     }
 }
 

@@ -95,17 +95,9 @@ impl<'a> Reader<'a> {
         let line = self.line(no)?.to_owned();
         let misread = Misread(dat_line::reference_reads(&line, want));
         let mut values = Vec::with_capacity(want);
-        let mut seen = 0;
-        let mut further = 0;
-        for piece in dat_line::wholes(&line) {
-            let enough = seen == want;
-            seen += usize::from(!enough);
+        let mut pieces = dat_line::wholes(&line).into_iter();
+        for (seen, piece) in pieces.by_ref().take(want).enumerate() {
             let found = match piece {
-                Piece::Whole(..) | Piece::Stuck(..) if enough => {
-                    further += 1;
-                    continue;
-                }
-                Piece::Bad(_) | Piece::Comment(_) if enough => continue,
                 Piece::Whole(value, token) => {
                     values.push((value, token));
                     continue;
@@ -131,7 +123,7 @@ impl<'a> Reader<'a> {
                     let message = if want == 1 {
                         format!("there is no value for {name}")
                     } else {
-                        format!("{want} values of {name} are announced, {} are here", seen - 1)
+                        format!("{want} values of {name} are announced, {seen} are here")
                     };
                     let read = Some(&token.text).filter(|text| !text.is_empty());
                     self.diagnose(Severity::Error, no, &token, message)
@@ -145,39 +137,45 @@ impl<'a> Reader<'a> {
         if values.len() < want {
             return None;
         }
-        let (first, last) = (&values[0].1, &values[want - 1].1);
-        let whole_line = Token {
-            column: first.column,
-            len: last.column + last.len - first.column,
-            text: String::new(),
-        };
-        let numbers: Vec<i128> = values.iter().map(|(value, _)| *value).collect();
-        // A value that no machine word can represent is an error of its own, made by the caller.
-        let holds = numbers.iter().all(|v| i64::try_from(*v).is_ok());
-        if holds && !misread.is(&numbers) {
-            let ours: Vec<String> = numbers.iter().map(i128::to_string).collect();
-            let help = if numbers.iter().any(|v| i32::try_from(*v).is_err()) {
-                "the reference's sizes are 32-bit numbers; this program's are not"
-            } else {
-                "begin the line with the first value and put one blank between values"
-            };
-            let message = format!("the reference HPL reads other values of {name} from this line");
-            let warning = self
-                .diagnose(Severity::Warning, no, &whole_line, message)
-                .read(ours.join(" "))
-                .reference(misread.to_string())
-                .help(help);
-            self.found.push(warning);
-        }
+        self.warn_if_misread(no, name, &values, &misread);
+        let further = pieces.filter(|p| matches!(p, Piece::Whole(..) | Piece::Stuck(..))).count();
         if further > 0 && is_list(no) {
             let message = match want {
                 1 => format!("only the first value of {name} is used, {further} more are not"),
                 _ => format!("the first {want} values of {name} are used, {further} more are not"),
             };
-            let note = self.diagnose(Severity::Note, no, &whole_line, message);
+            let note = self.diagnose(Severity::Note, no, &cover(&values), message);
             self.found.push(note);
         }
         Some(values)
+    }
+
+    /// Warns if the reference reads other values from a line.
+    fn warn_if_misread(
+        &mut self,
+        no: usize,
+        name: &str,
+        values: &[(i128, Token)],
+        misread: &Misread,
+    ) {
+        let ours: Vec<i128> = values.iter().map(|(value, _)| *value).collect();
+        // A value that no machine word can represent is an error of its own, made by the caller.
+        if ours.iter().any(|v| i64::try_from(*v).is_err()) || misread.is(&ours) {
+            return;
+        }
+        let help = if ours.iter().any(|v| i32::try_from(*v).is_err()) {
+            "the reference's sizes are 32-bit numbers; this program's are not"
+        } else {
+            "begin the line with the first value and put one blank between values"
+        };
+        let ours: Vec<String> = ours.iter().map(i128::to_string).collect();
+        let message = format!("the reference HPL reads other values of {name} from this line");
+        let warning = self
+            .diagnose(Severity::Warning, no, &cover(values), message)
+            .read(ours.join(" "))
+            .reference(misread.to_string())
+            .help(help);
+        self.found.push(warning);
     }
 
     pub fn whole(&mut self, no: usize, name: &str) -> Option<(i128, Token)> {
@@ -320,6 +318,13 @@ impl<'a> Reader<'a> {
         self.found.push(warning);
         Some(instead)
     }
+}
+
+/// Range from the first to the last value of a line.
+fn cover(values: &[(i128, Token)]) -> Token {
+    let (first, last) = (&values[0].1, &values[values.len() - 1].1);
+    let len = last.column + last.len - first.column;
+    Token { column: first.column, len, text: String::new() }
 }
 
 pub fn plural(count: usize) -> &'static str {

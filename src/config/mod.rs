@@ -218,32 +218,9 @@ fn load_in(
         p: overrides.p.is_some(),
         q: overrides.q.is_some(),
     };
-    let all_given = given.n && given.nb && given.p && given.q;
-    let there = path.symlink_metadata().is_ok();
-    let mut dat = if overrides.dat.is_none() && all_given && !there {
-        // The user named no file, and the flags need none.
-        HplDat::default()
-    } else {
-        match bytes_of(&path) {
-            // An empty file is enough, too: a user who gives everything in flags may name one so that no other file counts.
-            Ok(bytes) if bytes.is_empty() && all_given => HplDat::default(),
-            Ok(bytes) => {
-                let read = dat_reader::read(&bytes, &path.display().to_string(), given);
-                let faulty = read.has_errors();
-                let weighty = |d: &Diagnostic| d.severity > Severity::Note;
-                found.extend(read.diagnostics.into_iter().filter(weighty));
-                if faulty {
-                    return Err(Diagnostics(found));
-                }
-                read.dat
-            }
-            Err(faults) => {
-                let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and do \
-                            without one";
-                found.extend(faults.0.into_iter().map(|fault| fault.help(help)));
-                return Err(Diagnostics(found));
-            }
-        }
+    let named = overrides.dat.is_some();
+    let Some(mut dat) = read_dat(&path, given, named, &mut found) else {
+        return Err(Diagnostics(found));
     };
     if let Err(faults) = overrides.apply(&mut dat) {
         found.extend(faults.0.into_iter().map(|fault| layers.with_sources(fault)));
@@ -263,6 +240,31 @@ fn load_in(
         return Err(Diagnostics(found));
     }
     Ok(Loaded { dat, settings, warnings: found })
+}
+
+/// Reads HPL.dat, which the user has `named` or not. Adds faults to `found`. `None` if one of them is an error.
+fn read_dat(path: &Path, given: Given, named: bool, found: &mut Vec<Diagnostic>) -> Option<HplDat> {
+    let all_given = given.n && given.nb && given.p && given.q;
+    if !named && all_given && path.symlink_metadata().is_err() {
+        // The user named no file, and the flags need none.
+        return Some(HplDat::default());
+    }
+    match bytes_of(path) {
+        // An empty file is enough, too: a user who gives everything in flags may name one so that no other file counts.
+        Ok(bytes) if bytes.is_empty() && all_given => Some(HplDat::default()),
+        Ok(bytes) => {
+            let read = dat_reader::read(&bytes, &path.display().to_string(), given);
+            let dat = (!read.has_errors()).then_some(read.dat);
+            found.extend(read.diagnostics.into_iter().filter(|d| d.severity > Severity::Note));
+            dat
+        }
+        Err(faults) => {
+            let help = "name the file with --dat FILE, or give -n, --nb, -p and -q and do \
+                        without one";
+            found.extend(faults.0.into_iter().map(|fault| fault.help(help)));
+            None
+        }
+    }
 }
 
 #[cfg(test)]

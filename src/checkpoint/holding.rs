@@ -146,24 +146,12 @@ impl Holding {
         get: impl Fn(Part, usize) -> Result<Region, MemoryError>,
     ) -> Result<(Self, Region), MemoryError> {
         let number = position as u32;
-        let done = match memory_store.open(number, Part::Done) {
-            // The creator of the name died before it allocated the memory, or the file was cut short.
-            Ok(region) if region.bytes().len() < LEDGER_BYTES => {
-                drop(region);
-                memory_store.unlink(number, Part::Done);
-                memory_store.create(number, Part::Done, LEDGER_BYTES)?
-            }
-            Ok(region) => region,
-            Err(MemoryError::Missing(_)) => {
-                memory_store.create(number, Part::Done, LEDGER_BYTES)?
-            }
-            Err(error) => return Err(error),
-        };
+        let done = Self::open_results(memory_store, number)?;
         let mut had = Vec::new();
         for (part, bytes) in buffers.parts() {
             let mut region = get(part, bytes)?;
             // Otherwise the first save would pay a page fault for each page.
-            region.populate(&memory_store.name(position as u32, part))?;
+            region.populate(&memory_store.name(number, part))?;
             had.push((part, region));
         }
         let parts = had.iter().map(|(part, region)| (*part, region)).chain([(Part::Done, &done)]);
@@ -171,10 +159,10 @@ impl Holding {
             parts.map(|(part, region)| Named::new(part, region)).collect();
         let named = named.map_err(|source| MemoryError::Os {
             what: "cannot keep open",
-            path: memory_store.name(position as u32, Part::A).into(),
+            path: memory_store.name(number, Part::A).into(),
             source,
         })?;
-        let watched = Watched::parts(&head, position as u32, &named);
+        let watched = Watched::parts(&head, number, &named);
         let mut take = |wanted: Part| {
             let at = had.iter().position(|(part, _)| *part == wanted)?;
             Some(had.swap_remove(at).1)
@@ -199,6 +187,21 @@ impl Holding {
             },
             a,
         ))
+    }
+
+    /// Opens the memory for results, or creates it.
+    fn open_results(memory_store: &MemoryStore, number: u32) -> Result<Region, MemoryError> {
+        match memory_store.open(number, Part::Done) {
+            Ok(region) if region.bytes().len() >= LEDGER_BYTES => return Ok(region),
+            // The creator of the name died before it allocated the memory, or the file was cut short.
+            Ok(region) => {
+                drop(region);
+                memory_store.unlink(number, Part::Done);
+            }
+            Err(MemoryError::Missing(_)) => {}
+            Err(error) => return Err(error),
+        }
+        memory_store.create(number, Part::Done, LEDGER_BYTES)
     }
 
     /// Extends the room for results by at least `more` bytes; existing results stay.

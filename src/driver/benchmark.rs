@@ -147,17 +147,17 @@ impl Threads {
 
 /// Runs the benchmark according to flags and files.
 pub fn run(flags: &BenchFlags) -> Exit {
-    let Launched { mut world, armed, library, blas, thread_variables } = match launch(flags) {
+    let mut launched = match launch(flags) {
         Ok(launched) => launched,
         Err(exit) => return exit,
     };
-    let loaded = match read_input(&world, flags) {
+    let loaded = match read_input(&launched.world, flags) {
         Ok(loaded) => loaded,
         Err(exit) => return exit,
     };
     set_phase("looking at the nodes");
-    let node = world.comm().split_by_node();
-    let comm = world.comm();
+    let comm = launched.world.comm();
+    let node = comm.split_by_node();
     let settings = &loaded.settings;
     let protection = settings.protection.as_ref();
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
@@ -165,16 +165,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let computes = comm.rank() < computing(&loaded);
     let turn = protection.is_some() || settings.goes_on();
     let threads = Threads::choose(comm, &node, &loaded, computes, turn);
-    let (choice, run_id) = (settings.engine, own_run_id());
-    let (may_compute, pinned) = (computes || turn, pins::are_kept(&threads.pins));
-    let run_id = run_id.as_deref();
-    let mut proposal =
-        Proposal::new(comm.rank(), choice, may_compute, threads.count, pinned, run_id);
-    proposal.needs(armed.map_err(|why| Ended::new(Exit::BadInput, why)));
-    proposal.needs(library.map_err(|why| Ended::new(Exit::Environment, why)));
-    proposal.needs(same_library(blas.as_deref(), settings.blas.as_deref()));
-    proposal.needs(nonstop::fits(&loaded, &world));
-    proposal.needs(helpers_fit(&loaded, &world));
+    let mut proposal = propose(&launched, &loaded, &threads, computes || turn);
     proposal.needs(aside);
     let prerequisites =
         protection.and_then(|p| proposal.needs(Prerequisites::prepare(p, comm.rank())));
@@ -184,18 +175,14 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let pool = proposal.needs(pins::pool(threads.count, &threads.pins));
     // One thread is enough if nothing will be computed.
     let mut pool = pool.unwrap_or_else(|| Pool::new(1));
-    let agreed = agreement::agree(comm, proposal, choice, protection.is_some());
-    let common = agreed.and_then(|agreed| {
-        let tests: Vec<TestParams> = loaded.tests().collect();
-        let asked = contest::Asked { tests: &tests, computes, turns: turn };
-        choose_engines(comm, &node, agreed, asked, protection.is_some(), &mut pool)
-    });
-    let (common, lines) = match common {
-        Ok(common) => common,
-        Err(ended) => return refuse(&world, ended.exit, &ended.why, true),
+    let agreed = agreement::agree(comm, proposal, settings.engine, protection.is_some());
+    let chosen = agreed.and_then(|agreed| choose_engines(comm, &node, agreed, &loaded, &mut pool));
+    let (common, lines) = match chosen {
+        Ok(chosen) => chosen,
+        Err(ended) => return refuse(&launched.world, ended.exit, &ended.why, true),
     };
     if comm.rank() == 0 {
-        print_set_up(&loaded, &common, &lines, &threads, &thread_variables);
+        print_set_up(&loaded, &common, &lines, &threads, &launched.thread_variables);
     }
     let hosts = hosts(comm, &node);
     let tests: Vec<u64> =
@@ -210,7 +197,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let run = Run { loaded, common, hosts, tests, unfit, prerequisites };
     let mut kept = Kept::new(pool, history);
     nonstop::play(
-        &mut world,
+        &mut launched.world,
         survives,
         &mut kept,
         |kept| &mut kept.history,
@@ -218,17 +205,35 @@ pub fn run(flags: &BenchFlags) -> Exit {
     )
 }
 
+/// Returns this rank's proposal, with its refusal if MPI or a library does not fit the settings.
+fn propose(launched: &Launched, loaded: &Loaded, threads: &Threads, computes: bool) -> Proposal {
+    let (world, settings, run_id) = (&launched.world, &loaded.settings, own_run_id());
+    let (rank, pinned) = (world.comm().rank(), pins::are_kept(&threads.pins));
+    let run_id = run_id.as_deref();
+    let mut proposal =
+        Proposal::new(rank, settings.engine, computes, threads.count, pinned, run_id);
+    proposal.needs(launched.armed.clone().map_err(|why| Ended::new(Exit::BadInput, why)));
+    proposal.needs(launched.library.clone().map_err(|why| Ended::new(Exit::Environment, why)));
+    proposal.needs(same_library(launched.blas.as_deref(), settings.blas.as_deref()));
+    proposal.needs(nonstop::fits(loaded, world));
+    proposal.needs(helpers_fit(loaded, world));
+    proposal
+}
+
 /// Chooses the engine of each test, and describes the choice in lines. Collective call.
 fn choose_engines(
     comm: &Comm,
     node: &Comm,
     agreed: Agreed,
-    asked: contest::Asked,
-    protected: bool,
+    loaded: &Loaded,
     pool: &mut Pool,
 ) -> Result<(Common, Vec<String>), Ended> {
+    let protected = loaded.settings.protection.is_some();
+    let turns = protected || loaded.settings.goes_on();
+    let tests: Vec<TestParams> = loaded.tests().collect();
+    let asked = contest::Asked { tests: &tests, computes: comm.rank() < computing(loaded), turns };
     let (engines, lines) = contest::decide(comm, node, asked, &agreed.engines, pool);
-    let common = agreement::settle(comm, agreed, engines, asked.tests);
+    let common = agreement::settle(comm, agreed, engines, &tests);
     suits(&common, protected)?;
     Ok((common, lines))
 }
@@ -857,7 +862,7 @@ impl Job<'_> {
         cores::let_heirs_go();
         let comm = self.world.comm();
         let (roles, beside) = self.roles(number, params).map_err(Trouble::Ended)?;
-        let loaded = &self.run.loaded;
+        let settings = &self.run.loaded.settings;
         let session = self.session.as_ref().filter(|_| params.n > 0);
         let position = roles.seats[comm.rank()];
         let idle = position.is_none();
@@ -865,14 +870,13 @@ impl Job<'_> {
         // parts only after a collective call below, which this rank reaches later.
         self.kept.held.take_if(|held| idle && held.is_of(number));
         let engine = self.run.common.engines.of(params);
-        let order = self.run.common.order(loaded.settings.halves);
+        let order = self.run.common.order(settings.halves);
         let mut context = Context::seated(comm, params, engine, order, position, roles.sums);
-        // State of the previous test could still be needed by a rank that did not know that test's result. By now all ranks know
-        // it.
+        // State of the previous test could still be needed by a rank that did not know its result. By now all ranks know it.
         self.kept.held.take_if(|_| idle);
         let place = position.map(|seat| seat.place).or(beside);
         let everybody = session.and_then(|session| session.with_dedicated(params, place));
-        let mut watcher = self.watcher(params, position.is_some() || beside.is_some());
+        let mut watcher = self.watcher(params, place.is_some());
         let test = self.test_id(number);
         let pool = &mut self.kept.pool;
         let verdict = match (&mut context, session) {
@@ -883,10 +887,9 @@ impl Job<'_> {
                 kept.map(|()| None).map_err(Trouble::Ended)
             }
             (None, _) => Ok(None),
-            (Some(context), None) if loaded.settings.checksums && params.n > 0 => {
+            (Some(context), None) if settings.checksums && params.n > 0 => {
                 let (held, history) = (&mut self.kept.held, &mut self.kept.history);
-                let asked = loaded.settings.sums();
-                let assignment = Assignment { number, asked, roles: &roles };
+                let assignment = Assignment { number, asked: settings.sums(), roles: &roles };
                 replacement::solve(context, assignment, pool, &mut watcher, held, history)
                     .map_err(Trouble::Skipped)
             }

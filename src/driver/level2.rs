@@ -252,6 +252,20 @@ fn check_written_scope(inventory: &Inventory, sight: DirScope, dir: &Path) -> Re
     ))
 }
 
+/// Prints which checkpoints in storage are not used, and why.
+fn print_unused(strays: &[(String, About)], inventory: &Inventory) {
+    for (node, about) in strays {
+        let what = words(about);
+        say(format_args!("not used: on {node}: a checkpoint of another run ({what})"));
+    }
+    for why in &inventory.damaged {
+        say(format_args!("not believed: {why}"));
+    }
+    for folder in &inventory.unfinished {
+        say(format_args!("not used, for it was never completed: {folder}"));
+    }
+}
+
 impl<'a> Level2<'a> {
     /// Checks the scope of DIR and takes the inventory, unless the run begins from scratch. Collective call.
     ///
@@ -289,16 +303,7 @@ impl<'a> Level2<'a> {
         let Opening { checkpoint_dir, seat, .. } = opening;
         check_written_scope(&inventory, sight, checkpoint_dir.dir())?;
         if comm.rank() == 0 {
-            for (node, about) in &strays {
-                let what = words(about);
-                say(format_args!("not used: on {node}: a checkpoint of another run ({what})"));
-            }
-            for why in &inventory.damaged {
-                say(format_args!("not believed: {why}"));
-            }
-            for folder in &inventory.unfinished {
-                say(format_args!("not used, for it was never completed: {folder}"));
-            }
+            print_unused(&strays, &inventory);
         }
         if sight == DirScope::Shared {
             // All nodes see all files.

@@ -142,6 +142,18 @@ impl<'a> Survivors<'a> {
                 !s.sums && (s.progress.factored > boundary || (behind && self.params.depth > 0))
             })
     }
+
+    /// Positions of all ranks after these exchanges; None for an idle rank.
+    fn assign_seats(&self, exchanges: &[Exchange]) -> Vec<Option<Seat>> {
+        let q = self.params.q;
+        let seat = |s: &Status| {
+            let col = after(self.col(s)?, exchanges, q)?;
+            // Remaining ranks of an incomplete checksum column become idle.
+            (col < q || self.is_whole(col)).then_some(Seat { row: s.row, col, place: s.place })
+        };
+        let has_part = |s: &&Status| !s.lacks_new_ones(q);
+        self.players.iter().map(|player| player.as_ref().filter(has_part).and_then(seat)).collect()
+    }
 }
 
 /// Assigns roles in a test to the ranks that are left, by the state of each. `asked` is the number of checksum columns of a test
@@ -180,14 +192,7 @@ pub fn assign_roles(
     let best = Exchanges::new(past, &shape).best(&sums, &lacking);
     let now: Vec<Exchange> = lacking.iter().zip(&best).map(exchange).collect();
     let ready = all.is_ready(boundary, &lacking);
-    let seat = |s: &Status| {
-        let col = after(all.col(s)?, &now, q)?;
-        // Remaining ranks of an incomplete checksum column become idle.
-        (col < q || all.is_whole(col)).then_some(Seat { row: s.row, col, place: s.place })
-    };
-    let part = |s: &&Status| !s.lacks_new_ones(q);
-    let seats = players.iter().map(|player| player.as_ref().filter(part).and_then(seat));
-    let mut seats: Vec<Option<Seat>> = seats.collect();
+    let mut seats = all.assign_seats(&now);
     let (left, exchanged) = (sums.len() - now.len(), now.len());
     // Idle ranks make new checksums: as many columns as there were, or as there are ranks for.
     let idle: Vec<usize> = (0..seats.len()).filter(|&rank| seats[rank].is_none()).collect();

@@ -307,6 +307,8 @@ fn threads(handle: &Handle) -> Option<Setter> {
 
 type Ways = unsafe extern "C" fn(i64, i64, i64, i64, i64);
 type Words = unsafe extern "C" fn() -> *const c_char;
+type WordsOf = unsafe extern "C" fn(c_int) -> *const c_char;
+type Number = unsafe extern "C" fn() -> c_int;
 
 /// Describes the library, as far as it can be asked.
 fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
@@ -314,32 +316,11 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
         // SAFETY: functions of these names take nothing and return a constant string.
         symbol.map(|ask| unsafe { text(std::mem::transmute::<*mut c_void, Words>(ask)()) })
     };
-    let number = |symbol: &str| {
-        // SAFETY: functions of these names take nothing and return an int.
-        handle.symbol(symbol).map(|ask| unsafe {
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(ask)()
-        })
-    };
     let mut library = if let Some(config) = words(handle.openblas("openblas_get_config")) {
         let kernel = words(handle.openblas("openblas_get_corename"));
         Library::openblas(&config, kernel.unwrap_or_default())
     } else if let Some(version) = words(handle.symbol("bli_info_get_version_str")) {
-        if let Some(init) = handle.symbol("bli_init") {
-            // SAFETY: takes nothing; more than one call is allowed.
-            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(init)() }
-        }
-        let kernel = number("bli_arch_query_id").zip(handle.symbol("bli_arch_string"));
-        let kernel = kernel.map(|(id, ask)| {
-            // SAFETY: takes the number that the library has just returned.
-            unsafe {
-                let ask = std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(c_int) -> *const c_char,
-                >(ask);
-                text(ask(id))
-            }
-        });
-        Library::blis(version, kernel.unwrap_or_default())
+        Library::blis(version, ask_blis_kernel(handle).unwrap_or_default())
     } else if let Some(ask) = handle.symbol("MKL_Get_Version_String") {
         let mut buffer = [0 as c_char; 256];
         // SAFETY: a buffer of the given length, whose last byte stays zero.
@@ -349,7 +330,7 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
             ask(buffer.as_mut_ptr(), buffer.len() as c_int - 1);
             CStr::from_ptr(buffer.as_ptr()).to_string_lossy().into_owned()
         };
-        Library::mkl(&words, number("MKL_CBWR_Get_Auto_Branch"))
+        Library::mkl(&words, call_number(handle, "MKL_CBWR_Get_Auto_Branch"))
     } else {
         let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
         // Many builds have the same name, so the digest identifies the build.
@@ -372,6 +353,24 @@ fn describe(handle: &Handle, name: &str, calls: &Calls, wide: bool) -> Library {
         library.version.push_str(" (64-bit integers)");
     }
     library
+}
+
+/// Calls a function of the library that takes nothing and returns an int.
+fn call_number(handle: &Handle, symbol: &str) -> Option<c_int> {
+    // SAFETY: functions of the names in question have this type.
+    handle.symbol(symbol).map(|ask| unsafe { std::mem::transmute::<*mut c_void, Number>(ask)() })
+}
+
+/// Returns the name of the kernel that BLIS has chosen.
+fn ask_blis_kernel(handle: &Handle) -> Option<String> {
+    if let Some(init) = handle.symbol("bli_init") {
+        // SAFETY: takes nothing; more than one call is allowed.
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(init)() }
+    }
+    let id = call_number(handle, "bli_arch_query_id")?;
+    let ask = handle.symbol("bli_arch_string")?;
+    // SAFETY: takes the number that the library has just returned.
+    Some(unsafe { text(std::mem::transmute::<*mut c_void, WordsOf>(ask)(id)) })
 }
 
 /// Returns a digest of the file that contains this routine. Code that the routine calls in other files is not included. `None` if

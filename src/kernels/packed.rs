@@ -452,19 +452,8 @@ unsafe fn multiply_in_slabs(
     };
     scratch.resize(k * cols + if lays { SLABS * k } else { 0 }, 0.0);
     let (right, laid) = scratch.split_at_mut(k * cols);
-    let groups = || (0..cols).step_by(kernel.panel_cols);
-    // SAFETY: within B; each group writes its own part of the scratch.
-    unsafe {
-        for first in groups() {
-            let width = (cols - first).min(kernel.panel_cols);
-            let group = &mut right[k * first..][..k * width];
-            for (p, row) in group.chunks_exact_mut(width).enumerate() {
-                for (j, x) in row.iter_mut().enumerate() {
-                    *x = *b.at.add(b.strides.to(p, first + j));
-                }
-            }
-        }
-    }
+    // SAFETY: within B.
+    unsafe { pack_groups(kernel.panel_cols, k, cols, b, right) };
     // The first few rows are done apart, so that all later chunks begin at a cache line if the columns do.
     const MANY: usize = 128;
     let head = if rows >= MANY { c.align_offset(LINE * size_of::<f64>()).min(rows) } else { 0 };
@@ -485,7 +474,7 @@ unsafe fn multiply_in_slabs(
                 Slabs { at, slab: kernel.panel_rows, stride: ld }
             }
         };
-        for first in groups() {
+        for first in (0..cols).step_by(kernel.panel_cols) {
             let width = (cols - first).min(kernel.panel_cols);
             let group = right[k * first..].as_ptr();
             if lays {
@@ -500,6 +489,23 @@ unsafe fn multiply_in_slabs(
             }
         }
         from += len;
+    }
+}
+
+/// Packs B(k x cols) in groups of `most` columns. Each group has its rows one after the other.
+///
+/// # Safety
+/// B is valid.
+unsafe fn pack_groups(most: usize, k: usize, cols: usize, b: Strided, packed: &mut [f64]) {
+    for first in (0..cols).step_by(most) {
+        let width = (cols - first).min(most);
+        let group = &mut packed[k * first..][..k * width];
+        for (p, row) in group.chunks_exact_mut(width).enumerate() {
+            for (j, x) in row.iter_mut().enumerate() {
+                // SAFETY: within B.
+                *x = unsafe { *b.at.add(b.strides.to(p, first + j)) };
+            }
+        }
     }
 }
 

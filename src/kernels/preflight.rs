@@ -232,15 +232,12 @@ pub fn run(enabled: bool) -> String {
     }
     let level = Level::detect();
     let what = format!("{} {} with its {} kernels", library.name, library.version, library.kernel);
-    let before = std::env::var(MARK).ok();
-    if let Some(before) = before {
+    let poor = format!("{what}, POOR for this processor ({})", level.name());
+    if let Ok(before) = std::env::var(MARK) {
         return match before.split_once(':') {
             // The trial process excludes this case, if it could be started.
             Some((kernel, variable)) if !is_better(library.name, &library.kernel, kernel) => {
-                format!(
-                    "{what}, POOR for this processor ({}): {variable} changes nothing",
-                    level.name()
-                )
+                format!("{poor}: {variable} changes nothing")
             }
             Some((kernel, variable)) => format!(
                 "{what} ({variable} set; by itself it had picked {kernel}, and this processor has {})",
@@ -256,21 +253,16 @@ pub fn run(enabled: bool) -> String {
     let value = as_read(library.name, &library.version, value);
     if !enabled {
         return format!(
-            "{what}, POOR for this processor ({}): {}={value} would help, but the preflight is off",
-            level.name(),
+            "{poor}: {}={value} would help, but the preflight is off",
             library.variable
         );
     }
     if std::env::var_os(library.variable).is_some() {
-        return format!(
-            "{what}, POOR for this processor ({}), but {} asks for it: left alone",
-            level.name(),
-            library.variable
-        );
+        return format!("{poor}, but {} asks for it: left alone", library.variable);
     }
     let name = loaded::chosen().map_or("", |loaded| &loaded.name);
     if let Err(why) = taken(&library, name, value) {
-        return format!("{what}, POOR for this processor ({}): {why}", level.name());
+        return format!("{poor}: {why}");
     }
     let error = std::env::current_exe().map(|program| {
         Command::new(program)
@@ -282,11 +274,7 @@ pub fn run(enabled: bool) -> String {
     let why = match error {
         Ok(e) | Err(e) => e,
     };
-    format!(
-        "{what}, POOR for this processor ({}); starting again with {}={value} failed: {why}",
-        level.name(),
-        library.variable
-    )
+    format!("{poor}; starting again with {}={value} failed: {why}", library.variable)
 }
 
 #[cfg(test)]

@@ -171,13 +171,7 @@ impl<O: Observer> Run<'_, O> {
                 }
                 meanwhile.look_after_rows();
             },
-            || {
-                // Reports a lost rank at once, even if no message is awaited until the multiplication ends.
-                context.grid.attend();
-                meanwhile.forward_panels();
-                meanwhile.look_after_panel(false);
-                meanwhile.look_after_rows();
-            },
+            || meanwhile.look_after_all(),
         );
         meanwhile.look_after_panel(true);
         meanwhile.ahead.borrow_mut().clock.enter(before);
@@ -213,6 +207,15 @@ impl Meanwhile<'_, '_> {
             ahead.factor(next, self.quiet, &mut PanelThreads::alone());
             self.awaited.set(None);
         }
+    }
+
+    /// Advances everything that waits for messages.
+    fn look_after_all(&self) {
+        // Reports a lost rank at once, even if no message is awaited until the multiplication ends.
+        self.ahead.borrow().context.grid.attend();
+        self.forward_panels();
+        self.look_after_panel(false);
+        self.look_after_rows();
     }
 
     /// Forwards panels that have arrived during the multiplication.

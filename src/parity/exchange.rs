@@ -80,8 +80,8 @@ impl<'a> Scratch<'a> {
 
 /// Segments that travel along `members`. Each member adds its rows, and the last one receives the sum.
 struct Chain<'a> {
-    members: &'a [usize],
-    segments: &'a [Segment<'a>],
+    members: Vec<usize>,
+    segments: Vec<Segment<'a>>,
 }
 
 /// Unit of encoding: a batch of cycles of one parity.
@@ -159,53 +159,22 @@ impl Coder {
         let words = self.message_words(window);
         let mut room = Scratch::room(words, if passes_on { losses } else { 0 });
         let mut scratch = Scratch::new(&mut room, words);
-        let ranges: Vec<_> = self.batches(window).collect();
         let plans: Vec<Vec<Combine>> =
             (0..losses).map(|parity| plan::encode(self.code, self.stripes, parity)).collect();
         if how == Encode::Pipelined && self.stripes.spread == Spread::Apart {
-            // The chain has the members with data, then the holder of the parity, which has none.
-            let with_data = (0..comm.size()).filter(|&member| !self.stripes.holds_parity(member));
-            let with_data: Vec<usize> = with_data.collect();
             for (parity, plan) in plans.iter().enumerate() {
-                let [combine] = &plan[..] else {
-                    unreachable!("a parity that is apart has one holder")
-                };
-                let members = [&with_data[..], &[combine.target]].concat();
-                let segment = |cycles: &Range| Segment {
-                    combine,
-                    cycles: cycles.clone(),
-                    width: window.width,
-                    // Every further parity reads the same data again.
-                    tells: parity == 0,
-                };
-                let segments: Vec<Segment> = ranges.iter().map(segment).collect();
-                let way = Chain { members: &members, segments: &segments };
+                let way = self.plan_chain(parity, plan, window);
                 self.along(comm, share, &way, &mut scratch, &mut hands, &mut between);
             }
             return;
         }
-        let round = |number: usize| -> Option<Round> {
-            // Sums are passed on after the last parity of a batch, so all parities of a batch are computed in a row.
-            let (parity, range) = if passes_on {
-                (number % losses, number / losses)
-            } else {
-                (number / ranges.len(), number % ranges.len())
-            };
-            let (plan, cycles) = (plans.get(parity)?, ranges.get(range)?);
-            let segment = |combine| Segment {
-                combine,
-                cycles: cycles.clone(),
-                width: window.width,
-                tells: parity == 0,
-            };
-            Some(Round { parity, segments: plan.iter().map(segment).collect() })
-        };
-        let (mut number, mut now) = (0, round(0));
+        let ranges: Vec<_> = self.batches(window).collect();
+        let (mut number, mut now) = (0, self.plan_round(0, &plans, &ranges, window.width));
         if let (Encode::Pipelined, Some(first)) = (how, &now) {
             self.begin(share, me, first, scratch.going, &mut hands);
         }
         while let Some(this) = now {
-            let next = round(number + 1);
+            let next = self.plan_round(number + 1, &plans, &ranges, window.width);
             match how {
                 Encode::Pipelined => {
                     self.ring(comm, share, &this, next.as_ref(), &mut scratch, &mut hands);
@@ -218,6 +187,36 @@ impl Coder {
             between();
             (number, now) = (number + 1, next);
         }
+    }
+
+    /// Returns the chain for a parity that is apart: the members with data, then the holder of the parity, which has none.
+    fn plan_chain<'a>(&self, parity: usize, plan: &'a [Combine], window: Window) -> Chain<'a> {
+        let [combine] = plan else { unreachable!("a parity that is apart has one holder") };
+        let with_data = (0..self.stripes.size).filter(|&member| !self.stripes.holds_parity(member));
+        let members = with_data.chain([combine.target]).collect();
+        // Every further parity reads the same data again.
+        let segment = |cycles| Segment { combine, cycles, width: window.width, tells: parity == 0 };
+        Chain { members, segments: self.batches(window).map(segment).collect() }
+    }
+
+    /// Returns a round by its number; None after the last.
+    fn plan_round<'a>(
+        &self,
+        number: usize,
+        plans: &'a [Vec<Combine>],
+        ranges: &[Range],
+        width: usize,
+    ) -> Option<Round<'a>> {
+        // Sums are passed on after the last parity of a batch, so all parities of a batch are computed in a row.
+        let (parity, range) = if self.stripes.spread == Spread::Copied {
+            (number % plans.len(), number / plans.len())
+        } else {
+            (number / ranges.len(), number % ranges.len())
+        };
+        let (plan, cycles) = (plans.get(parity)?, ranges.get(range)?);
+        let segment =
+            |combine| Segment { combine, cycles: cycles.clone(), width, tells: parity == 0 };
+        Some(Round { parity, segments: plan.iter().map(segment).collect() })
     }
 
     /// Prepares this member's part of the first combination that it sends.
@@ -394,7 +393,7 @@ impl Coder {
                 .filter(|member| !lost.contains(member))
                 .collect();
             chain.push(target);
-            let segments: Vec<Segment> = self
+            let segments = self
                 .batches(window)
                 .flat_map(|cycles| {
                     plan.iter().filter(|c| c.target == target).map(move |combine| Segment {
@@ -405,7 +404,7 @@ impl Coder {
                     })
                 })
                 .collect();
-            let way = Chain { members: &chain, segments: &segments };
+            let way = Chain { members: chain, segments };
             self.along(comm, share, &way, &mut scratch, &mut hands, &mut between);
         }
         true
@@ -416,7 +415,7 @@ impl Coder {
         &self,
         comm: &G,
         share: &mut Share,
-        &Chain { members: chain, segments }: &Chain,
+        Chain { members: chain, segments }: &Chain,
         scratch: &mut Scratch,
         hands: &mut Hands,
         between: &mut impl FnMut(),

@@ -89,32 +89,23 @@ impl Factor {
             "each panel thread has a scratch of its own"
         );
         let shape = &context.shape;
-        let width = panel.width;
-        let first_row = shape.row_from_block(panel.k);
+        let (width, first_row) = (panel.width, shape.row_from_block(panel.k));
         let rows = shape.rows - first_row;
         let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
-        let column = shape.col_from_block(panel.k);
-        let ld = leading_dimension(rows, context.params.align);
         let l1 = panel.triangle_pointer();
         let l1_ld = TriangleBlock::leading_dimension(width);
         let strides = TriangleBlock::strides(context.params.l1, l1_ld);
-        let Strides { row: rs, col: cs } = strides;
+        let below = if owner { width } else { 0 };
+        self.candidates.begin(width);
         // SAFETY: the panel's columns of the local rows from `first_row` on, and a work array that is large enough for them.
         unsafe {
             // If no row is left, the pointer is past the end and is not dereferenced.
-            let from = Shareable::new(a.wrapping_add(first_row * shape.ld + column));
-            let to = Shareable::new(self.work.as_mut_ptr());
-            let cuts = Cuts::new(panel_threads.size(), rows, if owner { width } else { 0 });
-            cuts.share(panel_threads, 0, width, move |_, part| {
-                let (at, len) = (part.start, part.len());
-                let (from, to) = (from.get().add(at * shape.ld), to.get().add(at));
-                transpose_in(from, shape.ld, len, width, to, ld);
-            });
-            self.candidates.begin(width);
+            let block = a.wrapping_add(first_row * shape.ld + shape.col_from_block(panel.k));
+            let cuts = Cuts::new(panel_threads.size(), rows, below);
             let mut run = Run {
                 context,
                 w: self.work.as_mut_ptr(),
-                ld,
+                ld: leading_dimension(rows, context.params.align),
                 rows,
                 cuts,
                 width,
@@ -122,8 +113,7 @@ impl Factor {
                 owner,
                 l1,
                 l1_ld,
-                rs,
-                cs,
+                strides,
                 pivots: panel.pivots().as_mut_ptr(),
                 clock,
                 scratch: &mut self.scratch,
@@ -133,15 +123,14 @@ impl Factor {
                 owed: Owed::default(),
                 panel_threads,
             };
+            run.copy_in(block, shape.ld);
             run.recurse(0..width);
             run.settle();
-            let below = if owner { width } else { 0 };
             debug_assert_eq!(rows - below, panel.below);
-            let (columns, out) = (Columns { w: to, ld }, panel.lower_pointer());
+            let (columns, out) = (run.columns(), panel.lower_pointer());
             lay_lower(context.engine, panel_threads, cuts, columns, below, width, out);
             if owner {
-                let to = a.add(first_row * shape.ld + column);
-                copy_by_rows(l1, strides, width, width, Matrix::new(to, shape.ld));
+                copy_by_rows(l1, strides, width, width, Matrix::new(block, shape.ld));
             }
         }
         clock.enter(before);
@@ -188,8 +177,8 @@ struct Run<'a, 'c> {
     owner: bool,
     l1: *mut f64,
     l1_ld: usize,
-    rs: usize,
-    cs: usize,
+    /// Strides of L1.
+    strides: Strides,
     pivots: *mut f64,
     clock: &'a mut Clock,
     scratch: &'a mut [Vec<f64>],
@@ -202,6 +191,22 @@ struct Run<'a, 'c> {
 }
 
 impl Run<'_, '_> {
+    /// Copies the panel's columns from A, where they begin at `block`, to W.
+    ///
+    /// # Safety
+    /// The columns are valid in all rows of W, and `lda` is the leading dimension of A.
+    unsafe fn copy_in(&mut self, block: *mut f64, lda: usize) {
+        let (block, columns, width) = (Shareable::new(block), self.columns(), self.width);
+        self.cuts.share(self.panel_threads, 0, width, move |_, rows| {
+            // SAFETY: each part has its own rows.
+            unsafe {
+                let (from, to) =
+                    (block.get().add(rows.start * lda), columns.w.get().add(rows.start));
+                transpose_in(from, lda, rows.len(), width, to, columns.ld);
+            }
+        });
+    }
+
     /// Returns the first active row of W once `done` rows are in L1.
     fn first(&self, done: usize) -> usize {
         if self.owner { done } else { 0 }
@@ -212,7 +217,7 @@ impl Run<'_, '_> {
     fn top(&self, i: usize, j: usize) -> &mut f64 {
         debug_assert!(i < self.width && j < self.width);
         // SAFETY: within L1; values are read or written one at a time.
-        unsafe { &mut *self.l1.add(i * self.rs + j * self.cs) }
+        unsafe { &mut *self.l1.add(self.strides.to(i, j)) }
     }
 
     /// Factors columns `c`, which are up to date with all earlier columns.
@@ -261,8 +266,8 @@ impl Run<'_, '_> {
         let (m, n) = (rows.len(), cols.len());
         // SAFETY: within L1; the triangle and the right-hand sides are different columns.
         unsafe {
-            let l = self.l1.add(rows.start * self.rs + rows.start * self.cs);
-            let b = self.l1.add(rows.start * self.rs + cols.start * self.cs);
+            let l = self.l1.add(self.strides.to(rows.start, rows.start));
+            let b = self.l1.add(self.strides.to(rows.start, cols.start));
             let (form, b) = (self.context.params.l1, Matrix::new(b, self.l1_ld));
             self.context.engine.solve_in_panel(m, n, form, l, b, &mut self.scratch[0]);
         }
@@ -275,7 +280,7 @@ impl Run<'_, '_> {
         }
         // SAFETY: three disjoint blocks of L1.
         unsafe {
-            let at = |i: usize, j: usize| self.l1.add(i * self.rs + j * self.cs);
+            let at = |i: usize, j: usize| self.l1.add(self.strides.to(i, j));
             let a = at(rows.start, inner.start);
             let b = at(inner.start, cols.start);
             let c = at(rows.start, cols.start);
@@ -300,8 +305,8 @@ impl Run<'_, '_> {
         let (engine, width, columns) = (self.context.engine, self.width, self.columns());
         let owed = std::mem::take(&mut self.owed);
         // SAFETY: within L1.
-        let b = unsafe { self.l1.add(inner.start * self.rs + cols.start * self.cs) };
-        let (b, rs, cs) = (Shareable::new(b), self.rs, self.cs);
+        let b = unsafe { self.l1.add(self.strides.to(inner.start, cols.start)) };
+        let (b, strides) = (Shareable::new(b), self.strides);
         let scratch = Shareable::new(self.scratch.as_mut_ptr());
         let (from, to) = (inner.start, cols.start);
         let (inner, cols) = (inner.len(), cols.len());
@@ -313,7 +318,7 @@ impl Run<'_, '_> {
                 engine.multiply_in_panel(
                     Size::new(rows.len(), cols, inner),
                     w.get().add(from * ld + rows.start),
-                    Strided::new(b.get(), rs, cs),
+                    Strided { at: b.get(), strides },
                     Matrix::new(w.get().add(to * ld + rows.start), ld),
                     &mut *scratch.get().add(part),
                 );
@@ -437,10 +442,10 @@ impl Run<'_, '_> {
                 self.candidates.agree(column, candidate, self.owner)
             }
         };
-        let (top, rs, cs) = (self.l1, self.rs, self.cs);
+        let (top, strides) = (self.l1, self.strides);
         for (t, x) in row.iter().enumerate() {
             // SAFETY: L1(j, t).
-            unsafe { *top.add(j * rs + t * cs) = *x };
+            unsafe { *top.add(strides.to(j, t)) = *x };
         }
         // SAFETY: there is a pivot for each column.
         unsafe { *self.pivots.add(j) = winner };

@@ -47,6 +47,16 @@ impl Named {
     pub fn span(&self) -> (Part, *const u8, usize) {
         (self.part, self.base, self.len)
     }
+
+    /// Frees the room that a moved piece had, for the next one.
+    fn free_piece(&self, at: usize, bytes: usize) {
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (at, bytes) = (at as libc::off_t, bytes as libc::off_t);
+        for old in &self.files {
+            // SAFETY: a plain system call on a file we hold open. If it fails, only room is lost.
+            unsafe { libc::fallocate(old.as_raw_fd(), how, at, bytes) };
+        }
+    }
 }
 
 impl MemoryStore {
@@ -104,13 +114,7 @@ impl MemoryStore {
                     }
                     some = true;
                 }
-                // Frees the room of the old piece for the next one.
-                for old in &named.files {
-                    let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                    let (at, bytes) = (at as libc::off_t, bytes as libc::off_t);
-                    // SAFETY: a plain system call on a file we hold open. If it fails, only room is lost.
-                    unsafe { libc::fallocate(old.as_raw_fd(), how, at, bytes) };
-                }
+                named.free_piece(at, bytes);
                 heartbeat::beat();
             }
             Ok(())

@@ -152,39 +152,8 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
             remove_id(id);
             return Err(error);
         };
-        // The name is written first: if the process is killed during allocation, `clean` can find the segment.
-        // SAFETY: the first page is attached.
-        if let Err(error) = unsafe { huge::populate(at, PREFACE_BYTES) }
-            && error.raw_os_error() != Some(libc::EINVAL)
-        {
-            detach(at);
-            remove_id(id);
-            return Err(no_room(available_bytes().unwrap_or(0)));
-        }
-        // SAFETY: the preface page is attached and no other code knows this segment yet.
-        let page = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), PREFACE_BYTES) };
-        page[8..16].copy_from_slice(&(len as u64).to_le_bytes());
-        page[16..24].copy_from_slice(&(name.len() as u64).to_le_bytes());
-        page[24..32].copy_from_slice(&(xxh3_64(name.as_bytes()) ^ len as u64).to_le_bytes());
-        page[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
-        page[..8].copy_from_slice(MAGIC);
-        named();
-        // SAFETY: just attached, with that length.
-        unsafe { huge::collapse(at, whole) };
-        // Allocates every page now, or fails.
-        // SAFETY: the attached range.
-        let taken = unsafe {
-            match huge::populate(at, whole) {
-                Ok(()) => true,
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                    let has_room =
-                        |bytes| available_bytes().is_none_or(|free| bytes as u64 <= free);
-                    huge::touch(at, whole, has_room)
-                }
-                Err(_) => false,
-            }
-        };
-        if !taken {
+        // SAFETY: just attached, and no other code knows this segment yet.
+        if !unsafe { fill(at, name, len, named) } {
             detach(at);
             remove_id(id);
             return Err(no_room(available_bytes().unwrap_or(0)));
@@ -196,6 +165,42 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
         name: name.into(),
         why: format!("all {PROBES} SysV keys for this name are taken by other segments"),
     })
+}
+
+/// Writes the preface of a new segment, calls `named` and allocates all pages. Returns false if there is no room for them.
+///
+/// # Safety
+/// The preface and `len` bytes are attached there, and nothing else refers to them.
+unsafe fn fill(at: NonNull<u8>, name: &str, len: usize, named: impl FnOnce()) -> bool {
+    // The name is written first: if the process is killed during allocation, `clean` can find the segment.
+    // SAFETY: the first page is attached.
+    if let Err(error) = unsafe { huge::populate(at, PREFACE_BYTES) }
+        && error.raw_os_error() != Some(libc::EINVAL)
+    {
+        return false;
+    }
+    // SAFETY: as above.
+    let page = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), PREFACE_BYTES) };
+    page[8..16].copy_from_slice(&(len as u64).to_le_bytes());
+    page[16..24].copy_from_slice(&(name.len() as u64).to_le_bytes());
+    page[24..32].copy_from_slice(&(xxh3_64(name.as_bytes()) ^ len as u64).to_le_bytes());
+    page[NAME_AT..NAME_AT + name.len()].copy_from_slice(name.as_bytes());
+    page[..8].copy_from_slice(MAGIC);
+    named();
+    let whole = len + PREFACE_BYTES;
+    // Allocates every page now, or fails.
+    // SAFETY: the attached range.
+    unsafe {
+        huge::collapse(at, whole);
+        match huge::populate(at, whole) {
+            Ok(()) => true,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let has_room = |bytes| available_bytes().is_none_or(|free| bytes as u64 <= free);
+                huge::touch(at, whole, has_room)
+            }
+            Err(_) => false,
+        }
+    }
 }
 
 /// Removes a segment under this key whose creator, a process of this user, ended before it wrote the name.

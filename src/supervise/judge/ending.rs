@@ -109,44 +109,8 @@ fn interrupted(end: &End, announced: u8) -> Option<String> {
 }
 
 pub fn verdict(end: End, facts: &Facts) -> Next {
-    let lacking = |status: u8, what: String| Next::Over {
-        code: STATUS_ENVIRONMENT,
-        why: format!(
-            "the benchmark ended with status {status}, but its results are incomplete: {what} in {}. Is the disk \
-             full? Results of finished tests may also be in the file that --json names",
-            facts.output
-        ),
-        all_done: false,
-    };
-    match (facts.announced, &end) {
-        // The run is reported already: later failures do not matter.
-        (Announced::All { status }, end) => {
-            let why = finished_words(status);
-            let afterwards = interrupted(end, status);
-            return Next::Over {
-                code: status,
-                all_done: true,
-                why: match afterwards {
-                    None => why.to_string(),
-                    Some(what) => format!("{why}; afterwards {what}"),
-                },
-            };
-        }
-        // A full disk may have no room for the launcher's status either.
-        (Announced::Part { status, here, printed }, End::Exit { code, .. })
-            if code.is_none_or(|code| code == i32::from(status)) =>
-        {
-            return lacking(status, format!("only {here} of {printed} bytes are"));
-        }
-        // The end is announced in the last line of the errors, which a full disk cuts off too.
-        (Announced::Nothing, End::Exit { code: Some(code @ (0 | 3)), death, .. })
-            if facts.announces
-                // Ranks that have come to their end are not seen to die.
-                && if *code == 0 { facts.zero_counts } else { death.is_none() } =>
-        {
-            return lacking(*code as u8, "the last lines are not".to_string());
-        }
-        _ => {}
+    if let Some(next) = judge_results(&end, facts) {
+        return next;
     }
     let stopped = facts.halt.as_deref().unwrap_or("the benchmark stopped");
     let over =
@@ -186,6 +150,42 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
             }
         }
     }
+}
+
+/// Returns the decision after a run whose results have been reported, or cut off by a full disk.
+fn judge_results(end: &End, facts: &Facts) -> Option<Next> {
+    let (status, what) = match (facts.announced, end) {
+        // The run is reported already: later failures do not matter.
+        (Announced::All { status }, end) => {
+            let why = finished_words(status);
+            let why = match interrupted(end, status) {
+                None => why.to_string(),
+                Some(what) => format!("{why}; afterwards {what}"),
+            };
+            return Some(Next::Over { code: status, all_done: true, why });
+        }
+        // A full disk may have no room for the launcher's status either.
+        (Announced::Part { status, here, printed }, End::Exit { code, .. })
+            if code.is_none_or(|code| code == i32::from(status)) =>
+        {
+            (status, format!("only {here} of {printed} bytes are"))
+        }
+        // The end is announced in the last line of the errors, which a full disk cuts off too.
+        (Announced::Nothing, End::Exit { code: Some(code @ (0 | 3)), death, .. })
+            if facts.announces
+                // Ranks that have come to their end are not seen to die.
+                && if *code == 0 { facts.zero_counts } else { death.is_none() } =>
+        {
+            (*code as u8, "the last lines are not".to_string())
+        }
+        _ => return None,
+    };
+    let why = format!(
+        "the benchmark ended with status {status}, but its results are incomplete: {what} in {}. Is the disk \
+         full? Results of finished tests may also be in the file that --json names",
+        facts.output
+    );
+    Some(Next::Over { code: STATUS_ENVIRONMENT, why, all_done: false })
 }
 
 #[cfg(test)]

@@ -58,38 +58,11 @@ impl Hang {
             // The only measure is the longest time that such a phase has taken before.
             _ => t.patience_ms.max((t.hang_factor * ranks.longest_other_ms() as f64) as u64),
         };
-        let hung = |node, position, struck_ms, detail| Breakage {
-            kind: FaultKind::RankHung,
-            struck_ms,
-            node,
-            position,
-            test: ranks.front().0,
-            iteration: ranks.foremost(),
-            detail,
-        };
-        // A rank that is done waits for others; if all are, they wait for the MPI library or the launcher.
-        if !ranks.is_empty()
-            && ranks.all_through()
-            && let Some(last_ms) = ranks.sums().map(|(_, sum)| sum.changed_ms).max()
-            && now_ms.saturating_sub(last_ms) >= t.patience_ms
-        {
-            let waited_s = now_ms.saturating_sub(last_ms) / 1000;
-            let detail = format!("all ranks are through, but have not ended for {waited_s} s");
-            return Some(hung(None, None, last_ms, detail));
-        }
-        // The stopped process may show no progress yet, or never: the launcher's own.
-        if let Some((&node, &since_ms)) = self
-            .stopped
-            .iter()
-            .find(|(node, since)| now_ms.saturating_sub(**since) >= t.stopped_ms && heard(**node))
-            && !ranks.sums().any(|(_, sum)| sum.stopped)
-        {
-            let detail = format!(
-                "a process of the run on {} that is no working rank has been stopped (state T) for {:.1} s",
-                name(node),
-                (now_ms - since_ms) as f64 / 1e3
-            );
-            return Some(hung(Some(node), None, since_ms, detail));
+        let other = self
+            .find_lingering(now_ms, ranks)
+            .or_else(|| self.find_stopped(now_ms, ranks, &heard, &name));
+        if other.is_some() {
+            return other;
         }
         // Before an iteration's time is known, a rank may wait for a slower one that makes progress.
         let in_step_since_ms = self.in_step_since_ms.filter(|_| usual_ms.is_some());
@@ -125,7 +98,56 @@ impl Hang {
             words(rank.last.doing),
             rank.state
         );
-        Some(hung(Some(rank.node), Some(rank.last.position), struck_ms, detail))
+        let position = Some(rank.last.position);
+        Some(Breakage { position, ..make_breakage(ranks, Some(rank.node), struck_ms, detail) })
+    }
+
+    /// Returns a breakage if all ranks are done, but do not end: they wait for the MPI library or the launcher.
+    fn find_lingering(&self, now_ms: u64, ranks: &Ranks) -> Option<Breakage> {
+        if ranks.is_empty() || !ranks.all_through() {
+            return None;
+        }
+        let last_ms = ranks.sums().map(|(_, sum)| sum.changed_ms).max()?;
+        let waited_ms = now_ms.saturating_sub(last_ms);
+        let detail =
+            format!("all ranks are through, but have not ended for {} s", waited_ms / 1000);
+        (waited_ms >= self.thresholds.patience_ms)
+            .then(|| make_breakage(ranks, None, last_ms, detail))
+    }
+
+    /// Returns a breakage if a process is stopped that may show no progress yet, or never: the launcher's own.
+    fn find_stopped(
+        &self,
+        now_ms: u64,
+        ranks: &Ranks,
+        heard: impl Fn(usize) -> bool,
+        name: impl Fn(usize) -> String,
+    ) -> Option<Breakage> {
+        let long = |since_ms| now_ms.saturating_sub(since_ms) >= self.thresholds.stopped_ms;
+        let (&node, &since_ms) =
+            self.stopped.iter().find(|(node, since)| long(**since) && heard(**node))?;
+        if ranks.sums().any(|(_, sum)| sum.stopped) {
+            return None;
+        }
+        let detail = format!(
+            "a process of the run on {} that is no working rank has been stopped (state T) for {:.1} s",
+            name(node),
+            (now_ms - since_ms) as f64 / 1e3
+        );
+        Some(make_breakage(ranks, Some(node), since_ms, detail))
+    }
+}
+
+/// Makes the breakage of a hanging run, without a position.
+fn make_breakage(ranks: &Ranks, node: Option<usize>, struck_ms: u64, detail: String) -> Breakage {
+    Breakage {
+        kind: FaultKind::RankHung,
+        struck_ms,
+        node,
+        position: None,
+        test: ranks.front().0,
+        iteration: ranks.foremost(),
+        detail,
     }
 }
 

@@ -414,8 +414,6 @@ impl Ranks {
     ) -> bool {
         let progress = seen.progress;
         let gone = !seen.lives();
-        let computes = progress.doing == Doing::Computing;
-        let latest_ms = self.latest_ms().unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else {
             // Memory left by an earlier attempt is not a rank that died.
             if gone {
@@ -438,17 +436,15 @@ impl Ranks {
             self.latest_ms = self.latest_ms.max(Some(now_ms));
             self.on.entry(node).or_default().positions.insert(progress.position);
             self.advance(now_ms, progress, steps);
-            return computes;
+            return progress.doing == Doing::Computing;
         };
         // Processes of two nodes may have the same number.
         if (rank.node, rank.pid) != (node, progress.pid) {
             if gone {
                 return false;
             }
-            let heard_ms = match self.on.get(&rank.node) {
-                Some(state) if rank.node != node => state.heard_ms,
-                _ => before_ms,
-            };
+            let elsewhere = self.on.get(&rank.node).filter(|_| rank.node != node);
+            let heard_ms = elsewhere.map_or(before_ms, |state| state.heard_ms);
             rank.before_ms = Some(rank.died.take().map_or(heard_ms, |(lived_ms, _)| lived_ms));
             self.dead.remove(&progress.position);
             (rank.node, rank.pid) = (node, progress.pid);
@@ -458,10 +454,7 @@ impl Ranks {
         rank.state = seen.state;
         if gone {
             // A rank that had finished may end.
-            if rank.died.is_none()
-                && rank.last.doing != Doing::Done
-                && progress.doing != Doing::Done
-            {
+            if !rank.is_through() && progress.doing != Doing::Done {
                 rank.died = Some((before_ms, now_ms));
                 self.dead.insert(progress.position);
                 // The memory it has left shows how far it had come; the last heartbeat may have been earlier.
@@ -469,6 +462,14 @@ impl Ranks {
             }
             return false;
         }
+        self.take_sample(now_ms, seen, steps)
+    }
+
+    /// Takes in a sample of a known rank that lives; returns whether it makes progress in computing.
+    fn take_sample(&mut self, now_ms: u64, seen: &RankSeen, steps: &mut Vec<Step>) -> bool {
+        let progress = seen.progress;
+        let latest_ms = self.latest_ms().unwrap_or(now_ms);
+        let Some(rank) = self.ranks.get_mut(&progress.position) else { return false };
         rank.idle = progress.doing == Doing::Done && rank.stands_idle(self.computing_ms);
         rank.stopped_since_ms = match seen.state {
             'T' | 't' => rank.stopped_since_ms.or(Some(now_ms)),
@@ -481,7 +482,7 @@ impl Ranks {
         }
         let changed = (last.beat, last.iteration, last.doing)
             != (progress.beat, progress.iteration, progress.doing);
-        let computes = computes && changed && !rank.is_dead();
+        let computes = progress.doing == Doing::Computing && changed && !rank.is_dead();
         if changed {
             if !matches!(last.doing, Doing::Computing | Doing::Done) {
                 let still_ms = now_ms.saturating_sub(latest_ms);

@@ -164,23 +164,21 @@ pub fn from_allocation(
             hosts: read_host_file(&text, &path)?,
         }));
     }
-    if let Some(list) = var("LSB_MCPU_HOSTS") {
+    const LSF: &str = "LSB_MCPU_HOSTS";
+    if let Some(list) = var(LSF) {
         let words: Vec<&str> = list.split_whitespace().collect();
         if !words.len().is_multiple_of(2) {
-            return Err(whole(
-                "LSB_MCPU_HOSTS",
-                format!("'{list}' should be pairs of a host and a number"),
-            ));
+            return Err(whole(LSF, format!("'{list}' should be pairs of a host and a number")));
         }
         let mut merged = Merged::default();
         for pair in words.chunks(2) {
-            check_name(pair[0]).map_err(|what| whole("LSB_MCPU_HOSTS", what))?;
-            merged.add(pair[0], number(pair[1]).map_err(|what| whole("LSB_MCPU_HOSTS", what))?);
+            check_name(pair[0]).map_err(|what| whole(LSF, what))?;
+            merged.add(pair[0], number(pair[1]).map_err(|what| whole(LSF, what))?);
         }
         return Ok(Some(Allocation {
             system: BatchSystem::Lsf,
             job: var("LSB_JOBID").unwrap_or_default(),
-            hosts: merged.finish("LSB_MCPU_HOSTS")?,
+            hosts: merged.finish(LSF)?,
         }));
     }
     Ok(None)

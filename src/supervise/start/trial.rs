@@ -5,7 +5,7 @@
 //! reported at all; ranks that cannot reach each other have reported once. Jobs of a node may see another /dev/shm than its agent
 //! (a private one, as batch systems can make). Such a node would lose its checkpoints with every job step; that shows here too.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,10 @@ pub struct Place {
 impl Place {
     pub fn of(facts: &Facts) -> Self {
         Self { host: facts.host.clone(), boot: facts.boot.clone(), shm_device: facts.shm.device }
+    }
+
+    fn key(&self) -> (&str, &str) {
+        (&self.host, &self.boot)
     }
 }
 
@@ -72,6 +76,18 @@ pub enum End {
     Late(Duration),
 }
 
+impl End {
+    /// Describes the end, with the launcher's complaint if there is any.
+    fn describe(&self, complaint: &str) -> String {
+        let how = match self {
+            End::Exit(Some(code)) => format!("the launcher ended with status {code}"),
+            End::Exit(None) => "the launcher vanished".to_owned(),
+            End::Late(patience) => format!("it was not through after {} s", patience.as_secs()),
+        };
+        if complaint.is_empty() { how } else { format!("{how} ({complaint})") }
+    }
+}
+
 /// Judges a trial by its output. `nodes` are the hosts with a rank or more, each with its agent's facts. Pure.
 pub fn judge(
     output: &str,
@@ -80,98 +96,69 @@ pub fn judge(
     nodes: &[(String, Place)],
     ranks: usize,
 ) -> Result<(), Trouble> {
-    let said = read(output);
     // Each of many thousand ranks reports, so its node is not searched for among all. The first of equal nodes counts.
-    let mut known: HashMap<(&str, &str), usize> = HashMap::with_capacity(nodes.len());
-    for (n, (_, place)) in nodes.iter().enumerate() {
-        known.entry((&place.host, &place.boot)).or_insert(n);
-    }
-    let at = |place: &Place| known.get(&(place.host.as_str(), place.boot.as_str())).copied();
-    let names = |which: &[usize]| {
-        let names: Vec<&str> = which.iter().map(|n| nodes[*n].0.as_str()).collect();
-        names.join(" ")
-    };
-    let without = |spoken: &dyn Fn(&Said) -> Option<usize>| -> Vec<usize> {
-        let mut heard = vec![false; nodes.len()];
-        said.iter().filter_map(spoken).for_each(|n| heard[n] = true);
-        (0..nodes.len()).filter(|n| !heard[*n]).collect()
-    };
-    let complaint = match complaint {
-        "" => String::new(),
-        text => format!(" ({text})"),
-    };
-
-    // A fault that no MPI can correct comes first.
-    let private: Vec<usize> = said
-        .iter()
-        .filter_map(|s| match s {
-            Said::Started(place) => Some((at(place)?, place)),
-            Said::Joined { .. } => None,
-        })
-        .filter(|(n, place)| nodes[*n].1.shm_device != place.shm_device)
-        .map(|(n, _)| n)
-        .collect();
-    if let Some(first) = private.first() {
-        return Err(Trouble {
-            what: format!(
-                "a job's processes on {} see another /dev/shm than the agent there: a private one, as \
-                 Slurm's job_container/tmpfs makes. Checkpoints would vanish with the job step; have /dev/shm \
-                 taken out of Dirs= in job_container.conf",
-                nodes[*first].0
-            ),
-            nodes: private,
-        });
-    }
-    let size = said.iter().find_map(|s| match s {
-        Said::Joined { size, .. } if *size != ranks => Some(*size),
-        _ => None,
-    });
-    if let Some(size) = size {
-        return Err(Trouble {
-            nodes: Vec::new(),
-            what: format!(
-                "of {ranks} ranks that were started each found itself among {size}: the launcher is not the one \
-                 of the MPI library this program is linked to; choose the other (--launcher, --launcher-program)"
-            ),
-        });
-    }
-    let joined = said.iter().filter(|s| matches!(s, Said::Joined { .. })).count();
-    let how = match end {
-        End::Exit(Some(0)) if joined == ranks => return Ok(()),
-        End::Exit(Some(code)) => format!("the launcher ended with status {code}{complaint}"),
-        End::Exit(None) => format!("the launcher vanished{complaint}"),
-        End::Late(patience) => {
-            format!("it was not through after {} s{complaint}", patience.as_secs())
+    let known: HashMap<(&str, &str), usize> =
+        nodes.iter().enumerate().rev().map(|(n, (_, place))| (place.key(), n)).collect();
+    let at = |place: &Place| known.get(&place.key()).copied();
+    let (mut started, mut joined) = (Vec::new(), Vec::new());
+    for report in read(output) {
+        match report {
+            Said::Started(place) => started.extend(at(&place).map(|n| (n, place.shm_device))),
+            Said::Joined { size, place } => joined.push((at(&place), size)),
         }
-    };
-    let silent = without(&|s| match s {
-        Said::Started(place) => at(place),
-        Said::Joined { .. } => None,
-    });
-    if !silent.is_empty() {
-        let which = if silent.len() == nodes.len() { "any node".into() } else { names(&silent) };
-        return Err(Trouble {
-            what: format!("the launcher started nothing on {which}: {how}"),
-            // If no node reported, the launcher itself may be at fault.
-            nodes: if silent.len() == nodes.len() { Vec::new() } else { silent },
-        });
     }
-    let alone = without(&|s| match s {
-        Said::Joined { place, .. } => at(place),
-        Said::Started(_) => None,
-    });
+    // A fault that no MPI can correct comes first.
+    let private = started.iter().filter(|(n, device)| nodes[*n].1.shm_device != *device);
+    let private: Vec<usize> = private.map(|(n, _)| *n).collect();
+    if let Some((first, _)) = private.first().map(|n| &nodes[*n]) {
+        let what = format!(
+            "a job's processes on {first} see another /dev/shm than the agent there: a private one, as \
+             Slurm's job_container/tmpfs makes. Checkpoints would vanish with the job step; have /dev/shm \
+             taken out of Dirs= in job_container.conf"
+        );
+        return Err(Trouble { nodes: private, what });
+    }
+    if let Some((_, size)) = joined.iter().find(|(_, size)| *size != ranks) {
+        let what = format!(
+            "of {ranks} ranks that were started each found itself among {size}: the launcher is not the one \
+             of the MPI library this program is linked to; choose the other (--launcher, --launcher-program)"
+        );
+        return Err(Trouble { nodes: Vec::new(), what });
+    }
+    if *end == End::Exit(Some(0)) && joined.len() == ranks {
+        return Ok(());
+    }
+    let how = end.describe(complaint);
+    let silent = find_lacking(nodes, started.iter().map(|(n, _)| *n));
+    if !silent.is_empty() {
+        // If no node reported, the launcher itself may be at fault.
+        let all = silent.len() == nodes.len();
+        let which = if all { "any node".into() } else { join_names(nodes, &silent) };
+        let what = format!("the launcher started nothing on {which}: {how}");
+        return Err(Trouble { nodes: if all { Vec::new() } else { silent }, what });
+    }
+    let alone = find_lacking(nodes, joined.iter().filter_map(|(n, _)| *n));
     if alone.is_empty() {
         return Err(Trouble { nodes: Vec::new(), what: format!("MPI carried a sum, but {how}") });
     }
-    Err(Trouble {
-        nodes: Vec::new(),
-        what: format!(
-            "processes start everywhere, but the ranks on {} do not come together: {how}. Name the network \
-             that all nodes share to MPI (Open MPI: --launcher-args '-mca btl_tcp_if_include NET -mca \
-             oob_tcp_if_include NET'), and look for firewalls between them",
-            names(&alone)
-        ),
-    })
+    let what = format!(
+        "processes start everywhere, but the ranks on {} do not come together: {how}. Name the network \
+         that all nodes share to MPI (Open MPI: --launcher-args '-mca btl_tcp_if_include NET -mca \
+         oob_tcp_if_include NET'), and look for firewalls between them",
+        join_names(nodes, &alone)
+    );
+    Err(Trouble { nodes: Vec::new(), what })
+}
+
+/// Returns the nodes that are not among those heard.
+fn find_lacking(nodes: &[(String, Place)], heard: impl Iterator<Item = usize>) -> Vec<usize> {
+    let heard: BTreeSet<usize> = heard.collect();
+    (0..nodes.len()).filter(|n| !heard.contains(n)).collect()
+}
+
+fn join_names(nodes: &[(String, Place)], which: &[usize]) -> String {
+    let names: Vec<&str> = which.iter().map(|n| nodes[*n].0.as_str()).collect();
+    names.join(" ")
 }
 
 /// Time below which a failed trial is repeated before a node is blamed: MPI fails to start now and then by accident, because of a

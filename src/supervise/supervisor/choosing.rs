@@ -116,13 +116,7 @@ impl Supervisor<'_> {
                 Placement::GiveUp { .. } if !called && self.cluster.call_lost_now() => {
                     // A lost node may have been repaired since the last call to it.
                     called = true;
-                    let until = Instant::now() + LAST_CALL.max(self.cluster.lost_patience());
-                    while self.cluster.awaits_lost()
-                        && Instant::now() < until
-                        && self.is_to_halt()?.is_none()
-                    {
-                        self.idle(Duration::from_millis(100))?;
-                    }
+                    self.await_lost()?;
                 }
                 Placement::GiveUp { why } => {
                     return Ok(Err(match self.state.incarnation {
@@ -146,6 +140,15 @@ impl Supervisor<'_> {
                 }
             }
         }
+    }
+
+    /// Waits until lost nodes have answered a last call, or a while has passed.
+    fn await_lost(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + LAST_CALL.max(self.cluster.lost_patience());
+        while self.cluster.awaits_lost() && Instant::now() < until && self.is_to_halt()?.is_none() {
+            self.idle(Duration::from_millis(100))?;
+        }
+        Ok(())
     }
 
     /// Returns whether an unresponsive node that the placement leaves out or lacks is not judged yet: it may be about to answer.

@@ -37,7 +37,6 @@ use crate::supervise::remember::events::{Event, ProcessId, Record};
 use crate::supervise::remember::io_thread::{Answer, IoThread};
 use crate::supervise::remember::journal::RunState;
 use crate::supervise::remember::journal_writer::JournalWriter;
-use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::{Job, end_of};
 use crate::supervise::talk::cluster::{Cluster, News};
 use crate::supervise::talk::processes::end_run;
@@ -189,11 +188,10 @@ impl Supervisor<'_> {
         if resumed {
             let known = self.knows_job()?;
             // A node that is being called again after its connection ended is as good as any other.
-            let well = |host: &Host| {
-                let at = self.cluster.find(&host.name);
-                at.is_some_and(|at| self.nodes.knows(at) && !failed.contains_key(&at))
-            };
-            let all_well = self.state.placed.iter().all(well) && !sabotaged(Sabotage::NoAdoption);
+            let is_well = |at: usize| self.nodes.knows(at) && !failed.contains_key(&at);
+            let mut placed = self.state.placed.iter().map(|host| self.cluster.find(&host.name));
+            let all_well =
+                placed.all(|at| at.is_some_and(is_well)) && !sabotaged(Sabotage::NoAdoption);
             let launcher = self.state.running.filter(|_| known && all_well);
             adopted = launcher.is_some();
             left = self.left_job(launcher)?;
@@ -207,23 +205,8 @@ impl Supervisor<'_> {
             if let Some(end) = self.see_through(job)? {
                 return Ok(end);
             }
-        } else if let Some(mut job) = left
-            && let Some(code) = self.left_end()?
-        {
-            // The job had come to its end unseen, maybe after the last look at it.
-            self.look_once_more(&mut job)?;
-            let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
-            if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
-                self.finish(&mut job, code, all_done)?;
-                return Ok((code, why));
-            }
-            self.stop(None, false)?;
-        } else if resumed {
-            // Processes of the old job must not meet those of the new job.
-            self.stop(None, false)?;
-        }
-        if resumed && !adopted {
-            self.leave_unnamed()?;
+        } else if resumed && let Some(end) = self.end_left_job(left)? {
+            return Ok(end);
         }
         loop {
             self.settle_losses()?;
@@ -275,6 +258,25 @@ impl Supervisor<'_> {
             self.hear_out(&mut job, &mut self.new_watch())?;
         }
         Ok(Some(job))
+    }
+
+    /// Ends the rest of a job that is not watched further. Returns the end of the run if the job had come to it.
+    fn end_left_job(&mut self, left: Option<Job>) -> anyhow::Result<Option<(u8, String)>> {
+        if let Some(mut job) = left
+            && let Some(code) = self.left_end()?
+        {
+            // The job had come to its end unseen, maybe after the last look at it.
+            self.look_once_more(&mut job)?;
+            let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
+            if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
+                self.finish(&mut job, code, all_done)?;
+                return Ok(Some((code, why)));
+            }
+        }
+        // Processes of the old job must not meet those of the new job.
+        self.stop(None, false)?;
+        self.leave_unnamed()?;
+        Ok(None)
     }
 
     fn note_takeover(&mut self, adopted: bool) -> anyhow::Result<()> {

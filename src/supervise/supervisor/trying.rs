@@ -48,33 +48,18 @@ impl Supervisor<'_> {
             if self.any_lost(hosts) {
                 return Ok(Tried::Unfit);
             }
-            let spares: Vec<Host> = self
-                .cluster
-                .nodes
-                .iter()
-                .map(|n| &n.host.name)
-                .filter(|name| !hosts.iter().any(|h| h.name == **name))
-                .filter(|name| {
-                    matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
-                })
-                .map(|name| Host::new(name, slots))
-                .collect();
+            let spares = self.find_spares(hosts, slots);
             let all = [&working[..], &spares[..]].concat();
             let since = Instant::now();
             let Some(result) = self.trial(&all)? else { return self.halted() };
-            let trouble = match result {
-                Ok(()) => return Ok(Tried::Well),
-                Err(trouble) => trouble,
-            };
+            let Err(trouble) = result else { return Ok(Tried::Well) };
             if self.any_lost(&all) {
                 continue;
             }
             if second_chance && since.elapsed() < WORTH_ANOTHER {
                 second_chance = false;
-                say!(
-                    "skt-hpl run: MPI did not start on trial, it is tried again: {}",
-                    trouble.what
-                );
+                let what = trouble.what;
+                say!("skt-hpl run: MPI did not start on trial, it is tried again: {what}");
                 continue;
             }
             let Some(culprits) = self.whose_fault(&working, &spares, &trouble)? else {
@@ -104,6 +89,16 @@ impl Supervisor<'_> {
                 return Ok(Tried::Unfit);
             }
         }
+    }
+
+    /// Returns the fit nodes that are not among `hosts`, each with that many slots.
+    fn find_spares(&self, hosts: &[Host], slots: usize) -> Vec<Host> {
+        let is_fit = |name: &&String| {
+            matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
+        };
+        let names = self.cluster.nodes.iter().map(|n| &n.host.name);
+        let others = names.filter(|name| !hosts.iter().any(|h| h.name == **name));
+        others.filter(is_fit).map(|name| Host::new(name, slots)).collect()
     }
 
     fn any_lost(&self, hosts: &[Host]) -> bool {

@@ -82,28 +82,7 @@ impl Supervisor<'_> {
         job: &mut Job,
         watch: &mut Watch,
     ) -> anyhow::Result<(End, Option<Front>)> {
-        let placed = self.state.placed.iter();
-        let placed = placed
-            .map(|h| self.cluster.find(&h.name).ok_or_else(|| anyhow!("no node {}", h.name)))
-            .collect::<Result<_, _>>()?;
-        self.status.activity = if self.halt.is_some() {
-            Activity::Halting
-        } else if self.state.history.faults.is_empty() {
-            Activity::Starting
-        } else {
-            Activity::Recovering
-        };
-        let now = Instant::now();
-        let mut course = Course {
-            placed,
-            aim: self.state.progress.aim.unwrap_or_default(),
-            caught_up: self.state.progress.aim.is_none(),
-            looked: now,
-            looking: None,
-            done_since: None,
-            ticked: now,
-            positions_taken: None,
-        };
+        let mut course = self.begin_course()?;
         loop {
             self.show_progress();
             let news = self.hear(course.patience())?;
@@ -146,15 +125,7 @@ impl Supervisor<'_> {
                     return Ok(end);
                 }
             }
-            let (test, iteration) = watch.ranks().front();
-            if !course.caught_up
-                && self.attempt.computing_since.is_some()
-                && (test, iteration) >= course.aim
-            {
-                course.caught_up = true;
-                let incarnation = self.state.incarnation;
-                self.note(Event::CaughtUp { incarnation, test, iteration })?;
-            }
+            self.note_caught_up(watch, &mut course)?;
             if looks && let Some(why) = self.halting()? {
                 return Ok((End::Halted { why }, None));
             }
@@ -162,6 +133,44 @@ impl Supervisor<'_> {
                 watch.expect_end();
             }
         }
+    }
+
+    /// Returns the course of an attempt that begins now, and shows its activity.
+    fn begin_course(&mut self) -> anyhow::Result<Course> {
+        let placed = self.state.placed.iter();
+        let placed = placed
+            .map(|h| self.cluster.find(&h.name).ok_or_else(|| anyhow!("no node {}", h.name)))
+            .collect::<Result<_, _>>()?;
+        self.status.activity = if self.halt.is_some() {
+            Activity::Halting
+        } else if self.state.history.faults.is_empty() {
+            Activity::Starting
+        } else {
+            Activity::Recovering
+        };
+        let now = Instant::now();
+        Ok(Course {
+            placed,
+            aim: self.state.progress.aim.unwrap_or_default(),
+            caught_up: self.state.progress.aim.is_none(),
+            looked: now,
+            looking: None,
+            done_since: None,
+            ticked: now,
+            positions_taken: None,
+        })
+    }
+
+    /// Notes once that the run is where it had been before.
+    fn note_caught_up(&mut self, watch: &Watch, course: &mut Course) -> anyhow::Result<()> {
+        let (test, iteration) = watch.ranks().front();
+        let computes = self.attempt.computing_since.is_some();
+        if course.caught_up || !computes || (test, iteration) < course.aim {
+            return Ok(());
+        }
+        course.caught_up = true;
+        let incarnation = self.state.incarnation;
+        self.note(Event::CaughtUp { incarnation, test, iteration })
     }
 
     /// Shows the watch which nodes are heard again and which are lost.

@@ -159,27 +159,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             super::branch::Lines::send(&mut links, UP, &text);
         }
         let patience = Duration::from_millis(relay.patience_ms(now_ms()));
-        let (ended, done) = {
-            let mut fds = Vec::new();
-            let watched: Vec<u32> = agent
-                .known
-                .iter()
-                .filter_map(|(pid, process)| {
-                    fds.push(process.end()?.as_fd());
-                    Some(*pid)
-                })
-                .collect();
-            let ending = agent.ending.as_ref().map(|ending| ending.done.as_ref());
-            fds.extend(ending.flatten().map(AsFd::as_fd));
-            let ready = links.poll(&fds, patience)?;
-            let done = match ending {
-                None => false,
-                Some(None) => true,
-                Some(Some(_)) => ready.last() == Some(&true),
-            };
-            let ended = watched.into_iter().zip(ready).filter(|(_, ready)| *ready);
-            (ended.map(|(pid, _)| pid).collect::<Vec<u32>>(), done)
-        };
+        let (ended, done) = agent.poll(&mut links, patience)?;
         if !ended.is_empty() {
             for pid in &ended {
                 agent.known.entry(*pid).and_modify(Watched::has_ended);
@@ -324,6 +304,29 @@ impl Agent<Heads> {
 }
 
 impl<S: ProgressSource> Agent<S> {
+    /// Waits until a line has news or a process of the run has ended. Returns the processes that have ended, and whether the work
+    /// of ending the run is done.
+    fn poll(&self, links: &mut Links, patience: Duration) -> io::Result<(Vec<u32>, bool)> {
+        let mut fds = Vec::new();
+        let mut watched = Vec::new();
+        for (pid, process) in &self.known {
+            if let Some(end) = process.end() {
+                fds.push(end.as_fd());
+                watched.push(*pid);
+            }
+        }
+        let ending = self.ending.as_ref().map(|ending| ending.done.as_ref());
+        fds.extend(ending.flatten().map(AsFd::as_fd));
+        let ready = links.poll(&fds, patience)?;
+        let done = match ending {
+            None => false,
+            Some(None) => true,
+            Some(Some(_)) => ready.last() == Some(&true),
+        };
+        let ended = watched.into_iter().zip(ready).filter(|(_, ready)| *ready);
+        Ok((ended.map(|(pid, _)| pid).collect(), done))
+    }
+
     /// Watches the run's processes after the line upward has closed. Ends them once they have stood still for too long. Until
     /// then a successor may come, which ends this agent.
     fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {

@@ -435,26 +435,7 @@ impl Branch {
                     told.extend(link.beats(beat, now_ms, all_beats, child));
                 }
             }
-            FromAgent::Below { told: news } => {
-                for (node, word) in news {
-                    // News of a node that another child has now come from that child.
-                    if self.route.get(&node) != Some(&child) {
-                        continue;
-                    }
-                    match &word {
-                        FromAgent::Hello(_) => {
-                            self.been_up.insert(node);
-                            self.tried.remove(&node);
-                        }
-                        FromAgent::Closed { .. } => {
-                            self.forget(&[node], lines);
-                            self.names.remove(&node);
-                        }
-                        _ => {}
-                    }
-                    told.push((node, word));
-                }
-            }
+            FromAgent::Below { told: news } => told.extend(self.hear_below(child, news, lines)),
             // No agent reports these about itself.
             FromAgent::Closed { .. } | FromAgent::Quiet { .. } | FromAgent::Heard => {}
             own @ FromAgent::Ended { .. } => {
@@ -465,6 +446,27 @@ impl Branch {
             own @ FromAgent::Halting { .. } => told.push((child, own)),
         }
         told
+    }
+
+    /// Handles news of nodes below a child; returns the news that count.
+    fn hear_below(&mut self, child: u32, mut news: Vec<Told>, lines: &mut dyn Lines) -> Vec<Told> {
+        news.retain(|(node, word)| {
+            // News of a node that another child has now come from that child.
+            let counts = self.route.get(node) == Some(&child);
+            match word {
+                FromAgent::Hello(_) if counts => {
+                    self.been_up.insert(*node);
+                    self.tried.remove(node);
+                }
+                FromAgent::Closed { .. } if counts => {
+                    self.forget(&[*node], lines);
+                    self.names.remove(node);
+                }
+                _ => {}
+            }
+            counts
+        });
+        news
     }
 
     /// Asks for heartbeats if that is due; to be called several times a second.

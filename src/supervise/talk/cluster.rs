@@ -530,8 +530,7 @@ impl Cluster {
         silence: Duration,
         mut enough: impl FnMut(&Self) -> bool,
     ) -> Vec<(usize, Option<Cleared>)> {
-        self.next_end += 1;
-        let id = self.next_end;
+        let id = self.next_end();
         let names: BTreeSet<String> =
             nodes.iter().map(|n| self.nodes[*n].host.name.clone()).collect();
         let held: BTreeMap<usize, u64> =

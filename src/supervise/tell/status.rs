@@ -311,40 +311,13 @@ impl Status {
         let silent_ms = now_ms.saturating_sub(self.updated_ms);
         let now_ms = self.own_ms + silent_ms;
         let mut text = format!(
-            "run {} incarnation {}, since {}\n{}\n",
+            "run {} incarnation {}, since {}\n{}\n{}\n",
             self.run_id,
             self.incarnation,
             duration(now_ms.saturating_sub(self.started_ms) as f64 / 1e3),
-            self.line(now_ms)
+            self.line(now_ms),
+            self.describe_supervision(silent_ms, held)
         );
-        match (self.exit_code, held) {
-            (Some(code), _) => {
-                let _ = writeln!(text, "ended with status {code}: {}", self.why);
-            }
-            (None, Held::Yes) => {
-                let _ = writeln!(
-                    text,
-                    "supervised by process {} on {}",
-                    self.supervisor_pid, self.supervisor_host
-                );
-            }
-            (None, Held::Unknown(why)) => {
-                let _ = writeln!(
-                    text,
-                    "whether process {} on {} still supervises it cannot be told ({why}); last sign {} ago",
-                    self.supervisor_pid,
-                    self.supervisor_host,
-                    duration(silent_ms as f64 / 1e3)
-                );
-            }
-            (None, Held::No) => {
-                let _ = writeln!(
-                    text,
-                    "NOT supervised: process {} on {} is gone; the same `skt-hpl run` command takes over",
-                    self.supervisor_pid, self.supervisor_host
-                );
-            }
-        }
         for node in &self.nodes {
             let role = format!("{:?}", node.role).to_lowercase();
             let between = if node.part.is_empty() || node.note.is_empty() { "" } else { "; " };
@@ -371,6 +344,24 @@ impl Status {
             );
         }
         text
+    }
+
+    /// Describes how the run has ended, or who supervises it.
+    fn describe_supervision(&self, silent_ms: u64, held: &Held) -> String {
+        if let Some(code) = self.exit_code {
+            return format!("ended with status {code}: {}", self.why);
+        }
+        let process = format!("process {} on {}", self.supervisor_pid, self.supervisor_host);
+        match held {
+            Held::Yes => format!("supervised by {process}"),
+            Held::Unknown(why) => format!(
+                "whether {process} still supervises it cannot be told ({why}); last sign {} ago",
+                duration(silent_ms as f64 / 1e3)
+            ),
+            Held::No => format!(
+                "NOT supervised: {process} is gone; the same `skt-hpl run` command takes over"
+            ),
+        }
     }
 }
 

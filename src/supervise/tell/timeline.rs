@@ -233,7 +233,22 @@ pub struct Stretch {
 
 /// Stretches of the run in time order, up to `now_ms` or its end.
 pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
-    // Changes of state in time order: from this moment on, time goes into that part.
+    let mut changes = find_changes(records);
+    // A fault happens before it is noticed. Records in between (an iteration of the others, say) belong to a run already broken.
+    for at in (1..changes.len()).rev() {
+        changes[at - 1].0 = changes[at - 1].0.min(changes[at].0);
+    }
+    let mut ends: Vec<u64> = changes.iter().skip(1).map(|c| c.0).collect();
+    ends.push(now_ms.max(changes.last().map_or(0, |c| c.0)));
+    changes
+        .into_iter()
+        .zip(ends)
+        .map(|((from_ms, part), to_ms)| Stretch { part, from_ms, to_ms })
+        .collect()
+}
+
+/// Changes of state in the records' order: from this moment on, time goes into that part.
+fn find_changes(records: &[Record]) -> Vec<(u64, Part)> {
     let mut changes: Vec<(u64, Part)> = Vec::new();
     let mut first_computing = true;
     let mut recovering = false;
@@ -282,20 +297,7 @@ pub fn stretches(records: &[Record], now_ms: u64) -> Vec<Stretch> {
             _ => {}
         }
     }
-    // A fault happens before it is noticed. Records in between (an iteration of the others, say) belong to a run already broken.
-    for at in (1..changes.len()).rev() {
-        let later = changes[at].0;
-        if changes[at - 1].0 > later {
-            changes[at - 1].0 = later;
-        }
-    }
-    let mut ends: Vec<u64> = changes.iter().skip(1).map(|c| c.0).collect();
-    ends.push(now_ms.max(changes.last().map_or(0, |c| c.0)));
     changes
-        .into_iter()
-        .zip(ends)
-        .map(|((from_ms, part), to_ms)| Stretch { part, from_ms, to_ms })
-        .collect()
 }
 
 /// Parts of the wall time, up to `now_ms` or the end of the run.
@@ -329,6 +331,10 @@ impl WallTime {
     }
 }
 
+/// Header of the table whose rows [`FaultTimes::format_row`] makes.
+const FAULT_HEADER: &str = "fault  what           where        iteration  struck at   \
+                            noticed  stopped relaunched restored caught up\n";
+
 impl FaultTimes {
     /// Whether the remaining ranks continued by themselves.
     pub fn in_place(&self) -> bool {
@@ -338,6 +344,31 @@ impl FaultTimes {
     /// Seconds from the fault to one of its moments, if that has come.
     fn after(&self, at_ms: Option<u64>) -> Option<f64> {
         at_ms.map(|at| at.saturating_sub(self.struck_ms) as f64 / 1e3)
+    }
+
+    /// Row of the report's table; `started_ms` is the start of the run.
+    fn format_row(&self, started_ms: u64) -> String {
+        let place = match (&self.node, self.position) {
+            (Some(node), Some(position)) => format!("{node} p{position}"),
+            (Some(node), None) => node.clone(),
+            (None, Some(position)) => format!("p{position}"),
+            (None, None) => "-".to_string(),
+        };
+        let after = |at_ms: Option<u64>| {
+            self.after(at_ms).map_or("-".to_string(), |seconds| format!("+{seconds:.1} s"))
+        };
+        format!(
+            "{:>5}  {:<14} {place:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}\n",
+            self.fault,
+            self.kind.words(),
+            self.iteration,
+            self.struck_ms.saturating_sub(started_ms) as f64 / 1e3,
+            after(Some(self.noticed_ms)),
+            after(self.stopped_ms),
+            after(self.relaunched_ms),
+            after(self.restored_ms),
+            after(self.caught_up_ms)
+        )
     }
 
     /// Cost of the fault, part by part, until the run was where it had been; of the run's `all` stretches those without a
@@ -436,45 +467,8 @@ pub fn report(records: &[Record], results: &[String], now_ms: u64) -> String {
     if all.is_empty() {
         text.push_str("no faults\n");
     } else {
-        let _ = writeln!(
-            text,
-            "{:>5}  {:<14} {:<12} {:>9} {:>10}  {:>8} {:>8} {:>10} {:>8} {:>9}",
-            "fault",
-            "what",
-            "where",
-            "iteration",
-            "struck at",
-            "noticed",
-            "stopped",
-            "relaunched",
-            "restored",
-            "caught up"
-        );
-        for f in &all {
-            let place = match (&f.node, f.position) {
-                (Some(node), Some(position)) => format!("{node} p{position}"),
-                (Some(node), None) => node.clone(),
-                (None, Some(position)) => format!("p{position}"),
-                (None, None) => "-".to_string(),
-            };
-            let after = |at_ms: Option<u64>| {
-                f.after(at_ms).map_or("-".to_string(), |seconds| format!("+{seconds:.1} s"))
-            };
-            let _ = writeln!(
-                text,
-                "{:>5}  {:<14} {:<12} {:>9} {:>8.1} s  {:>8} {:>8} {:>10} {:>8} {:>9}",
-                f.fault,
-                f.kind.words(),
-                place,
-                f.iteration,
-                f.struck_ms.saturating_sub(started_ms) as f64 / 1e3,
-                after(Some(f.noticed_ms)),
-                after(f.stopped_ms),
-                after(f.relaunched_ms),
-                after(f.restored_ms),
-                after(f.caught_up_ms)
-            );
-        }
+        text.push_str(FAULT_HEADER);
+        all.iter().for_each(|f| text.push_str(&f.format_row(started_ms)));
         text.push_str(
             "       (struck: seconds after the run's start; the rest: after it struck)\n",
         );

@@ -214,13 +214,13 @@ node_loss_sample=(halting::a_batch_systems kinds::a_hung_rank_is_ended kinds::a_
     windows::during_the_first_save without_ulfm::)
 # Of the protocol, a newcomer runs all but the two largest searches.
 not_in_quick_protocol=(--skip three_crashes --skip clock_goes_back)
-# Without --all: what the simulation shows as well, random kills, and more ranks than cores.
-not_in_crash=(--skip rest:: --skip soak:: --skip many::)
-not_in_nonstop=(--skip peers::member --skip rest:: --skip chance:: --skip whoever_dies_whenever)
-not_in_node_loss=(--skip rest::)
+# Without --all: what the simulation shows as well or takes long, random kills, and more ranks than cores.
+rest=(--skip rest::)
+not_in_crash=("${rest[@]}" --skip soak:: --skip many::)
+not_in_nonstop=("${rest[@]}" --skip peers::member --skip chance:: --skip whoever_dies_whenever)
 if [[ $extent == all ]]; then
     export SKT_TEST_WHOLE=1
-    mpi_sample=() mpich_sample=() crash_sample=() node_loss_sample=() not_in_crash=() not_in_nonstop=(--skip peers::member) not_in_node_loss=()
+    mpi_sample=() mpich_sample=() crash_sample=() node_loss_sample=() not_in_crash=() not_in_nonstop=(--skip peers::member) rest=()
 fi
 
 # Virtual nodes need root and network namespaces; where there are none, this says why.
@@ -251,7 +251,7 @@ node_loss() { # name command... -- tests...
         skip "$name" "$missing"
         return
     fi
-    local which=("${not_in_node_loss[@]}" "$@")
+    local which=("${rest[@]}" "$@")
     if ! have slurmctld; then
         which+=(--skip slurm::)
         skipped+=("$name, inside a Slurm allocation: Slurm is not installed; scripts/setup.sh --with-slurm")
@@ -479,7 +479,7 @@ all_tests() {
     ahead=$!
     node_loss_with_open_mpi
     if [[ -z $(nodes_missing) ]]; then
-        tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1 "${not_in_node_loss[@]}"
+        tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1 "${rest[@]}"
     else
         skip "tests: unfit nodes" "$(nodes_missing)"
     fi
@@ -521,7 +521,7 @@ for name in "${times[@]}"; do
 done
 case $extent in
     quick) say "a sample under one MPI: all suites, lints and the other MPIs with --ci" ;;
-    ci) say "left out: rest:: (what the simulation shows, too), soak::, many:: and chance:: (random faults, many ranks), and but for a sample MPICH and Open MPI 5: --all" ;;
+    ci) say "left out: rest:: (shown by the simulation, or long), soak::, many:: and chance:: (random faults, many ranks), and but for a sample MPICH and Open MPI 5: --all" ;;
 esac
 say "repeat with SKT_TEST_SEED=$SKT_TEST_SEED"
 for name in "${retried[@]}"; do

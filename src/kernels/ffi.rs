@@ -8,7 +8,7 @@ use std::ffi::c_char;
 
 use super::loaded;
 use super::operands::{Matrix, Operand, Size};
-use super::routines::{Solve, letter, wide};
+use super::routines::{Calls, Solve};
 
 unsafe extern "C" {
     fn dgemm_(
@@ -41,6 +41,9 @@ unsafe extern "C" {
     );
 }
 
+/// Routines of the linked library.
+const LINKED: Calls = Calls::Fortran { gemm: dgemm_, trsm: dtrsm_ };
+
 /// Computes C(m x n) += alpha op(A)(m x k) op(B)(k x n).
 ///
 /// # Safety
@@ -51,24 +54,10 @@ pub unsafe fn gemm(size: Size, alpha: f64, a: Operand, b: Operand, c: Matrix<*mu
     }
     // SAFETY: ensured by the caller.
     unsafe {
-        if let Some(loaded) = loaded::chosen() {
-            return loaded.gemm(size, alpha, a, b, c);
+        match loaded::chosen() {
+            Some(loaded) => loaded.gemm(size, alpha, a, b, c),
+            None => LINKED.gemm(size, alpha, a, b, c),
         }
-        dgemm_(
-            &letter(a.transposed),
-            &letter(b.transposed),
-            &wide(size.m),
-            &wide(size.n),
-            &wide(size.k),
-            &alpha,
-            a.matrix.at,
-            &wide(a.matrix.ld),
-            b.matrix.at,
-            &wide(b.matrix.ld),
-            &1.0,
-            c.at,
-            &wide(c.ld),
-        );
     }
 }
 
@@ -82,12 +71,10 @@ unsafe fn trsm(solve: Solve, m: usize, n: usize, t: Matrix<*const f64>, b: Matri
     }
     // SAFETY: ensured by the caller.
     unsafe {
-        if let Some(loaded) = loaded::chosen() {
-            return loaded.trsm(solve, m, n, t, b);
+        match loaded::chosen() {
+            Some(loaded) => loaded.trsm(solve, m, n, t, b),
+            None => LINKED.trsm(solve, m, n, t, b),
         }
-        let [side, uplo, trans, diag] = solve.letters();
-        let (m, n, ldt, ldb) = (wide(m), wide(n), wide(t.ld), wide(b.ld));
-        dtrsm_(&side, &uplo, &trans, &diag, &m, &n, &1.0, t.at, &ldt, b.at, &ldb);
     }
 }
 

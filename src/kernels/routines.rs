@@ -1,4 +1,4 @@
-//! Routines of a loaded BLAS: with Fortran's names or only those of C, and with integers of either width.
+//! Routines of a BLAS: with Fortran's names or only those of C, and with integers of either width.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -8,11 +8,11 @@ fn int(n: usize) -> c_int {
     c_int::try_from(n).expect("a rank's part of the matrix has sides below 2^31")
 }
 
-pub(super) fn wide(n: usize) -> i64 {
+fn wide(n: usize) -> i64 {
     int(n).into()
 }
 
-pub(super) fn letter(transposed: bool) -> c_char {
+fn letter(transposed: bool) -> c_char {
     (if transposed { b'T' } else { b'N' }) as c_char
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Solve {
 
 impl Solve {
     /// Returns side, triangle, form and diagonal as letters of the Fortran interface.
-    pub fn letters(self) -> [c_char; 4] {
+    fn letters(self) -> [c_char; 4] {
         let pick = |that: bool, yes: u8, no: u8| (if that { yes } else { no }) as c_char;
         let side = pick(self.right, b'R', b'L');
         [side, pick(self.lower, b'L', b'U'), letter(self.transposed), b'U' as c_char]

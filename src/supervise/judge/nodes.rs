@@ -485,9 +485,9 @@ mod tests {
             assert!(!world.nodes.knows(1));
             world
         };
-        let mut anew = judged_lost();
-        anew.hear(Report::AgentUp { node: 1, boot: "another".into() });
-        assert_eq!(anew.lost()[1..], [(5000, 1, FaultKind::NodeRebooted)]);
+        let mut rebooted = judged_lost();
+        rebooted.hear(Report::AgentUp { node: 1, boot: "another".into() });
+        assert_eq!(rebooted.lost()[1..], [(5000, 1, FaultKind::NodeRebooted)]);
         let mut declared = judged_lost();
         declared.nodes.forget(1);
         declared.hear(Report::AgentUp { node: 1, boot: "another".into() });

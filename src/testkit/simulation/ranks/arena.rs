@@ -164,6 +164,12 @@ pub struct Fault {
     pub phase: Option<&'static str>,
 }
 
+impl Fault {
+    pub fn is_of_storage(&self) -> bool {
+        matches!(self.place, Place::Storage { .. })
+    }
+}
+
 /// Owner of the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {

@@ -96,12 +96,12 @@ impl Stage {
         for act in &scenario.acts {
             let before = report.struck.len();
             let launch = self.launch(scenario, &words, &act.faults, act.seed, report);
-            let Launch { ended, committed, generated, cleans, .. } = launch;
+            let Launch { ended, struck, committed, generated, cleans, .. } = launch;
             if saved && generated {
                 return Err(RUN_LOST.to_owned());
             }
             let ended = status(ended)?;
-            if self.has_ended(ended, scenario, &wanted)? {
+            if self.has_ended(ended, scenario, &struck, &wanted)? {
                 return Ok(());
             }
             saved |=
@@ -120,7 +120,7 @@ impl Stage {
             return Err(RUN_LOST.to_owned());
         }
         let ended = status(launch.ended)?;
-        match self.has_ended(ended, scenario, &wanted)? {
+        match self.has_ended(ended, scenario, &[], &wanted)? {
             true => Ok(()),
             false => Err(format!("a launch that nothing struck ended with {ended}")),
         }
@@ -166,7 +166,13 @@ impl Stage {
     }
 
     /// Returns whether the run is over. Error: a violation of the rules.
-    fn has_ended(&self, status: i32, scenario: &Scenario, wanted: &str) -> Result<bool, String> {
+    fn has_ended(
+        &self,
+        status: i32,
+        scenario: &Scenario,
+        struck: &[Fault],
+        wanted: &str,
+    ) -> Result<bool, String> {
         const KILLED: i32 = 137;
         if status == 0 {
             let (verdict, digest) = self.result()?;
@@ -191,7 +197,7 @@ impl Stage {
             // The only copy was being overwritten: the run cannot be resumed.
             Kind::Restart if scenario.is_single() && is(Exit::Unrecoverable) => Ok(true),
             // A folder that cannot be written is refused before the run begins.
-            _ if scenario.lacks_storage() && is(Exit::Environment) => Ok(false),
+            _ if struck.iter().any(Fault::is_of_storage) && is(Exit::Environment) => Ok(false),
             // A loss before the first attempt ends the job.
             Kind::Abft | Kind::InPlace if is(Exit::Environment) => Ok(false),
             _ => Err(format!("it ended with {status}")),

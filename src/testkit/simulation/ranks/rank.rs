@@ -469,8 +469,7 @@ impl Simulator for Rank {
             _ => false,
         };
         let Some(fault) = arena.faults.iter_mut().flatten().find(is_due) else { return Ok(()) };
-        fault.phase = if fault.struck { fault.phase } else { phase };
-        fault.struck = true;
+        (fault.struck, fault.phase) = (true, fault.phase.or(phase));
         let code = if fault.strike == Strike::Full { libc::ENOSPC } else { libc::EIO };
         arena.event(self.me, || format!("operation {number} on storage fails with {code}"));
         Err(io::Error::from_raw_os_error(code))

@@ -150,11 +150,6 @@ impl Scenario {
         self.kind == Kind::Restart && !self.protection.iter().any(|word| word == "disk")
     }
 
-    /// Returns whether storage fails at some time.
-    pub fn lacks_storage(&self) -> bool {
-        self.faults().any(|fault| matches!(fault.place, Place::Storage { .. }))
-    }
-
     /// Returns whether memory has a single checkpoint, which a save overwrites.
     pub fn is_single(&self) -> bool {
         self.protection.iter().any(|word| word == "single")

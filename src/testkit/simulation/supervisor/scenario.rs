@@ -222,8 +222,8 @@ impl Scenario {
         self.nodes * self.slots
     }
 
-    /// Returns the time after which no run goes on, if some node can be reached: for each fault it lasts, is noticed, and what
-    /// was computed since the last save is computed again.
+    /// Returns the longest time of a run, unless no node can be reached. For each fault it has the fault's duration, the time to
+    /// recover, and the time of the whole job once more.
     pub fn most_ms(&self) -> u64 {
         let work = &self.work;
         let job_ms = work.start_ms + work.recover_ms + work.iterations * work.step_ms;

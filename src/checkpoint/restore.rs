@@ -98,7 +98,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // copied to it while they are in the cache.
         let taken = Taken::new(&mut a.words_mut()[..words], self.holding.buffers);
         let mut wrong = None;
-        if self.members().iter().any(|member| recovery.lost.contains(member)) {
+        let rebuilds = self.members().iter().any(|member| recovery.lost.contains(member));
+        if rebuilds {
             hit(Point::RebuildBegin, me);
             self.rebuild(recovery, &taken, pool);
             if recovery.lost.contains(&me) {
@@ -111,7 +112,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let half = || hit(Point::RestoreHalf, me);
         self.holding.saved().copy_out(target.epoch, a, &taken, pool, half);
         self.copies = [None; 2];
-        self.copies[(target.epoch % 2) as usize] = Some(boundary);
+        // After a rebuild up to rounding, parity that is encoded again has other bits; the next saves encode all of it.
+        if !rebuilds || self.scheme.code.exact() {
+            self.copies[(target.epoch % 2) as usize] = Some(boundary);
+        }
         let state = self.holding.saved().read_state(target.epoch);
         hit(Point::RestoreEnd, me);
         self.header.claim = self.header.claim.resumed();

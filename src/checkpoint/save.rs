@@ -275,9 +275,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             _ => base_boundary,
         };
         let (corner, window) = self.reach(copy_boundary);
-        // Part that differs from the last checkpoint, whose digests are available.
+        // Part that differs from the last checkpoint, whose digests are available. Parity of a whole copy may differ everywhere.
         let (new_corner, new_window) = self.reach(base_boundary);
-        let parity = self.parity_of(new_window);
+        let parity = self.parity_of(if copy_boundary.is_some() { new_window } else { window });
         let since = Since { before: base, corner: new_corner, parity };
         SavePlan { next, boundary, copy_boundary, corner, window, since }
     }

@@ -112,6 +112,11 @@ impl Scenario {
                 .one_of(&["stored --level2-scope shared", "stored/{domain} --level2-scope node"]);
             text += &format!(" --level2 {dir} --level2-every {every} --helpers {helpers}");
         }
+        // Parity of nodes' own storage takes an exact code.
+        let protects = kind != Kind::Abft && !["disk", "node"].iter().any(|it| text.contains(it));
+        if seed % 5 == 4 && losses == 1 && protects && !text.contains("--code") {
+            text += " --code sum";
+        }
         if seed % 11 == 5 && kind == Kind::Restart {
             text = text.replace("--method self", "--method single");
         }
@@ -148,6 +153,11 @@ impl Scenario {
     /// Returns whether a launch that resumes does so from memory.
     pub fn keeps_memory(&self) -> bool {
         self.kind == Kind::Restart && !self.protection.iter().any(|word| word == "disk")
+    }
+
+    /// Returns whether a recovered run has the undisturbed solution only up to rounding.
+    pub fn rounds(&self) -> bool {
+        self.kind == Kind::Abft || self.protection.iter().any(|word| word == "sum")
     }
 
     /// Returns whether memory has a single checkpoint, which a save overwrites.

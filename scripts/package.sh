@@ -81,7 +81,7 @@ Recommends: openssh-client
 Description: $summary
  Measures what a computer or a cluster can do, in place of HPL's xhpl: it takes
  the same HPL.dat, runs under the same mpirun and prints the same lines. A run
- that is protected goes on from memory when a node is lost.
+ that is protected resumes from memory when a node is lost.
 END
     cat "$root_dir/scripts/packaging/copyright" >"$doc/copyright"
     gzip -9nc "$root_dir/CHANGELOG.md" >"$doc/changelog.gz"

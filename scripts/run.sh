@@ -13,7 +13,7 @@ usage: scripts/run.sh [--full | -n N] [--new]
   --full      the largest problem that fits into the free memory beside its protection, which takes a bit more than
               half of it; may take hours. For a figure to publish, tune first: docs/GUIDE.md
   -n N        a problem of this size
-  --new       give up a run that was interrupted; without this, the script goes on with it
+  --new       give up a run that was interrupted; without this, the script continues it
 END
 }
 
@@ -58,7 +58,7 @@ again=$here/again
 in_memory() {
     (cd "$here" && "$skt" status) | awk '
         /^job / { ours = $2 == "run-sh"; if (ours && /\(running\)/) running = 1 }
-        ours && /^  position / { if (/holds no epoch yet/) begun = 1; else saved = 1 }
+        ours && /^  position / { if (/holds no checkpoint yet/) begun = 1; else saved = 1 }
         END { print running ? "running" : saved ? "saved" : begun ? "begun" : "" }'
 }
 
@@ -148,7 +148,7 @@ plan_run() {
 
 step "plan"
 if [[ $left == saved ]] && ! $new; then
-    say "a run that was interrupted is still in memory, started by $started: going on with it (--new gives it up)"
+    say "a run that was interrupted is still in memory, started by $started: continuing it (--new gives it up)"
 else
     plan_run
 fi
@@ -156,7 +156,7 @@ fi
 step "run"
 sed -n 's/^exec //p' "$again"
 say
-say "Kill a rank meanwhile, if you like (pkill -9 -o skt-hpl), and start this script again: it goes on."
+say "Kill a rank meanwhile, if you like (pkill -9 -o skt-hpl), and start this script again: it resumes."
 say
 status=0
 "$again" | tee "$here/HPL.out" || status=$?
@@ -191,7 +191,7 @@ END
 else
     say "no result; what went wrong stands above (exit code $status, docs/TROUBLESHOOTING.md)"
     if [[ $left == saved ]]; then
-        say "what it has saved is kept: scripts/run.sh goes on from there; scripts/run.sh --new gives it up"
+        say "what it has saved is kept: scripts/run.sh resumes there; scripts/run.sh --new gives it up"
     fi
     ((status != 0)) || status=1
 fi

@@ -31,7 +31,7 @@ shm_is_short() {
     ((${kib:-0} < 1 << 20))
 }
 
-# Where it is short root goes on in a mount namespace, with a larger one over it, which takes only the memory that is used.
+# Where it is short, root continues in a mount namespace, with a larger one over it, which takes only the memory that is used.
 with_room_in_shm() { # command that begins all of this again
     local larger='mount -t tmpfs -o size=2g tmpfs /dev/shm'
     if shm_is_short && ((EUID == 0)) && [[ -z ${SKT_TEST_OWN_SHM:-} ]] && unshare --mount sh -c "$larger" 2>/dev/null; then
@@ -47,10 +47,10 @@ log=$(mktemp)
 ahead_log=$(mktemp)
 package_log=$(mktemp)
 notes_log=$(mktemp)
-# What goes on beside the tests: its process, and what tests among it leave for later.
+# A process beside the tests, and the tests that it leaves for later.
 ahead=
 ahead_tests=$(mktemp -d)
-# What goes on beside the tests are sessions of their own, which no Ctrl-C reaches.
+# Processes beside the tests have sessions of their own, which no Ctrl-C reaches.
 end_ahead() {
     local children child
     children=$(pgrep -P "$ahead") || true
@@ -184,7 +184,7 @@ openblas=(--no-default-features --features openblas)
 # Another Open MPI, whose launcher has other options and other habits: where scripts/setup.sh has put it.
 open_mpi_5=(env "MPICC=$(openmpi5_dir)/bin/mpicc" "SKT_TEST_MPIRUN=$(openmpi5_dir)/bin/mpirun" CARGO_TARGET_DIR=target/openmpi5)
 
-# From version 5 on Open MPI goes on without a process that is lost; the system's own may be that.
+# From version 5 on, Open MPI continues without a process that is lost; the system's own may be that.
 open_mpi_version=$(open_mpi_major "$(mpi_tool mpirun openmpi)")
 open_mpi_goes_on() {
     ((${open_mpi_version:-0} >= 5))

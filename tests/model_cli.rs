@@ -143,7 +143,7 @@ fn a_written_plan_with_checksums_passes_the_check() {
     for part in [
         "8 x 8, row-major",
         "a column of 8 ranks with checksums",
-        "that the run need not begin anew",
+        "that the run need not begin from scratch",
         "Without a restart (95 % of the failures",
         "is better here",
         "self, in place",
@@ -194,12 +194,12 @@ fn runs_with_checksums_are_simulated() {
     let text = stdout(&words);
     // Two hours and an eighth.
     assert!(text.contains("2.25 h work") && text.contains("without a restart"), "{text}");
-    assert!(text.contains("began anew"), "{text}");
+    assert!(text.contains("began from scratch"), "{text}");
     // A quarter more with two columns, and they survive more.
     let double = stdout(&[&words[..], &["--checksum-columns", "2"]].concat());
     assert!(double.contains("2.50 h work"), "{double}");
     let anew = |text: &str| {
-        let line = text.lines().find(|line| line.contains("began anew")).unwrap();
+        let line = text.lines().find(|line| line.contains("began from scratch")).unwrap();
         line.split_whitespace().next().unwrap().parse::<f64>().unwrap()
     };
     assert!(anew(&double) < anew(&text), "{double}\n{text}");
@@ -210,7 +210,7 @@ fn runs_with_checksums_are_simulated() {
     let mut renewing = [&words[..], &waiting].concat();
     renewing[2] = "73";
     let renewing = stdout(&renewing);
-    assert!(renewing.contains("a run were made anew"), "{renewing}");
+    assert!(renewing.contains("a run were made again"), "{renewing}");
     assert!(anew(&renewing) < anew(&text), "{renewing}\n{text}");
     let uneven = refusal(&[&words[..], &waiting].concat(), 1);
     assert!(uneven.contains("72 nodes with a rank each, 1 of which wait"), "{uneven}");

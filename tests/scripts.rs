@@ -185,7 +185,7 @@ fn a_run_that_was_interrupted_is_gone_on_with() {
     assert!(after.contains("another: 1\n") && after.contains("the input is kept\n"), "{said}");
     assert!(after.contains("started by scripts/run.sh -n 2000"), "{said}");
     assert!(
-        after.contains("goes on from boundary 2 of") && after.contains("the same: 0\n"),
+        after.contains("resumes at boundary 2 of") && after.contains("the same: 0\n"),
         "{said}"
     );
     assert!(after.contains("anew: 0\n") && after.contains("nothing to start again\n"), "{said}");

@@ -9,7 +9,7 @@ use crate::usual::Usual;
 /// Measures going on without a restart: how soon, what it costs where nothing happens, what a loss costs
 ///
 /// Needs Open MPI 5 and the machine for itself; the moments of a loss also root, for virtual nodes (scripts/vcluster). Each ratio
-/// is of runs made in turn. Fails if a run ends with a wrong solution, or begins anew where it should go on.
+/// is of runs made in turn. Fails if a run ends with a wrong solution, or begins from scratch where it should go on.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nonstop", max_term_width = 100)]
 pub struct Flags {

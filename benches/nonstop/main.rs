@@ -281,7 +281,7 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         let struck = struck?;
         let told = checksums(&struck.outcome)?;
         let [replaced] = told.replaced[..] else {
-            return Err(format!("a loss at iteration {at} was not made good by checksums"));
+            return Err(format!("a loss at iteration {at} was not recovered by checksums"));
         };
         let boundary = replaced.boundary;
         let whole = boundary.saturating_sub(1);
@@ -307,7 +307,7 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         }
     }
     let iterations: Vec<f64> = all.iter().map(|cost| cost.iterations(cost.expected_s)).collect();
-    report.at_most("a loss made good by checksums, iterations, median", middle(&iterations), 2.0);
+    report.at_most("a loss recovered by checksums, iterations, median", middle(&iterations), 2.0);
     let bare: Vec<f64> = all.iter().map(|cost| cost.iterations(cost.bare_s)).collect();
     let row = |cost: &Cost| {
         let seconds = [cost.expected_s, cost.took_s, cost.going_on_s, cost.regain_s];
@@ -323,13 +323,13 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         "an iteration",
         "expected",
         "took",
-        "from notice to going on",
+        "from notice to computing",
         "regaining U",
         "cost, iterations",
         "with an unprotected rest",
     ];
     let title = format!(
-        "A loss made good by checksums, seconds; with an unprotected rest {:.2} iterations in the median",
+        "A loss recovered by checksums, seconds; with an unprotected rest {:.2} iterations in the median",
         middle(&bare)
     );
     report.table(&title, &heads, all.iter().map(row).collect());

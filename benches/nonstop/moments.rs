@@ -50,12 +50,16 @@ pub fn strikes(stage: &Stage, repeat: usize, way: &Way, report: &mut Report) -> 
     let name = way.name;
     let (noticed, going_on) = (middle(|s| s.noticed_s), middle(|s| s.going_on_s));
     report.at_most(&format!("{name}: noticed after, s, median"), noticed, NOTICED_S_MAX);
-    report.at_most(&format!("{name}: going on after, s, median"), going_on, way.going_on_s_max);
+    report.at_most(
+        &format!("{name}: computing again after, s, median"),
+        going_on,
+        way.going_on_s_max,
+    );
     let row = |s: &Struck| {
         let seconds = [s.noticed_s, s.agreed_s, s.going_on_s].map(|v| format!("{v:.3}"));
         [&seconds[..], &[s.back.to_string()]].concat()
     };
-    let heads = ["noticed", "agreed", "going on", "iterations done again"];
+    let heads = ["noticed", "agreed", "computing", "iterations done again"];
     let title = format!(
         "A rank of {NODE} is killed, {name}, seconds after it; no other process ends or begins"
     );
@@ -114,7 +118,7 @@ fn strike(stage: &Stage, name: &str, way: &Way, x: &str) -> Result<Struck, Strin
         }
         _ => None,
     });
-    told.ok_or_else(|| format!("{name}: the run began anew"))
+    told.ok_or_else(|| format!("{name}: the run began from scratch"))
 }
 
 /// Long enough that all compute, and shorter than any run that is worth a measurement.

@@ -272,7 +272,7 @@ impl FromStr for When {
                 number(launch).zip(number(act)).map(|(launch, act)| When::Act { launch, act })
             }
         };
-        when.ok_or_else(|| format!("{text:?} is no incarnation number (from 1)"))
+        when.ok_or_else(|| format!("{text:?} is no attempt number (from 1)"))
     }
 }
 
@@ -633,9 +633,9 @@ mod tests {
         assert_eq!(later[0].when, Some(When::Act { launch: 1, act: 2 }));
         for (text, says) in [
             ("nowhere:0:1:kill", "generate-begin"),
-            ("0@sealed:0:1:kill", "incarnation"),
-            ("1.0@sealed:0:1:kill", "incarnation"),
-            ("1.@sealed:0:1:kill", "incarnation"),
+            ("0@sealed:0:1:kill", "attempt"),
+            ("1.0@sealed:0:1:kill", "attempt"),
+            ("1.@sealed:0:1:kill", "attempt"),
             ("sealed:x:1:kill", "position"),
             ("sealed:0:0:kill", "hit"),
             ("sealed:0:1:explode", "corrupt=PART"),

@@ -202,7 +202,7 @@ impl IoRequest {
             if of == (about.run, about.test, file.claim) {
                 Ok(())
             } else {
-                Err(failed("the position's memory has gone on meanwhile"))
+                Err(failed("the position's memory has changed meanwhile"))
             }
         };
         let path = self.checkpoint_dir.position(key, self.position);

@@ -320,10 +320,12 @@ impl Known {
                 None if fact.trouble.is_empty() => "no memory of this run".to_owned(),
                 None => fact.trouble.clone(),
                 Some(h) => match (h.claim.base, h.claim.seal) {
-                    (Some(b), Some(s)) => format!("epoch {} and, sealed, {}", b.epoch, s.epoch),
-                    (Some(b), None) => format!("epoch {}", b.epoch),
-                    (None, Some(s)) => format!("epoch {}, sealed", s.epoch),
-                    (None, None) => "memory without a whole epoch".to_owned(),
+                    (Some(b), Some(s)) => {
+                        format!("checkpoint {} and, sealed, {}", b.epoch, s.epoch)
+                    }
+                    (Some(b), None) => format!("checkpoint {}", b.epoch),
+                    (None, Some(s)) => format!("checkpoint {}, sealed", s.epoch),
+                    (None, None) => "memory without a whole checkpoint".to_owned(),
                 },
             };
             text.push_str(&format!("  position {position} on {}: {holds}\n", fact.node));
@@ -615,7 +617,7 @@ mod tests {
             panic!("{error}");
         };
         assert_eq!(survey.lines().count(), 4);
-        assert!(survey.contains("  position 2 on node2: epoch 1\n"), "{survey}");
+        assert!(survey.contains("  position 2 on node2: checkpoint 1\n"), "{survey}");
     }
 
     #[test]

@@ -310,7 +310,7 @@ impl Level2 {
             }
         };
         say(&format!(
-            "the checkpoint of boundary {} could not be written to {}: {why}. The run goes on, {protected}; later \
+            "the checkpoint of boundary {} could not be written to {}: {why}. The run continues, {protected}; later \
              checkpoints are tried in their turn",
             about.boundary,
             self.storage.checkpoint_dir.dir().display(),

@@ -190,7 +190,7 @@ pub enum Refusal {
     #[error("the memory of positions {0} and {1} does not fit together: {2}")]
     Inconsistent(usize, usize, String),
     #[error(
-        "method disk keeps all its checkpoints on storage, where epoch {0} was whole, and there is none now"
+        "method disk keeps all its checkpoints on storage, where checkpoint {0} was whole, and there is none now"
     )]
     OnStorage(u64),
     #[error(
@@ -365,7 +365,11 @@ fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<EpochId>, Decision
         if let Phase::Recovering(target) = claim.phase {
             match pin {
                 Some((other, agreed)) if agreed != target => {
-                    return Err(inconsistent(other, position, "they recover to different epochs"));
+                    return Err(inconsistent(
+                        other,
+                        position,
+                        "they recover to different checkpoints",
+                    ));
                 }
                 _ => pin = Some((position, target)),
             }
@@ -412,14 +416,14 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
         .filter_map(|(position, c)| latest(c).map(|id| (*position, id)))
         .min_by_key(|(_, id)| *id)
     else {
-        return inconsistent(leaders[0].0, leaders[0].0, "it holds no epoch at all");
+        return inconsistent(leaders[0].0, leaders[0].0, "it holds no checkpoint at all");
     };
     for (position, claim) in &leaders {
         if !claim.supplies(target) {
             return inconsistent(
                 first,
                 *position,
-                &format!("the second does not have epoch {} of the first", target.epoch),
+                &format!("the second does not have checkpoint {} of the first", target.epoch),
             );
         }
     }
@@ -455,7 +459,7 @@ fn decide_single(
         Some(&(position, _)) => Decision::Refuse(Refusal::Overwritten(position)),
         None => match refused {
             Some(why) => Decision::Refuse(why),
-            None => inconsistent(leaders[0].0, leaders[0].0, "it holds no epoch at all"),
+            None => inconsistent(leaders[0].0, leaders[0].0, "it holds no checkpoint at all"),
         },
     }
 }

@@ -207,7 +207,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let write = Write { about: about.clone(), claim, buffers, data, vouch, check, over };
         let task = if !level2.stuck.is_empty() {
             // A further helper would only get stuck, too.
-            Task::failed("the helper is still stuck in an earlier epoch")
+            Task::failed("the helper is still stuck in an earlier checkpoint")
         } else if nothing {
             Task::start(|_| Ok(0))
         } else {

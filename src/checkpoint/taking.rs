@@ -195,7 +195,7 @@ impl<'a> PositionMemory<'a> {
         };
         let (holding, a) = &mut **open;
         let epoch = recovery.target.epoch;
-        let mark = mark_of(header, recovery).ok_or("it does not hold the epoch")?;
+        let mark = mark_of(header, recovery).ok_or("it does not have the checkpoint")?;
         let finish = header.claim.base != Some(recovery.target);
         let words = holding.buffers.data_words();
         let workspace =
@@ -203,7 +203,7 @@ impl<'a> PositionMemory<'a> {
         if holding.saved().verify(epoch, mark.root, workspace, pool) {
             Ok(())
         } else {
-            Err(format!("its memory of epoch {epoch} is not what its header says"))
+            Err(format!("its memory of checkpoint {epoch} is not what its header says"))
         }
     }
 

@@ -153,7 +153,7 @@ pub enum StartError {
     Refused { refusal: Refusal, survey: String, job: String },
     /// Memory has no usable checkpoint, and those on storage cannot be trusted.
     #[error(
-        "memory cannot give this run back, nor can {dir}:\n{what}Nothing is removed; to begin anew, \
+        "memory cannot give this run back, nor can {dir}:\n{what}Nothing is removed; to begin from scratch, \
          `skt-hpl clean --job {job} --level2 {dir}`{} or --restart never", if *apart { " on each node" } else { "" }
     )]
     Storage { dir: String, apart: bool, job: String, what: String },
@@ -166,6 +166,6 @@ pub enum StartError {
     #[error("--restart require: no memory of job {job:?} that this run could continue from")]
     Nothing { job: String },
     /// Data changed during the recovery.
-    #[error("the recovery of epoch {epoch} did not come out whole: {why}")]
+    #[error("the recovery of checkpoint {epoch} is not whole: {why}")]
     NotWhole { epoch: u64, why: String },
 }

@@ -152,7 +152,7 @@ pub fn words(jobs: &[Job]) -> String {
 
 /// Note on memory of a test under `--method abft`.
 const WITH_CHECKSUMS: &str = "  method abft saves nothing: this shows progress and roles while the ranks live (who stands by or idle has no memory \
-                              here); once they have ended it is of no use, and the next run begins anew\n";
+                              here); once they have ended it is of no use, and the next run begins from scratch\n";
 
 fn line(position: &Position) -> String {
     let Some(h) = &position.header else {
@@ -163,11 +163,11 @@ fn line(position: &Position) -> String {
     let held = match (h.claim.stage, h.claim.base, h.claim.seal, h.boundary) {
         (Stage::Overwriting, ..) => "its only copy was being overwritten".to_owned(),
         (_, Some(base), _, Some(at)) if h.method == Some(Method::Disk) => {
-            format!("epoch {} (boundary {at}) is on storage, none in memory", base.epoch)
+            format!("checkpoint {} (boundary {at}) is on storage, none in memory", base.epoch)
         }
-        (_, Some(base), _, Some(at)) => format!("holds epoch {} (boundary {at})", base.epoch),
-        (_, None, Some(seal), _) => format!("holds epoch {}, sealed", seal.epoch),
-        _ => "holds no epoch yet".to_owned(),
+        (_, Some(base), _, Some(at)) => format!("holds checkpoint {} (boundary {at})", base.epoch),
+        (_, None, Some(seal), _) => format!("holds checkpoint {}, sealed", seal.epoch),
+        _ => "holds no checkpoint yet".to_owned(),
     };
     let recovering =
         if matches!(h.claim.phase, Phase::Recovering(_)) { ", in recovery" } else { "" };
@@ -295,7 +295,7 @@ mod tests {
             positions: vec![position],
         };
         let text = words(&[job(own), job(shown(NO_CODE, 1, Doing::Computing))]);
-        assert_eq!(text.matches("the next run begins anew").count(), 1, "{text}");
+        assert_eq!(text.matches("the next run begins from scratch").count(), 1, "{text}");
         let json = serde_json::to_value(shown(SUMS, 0, Doing::Computing)).unwrap();
         let role = serde_json::json!({ "in-place-of": 0 });
         assert_eq!((&json["header"]["role"], &json["header"]["column"]), (&role, &0.into()));

@@ -80,7 +80,7 @@ enum Sub {
     Completions(completions::CompletionsFlags),
     /// Print a man page, or write all of them
     Man(man::ManFlags),
-    /// Run the benchmark under supervision: it goes on by itself when nodes die
+    /// Run the benchmark under supervision: it resumes by itself when nodes die
     Run(Box<run::RunFlags>),
     /// Tell whether this node, or all of a list, can run the benchmark
     Doctor(doctor::DoctorFlags),
@@ -129,7 +129,7 @@ Before a run:
   plan         Plan a run: problem, grid, protection, and what to expect
   tune         Find good parameters for this machine, from parts of runs
 During a run:
-  run          Run the benchmark under supervision: it goes on by itself when nodes die
+  run          Run the benchmark under supervision: it resumes by itself when nodes die
   status       Show the status of a supervised run, and what this node's memory holds
   halt         Ask a supervised run to save and stop
 After a run:

@@ -604,7 +604,7 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
         in_place: flags.in_place,
     };
     let mut text = String::from(
-        "way                        memory for the matrix    work   share of the rate   not begun anew\n",
+        "way                        memory for the matrix    work   share of the rate    not restarted\n",
     );
     let mut row = |way: String, memory: f64, work: f64, rate: f64, through: Option<f64>| {
         let through = through.map_or(String::new(), |p| format!("{:.2} %", 100.0 * p));

@@ -452,7 +452,7 @@ fn fit_ranks(ranks: Option<usize>, nodes: &mut Nodes, extra: &[String]) -> Resul
 /// Gives a resumed run the name that its memory began with: the default name differs in another batch job.
 fn keep_name(name: &mut String, began: Option<String>, asked: &mut Asked) {
     let Some(began) = began.filter(|began| began != name) else { return };
-    tell!("skt-hpl run: goes on with the memory it began with: job {began}");
+    tell!("skt-hpl run: continues with the memory it began with: job {began}");
     if let Some(dir) = &mut asked.storage {
         dir.job.clone_from(&began);
     }

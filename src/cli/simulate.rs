@@ -455,9 +455,9 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     let _ =
         writeln!(t, "failures   {:.2} a run (+- {:.2})", s.failures.value, s.failures.confidence);
     for (count, what) in [
-        (s.in_place, "a run were gone on from without a restart"),
-        (s.renewed, "columns of checksums a run were made anew"),
-        (s.anew, "a run were not borne: the run began anew"),
+        (s.in_place, "a run were recovered without a restart"),
+        (s.renewed, "columns of checksums a run were made again"),
+        (s.anew, "a run were not borne: the run began from scratch"),
     ] {
         if count > 0.0 {
             let _ = writeln!(t, "           {count:.2} {what}");

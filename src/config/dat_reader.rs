@@ -239,7 +239,7 @@ impl Reader<'_> {
         let warning = match why {
             Why::LoneReturn => self
                 .diagnose(Severity::Warning, line, &place, "the line ends with a CR alone, as on old Macintoshes")
-                .reference("goes on with the same line, as a CR does not end a line to it")
+                .reference("continues the same line, as a CR does not end a line to it")
                 .help("end lines with LF, for example with `tr '\\r' '\\n'`"),
             Why::TooLong => self
                 .diagnose(

@@ -151,7 +151,7 @@ impl Overrides {
             // [`Overrides::idle`] warns that nonstop does nothing there.
             Some(Guarding::Checksums) => return None,
             _ if !self.saves() => (
-                "nonstop is set, which goes on from what is saved: it needs --checkpoint",
+                "--nonstop resumes from a checkpoint: add --checkpoint",
                 "give --checkpoint auto, or leave --nonstop out",
             ),
             Some(Guarding::Saves(Method::Single)) => (
@@ -159,7 +159,7 @@ impl Overrides {
                 "give --method self or double, or leave --nonstop out",
             ),
             Some(Guarding::Saves(Method::Disk)) => (
-                "nonstop is set, which goes on from what ranks have in memory, and method disk keeps no checkpoint there",
+                "--nonstop resumes from memory, and method disk keeps no checkpoint there",
                 "give --method self or double, or leave --nonstop out",
             ),
             Some(Guarding::Saves(Method::SelfCheckpoint | Method::Double)) | None => return None,
@@ -176,10 +176,9 @@ impl Overrides {
                 "give --checkpoint as the run was given that is to go on, or leave --restart out",
             ),
             // With saves turned off for once, nothing is removed and nothing is resumed.
-            Some(Restart::Never) if !off => (
-                "never",
-                "leave --restart out: without --checkpoint no run goes on from another one's memory",
-            ),
+            Some(Restart::Never) if !off => {
+                ("never", "leave --restart out: without --checkpoint no run resumes from memory")
+            }
             _ => return None,
         };
         let what = match (&self.checkpoint, self.method) {
@@ -558,7 +557,7 @@ mod tests {
         assert!(apply(&disk).unwrap_err().contains("keeps no checkpoint there"));
         for checkpoint in [None, Some(Saving::Off)] {
             let why = apply(&Overrides { checkpoint, ..nonstop.clone() }).unwrap_err();
-            assert!(why.contains("it needs --checkpoint"), "{why}");
+            assert!(why.contains("add --checkpoint"), "{why}");
         }
         for nonstop_is in [None, Some(false)] {
             let set = Overrides { nonstop: nonstop_is, ..nonstop.clone() };

@@ -47,9 +47,7 @@ impl Needs {
     /// Warning that the requested groups are impossible.
     pub fn other_groups_words(&self) -> Option<String> {
         let why = self.other_groups.as_ref()?;
-        Some(format!(
-            "{why}. A run that goes on from what was saved has other groups here; one that begins is refused"
-        ))
+        Some(format!("{why}. A run that resumes has other groups here; one that begins is refused"))
     }
 
     /// Warning about hosts that the domain file does not list.

@@ -319,8 +319,8 @@ impl RecoveryHistory {
     pub fn is_lost(&self, why: &str) -> Ended {
         let notice = self.notice.as_ref().map(|n| format!("{n}. ")).unwrap_or_default();
         let (exit, then) = match own_run_id() {
-            Some(_) => (Exit::Environment, "It begins anew"),
-            None => (Exit::Unrecoverable, "Start it again; it begins anew"),
+            Some(_) => (Exit::Environment, "It begins from scratch"),
+            None => (Exit::Unrecoverable, "Start it again; it begins from scratch"),
         };
         Ended::new(exit, format!("{notice}The run cannot go on: {why}. {then}"))
     }
@@ -361,7 +361,7 @@ impl RecoveryHistory {
         Ended::new(
             exit,
             format!(
-                "{notice}The run cannot go on in place: {why}\nThe memory is kept; the same command goes on from it"
+                "{notice}The run cannot be recovered in place: {why}\nThe memory is kept; the same command resumes from it"
             ),
         )
     }

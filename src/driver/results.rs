@@ -397,11 +397,11 @@ fn tell_protection(outcome: &Outcome) {
     let Some(level2) = &p.level2 else { return };
     let from = match level2.fetched {
         0 => String::new(),
-        times => format!("; went on from there {times} time(s)"),
+        times => format!("; resumed there {times} time(s)"),
     };
     if level2.alone {
         say(format_args!(
-            "on storage, which has all checkpoints: {} epoch(s), {}, written in {:.2} s, while the ranks waited{from}",
+            "on storage, which has all checkpoints: {} checkpoint(s), {}, written in {:.2} s, while the ranks waited{from}",
             level2.epochs,
             human(u128::from(level2.bytes)),
             level2.write_s
@@ -410,7 +410,7 @@ fn tell_protection(outcome: &Outcome) {
     }
     if level2.waited {
         say(format_args!(
-            "on storage: {} epoch(s), {}, written in {:.2} s, for which the ranks waited {:.2} s{from}",
+            "on storage: {} checkpoint(s), {}, written in {:.2} s, for which the ranks waited {:.2} s{from}",
             level2.epochs,
             human(u128::from(level2.bytes)),
             level2.write_s,
@@ -419,7 +419,7 @@ fn tell_protection(outcome: &Outcome) {
         return;
     }
     say(format_args!(
-        "on storage: {} epoch(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
+        "on storage: {} checkpoint(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
          {:.2} s altogether; {:.2} s waiting at stops{from}",
         level2.epochs,
         human(u128::from(level2.bytes)),
@@ -449,7 +449,7 @@ fn tell_checksums(outcome: &Outcome) {
                 count => format!(", {:.3} s making {count} column(s) of new checksums", c.renew_s),
             };
             format!(
-                "{losses} loss(es) gone on from: {whose}{:.3} s from notice to going on, {:.3} s regaining U{renewed}",
+                "{losses} loss(es) recovered in place: {whose}{:.3} s from notice to computing, {:.3} s regaining U{renewed}",
                 c.going_on_s, c.regain_s
             )
         }

@@ -117,7 +117,7 @@ impl Seen {
         }
         let node = nix::unistd::gethostname().unwrap_or_default();
         say(format_args!(
-            "rank {rank} on {} (process {}) has ended while MPI was starting. Nothing is lost, but a job goes on without a rank \
+            "rank {rank} on {} (process {}) has ended while MPI was starting. Nothing is lost, but a job continues without a rank \
              only once all have started: start it again. If that happens again, look there for what ended the process (dmesg tells \
              whether it was for want of memory)",
             node.to_string_lossy(),

@@ -278,7 +278,7 @@ impl Replacement {
         self.renewing.check()?;
         positive("the work of the run", self.work)?;
         non_negative("the time of a replacement", self.replace)?;
-        non_negative("the time to begin anew", self.anew)?;
+        non_negative("the time to begin from scratch", self.anew)?;
         Ok(())
     }
 

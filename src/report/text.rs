@@ -166,7 +166,7 @@ fn banner(out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     writeln!(out, "{DOUBLE_RULE}")?;
     writeln!(
         out,
-        "skt-hpl {}  --  High-Performance Linpack benchmark, written anew in Rust",
+        "skt-hpl {}  --  High-Performance Linpack benchmark, written in Rust",
         env!("CARGO_PKG_VERSION")
     )?;
     writeln!(out, "Reads and prints what HPLinpack 2.3 does; not that program")?;
@@ -222,7 +222,7 @@ fn parameters(out: &mut (impl Write + ?Sized), echo: &Echo<'_>) -> io::Result<()
 fn check_note(out: &mut (impl Write + ?Sized), threshold: f64) -> io::Result<()> {
     writeln!(out, "{RULE}")?;
     writeln!(out)?;
-    writeln!(out, "- Every test draws its matrix A anew, at random.")?;
+    writeln!(out, "- Every test draws its matrix A again, at random.")?;
     writeln!(out, "- Its solution x is checked by the scaled residual")?;
     writeln!(out, "      ||Ax-b||_oo / ( eps * ( || x ||_oo * || A ||_oo + || b ||_oo ) * N )")?;
     writeln!(
@@ -486,7 +486,7 @@ mod tests {
         let expected = format!(
             "\
 ================================================================================
-skt-hpl {version}  --  High-Performance Linpack benchmark, written anew in Rust
+skt-hpl {version}  --  High-Performance Linpack benchmark, written in Rust
 Reads and prints what HPLinpack 2.3 does; not that program
 ================================================================================
 
@@ -525,7 +525,7 @@ ENGINE : avx512-12x4
 
 --------------------------------------------------------------------------------
 
-- Every test draws its matrix A anew, at random.
+- Every test draws its matrix A again, at random.
 - Its solution x is checked by the scaled residual
       ||Ax-b||_oo / ( eps * ( || x ||_oo * || A ||_oo + || b ||_oo ) * N )
 - The relative precision (eps) of a double is                       1.110223e-16

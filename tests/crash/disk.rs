@@ -102,7 +102,7 @@ impl Disk {
     /// Checks that the run resumed from storage, no earlier than at `before`, having rebuilt the positions lost there.
     fn expect_back(&self, ran: &Ran, before: Option<usize>, lost: &[usize]) {
         // A start that fails while it comes back has not reported yet where it resumes.
-        if ran.err.contains("goes on from") {
+        if ran.err.contains("resumes at boundary") {
             assert!(from_storage(ran), "{}", ran.told());
             assert!(resumed_at(ran) >= before, "{before:?}: {}", ran.told());
             assert_eq!(rebuilt(ran).unwrap_or_default(), lost, "{}", ran.told());

@@ -60,10 +60,10 @@ fn a_sweep_goes_on_in_its_third_test() {
             assert!(lines.contains(&line), "{line}: {}", ran.told());
         }
         assert_eq!(ran.out.matches("PASSED").count(), 4);
-        let resumed = ran.err.matches("goes on from").count();
+        let resumed = ran.err.matches("resumes at boundary").count();
         assert_eq!(resumed, if strike.starts_with("clean") { 0 } else { 1 }, "{}", ran.told());
         if !strike.starts_with("clean") {
-            assert!(ran.err.contains("test 3 goes on"), "{}", ran.told());
+            assert!(ran.err.contains("test 3 resumes"), "{}", ran.told());
         }
     }
 }
@@ -99,7 +99,7 @@ fn results_of_idle_nodes_do_not_outweigh_memory_of_the_run_that_went_on() {
     scene.lose(1);
     // The first save is of the very boundary that it resumed at.
     let ran = scene.strike("committed:1:2:kill");
-    assert!(from_storage(&ran) && ran.err.contains("test 2 goes on"), "{}", ran.told());
+    assert!(from_storage(&ran) && ran.err.contains("test 2 resumes"), "{}", ran.told());
     let from = resumed_at(&ran);
     let ran = scene.finish();
     assert!(!from_storage(&ran) && resumed_at(&ran) > from, "{from:?}: {}", ran.told());
@@ -526,7 +526,7 @@ mod rest {
         for line in results(&first) {
             assert!(ran.out.contains(&line), "{line}: {}", ran.told());
         }
-        assert!(ran.err.contains("test 190 goes on"), "{}", ran.told());
+        assert!(ran.err.contains("test 190 resumes"), "{}", ran.told());
     }
 
     /// The nodes with the result of a finished test are lost, and the running test has lost no more than it survives: it is
@@ -544,7 +544,7 @@ mod rest {
             scene.lose(0);
             scene.lose(1);
             let ran = scene.finish();
-            assert!(ran.err.contains("test 2 goes on from boundary"), "{}", ran.told());
+            assert!(ran.err.contains("test 2 resumes at boundary"), "{}", ran.told());
             assert!(ran.err.contains("test 1 has no result any more"), "{}", ran.told());
             assert_eq!(results(&ran).len(), 2, "{}", ran.told());
         }
@@ -553,10 +553,10 @@ mod rest {
         scene.lose(0);
         scene.lose(1);
         let ran = scene.strike("iteration:0:35:kill");
-        assert!(ran.err.contains("test 2 goes on from boundary"), "{}", ran.told());
+        assert!(ran.err.contains("test 2 resumes at boundary"), "{}", ran.told());
         let ran = scene.finish();
-        assert!(ran.err.contains("test 1 goes on from boundary"), "{}", ran.told());
-        assert!(!ran.err.contains("test 2 goes on"), "{}", ran.told());
+        assert!(ran.err.contains("test 1 resumes at boundary"), "{}", ran.told());
+        assert!(!ran.err.contains("test 2 resumes"), "{}", ran.told());
         assert_eq!(results(&ran).len(), 2, "{}", ran.told());
     }
 }

@@ -162,7 +162,7 @@ fn a_stop_between_tests_with_ranks_of_their_own() {
     assert!(ran.err.contains("stopped as asked"), "{}", ran.told());
     assert_eq!(scene.held(), [0, 1, 2, 3, 4]);
     let ran = scene.finish();
-    assert!(ran.err.contains("test 2 goes on"), "{}", ran.told());
+    assert!(ran.err.contains("test 2 resumes"), "{}", ran.told());
     assert!(resumed_at(&ran).is_some_and(|k| k >= 10), "{}", ran.told());
 }
 

@@ -613,8 +613,8 @@ fn a_sweep_goes_on_in_its_third_test_without_memory() {
     let third = !whole(&scene).is_empty();
     let ran = finish(&scene);
     told_again(&first, &ran);
-    assert_eq!(ran.err.contains("test 3 goes on"), third, "{}", ran.told());
-    assert!(!ran.err.contains("test 1 goes on") && !ran.err.contains("test 2 goes on"));
+    assert_eq!(ran.err.contains("test 3 resumes"), third, "{}", ran.told());
+    assert!(!ran.err.contains("test 1 resumes") && !ran.err.contains("test 2 resumes"));
     // Another fault, after a sweep's test has resumed from storage: its results are in memory again.
     let first = results(&scene.strike("solve-begin:1:3:kill"));
     lose_all(&scene);
@@ -703,7 +703,7 @@ fn storage_that_is_gone_at_a_restart() {
     assert!(hide().success());
     scene.lose(2);
     let ran = scene.scene.expect_finished(scene.job().run());
-    assert!(ran.err.contains("goes on from memory alone"), "{}", ran.told());
+    assert!(ran.err.contains("continues from memory alone"), "{}", ran.told());
     assert!(ran.err.contains("could not be removed"), "{}", ran.told());
     assert!(show().success());
     let clean = ["clean", "--job", &scene.name, "--level2", dir];
@@ -802,7 +802,11 @@ fn full_storage_is_told_once_and_the_epoch_before_stays() {
         let scene = Stored::within(at.to_str().unwrap(), scene, "1");
         let ran = scene.strike("iteration:0:85:kill");
         assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
-        assert!(ran.err.contains("No space left") && ran.err.contains("goes on"), "{}", ran.told());
+        assert!(
+            ran.err.contains("No space left") && ran.err.contains("The run continues"),
+            "{}",
+            ran.told()
+        );
         lose_all(&scene);
         let ran = finish(&scene);
         assert!(from_storage(&ran), "{}", ran.told());
@@ -934,7 +938,7 @@ fn storage_that_can_only_be_read_brings_the_run_back() {
         let ran = scene.strike("iteration:1:20:kill");
         assert!(from_storage(&ran), "{}", ran.told());
         let says =
-            "goes on from what is there, and puts nothing on storage until it is started again";
+            "continues from what is there, and puts nothing on storage until it is started again";
         assert_eq!(ran.err.matches(says).count(), 1, "{}", ran.told());
         let ran = scene.expect_finished(scene.job().run());
         assert!(!from_storage(&ran) && resumed_at(&ran).is_some(), "{}", ran.told());
@@ -1219,8 +1223,8 @@ mod rest {
         let ran = scene.strike("iteration:3:20:kill");
         assert!(from_storage(&ran), "{}", ran.told());
         let ran = finish(&scene);
-        assert!(ran.err.contains("test 2 goes on"), "{}", ran.told());
-        assert!(!ran.err.contains("test 1 goes on"), "{}", ran.told());
+        assert!(ran.err.contains("test 2 resumes"), "{}", ran.told());
+        assert!(!ran.err.contains("test 1 resumes"), "{}", ran.told());
     }
 
     /// All memory is lost each time, or the memory of the last start still exists. Starts that come back from storage and die

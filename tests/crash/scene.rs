@@ -511,7 +511,7 @@ pub fn from_storage(ran: &Ran) -> bool {
 
 /// Returns the boundary at which a run resumed.
 pub fn resumed_at(ran: &Ran) -> Option<usize> {
-    let (_, rest) = ran.err.split_once("goes on from boundary ")?;
+    let (_, rest) = ran.err.split_once("resumes at boundary ")?;
     rest.split(' ').next()?.parse().ok()
 }
 

@@ -52,9 +52,9 @@ fn a_killed_rank_is_replaced_inside_the_job() {
     let [boundary, iteration] = ["boundary", "iteration"].map(|at| gone_on[at].as_u64().unwrap());
     assert!(0 < boundary && boundary <= iteration, "{gone_on}");
     assert_eq!(end.of("caught-up").len(), usize::from(boundary < iteration), "{}", end.told());
-    assert!(end.errors.contains("and was made good in place (agreed"), "{}", end.told());
+    assert!(end.errors.contains("and was recovered in place (agreed"), "{}", end.told());
     let status = lab.status("run");
-    for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "gone on in place after"] {
+    for words in ["1 rank(s)  1 lost", "1 rank(s)  position 1", "recovered in place after"] {
         assert!(status.contains(words), "{words}: {status}");
     }
     // Its memory was on a node without ranks by now.
@@ -199,13 +199,13 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());
     assert!(end.of("fault").is_empty(), "{}", end.told());
     let words = "the checksums take the place of process column 1; no new checksums, for which 2 ranks are needed, and \
-                 1 rank is free; test 1 goes on from boundary";
+                 1 rank is free; test 1 resumes at boundary";
     assert!(end.errors.contains(words), "{}", end.told());
     let [gone_on] = end.of("gone-on")[..] else { panic!("told once: {}", end.told()) };
     let lost = serde_json::json!([{ "rank": 1, "node": "n2", "position": 1 }]);
     assert_eq!((&gone_on["lost"], &gone_on["fault"]), (&lost, &1.into()), "{gone_on}");
     assert!(gone_on["boundary"].as_u64().unwrap() >= 19, "{gone_on}");
-    assert!(end.errors.contains("and was made good in place (agreed"), "{}", end.told());
+    assert!(end.errors.contains("and was recovered in place (agreed"), "{}", end.told());
     let status = lab.status("run");
     for (node, part) in [
         ("n1", "position 0"),
@@ -241,7 +241,7 @@ fn what_checksums_cannot_bear_begins_anew() {
     began_anew(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
     let words = "process column 0 has lost a rank, and the checksums are used up";
     assert!(end.errors.contains(words), "{}", end.told());
-    assert!(end.errors.contains("It begins anew"), "{}", end.told());
+    assert!(end.errors.contains("It begins from scratch"), "{}", end.told());
 }
 
 /// Left to `scripts/test.sh --all`: the simulation shows these losses, or a test above shows the same of another one.

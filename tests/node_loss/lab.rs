@@ -977,7 +977,7 @@ impl Ended {
 
     /// Boundaries at which the ranks resumed, from their output, in order.
     pub fn resumed_at(&self) -> Vec<usize> {
-        let told = self.errors.split("goes on from boundary ").skip(1);
+        let told = self.errors.split("resumes at boundary ").skip(1);
         told.map(|rest| rest[..rest.find(' ').unwrap()].parse().unwrap()).collect()
     }
 

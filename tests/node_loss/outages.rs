@@ -137,7 +137,7 @@ fn the_status_is_kept_whatever_the_run_is_busy_with() {
     let (lab, _in_memory) = Lab::up_after(4, 0, |folder| Small::mount(folder.join("run.state")));
     let mut run = lab.benchmark("run").reached_after(&lab, "sleep 8").start();
     let mut told = String::new();
-    wait_until("it is told what goes on", || {
+    wait_until("it is told what happens", || {
         told = lab.status("run");
         told.contains("starting, calling nodes") && told.contains(" 4 being called")
     });
@@ -238,7 +238,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
     assert!(end.errors.contains("could not be started for 3 s"), "{}", end.told());
-    assert!(end.errors.contains("the same command goes on"), "{}", end.told());
+    assert!(end.errors.contains("the same command continues"), "{}", end.told());
     std::fs::remove_dir(&in_the_way).unwrap();
     let end = lab.benchmark("run").start().end();
     assert_eq!(end.hosts(), ["n1", "n2", "n5", "n6"], "{}", end.told());
@@ -402,7 +402,7 @@ mod rest {
         lab.benchmark("run").hold("1@iteration:1:20").kill_supervisor();
         let mut run = lab.benchmark("run").flags(&["--new"]).reached_after(&lab, "sleep 8").start();
         let supervised = format!("supervised by process {} ", run.pid());
-        wait_until("it is told what goes on", || {
+        wait_until("it is told what happens", || {
             let told = lab.status("run");
             let doing = "starting, giving up the old run";
             told.contains(doing) && told.contains(" 4 being called") && told.contains(&supervised)

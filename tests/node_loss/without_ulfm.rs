@@ -5,7 +5,10 @@ use crate::in_place::goes_on;
 use crate::lab::{Lab, Plan};
 
 fn refused(plan: Plan, words: &str) {
-    assert!(!goes_on(), "Open MPI 5 goes on: leave these out with it: --skip without_ulfm::");
+    assert!(
+        !goes_on(),
+        "Open MPI 5 continues without lost ranks: leave these out with it: --skip without_ulfm::"
+    );
     let end = plan.start().end();
     assert_eq!(end.code, Some(6), "{}", end.told());
     assert!(end.errors.contains(words), "{}", end.told());

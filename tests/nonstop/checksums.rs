@@ -123,7 +123,7 @@ fn two_lost_before_anything_is_computed_cost_the_checksums_alone() {
 fn expect_refused(ran: Ran, words: &str) {
     let ran = ran.expect_code(4);
     assert!(ran.err.contains(words), "{words}: {}", ran.told());
-    assert!(ran.err.contains("Start it again; it begins anew"), "{}", ran.told());
+    assert!(ran.err.contains("Start it again; it begins from scratch"), "{}", ran.told());
     assert!(!ran.out.contains("PASSED"), "{}", ran.told());
 }
 
@@ -222,7 +222,7 @@ fn who_has_nothing_to_do_in_the_next_test_keeps_what_this_one_may_need() {
         let ran = sweep.endure(&format!("1@verdict:{rank}:1:kill"));
         assert_eq!(ran.out.matches("PASSED").count(), 2, "each once: {}", ran.told());
         // By a tree: rank 5 receives it from rank 4, rank 3 from rank 2.
-        assert!(ran.err.contains("test 1 goes on"), "{}", ran.told());
+        assert!(ran.err.contains("test 1 resumes"), "{}", ran.told());
     }
 }
 

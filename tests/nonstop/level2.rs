@@ -139,7 +139,7 @@ fn coming_back_from_storage_survives_a_loss() {
         let has = |place: &str| struck.iter().any(|struck| struck == place);
         assert!(has("iteration:0:60"), "{struck:?}");
         assert!(has("iteration:1:20") || has("iteration:0:20"), "{struck:?}");
-        assert!(ran.err.contains("The run cannot go on in place"), "{}", ran.told());
+        assert!(ran.err.contains("The run cannot be recovered in place"), "{}", ran.told());
         lose_all(&stored);
         let ran = stored.survive(&format!("1@{place}:kill"), dead);
         assert!(from_storage(&ran), "{scope}: {}", ran.told());
@@ -186,7 +186,7 @@ mod rest {
         };
         let ran = lose_with_storage("verdict:1:1");
         let ran = stored.scene.expect_finished(ran);
-        assert!(ran.err.contains("The run goes on from memory alone"), "{}", ran.told());
+        assert!(ran.err.contains("The run continues from memory alone"), "{}", ran.told());
         assert_eq!(ran.out.matches("PASSED").count(), 2, "{}", ran.told());
         let clean = ["clean", "--job", &stored.name, "--level2"];
         let clean = Command::new(PROGRAM).args(clean).arg(stored.storage.path()).status();

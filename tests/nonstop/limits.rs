@@ -16,9 +16,9 @@ fn nobody_stands_by_so_the_job_ends_and_a_restart_goes_on() {
     let scene = Scene::new(2, 2).nonstop(0);
     let ran = scene.strike("iteration:2:9:lose").expect_code(75);
     assert!(ran.err.contains("3 ranks are left, and the grid needs 4"), "{}", ran.told());
-    assert!(ran.err.contains("the same command goes on"), "{}", ran.told());
+    assert!(ran.err.contains("the same command resumes"), "{}", ran.told());
     let ran = scene.finish();
-    assert!(ran.err.contains("goes on from boundary"), "{}", ran.told());
+    assert!(ran.err.contains("resumes at boundary"), "{}", ran.told());
 }
 
 /// Every rank that takes the position fails, until none is left.
@@ -159,7 +159,7 @@ fn what_is_missing_is_said() {
     };
     let plain = |args: &[&str]| Scene::of(2, 2, &["-n", "99", "--nb", "10"]).protect(args);
     said(&plain(&["--nonstop", "--checkpoint", "2"]), 6, "mpirun --with-ft ulfm");
-    said(&plain(&["--nonstop"]), 1, "goes on from what is saved: it needs --checkpoint");
+    said(&plain(&["--nonstop"]), 1, "resumes from a checkpoint: add --checkpoint");
     said(
         &plain(&["--spare-ranks", "0", "--nonstop", "--checkpoint", "2", "--method", "single"]),
         1,

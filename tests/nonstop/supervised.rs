@@ -168,7 +168,7 @@ fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
         "computes, in process column 0",
         "keeps checksums",
         "its rank is gone",
-        "the next run begins anew",
+        "the next run begins from scratch",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -319,7 +319,9 @@ impl CheckpointDir {
         };
         match Manifest::from_text(&text) {
             Ok(manifest) if manifest.about.key() == key => Ok(Some(manifest)),
-            Ok(_) => Err(format!("{}: it speaks of another epoch than its folder", path.display())),
+            Ok(_) => {
+                Err(format!("{}: it names another checkpoint than its folder", path.display()))
+            }
             Err(fault) => Err(format!("{}: {fault}", path.display())),
         }
     }

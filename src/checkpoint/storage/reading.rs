@@ -71,7 +71,7 @@ impl<'a> Source<'a> {
         feed.read_exact_at(&mut block, 0).map_err(|e| wrong(&e))?;
         let front = Front::from_block(&block).map_err(|e| wrong(&e))?;
         if front.about != *about || front.position != position {
-            return Err(wrong(&"it belongs to another epoch or position"));
+            return Err(wrong(&"it belongs to another checkpoint or position"));
         }
         Ok(Self { feed, path: path.into(), front })
     }

@@ -143,7 +143,7 @@ fn without_restart(c: &Comparison) -> String {
     } else if gains(c.in_place, c.restart) {
         "Self-checkpoint in place is"
     } else {
-        "Self-checkpoint with restarts: going on in place gains less than 0.1 %, so it is"
+        "Self-checkpoint with restarts: recovery in place gains less than 0.1 %, so it is"
     };
     let _ = writeln!(t, "  {best} better here.");
     let _ = match c.abft_from {
@@ -309,7 +309,7 @@ fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
         ));
     }
     let chance = match plan.method {
-        Method::Abft => "that the run need not begin anew",
+        Method::Abft => "that the run need not begin from scratch",
         _ => "that no failure is fatal",
     };
     rows.push(("chance", format!("{} {chance}", percent(plan.survives))));

@@ -167,7 +167,7 @@ fn unfinished(flags: &TuneFlags, dir: &Path, why: String) -> Refusal {
     if flags.write.is_none() || !asked_by_signal() {
         return Refusal(Exit::Environment, why);
     }
-    let on = format!("the same command goes on with what is in {}", dir.display());
+    let on = format!("the same command continues with what is in {}", dir.display());
     Refusal(Exit::Stopped, format!("{why}; {on}"))
 }
 
@@ -283,7 +283,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
         Refusal(
             Exit::BadInput,
             format!(
-                "{} {what}; --new begins anew, another --write leaves it alone",
+                "{} {what}; --new begins from scratch, another --write leaves it alone",
                 file.display()
             ),
         )
@@ -304,7 +304,7 @@ fn begin(flags: &TuneFlags, dir: &Path, domain: Domain, n: usize) -> Result<Kept
     if !kept.measured.is_empty() {
         let spent: f64 = kept.measured.iter().map(|m| m.spent).sum();
         tell!(
-            "skt-hpl tune: going on with N = {}: {} measurements of {} are in {}",
+            "skt-hpl tune: continuing with N = {}: {} measurements of {} are in {}",
             kept.n,
             kept.measured.len(),
             show_seconds(spent),

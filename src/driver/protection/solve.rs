@@ -262,8 +262,8 @@ impl ProtectionSession<'_> {
     fn warn_of_storage(&self) {
         let unwritable = self.level2.as_ref().and_then(|level2| level2.unwritable.as_ref());
         let told = match (&self.storage_gone, unwritable) {
-            (Some(why), _) => format!("{why}. The run goes on from memory alone"),
-            (None, Some(why)) => format!("{why}. The run goes on from what is there"),
+            (Some(why), _) => format!("{why}. The run continues from memory alone"),
+            (None, Some(why)) => format!("{why}. The run continues from what is there"),
             (None, None) => return,
         };
         if !self.warned.replace(true) {

@@ -31,7 +31,7 @@ pub(super) fn refused(gone: Option<&str>, error: StartError) -> Ended {
             Exit::Environment,
             format!(
                 "memory of job {job:?} has no checkpoint of this run, and storage, which may have one, cannot be used: \
-                 {why}. Nothing is removed; start again when it is there, or begin anew with --restart never \
+                 {why}. Nothing is removed; start again when it is there, or begin from scratch with --restart never \
                  without --level2"
             ),
         ),
@@ -57,7 +57,7 @@ pub(super) fn restored(settings: &settings::Protection, restored: &Restored, fro
         }
         None => rebuilt,
     };
-    format!("{from} (epoch {}); {rebuilt}", restored.epoch)
+    format!("{from} (checkpoint {}); {rebuilt}", restored.epoch)
 }
 
 /// Describes a stop. `stored` is true if the save was written to storage, None if nothing could be written from the start.
@@ -71,25 +71,25 @@ pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> 
     match (stored.unwrap_or(false), dir) {
         (false, Some(dir)) if on_disk_alone => format!(
             "stopped as asked, but THE SAVE DID NOT GET TO {dir}; whatever lay there before is still there, and the same \
-             command goes on from that. Its name is {job}: from another batch job add --job {job}"
+             command resumes from it. Its name is {job}: from another batch job add --job {job}"
         ),
         (true, Some(dir)) if own => format!(
-            "stopped as asked, after a save{memory} in {dir} of each node; the same command goes on, on these nodes, \
+            "stopped as asked, after a save{memory} in {dir} of each node; the same command resumes, on these nodes, \
              {} of each group of which may be others by then. Its name is {job}: from another batch job with \
              these nodes add --job {job}",
             settings.scheme.losses
         ),
         (true, Some(dir)) => format!(
-            "stopped as asked, after a save{memory} in {dir}; the same command goes on, on these nodes or any \
+            "stopped as asked, after a save{memory} in {dir}; the same command resumes, on these nodes or any \
              others that see {dir}. Its name is {job}: from another batch job add --job {job}"
         ),
         (false, Some(dir)) => format!(
             "stopped as asked, after a save in memory; IT DID NOT GET TO {dir}, whatever lay there before is still \
-             there. The same command goes on from memory, on these nodes. Its name is {job}: from another \
+             there. The same command resumes from memory, on these nodes. Its name is {job}: from another \
              batch job with these nodes, add --job {job}"
         ),
         _ => format!(
-            "stopped as asked, after a save; the same command goes on from memory. Its name is {job}: from \
+            "stopped as asked, after a save; the same command resumes from memory. Its name is {job}: from \
              another batch job with these nodes, add --job {job}"
         ),
     }
@@ -136,7 +136,7 @@ mod tests {
     fn a_stop_names_the_job_and_where_the_save_is() {
         use Method::{Disk, SelfCheckpoint};
         let all = [
-            (SelfCheckpoint, None, None, "goes on from memory", true),
+            (SelfCheckpoint, None, None, "resumes from memory", true),
             (SelfCheckpoint, Some(DirScope::Shared), Some(true), "others that see /scratch", false),
             (
                 SelfCheckpoint,
@@ -182,15 +182,15 @@ mod tests {
         };
         let shared = settings(Method::SelfCheckpoint, Some(DirScope::Shared));
         let own = settings(Method::SelfCheckpoint, Some(DirScope::Node));
-        assert_eq!(restored(&shared, &found, "on"), "on (epoch 3); nothing had to be rebuilt");
+        assert_eq!(restored(&shared, &found, "on"), "on (checkpoint 3); nothing had to be rebuilt");
         found.rebuilt = vec![1, 4];
-        assert_eq!(restored(&own, &found, "on"), "on (epoch 3); rebuilt positions [1, 4]");
+        assert_eq!(restored(&own, &found, "on"), "on (checkpoint 3); rebuilt positions [1, 4]");
         found.fetched = Some(0);
-        assert_eq!(restored(&shared, &found, "on"), "on (epoch 3); it was read from /scratch");
+        assert_eq!(restored(&shared, &found, "on"), "on (checkpoint 3); it was read from /scratch");
         let text = restored(&own, &found, "on");
         assert_eq!(
             text,
-            "on (epoch 3); it was read from /scratch of the nodes; rebuilt positions [1, 4]"
+            "on (checkpoint 3); it was read from /scratch of the nodes; rebuilt positions [1, 4]"
         );
     }
 

@@ -137,7 +137,7 @@ pub(super) fn warnings_of_plan(machine: &Machine, choice: &Choice, plan: &Plan) 
                 "checksums bear the loss of {borne}, of more where new ones can be made between (--spare-ranks), and no node; \
                  nothing is saved beside them"
             );
-            ("has to begin anew", why)
+            ("has to begin from scratch", why)
         }
         Method::Single => {
             ("is lost", "a single checkpoint is lost when a node fails during a save".into())

@@ -692,7 +692,7 @@ mod tests {
         let uneven = GoingOn { renew: Some(1.0), ..waiting };
         assert!(said(Method::Abft, uneven).contains("64 nodes with a rank each, 1 of which wait"));
         let renews = GoingOn { renew: Some(1.0), ..in_place };
-        assert!(said(Method::SelfCheckpoint, renews).contains("no checksums to make anew"));
+        assert!(said(Method::SelfCheckpoint, renews).contains("no checksums to make again"));
         assert!(said(Method::Abft, with(64, 1)).contains("Q+R"));
         assert!(said(Method::Abft, with(61, 4)).contains("Q+R"));
         assert!(said(Method::Abft, with(3, 5)).contains("at most 4"));

@@ -72,7 +72,7 @@ impl GoingOn {
                 columns.factor()?;
                 if self.in_place.is_none() {
                     return refuse(
-                        "method abft goes on without a restart, so the time for that must be given"
+                        "method abft continues without a restart, so the time for that must be given"
                             .into(),
                     );
                 }
@@ -93,7 +93,7 @@ impl GoingOn {
                 refuse(format!("method {} has no columns of checksums (--columns)", m.name()))
             }
             (m, None) if self.renew.is_some() => {
-                refuse(format!("method {} has no checksums to make anew (--renew-time)", m.name()))
+                refuse(format!("method {} has no checksums to make again (--renew-time)", m.name()))
             }
             (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => refuse(format!(
                 "method {} does not go on in place: {}; methods self and double do",
@@ -101,12 +101,12 @@ impl GoingOn {
                 match m {
                     Method::Single => "a loss during a save may leave it nothing to restore",
                     Method::Disk =>
-                        "the program goes on in place from memory, not from a file system",
+                        "the program recovers in place from memory, not from a file system",
                     _ => "it has no save to restore",
                 }
             )),
             (_, None) if self.spare_ranks.is_some() && self.in_place.is_none() => {
-                refuse("spare ranks are of use only where a run goes on in place".into())
+                refuse("spare ranks are of use only where a run is recovered in place".into())
             }
             _ => Ok(()),
         }

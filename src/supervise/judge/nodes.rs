@@ -253,7 +253,7 @@ impl Nodes {
                     node,
                     kind: FaultKind::NodeRebooted,
                     struck_ms: before.map_or(now_ms, |t| t.heard_ms),
-                    detail: format!("{} was started anew: its memory is empty", self.names[node]),
+                    detail: format!("{} was restarted: its memory is empty", self.names[node]),
                 }));
             }
             Some(_) if before.is_some_and(|t| t.closed_ms.is_some()) => {

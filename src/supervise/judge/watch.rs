@@ -440,7 +440,7 @@ mod tests {
         let (at, broken) = run.breakage();
         assert_eq!((broken.kind, broken.node), (FaultKind::NodeSilent, Some(2)));
         assert_eq!((at, broken.struck_ms), (24_000, 20_000));
-        assert_eq!(broken.iteration, 24, "others had gone on meanwhile");
+        assert_eq!(broken.iteration, 24, "others had continued meanwhile");
     }
 
     /// The progress of its ranks while it was unresponsive is unknown; their lack of progress before that is forgotten.

@@ -59,10 +59,10 @@ const LOST: &str = " lost: noticed at ";
 const AGREED: &str = " UTC, agreed ";
 const LATER: &str = " s later";
 const AFTER: &str = " s after the notice";
-const BOUNDARY: &str = "goes on from boundary ";
+const BOUNDARY: &str = "resumes at boundary ";
 
 /// Words of a test that begins from scratch.
-pub const ANEW: &str = "begins anew";
+pub const ANEW: &str = "begins from scratch";
 
 impl Display for Notice {
     fn fmt(&self, f: &mut Formatter) -> Written {
@@ -188,7 +188,7 @@ mod tests {
         let mut notice = notice();
         notice.lost.push(gone(5, None));
         let ways = [
-            (from_boundary(2, 17, 40) + " (epoch 3); rebuilt positions [1]", Some(17)),
+            (from_boundary(2, 17, 40) + " (checkpoint 3); rebuilt positions [1]", Some(17)),
             (format!("test 1 {ANEW}, nothing was saved"), Some(0)),
             ("all tests are done".to_owned(), None),
         ];
@@ -204,7 +204,8 @@ mod tests {
         }
         let told = notice.told("all tests are done");
         assert!(GoneOn::find(&format!("skt-hpl: {told}")).is_some(), "{told}");
-        let ends = format!("skt-hpl: {notice}. The run cannot go on in place: 3 ranks are left");
+        let ends =
+            format!("skt-hpl: {notice}. The run cannot be recovered in place: 3 ranks are left");
         assert_eq!(GoneOn::find(&ends), None);
     }
 

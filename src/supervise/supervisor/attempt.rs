@@ -105,9 +105,9 @@ impl Supervisor<'_> {
             let full = is_full(&error);
             if !std::mem::replace(&mut warned, true) {
                 let what = if full {
-                    "waiting for room to start the next incarnation"
+                    "waiting for room to start the next attempt"
                 } else {
-                    "the next incarnation cannot be started; it is tried again"
+                    "the next attempt cannot be started; it is tried again"
                 };
                 self.print(&format!("{dir}: {error}; {what}"));
             }
@@ -116,7 +116,7 @@ impl Supervisor<'_> {
                 refused_since = None;
             } else if since.elapsed() >= patience {
                 let why = format!(
-                    "the next incarnation could not be started for {} s: {dir}: {error}",
+                    "the job could not be restarted for {} s: {dir}: {error}",
                     patience.as_secs()
                 );
                 return Ok(Launched::End((STATUS_RESUMABLE, why)));
@@ -291,7 +291,7 @@ impl Supervisor<'_> {
                 (None, Some(code)) => {
                     let why = format!(
                         "the benchmark refuses to go on (status {code}): what it says above tells why, and once that is put right \
-                         the same command goes on"
+                         the same command continues"
                     );
                     (STATUS_LOSS, why)
                 }

@@ -210,7 +210,7 @@ impl Supervisor<'_> {
             self.attempt.replaced.push(pair);
             match problems {
                 Some(problems) if problems.is_empty() => {
-                    self.print(&format!("{by} has files of the checkpoint that this run goes on from, and {node} has none"));
+                    self.print(&format!("{by} has files of the checkpoint that this run resumes from, and {node} has none"));
                 }
                 // Problems of the first launch's nodes are reported already.
                 Some(problems) if self.room.is_doubted => {

@@ -114,7 +114,7 @@ pub(super) fn give_up(
     let interrupted = || {
         if asked_by_signal() {
             Err(format!(
-                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command goes on with that"
+                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command continues that"
             ))
         } else {
             Ok(())

@@ -342,13 +342,13 @@ impl Supervisor<'_> {
         let again =
             if settings.discard { "the same command without --new" } else { "the same command" };
         if code == STATUS_RESUMABLE {
-            say!("skt-hpl run: memory is kept on the nodes; {again} goes on with the run");
+            say!("skt-hpl run: memory is kept on the nodes; {again} continues the run");
             if let Some(dir) = &settings.benchmark.level2 {
-                say!("skt-hpl run: on other nodes it goes on from {}", dir.display());
+                say!("skt-hpl run: on other nodes it resumes from {}", dir.display());
             }
         } else if self.state.can_go_on() {
             say!(
-                "skt-hpl run: what memory is left is kept on the nodes; {again} goes on with the run, for instance when lost nodes \
+                "skt-hpl run: what memory is left is kept on the nodes; {again} continues the run, for instance when lost nodes \
                  answer again; --new gives it up"
             );
         }

@@ -90,7 +90,7 @@ impl Supervisor<'_> {
         let text = match event {
             Event::Launched { incarnation, hosts, .. } => {
                 let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
-                format!("incarnation {incarnation} on {}", names.join(" "))
+                format!("attempt {incarnation} on {}", names.join(" "))
             }
             Event::Computing { incarnation, iteration, .. } if *incarnation > 1 => {
                 format!("computing again, at iteration {iteration}")
@@ -100,7 +100,7 @@ impl Supervisor<'_> {
                 format!("FAULT {fault}: {}: {detail}", kind.words())
             }
             Event::GoneOn { fault, struck_ms, going_on_ms, lost, .. } => format!(
-                "FAULT {fault}: {}, made good in place {:.1} s after it struck",
+                "FAULT {fault}: {}; recovered in place after {:.1} s",
                 match lost.len() {
                     1 => "a rank died".to_string(),
                     several => format!("{several} ranks died"),
@@ -136,7 +136,7 @@ impl Supervisor<'_> {
             Event::HaltRequested { why, .. } => format!("halt: {why}"),
             Event::TookOver { adopted: true, .. } => "took the running job over".to_string(),
             Event::TookOver { adopted: false, .. } => {
-                "going on with an interrupted run".to_string()
+                "continuing an interrupted run".to_string()
             }
             _ => return,
         };

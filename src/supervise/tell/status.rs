@@ -311,7 +311,7 @@ impl Status {
         let silent_ms = now_ms.saturating_sub(self.updated_ms);
         let now_ms = self.own_ms + silent_ms;
         let mut text = format!(
-            "run {} incarnation {}, since {}\n{}\n{}\n",
+            "run {} attempt {}, since {}\n{}\n{}\n",
             self.run_id,
             self.incarnation,
             duration(now_ms.saturating_sub(self.started_ms) as f64 / 1e3),
@@ -338,7 +338,7 @@ impl Status {
                 f.noticed_ms.saturating_sub(f.struck_ms) as f64 / 1e3,
                 f.restored_ms.map_or(String::new(), |at| format!(
                     ", {} after {:.1} s",
-                    if f.in_place() { "gone on in place" } else { "computing again" },
+                    if f.in_place() { "recovered in place" } else { "computing again" },
                     at.saturating_sub(f.struck_ms) as f64 / 1e3
                 ))
             );

@@ -1,10 +1,10 @@
 //! The threads of one rank: a pool that runs numbered tasks.
 //!
 //! Only the main thread calls MPI, so it must be free to leave tasks to the others and factor the next panel meanwhile.
-//! [`Pool::spread`] first runs `lead` on the main thread, while the workers already run tasks; then the main thread joins them.
+//! [`Pool::spread`] first lets the main thread lead, while the workers already run tasks; then the main thread joins them.
 //!
-//! Some of the workers may be lent to `lead` as its [`PanelThreads`]. They do the work that `lead` divides among them, and run
-//! tasks only after `lead` returns.
+//! Some of the workers may be lent to the main thread as its [`PanelThreads`]. They do the work that it divides among them, and
+//! run tasks only after it has led.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -177,7 +177,14 @@ impl Orders {
     }
 }
 
-/// The main thread and the workers lent to it, while it runs `lead`.
+/// Moment at which [`Pool::spread`] calls the main thread.
+pub enum Turn<'t, 'p> {
+    /// Before its tasks, with its panel threads.
+    Lead(&'t mut PanelThreads<'p>),
+    AfterTask,
+}
+
+/// The main thread and the workers lent to it, while it leads.
 pub struct PanelThreads<'a> {
     shared: Option<&'a Shared>,
     mates: usize,
@@ -334,7 +341,7 @@ impl Pool {
 
     /// Runs `task(0)` to `task(tasks - 1)`, in no particular order, and returns when all are done.
     pub fn run(&mut self, tasks: usize, task: impl Fn(usize) + Sync) {
-        self.spread(tasks, task, 0, |_| (), || ());
+        self.spread(tasks, task, 0, |_| ());
     }
 
     /// Calls `work` once on each thread, with the thread's number from 0, and returns when all are done.
@@ -360,7 +367,18 @@ impl Pool {
 
     /// Runs `lead` as [`Pool::together`] does, with at most `threads` threads.
     pub fn few<R>(&mut self, threads: usize, lead: impl FnOnce(&mut PanelThreads) -> R) -> R {
-        self.spread(0, |_| (), threads.saturating_sub(1), lead, || ())
+        let (mut lead, mut result) = (Some(lead), None);
+        self.spread(
+            0,
+            |_| (),
+            threads.saturating_sub(1),
+            |turn| {
+                if let (Turn::Lead(panel_threads), Some(lead)) = (turn, lead.take()) {
+                    result = Some(lead(panel_threads));
+                }
+            },
+        );
+        result.expect("the main thread leads once")
     }
 
     /// Calls `work` with parts of `0..len`, each of length `each` except the last, on the threads that are free.
@@ -389,25 +407,24 @@ impl Pool {
         });
     }
 
-    /// Runs tasks as [`Pool::run`] does, but the main thread first runs `lead`, with `mates` workers as panel threads. Afterwards
-    /// these workers run tasks like the others, and the main thread calls `between` after each task.
-    pub fn spread<R>(
+    /// Runs tasks as [`Pool::run`] does, but the main thread first calls `main` with [`Turn::Lead`], with `mates` workers as
+    /// panel threads. Afterwards these workers run tasks like the others, and the main thread calls `main` after each of its tasks.
+    pub fn spread(
         &mut self,
         tasks: usize,
         task: impl Fn(usize) + Sync,
         mates: usize,
-        lead: impl FnOnce(&mut PanelThreads) -> R,
-        mut between: impl FnMut(),
-    ) -> R {
+        mut main: impl FnMut(Turn),
+    ) {
         let mates = mates.min(self.workers.len());
         if self.workers.is_empty() || (tasks == 0 && mates == 0) {
-            let result = lead(&mut PanelThreads::alone());
+            main(Turn::Lead(&mut PanelThreads::alone()));
             for i in 0..tasks {
                 task(i);
                 heartbeat::beat();
-                between();
+                main(Turn::AfterTask);
             }
-            return result;
+            return;
         }
         let shared = &*self.shared;
         let work: Task<'_> = &task;
@@ -416,7 +433,7 @@ impl Pool {
         let work: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(work) };
         shared.open(tasks, work, mates);
         let close = Close(shared);
-        let result = lead(&mut PanelThreads { shared: Some(shared), mates });
+        main(Turn::Lead(&mut PanelThreads { shared: Some(shared), mates }));
         loop {
             let i = shared.next.0.fetch_add(1, Ordering::Relaxed);
             if i >= tasks {
@@ -424,10 +441,9 @@ impl Pool {
             }
             task(i);
             heartbeat::beat();
-            between();
+            main(Turn::AfterTask);
         }
         drop(close);
-        result
     }
 }
 
@@ -639,16 +655,19 @@ mod tests {
                 for _ in 0..200 {
                     let hits: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                     let mut between = 0;
-                    let lead = pool.spread(
+                    let mut leads = 0;
+                    pool.spread(
                         tasks,
                         |i| {
                             hits[i].fetch_add(1, Ordering::Relaxed);
                         },
                         0,
-                        |_| 42,
-                        || between += 1,
+                        |turn| match turn {
+                            Turn::Lead(_) => leads += 1,
+                            Turn::AfterTask => between += 1,
+                        },
                     );
-                    assert_eq!(lead, 42);
+                    assert_eq!(leads, 1);
                     assert!(between <= tasks);
                     assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
                 }
@@ -706,13 +725,15 @@ mod tests {
             for mates in 0..threads + 1 {
                 for _ in 0..100 {
                     let tasks = AtomicUsize::new(0);
-                    let size = pool.spread(
+                    let mut size = 0;
+                    pool.spread(
                         20,
                         |_| {
                             tasks.fetch_add(1, Ordering::Relaxed);
                         },
                         mates,
-                        |panel_threads| {
+                        |turn| {
+                            let Turn::Lead(panel_threads) = turn else { return };
                             for parts in 0..=panel_threads.size() {
                                 let hits: Vec<AtomicUsize> =
                                     (0..parts).map(|_| AtomicUsize::new(0)).collect();
@@ -721,9 +742,8 @@ mod tests {
                                 });
                                 assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
                             }
-                            panel_threads.size()
+                            size = panel_threads.size();
                         },
-                        || (),
                     );
                     assert_eq!(size, mates.min(threads - 1) + 1);
                     assert_eq!(tasks.into_inner(), 20);
@@ -806,7 +826,11 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(5));
                 done.fetch_add(1, Ordering::Relaxed);
             };
-            pool.spread(200, task, 0, |_| (), || std::panic::resume_unwind(Box::new("a loss")));
+            pool.spread(200, task, 0, |turn| {
+                if matches!(turn, Turn::AfterTask) {
+                    std::panic::resume_unwind(Box::new("a loss"));
+                }
+            });
         }));
         assert!(left.is_err());
         assert!(done.load(Ordering::Relaxed) < 20, "{done:?}");

@@ -41,7 +41,7 @@ use crate::config::flags::{self, BenchFlags};
 use crate::config::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
 use crate::kernels::{self, Library, preflight, set_library_threads};
-use crate::lu::{Context, Milestone, Observer, Seat, Start, own_part, solve_test};
+use crate::lu::{Context, Event, Milestone, Observer, Seat, Start, own_part, solve_test};
 use crate::report::machine::Machine;
 use crate::report::text;
 use crate::shm::{self, MemoryStore, Store};
@@ -1076,25 +1076,31 @@ struct Watcher {
 }
 
 impl Observer for Watcher {
-    fn began(&mut self, _unix_s: f64) {
-        self.began = Instant::now();
-        self.meter = self.power.clone().and_then(Meter::begin);
-    }
-
-    fn reached(&mut self, milestone: Milestone) {
-        if milestone == Milestone::Factored {
-            let blocks = self.n.div_ceil(self.nb);
-            self.way.pass(blocks, blocks, self.began.elapsed().as_secs_f64());
-            if let Some(progress_line) = &mut self.progress_line {
-                progress_line.end();
+    fn observe(&mut self, event: Event) {
+        match event {
+            Event::Began { .. } => {
+                self.began = Instant::now();
+                self.meter = self.power.clone().and_then(Meter::begin);
             }
-        }
-        if milestone == Milestone::Solved {
-            self.measured = self.meter.take().and_then(Meter::end);
+            Event::Reached(Milestone::Factored) => {
+                let blocks = self.n.div_ceil(self.nb);
+                self.way.pass(blocks, blocks, self.began.elapsed().as_secs_f64());
+                if let Some(progress_line) = &mut self.progress_line {
+                    progress_line.end();
+                }
+            }
+            Event::Reached(Milestone::Solved) => {
+                self.measured = self.meter.take().and_then(Meter::end);
+            }
+            Event::Iteration { k, blocks, elapsed } => self.pass(k, blocks, elapsed),
+            _ => {}
         }
     }
+}
 
-    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
+impl Watcher {
+    /// Records iteration `k`, and prints the progress.
+    fn pass(&mut self, k: usize, blocks: usize, elapsed: f64) {
         self.way.pass(k, blocks, elapsed);
         if let Some(progress_line) = &mut self.progress_line {
             progress_line.at(self.n, self.nb, k, blocks, elapsed);

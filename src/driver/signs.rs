@@ -8,7 +8,7 @@ use crate::base::exit::Exit;
 use crate::base::faults::{Point, hit};
 use crate::checkpoint::protocol::Transitions;
 use crate::comm::die;
-use crate::lu::{Context, Milestone, Observer};
+use crate::lu::{Context, Event, Milestone, Observer};
 use crate::shm::header::{
     BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
 };
@@ -127,36 +127,25 @@ fn header(context: &Context, number: usize, code: u8) -> Header {
 }
 
 impl<O: Observer> Observer for Signs<'_, O> {
-    fn began(&mut self, unix_s: f64) {
-        self.watcher.began(unix_s);
-    }
-
-    fn reached(&mut self, milestone: Milestone) {
-        let (point, doing) = words(milestone);
-        self.tick(doing, 0);
-        self.strike(point);
-        self.watcher.reached(milestone);
-    }
-
-    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
-        self.tick(Doing::Computing, k as u64);
-        self.strike(Point::Iteration);
-        self.watcher.iteration(k, blocks, elapsed);
-    }
-
-    fn multiplied(&mut self, seconds: f64, flops: f64) {
-        if let Some((_, head)) = &self.shown {
-            head.worked((seconds * 1e6) as u64, flops as u64);
+    fn observe(&mut self, event: Event) {
+        match event {
+            Event::Reached(milestone) => {
+                let (point, doing) = words(milestone);
+                self.tick(doing, 0);
+                self.strike(point);
+            }
+            Event::Iteration { k, .. } => {
+                self.tick(Doing::Computing, k as u64);
+                self.strike(Point::Iteration);
+            }
+            Event::Multiplied { seconds, flops } => {
+                if let Some((_, head)) = &self.shown {
+                    head.worked((seconds * 1e6) as u64, flops as u64);
+                }
+            }
+            Event::Began { .. } | Event::Rebuilt { .. } | Event::Solved(_) => {}
         }
-        self.watcher.multiplied(seconds, flops);
-    }
-
-    fn renewed(&mut self, k: usize, seconds: f64) {
-        self.watcher.renewed(k, seconds);
-    }
-
-    fn solved(&mut self, x: &[f64]) {
-        self.watcher.solved(x);
+        self.watcher.observe(event);
     }
 }
 

@@ -1,20 +1,18 @@
-//! Factors a matrix with checksum columns in steps: a process column completes each step or does none of it.
+//! The steps of a factorisation with checksum columns: a process column completes each step or does none of it.
 //!
-//! The factorisation can continue from the point where an attempt was lost, with other roles, and rebuild checksum columns on its
-//! way. `standing` calls it. An iteration is the same as in `pipeline`.
+//! So the factorisation can continue from the point where an attempt was lost, with other roles, and rebuild checksum columns on
+//! its way. `schedule` calls this; `standing` begins it.
 
 use std::time::Instant;
 
-use super::clock::{Clock, Part};
+use super::clock::Part;
 use super::context::Context;
-use super::iteration::{InSteps, Run};
-use super::observer::{Observer, Silent};
+use super::observer::{Event, Observer};
+use super::operations::Operations;
 use super::renew::{refresh, refreshes_at, renew};
 use super::roles::{Exchanges, Progress};
-use super::work::Work;
 use crate::base::faults::{Point, hit};
-use crate::base::threads::Pool;
-use crate::comm::Steps;
+use crate::comm::{Step, Steps};
 
 /// Input of the computation of checksums.
 #[derive(Clone, Copy)]
@@ -27,114 +25,112 @@ pub struct Summing<'a> {
 /// Maximum lookahead of a factorisation in steps: all panels that a step needs must have arrived before it begins.
 pub const DEPTH_IN_STEPS: usize = 1;
 
-/// Factors in steps from boundary `start`. If `ready` is set, panel `start` is already factored and its process column has it.
-///
-/// Before a step of iteration k, all ranks of the grid have panel k. So wherever an attempt is lost, each process column has
-/// applied all panels before some k and no part of k. These k differ by at most one, and a process column that is behind has all
-/// it needs to catch up ([`catch_up_in_steps`]). Ranks whose checksums are not yet built wait for panels with all others and
-/// apply none.
-///
-/// # Safety
-/// As for [`super::pipeline::factorise`].
-#[allow(clippy::too_many_arguments)] // the parameters of `factorise` and two more
-pub unsafe fn factorise_in_steps<O: Observer>(
-    context: &Context,
-    a: *mut f64,
-    start: usize,
-    ready: bool,
-    summing: Summing,
-    work: &mut Work,
-    progress: &mut Progress,
-    pool: &mut Pool,
-    clock: &mut Clock,
-    observer: &mut O,
-) {
-    let (blocks, depth) = (context.params.blocks(), context.params.depth);
-    assert!(depth <= DEPTH_IN_STEPS, "refused beforehand");
-    let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: false });
-    let mut run = Run::new(context, a, work, pool, clock, observer, steps);
-    let mut factored = start;
-    if ready {
-        run.share(start);
-        factored += 1;
-    }
-    let mut renewing = !summing.new.is_empty();
-    let refreshes = |k: usize| context.has_sums() && refreshes_at(k, blocks);
-    for k in start..blocks {
-        if factored == k {
-            if std::mem::take(&mut renewing) {
-                run.renew(k, summing);
-            }
-            if refreshes(k) {
-                run.refresh(k, summing.exchanges);
-            }
-        }
-        run.observer.iteration(k, blocks, run.clock.elapsed());
-        if factored == k {
-            run.factor_alone(k, k);
-            factored += 1;
-        }
-        let ahead = factored <= k + depth && factored < blocks && !renewing && !refreshes(factored);
-        let next = ahead.then_some(factored);
-        factored += usize::from(next.is_some());
-        run.iterate(k, next, factored);
-        run.observer.multiplied(run.clock.spent(Part::Multiply), run.flops);
-    }
-    run.finish_broadcasts();
-    // A rank that has passed this point knows that the others of its process column have completed their last step.
-    let last = run.steps.as_ref().map(|own| own.steps.step());
-    drop(last);
+/// The steps of a factorisation, and the progress that a rank keeps when an attempt is lost.
+pub(super) struct InSteps<'a> {
+    steps: Steps,
+    pub(super) progress: &'a mut Progress,
+    /// Absent while a process column catches up: no panel is broadcast then, and no checksum is computed.
+    summing: Option<Summing<'a>>,
 }
 
-/// Takes the one step by which this process column is behind the others, with the panel that it has.
-///
-/// # Safety
-/// As for [`super::pipeline::factorise`].
-pub unsafe fn catch_up_in_steps(
-    context: &Context,
-    a: *mut f64,
-    work: &mut Work,
-    progress: &mut Progress,
-    pool: &mut Pool,
-) {
-    let k = progress.applied;
-    let ahead = context.params.depth > 0 && k + 1 < context.params.blocks();
-    let steps = Some(InSteps { steps: Steps::begin(&context.column), progress, quiet: true });
-    let (mut clock, mut observer) = (Clock::start(), Silent);
-    let (clock, observer) = (&mut clock, &mut observer);
-    let mut run = Run::new(context, a, work, pool, clock, observer, steps);
-    let next = ahead.then_some(k + 1);
-    run.iterate(k, next, k + 1 + usize::from(ahead));
-    let last = run.steps.as_ref().map(|own| own.steps.step());
-    drop(last);
-}
+impl<'a> InSteps<'a> {
+    /// Begins the steps of this rank's process column.
+    ///
+    /// Before a step of iteration k, all ranks of the grid have panel k. So wherever an attempt is lost, each process column has
+    /// applied all panels before some k and no part of k. These k differ by at most one, and a process column that is behind has
+    /// all it needs to catch up. Ranks whose checksums are not yet built wait for panels with all others and apply none.
+    pub(super) fn begin(
+        context: &Context,
+        progress: &'a mut Progress,
+        summing: Option<Summing<'a>>,
+    ) -> Self {
+        assert!(context.params.depth <= DEPTH_IN_STEPS, "refused beforehand");
+        Self { steps: Steps::begin(&context.column), progress, summing }
+    }
 
-impl<O: Observer> Run<'_, O> {
-    /// Rebuilds checksum columns at boundary `k`.
+    /// Returns whether panels are not broadcast: while a process column catches up.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.summing.is_none()
+    }
+
+    /// Returns whether this rank has its part of the matrix or of the checksums.
+    pub(super) fn has_matrix(&self) -> bool {
+        self.progress.generated
+    }
+
+    /// Begins a step, which this process column completes or does not do at all. It ends when the returned value is dropped.
+    pub(super) fn step(&self) -> Step {
+        self.steps.step()
+    }
+
+    /// Begins the step of an iteration, whose panel this rank has.
+    pub(super) fn begin_iteration(&self, operations: &mut Operations) -> Step {
+        let Operations { context, clock, .. } = operations;
+        let before = clock.enter(Part::Broadcast);
+        if !self.is_quiet() {
+            // A rank that has passed this barrier knows that all ranks have the panel.
+            context.grid.barrier();
+        }
+        let step = self.step();
+        clock.enter(before);
+        hit(Point::StepBegin, context.place);
+        step
+    }
+
+    /// Ends the step in which panel `k` was applied, and panel `factored` factored if it is this process column's.
+    pub(super) fn end_iteration(
+        &mut self,
+        context: &Context,
+        step: Option<Step>,
+        k: usize,
+        factored: Option<usize>,
+    ) {
+        self.progress.applied = k + 1;
+        if let Some(next) = factored {
+            self.progress.factored = next + 1;
+        }
+        drop(step);
+        hit(Point::StepEnd, context.place);
+    }
+
+    /// Returns whether checksums are computed at boundary `k`.
+    pub(super) fn drains(&self, context: &Context, k: usize) -> bool {
+        let new = self.summing.is_some_and(|summing| !summing.new.is_empty());
+        new || refreshes(context, k)
+    }
+
+    /// Computes the checksums that are due at the clean boundary `k`.
     ///
     /// No rank changes the input of the sums before its process column's next step. That step begins only when all ranks of the
-    /// process column have added their share.
-    fn renew(&mut self, k: usize, of: Summing) {
-        let before = self.clock.enter(Part::Other);
-        let began = Instant::now();
-        renew(self.context, self.view(), k, of.exchanges, of.new);
-        if let Some(own) = &mut self.steps
-            && !own.progress.generated
-        {
-            (own.progress.generated, own.progress.applied, own.progress.factored) = (true, k, k);
+    /// process column have added their share. When existing checksums are computed again, rows before and after are both valid
+    /// sums at this boundary. So checksums remain usable whichever rank is lost meanwhile.
+    pub(super) fn compute_checksums(
+        &mut self,
+        operations: &mut Operations,
+        observer: &mut impl Observer,
+        k: usize,
+    ) {
+        let Some(Summing { exchanges, new }) = &mut self.summing else { return };
+        let (context, new) = (operations.context, std::mem::take(new));
+        let before = operations.clock.enter(Part::Other);
+        if !new.is_empty() {
+            let began = Instant::now();
+            renew(context, operations.view(), k, exchanges, new);
+            if !self.progress.generated {
+                let Progress { generated, applied, factored, .. } = &mut *self.progress;
+                (*generated, *applied, *factored) = (true, k, k);
+            }
+            observer.observe(Event::Rebuilt { k, seconds: began.elapsed().as_secs_f64() });
+            hit(Point::Renewed, context.place);
         }
-        self.clock.enter(before);
-        self.observer.renewed(k, began.elapsed().as_secs_f64());
-        hit(Point::Renewed, self.context.place);
+        if refreshes(context, k) {
+            refresh(context, operations.view(), k, exchanges);
+        }
+        operations.clock.enter(before);
     }
+}
 
-    /// Recomputes the existing checksums at boundary `k`.
-    ///
-    /// The rows already recomputed and the remaining rows are both valid sums at this boundary. So the checksums remain usable
-    /// whichever rank is lost meanwhile.
-    fn refresh(&mut self, k: usize, exchanges: &Exchanges) {
-        let before = self.clock.enter(Part::Other);
-        refresh(self.context, self.view(), k, exchanges);
-        self.clock.enter(before);
-    }
+/// Returns whether existing checksums are computed again at boundary `k`.
+fn refreshes(context: &Context, k: usize) -> bool {
+    context.has_sums() && refreshes_at(k, context.params.blocks())
 }

@@ -1,6 +1,6 @@
-//! Decides which panels are factored before which panel is applied, and where the pipeline drains: pure functions.
+//! Decides which panels are factored before which panel is applied, and where boundaries are clean: pure functions.
 //!
-//! `pipeline` asks at each iteration and follows the answer. A boundary must be announced as clean before a panel is factored
+//! `schedule` asks at each iteration and follows the answer. A boundary must be announced as clean before a panel is factored
 //! across it. With a lookahead, that is some iterations before the boundary is reached.
 
 /// Panels factored so far, and the limits for the next panel.

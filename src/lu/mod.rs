@@ -2,19 +2,17 @@
 //!
 //! | step | file | HPL |
 //! |---|---|---|
+//! | order of the iterations; what an iteration does, in order | `schedule` | pdgesv0, pdgesvK2 |
+//! | time at which each panel is factored | `lookahead` | |
+//! | the operations of an iteration | `operations` | |
 //! | factor one panel | `factor` | pdfact, pdrpan*, pdpan* |
+//! | number of panel threads | `panel_threads` | |
 //! | rows that move, and their destinations | `pivots` | plindx |
 //! | plan of the row exchange | `exchange` | pdlaswp00, pdlaswp01, spread, roll |
 //! | row exchange | `swap` | pdlaswp |
-//! | columns that are exchanged while others are multiplied | `halves` | |
-//! | update of columns with a panel | `update` | pdupdate |
-//! | update of the trailing submatrix in parts, with overlapped work | `apply` | |
-//! | update and factorisation of the next panel | `ahead` | |
-//! | one iteration: panels factored, broadcast, applied | `iteration` | |
-//! | order of the iterations, with lookahead | `pipeline` | pdgesvK2 |
-//! | time at which each panel is factored | `lookahead` | |
-//! | order of the iterations with checksum columns: steps of a process column | `in_steps` | |
-//! | number of panel threads | `panel_threads` | |
+//! | columns that are exchanged while others are multiplied | `halves`, `section` | |
+//! | update of a section with a panel | `update` | pdupdate |
+//! | steps of a process column, with checksum columns | `in_steps` | |
 //! | notifications to the observer, and its decisions | `observer` | |
 //! | back substitution | `solve` | pdtrsv |
 //! | check of the solution | `residual` | pdtest |
@@ -25,12 +23,10 @@
 //! | a test that continues after a lost attempt | `standing` | |
 //! | memory of every buffer | `need` | |
 //!
-//! This folder knows nothing of checkpoints: the pipeline notifies an [`Observer`] at each boundary, and asks it beforehand where
+//! This folder knows nothing of checkpoints: the schedule notifies an [`Observer`] at each boundary, and asks it beforehand where
 //! to drain. Nor does this folder know of failures: its terms are process columns, their roles, and attempts that may have been
 //! abandoned.
 
-mod ahead;
-mod apply;
 mod arrays;
 mod carry;
 mod clock;
@@ -40,20 +36,21 @@ mod exchange;
 mod factor;
 mod halves;
 mod in_steps;
-mod iteration;
 mod lengths;
 mod lookahead;
 pub mod need;
 mod observer;
+mod operations;
 mod panel;
 mod panel_threads;
-mod pipeline;
 mod pivots;
 mod regain;
 mod renew;
 mod residual;
 mod roles;
 mod sample;
+mod schedule;
+mod section;
 mod solve;
 mod standing;
 mod swap;
@@ -66,7 +63,7 @@ pub use carry::LONGEST as LONGEST_SUMS;
 pub use clock::{Clock, Part};
 pub use context::{Context, Order, Seat};
 pub use in_steps::DEPTH_IN_STEPS;
-pub use observer::{Halt, Milestone, Observer, Silent};
+pub use observer::{Event, Halt, Milestone, Observer, Silent};
 pub use panel_threads::mates;
 pub use roles::{Exchange, Exchanges, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;

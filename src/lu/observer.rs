@@ -1,6 +1,6 @@
 //! The interface between a factorisation and its observer.
 //!
-//! The pipeline calls an [`Observer`] at every step; `driver` has one observer for each way to run a test. So this folder does
+//! The schedule calls an [`Observer`] at every step; `driver` has one observer for each way to run a test. So this folder does
 //! not depend on checkpoints, agents or tables.
 
 use crate::base::threads::Pool;
@@ -26,8 +26,30 @@ pub enum Milestone {
     Solved,
 }
 
-/// Receives the progress of a factorisation. All ranks must give the same answers.
+/// What an observer is told of a test in progress.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'x> {
+    /// The clock started, in this or an earlier attempt, in seconds since the Unix epoch.
+    Began { unix_s: f64 },
+    /// A step of the test begins or ends.
+    Reached(Milestone),
+    /// Panel `k` of `blocks` is about to be applied, `elapsed` seconds after the start.
+    Iteration { k: usize, blocks: usize, elapsed: f64 },
+    /// Time that this rank has spent multiplying since the factorisation began, without waiting, and the operations done in it.
+    Multiplied { seconds: f64, flops: f64 },
+    /// Checksum columns were rebuilt at boundary `k`, in `seconds`.
+    Rebuilt { k: usize, seconds: f64 },
+    /// The system is solved; the slice is this process column's part of x.
+    Solved(&'x [f64]),
+}
+
+/// Receives the events of a factorisation, and decides at boundaries. All ranks must give the same answers.
 pub trait Observer {
+    /// Takes note of an event. An observer with another one behind it passes each event on.
+    fn observe(&mut self, event: Event) {
+        let _ = event;
+    }
+
     /// Returns whether boundary `k` must be clean, with no panel factored ahead. Called once for each boundary, in order.
     fn drains(&mut self, k: usize) -> bool {
         let _ = k;
@@ -40,42 +62,11 @@ pub trait Observer {
         Halt::GoOn
     }
 
-    /// Reports when the clock started, in this or an earlier attempt, in seconds since the Unix epoch.
-    fn began(&mut self, unix_s: f64) {
-        let _ = unix_s;
-    }
-
-    /// Reports that a step of the test begins or ends.
-    fn reached(&mut self, milestone: Milestone) {
-        let _ = milestone;
-    }
-
-    /// Reports that panel `k` of `blocks` is about to be applied, `elapsed` seconds after the start.
-    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
-        let _ = (k, blocks, elapsed);
-    }
-
     /// Returns whether the factorisation ends before panel `k` is applied, which may be between boundaries. The computed values
-    /// are of no further use then, only the time that they took. Called after [`Observer::iteration`].
+    /// are of no further use then, only the time that they took. Called after [`Event::Iteration`].
     fn leaves(&mut self, k: usize) -> bool {
         let _ = k;
         false
-    }
-
-    /// Reports the seconds that this rank has spent multiplying since the factorisation began, without waiting, and the
-    /// operations done in them.
-    fn multiplied(&mut self, seconds: f64, flops: f64) {
-        let _ = (seconds, flops);
-    }
-
-    /// Reports that checksum columns were rebuilt at boundary `k`, in `seconds`.
-    fn renewed(&mut self, k: usize, seconds: f64) {
-        let _ = (k, seconds);
-    }
-
-    /// Reports the solution; `x` is this process column's part of it.
-    fn solved(&mut self, x: &[f64]) {
-        let _ = x;
     }
 }
 

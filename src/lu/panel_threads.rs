@@ -1,6 +1,6 @@
 //! Number of threads that factor a panel while the others multiply: a pure function.
 //!
-//! The pipeline uses it for the panel that is factored next. `halves` uses it to decide whether half an update can hide a panel,
+//! The schedule uses it for the panel that is factored next. `halves` uses it to decide whether half an update can hide a panel,
 //! and the performance model uses it for its prediction.
 
 /// Number of threads that help the main thread to factor a panel of `width` columns. The other threads multiply a panel of that

@@ -53,7 +53,7 @@ pub fn check(context: &Context, generator: &Generator, x: &[f64], pool: &mut Poo
         let partial = rows_of(&shape, generator, x, range);
         *found[task].lock().expect("no task panicked") = Some(partial);
     };
-    pool.spread(tasks, work, 0, |_| (), || context.grid.attend());
+    pool.spread(tasks, work, 0, |_| context.grid.attend());
     let mut rows = Vec::with_capacity(3 * shape.rows);
     let mut columns = vec![0.0; cols];
     for partial in found {

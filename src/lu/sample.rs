@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::arrays::{own_part, work_arrays};
 use super::clock::Clock;
 use super::context::Context;
-use super::observer::Observer;
-use super::pipeline::factorise;
+use super::observer::{Event, Observer};
+use super::schedule::factorise;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::matrix::Generator;
@@ -24,7 +24,8 @@ struct Watch {
 }
 
 impl Observer for Watch {
-    fn iteration(&mut self, k: usize, _blocks: usize, elapsed: f64) {
+    fn observe(&mut self, event: Event) {
+        let Event::Iteration { k, elapsed, .. } = event else { return };
         if k == self.stretch.start {
             self.began = elapsed;
         }

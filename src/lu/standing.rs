@@ -6,11 +6,14 @@
 use std::io;
 
 use super::arrays::{own_part, work_arrays};
+use super::clock::Clock;
 use super::context::Context;
-use super::in_steps::{Summing, catch_up_in_steps, factorise_in_steps};
-use super::observer::{Milestone, Observer};
+use super::in_steps::{InSteps, Summing};
+use super::observer::{Event, Milestone, Observer, Silent};
+use super::operations::Operations;
 use super::regain::regain;
 use super::roles::{Exchanges, Past, Progress, weight};
+use super::schedule::Run;
 use super::solve::back_substitute;
 use super::test::{Timer, conclude, forget_resident_peak, generator};
 use super::work::Work;
@@ -103,19 +106,16 @@ impl Standing {
         let earlier = Some(self.progress.began_unix_s).filter(|&began| began > 0.0);
         let mut timer = Timer::start(context, earlier);
         self.progress.began_unix_s = timer.began;
-        observer.began(timer.began);
+        observer.observe(Event::Began { unix_s: timer.began });
         let (work, progress) = (self.work.as_mut(), &mut self.progress);
         if let (true, Some(work)) = (start < context.params.blocks(), work) {
-            // SAFETY: the local matrix is borrowed mutably for the whole attempt.
-            unsafe {
-                let clock = &mut timer.clock;
-                factorise_in_steps(
-                    context, a, start, ready, summing, work, progress, pool, clock, observer,
-                );
-            }
+            let clock = &mut timer.clock;
+            let operations = Operations { context, a, work, clock, flops: 0.0 };
+            let steps = InSteps::begin(context, progress, Some(summing));
+            Run::new(operations, pool, observer, Some(steps)).all(start, ready);
         }
         set_phase("solving");
-        observer.reached(Milestone::Factored);
+        observer.observe(Event::Reached(Milestone::Factored));
         let mut x = Vec::new();
         let mut regain_s = 0.0;
         if !shape.is_sums() {
@@ -133,7 +133,7 @@ impl Standing {
 
     fn generate<O: Observer>(&mut self, context: &Context, pool: &mut Pool, observer: &mut O) {
         set_phase("generating the matrix");
-        observer.reached(Milestone::Generating);
+        observer.observe(Event::Reached(Milestone::Generating));
         let shape = &self.local.shape;
         match shape.sums() {
             None => self.local.generate(&generator(context), pool),
@@ -143,7 +143,7 @@ impl Standing {
             }
         }
         self.progress.generated = true;
-        observer.reached(Milestone::Generated);
+        observer.observe(Event::Reached(Milestone::Generated));
     }
 
     /// Catches up to the boundary at which all ranks continue, and takes the role that this rank has from there.
@@ -157,8 +157,7 @@ impl Standing {
             if self.progress.generated && self.progress.applied < from.boundary {
                 set_phase("catching up after a loss");
                 debug_assert_eq!(self.progress.applied + 1, from.boundary);
-                // SAFETY: the local matrix is borrowed mutably.
-                unsafe { catch_up_in_steps(context, a, work, &mut self.progress, pool) };
+                catch_up(context, a, work, &mut self.progress, pool);
             }
         }
         if self.local.shape.is_sums() && !new.is_sums() {
@@ -179,6 +178,23 @@ impl Standing {
         }
         self.local.shape = new;
     }
+}
+
+/// Takes the one step by which this process column is behind the others, with the panel that it has.
+fn catch_up(
+    context: &Context,
+    a: *mut f64,
+    work: &mut Work,
+    progress: &mut Progress,
+    pool: &mut Pool,
+) {
+    let k = progress.applied;
+    let ahead = context.params.depth > 0 && k + 1 < context.params.blocks();
+    let operations = Operations { context, a, work, clock: &mut Clock::start(), flops: 0.0 };
+    let (mut observer, steps) = (Silent, InSteps::begin(context, progress, None));
+    let mut run = Run::new(operations, pool, &mut observer, Some(steps));
+    run.iterate(k, ahead.then_some(k + 1), k + 1 + usize::from(ahead));
+    run.end_steps();
 }
 
 /// Converts the solution of the factored system to that of the original one. All ranks that have columns of the matrix call this

@@ -11,7 +11,9 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::cuts::{Strips, chunk_cols, offset, share_of};
 use super::exchange::{self, Holdings, Round};
+use super::panel::Panel;
 use super::pivots::RowMoves;
+use super::section::Section;
 use crate::base::faults::{Point, hit};
 use crate::base::params::Swap;
 use crate::base::threads::{Pool, Shareable};
@@ -37,27 +39,14 @@ pub struct Swapper {
     solving: Duration,
 }
 
-/// Rows and columns to exchange.
-pub struct Request {
-    pub moves: Arc<RowMoves>,
-    /// Block column of the panel that causes the exchange.
-    pub k: usize,
-    /// The whole local matrix.
-    pub a: Shareable<f64>,
-    pub cols: Range<usize>,
-    /// Upper block with as many columns as `cols`.
-    pub upper: UpperBlock,
-    /// Triangle with which U is solved; it must stay valid as long as the exchange.
-    pub triangle: TriangleBlock,
-    /// Number of columns that decides the algorithm, if `Swap::Mix` leaves that to the number of columns.
-    pub wide: usize,
-}
-
 /// An exchange in progress: the messages of one round, for one chunk of columns.
 struct Way {
     /// Declared before the data that its messages use.
     pending: Pending,
-    request: Request,
+    moves: Arc<RowMoves>,
+    section: Section,
+    /// Triangle with which U is solved; it stays valid as long as the exchange.
+    triangle: TriangleBlock,
     holdings: Holdings,
     rounds: Vec<Round>,
     /// First column of the chunk, and number of its columns.
@@ -71,7 +60,7 @@ struct Way {
 
 /// Result of [`Swapper::advance`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum Advance {
     /// There was nothing to do, or messages are still awaited.
     Nothing,
     /// Messages have arrived or have been started.
@@ -95,7 +84,7 @@ impl Swapper {
     }
 
     /// Returns whether an exchange has been begun and is not complete.
-    pub fn under_way(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.way.is_some()
     }
 
@@ -108,44 +97,53 @@ impl Swapper {
     /// Begins an exchange between process rows and sends the first messages. With a single process row, [`within`] does the whole
     /// exchange instead.
     ///
-    /// Without a `pool`, this thread copies alone.
+    /// `panel` has been opened. Without a `pool`, this thread copies alone.
     ///
     /// # Safety
-    /// The pointers of `request` are valid, and no other thread touches its columns or its upper block until the exchange is
-    /// complete.
-    pub unsafe fn begin(&mut self, context: &Context, request: Request, pool: Option<&mut Pool>) {
+    /// The pointers of `section` are valid, and no other thread touches its columns or its upper block until the exchange is
+    /// complete. Until then, `panel` keeps its data.
+    pub unsafe fn begin(
+        &mut self,
+        context: &Context,
+        panel: &Panel,
+        section: Section,
+        pool: Option<&mut Pool>,
+    ) {
         assert!(self.way.is_none(), "one exchange at a time");
         // SAFETY: ensured by the caller.
-        unsafe { request.upper.clear_edges() };
-        if request.cols.is_empty() || context.params.p == 1 {
+        unsafe { section.upper.clear_edges() };
+        if section.cols.is_empty() || context.params.p == 1 {
             return;
         }
+        let moves = panel.moves.as_ref().expect("the panel has been opened").clone();
+        let triangle = panel.triangle(context);
         let shape = &context.shape;
         let me = shape.row;
-        let root = shape.row_map.owner(request.k * shape.nb);
+        let root = shape.row_map.owner(panel.k * shape.nb);
         let mut holdings = Holdings {
             root,
             sources: vec![Vec::new(); context.params.p],
             displaced: vec![Vec::new(); context.params.p],
         };
-        for (i, &row) in request.moves.sources.iter().enumerate() {
+        for (i, &row) in moves.sources.iter().enumerate() {
             holdings.sources[shape.row_map.owner(row)].push(i);
         }
-        for (i, &(_, to)) in request.moves.displaced.iter().enumerate() {
+        for (i, &(_, to)) in moves.displaced.iter().enumerate() {
             holdings.displaced[shape.row_map.owner(to)].push(i);
         }
-        let rounds = if binary(context, request.wide) {
+        let rounds = if binary(context, section.wide) {
             exchange::binary(&holdings, me)
-        } else if solves(context, request.wide) {
+        } else if solves(context, section.wide) {
             exchange::shared(&holdings, me)
         } else {
             exchange::long(&holdings, me, context.params.equilibrate)
         };
-        let first = request.cols.start;
-        let len = chunk_cols(request.upper.k).min(request.cols.len());
+        let first = section.cols.start;
+        let len = chunk_cols(section.upper.k).min(section.cols.len());
         let pending = Pending::default();
+        let (round, solved) = (None, 0);
         let mut way =
-            Way { pending, request, holdings, rounds, first, len, round: None, solved: 0 };
+            Way { pending, moves, section, triangle, holdings, rounds, first, len, round, solved };
         // SAFETY: ensured by the caller, until the exchange is complete.
         if unsafe { self.next(context, &mut way, pool) } {
             self.way = Some(way);
@@ -153,17 +151,17 @@ impl Swapper {
     }
 
     /// Does the work that is possible without waiting, in this thread alone: one round, or a piece of it.
-    pub fn advance(&mut self, context: &Context) -> Step {
-        let Some(mut way) = self.way.take() else { return Step::Nothing };
+    pub fn advance(&mut self, context: &Context) -> Advance {
+        let Some(mut way) = self.way.take() else { return Advance::Nothing };
         let step = if !way.pending.test() {
-            Step::Nothing
+            Advance::Nothing
         } else if *way.at_hand() == Round::Solve {
-            Step::Solved
+            Advance::Solved
         } else {
-            Step::Moved
+            Advance::Moved
         };
         // SAFETY: ensured by the caller of `begin`.
-        if step == Step::Nothing || unsafe { self.arrived(context, &mut way, None) } {
+        if step == Advance::Nothing || unsafe { self.arrived(context, &mut way, None) } {
             self.way = Some(way);
         }
         step
@@ -228,7 +226,7 @@ impl Swapper {
             }
             way.round = None;
             way.first += way.len;
-            way.len = way.len.min(way.request.cols.end - way.first);
+            way.len = way.len.min(way.section.cols.end - way.first);
             if way.len == 0 {
                 return false;
             }
@@ -237,8 +235,8 @@ impl Swapper {
 
     /// Does the part of a chunk that needs no message: own rows of U, and displaced rows that stay in this process row.
     unsafe fn open_chunk(&mut self, context: &Context, way: &Way, mut pool: Option<&mut Pool>) {
-        let Way { request, holdings, len, .. } = way;
-        let (cols, moves, u) = (*len, &request.moves, request.upper);
+        let Way { moves, section, holdings, len, .. } = way;
+        let (cols, u) = (*len, section.upper);
         let me = context.shape.row;
         let row = way.rows(context);
         // With shares, only the columns of this process row's share are needed here.
@@ -272,7 +270,7 @@ impl Swapper {
     /// Copies the own rows of U into messages to the others: to each process row, its share of the columns.
     unsafe fn sort_by_shares(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let me = context.shape.row;
-        let (mine, moves) = (&way.holdings.sources[me], &way.request.moves);
+        let (mine, moves) = (&way.holdings.sources[me], &way.moves);
         let shares = way.shares(context);
         let own = shares[me].len();
         let out = room_for(&mut self.out, mine.len() * (way.len - own));
@@ -299,7 +297,7 @@ impl Swapper {
             Round::Pass { send: (to, ours), recv: (from, theirs) } => {
                 let block = |share| {
                     let cols = offset(way.share(context, share), way.u_first());
-                    way.request.upper.whole_units(cols)
+                    way.section.upper.whole_units(cols)
                 };
                 let ((out, out_len), (into, into_len)) = (block(ours), block(theirs));
                 let (column, tag, pending) = (&context.column, self.tag, &mut way.pending);
@@ -325,7 +323,7 @@ impl Swapper {
         pool: Option<&mut Pool>,
     ) -> bool {
         let start = Instant::now();
-        let Request { upper, triangle, .. } = &way.request;
+        let Way { triangle, section: Section { upper, .. }, .. } = &*way;
         let own = way.share(context, context.shape.row);
         let left = own.len() - way.solved;
         let piece = match pool {
@@ -372,7 +370,7 @@ impl Swapper {
     /// Starts to send and to receive rows of all columns.
     unsafe fn send_rows(&mut self, context: &Context, way: &mut Way, pool: Option<&mut Pool>) {
         let (cols, u_first) = (way.len, way.u_first());
-        let (moves, u) = (&way.request.moves, way.request.upper);
+        let (moves, u) = (&way.moves, way.section.upper);
         let Round::Rows { send, recv } = &way.rounds[way.round.expect("a round is at hand")] else {
             return;
         };
@@ -412,7 +410,7 @@ impl Swapper {
     /// Stores the rows received in the current round in their places.
     unsafe fn take_in(&mut self, context: &Context, way: &Way, pool: Option<&mut Pool>) {
         let (cols, u_first) = (way.len, way.u_first());
-        let (moves, u) = (&way.request.moves, way.request.upper);
+        let (moves, u) = (&way.moves, way.section.upper);
         let into = Shareable::new(self.into.as_mut_ptr());
         let parcel = match way.at_hand() {
             Round::Rows { recv: Some((_, parcel)), .. } => parcel,
@@ -496,7 +494,7 @@ impl Way {
 
     /// Returns the columns of the chunk that are process row `row`'s share.
     fn share(&self, context: &Context, row: usize) -> Range<usize> {
-        share_of(self.len, self.request.upper.column_unit(), row, context.params.p)
+        share_of(self.len, self.section.upper.column_unit(), row, context.params.p)
     }
 
     /// Returns the shares of all process rows.
@@ -506,12 +504,12 @@ impl Way {
 
     /// Returns the start of the chunk in the upper block.
     fn u_first(&self) -> usize {
-        self.first - self.request.cols.start
+        self.first - self.section.cols.start
     }
 
     /// Returns a function that maps the global number of a local row to the address of the chunk's part of that row in A.
     fn rows(&self, context: &Context) -> impl Fn(usize) -> *mut f64 + Sync + use<> {
-        let (a, first, shape) = (self.request.a, self.first, context.shape);
+        let (a, first, shape) = (self.section.a, self.first, context.shape);
         // SAFETY: local rows, in the columns of the chunk.
         move |global| unsafe { a.get().add(shape.row_map.local(global) * shape.ld + first) }
     }
@@ -550,12 +548,12 @@ fn by_all(pool: Option<&mut Pool>, rows: usize, cols: usize, copy: impl Fn(usize
 }
 
 /// Exchanges rows for a single process row: directly between A and the upper block, in the columns `strip`, counted from the
-/// first column of `request`.
+/// first column of `section`.
 ///
 /// # Safety
-/// The pointers of `request` are valid, and no other thread touches the strip in A or in the upper block.
-pub unsafe fn within(shape: &Shape, request: &Request, strip: Range<usize>) {
-    let Request { moves, a, cols, upper, .. } = request;
+/// The pointers of `section` are valid, and no other thread touches the strip in A or in the upper block.
+pub unsafe fn within(shape: &Shape, moves: &RowMoves, section: &Section, strip: Range<usize>) {
+    let Section { a, cols, upper, .. } = section;
     // SAFETY: local rows, within the strip. U is read before displaced rows are written, and those come from the block's rows,
     // which are not written here.
     unsafe {

@@ -5,9 +5,9 @@ use std::io;
 use super::arrays::work_arrays;
 use super::clock::{Clock, Part};
 use super::context::Context;
-use super::observer::{Halt, Milestone, Observer};
-use super::pipeline::factorise;
+use super::observer::{Event, Halt, Milestone, Observer};
 use super::residual;
+use super::schedule::factorise;
 use super::solve::{back_substitute, room};
 use super::work::Work;
 use crate::base::clock;
@@ -43,9 +43,9 @@ pub fn solve_test<S: Storage, O: Observer>(
     let mut work = work_arrays(context, pool)?;
     if start == Start::Fresh {
         set_phase("generating the matrix");
-        observer.reached(Milestone::Generating);
+        observer.observe(Event::Reached(Milestone::Generating));
         local.generate(&generator, pool);
-        observer.reached(Milestone::Generated);
+        observer.observe(Event::Reached(Milestone::Generated));
     }
     let a = local.pointer();
     let (boundary, began) = match start {
@@ -53,7 +53,7 @@ pub fn solve_test<S: Storage, O: Observer>(
         Start::Resumed { boundary, began_unix_s } => (boundary, Some(began_unix_s)),
     };
     let mut timer = Timer::start(context, began);
-    observer.began(timer.began);
+    observer.observe(Event::Began { unix_s: timer.began });
     // SAFETY: the local matrix is borrowed mutably for the whole test.
     let halt =
         unsafe { factorise(context, a, boundary, &mut work, pool, &mut timer.clock, observer) };
@@ -61,7 +61,7 @@ pub fn solve_test<S: Storage, O: Observer>(
         return Ok(None);
     }
     set_phase("solving");
-    observer.reached(Milestone::Factored);
+    observer.observe(Event::Reached(Milestone::Factored));
     let x = back_substitute(context, local.view(), pool, &mut timer.clock);
     Ok(Some(conclude(context, timer, &mut Some(work), x, pool, observer)))
 }
@@ -109,8 +109,8 @@ pub(super) fn conclude<O: Observer>(
     debug_assert_eq!(before, Part::Other);
     let own = clock.stop();
     let seconds = combine(context, [now - began + own.total], Reduce::Max)[0];
-    observer.reached(Milestone::Solved);
-    observer.solved(&x);
+    observer.observe(Event::Reached(Milestone::Solved));
+    observer.observe(Event::Solved(&x));
     let (times, times_mean) = gather_times(context, own);
     let work = work.take();
     let work_bytes = work.as_ref().map_or(0, Work::bytes) + 8 * room(&context.shape) as u64;

@@ -8,7 +8,8 @@ use super::clock::{Clock, Part};
 use super::context::Context;
 use super::cuts::Strips;
 use super::panel::Panel;
-use super::swap::{Request, solves, within};
+use super::section::Section;
+use super::swap::{solves, within};
 use crate::base::threads::{Pool, Shareable};
 use crate::kernels::{LowerBlock, Matrix, UpperBlock};
 use crate::matrix::Shape;
@@ -49,65 +50,32 @@ impl Multiplication {
     }
 }
 
-/// Columns of the local matrix that are updated with a panel, and the buffer for their U.
-#[derive(Clone)]
-pub struct Columns {
-    pub a: Shareable<f64>,
-    pub cols: Range<usize>,
-    pub upper: UpperBlock,
-    /// See [`Request`].
-    pub wide: usize,
-}
-
-impl Columns {
-    /// Makes a range of columns of `a`, the whole local matrix. `u` is large enough for these columns and a panel of `width`.
-    pub fn new(
-        context: &Context,
-        width: usize,
-        a: *mut f64,
-        cols: Range<usize>,
-        u: *mut f64,
-    ) -> Self {
-        let wide = cols.len();
-        let upper = UpperBlock { engine: context.engine, k: width, cols: wide, data: u };
-        Self { a: Shareable::new(a), cols, upper, wide }
-    }
-
-    /// Returns the request for the row exchange of `panel`, which has been opened, in these columns.
-    pub fn request(&self, context: &Context, panel: &Panel) -> Request {
-        let moves = panel.moves.as_ref().expect("the panel has been opened").clone();
-        let Self { a, cols, upper, wide } = self.clone();
-        let triangle = panel.triangle(context);
-        Request { moves, k: panel.k, a, cols, upper, triangle, wide }
-    }
-}
-
-/// Prepares the update of `columns`, whose rows have been exchanged, with `panel`.
+/// Prepares the update of `section`, whose rows have been exchanged, with `panel`.
 ///
 /// Afterwards U is solved, and stored in A where this process row owns it. The returned multiplication remains to be done. A
 /// single process row exchanges its rows here, one strip at a time. So the strip is still in the cache when it is solved. `often`
 /// makes tasks short, for callers that handle messages between tasks.
 ///
 /// # Safety
-/// The pointers of `columns` are valid, and no other thread touches the data behind them.
+/// The pointers of `section` are valid, and no other thread touches the data behind them.
 pub unsafe fn solve(
     context: &Context,
     panel: &Panel,
-    columns: &Columns,
+    section: &Section,
     often: bool,
     pool: &mut Pool,
     clock: &mut Clock,
 ) -> Multiplication {
     let shape = &context.shape;
-    let Columns { a, cols, upper, .. } = columns.clone();
+    let Section { a, cols, upper, .. } = section.clone();
     let lower = panel.lower(context);
     let owner = shape.row_map.owner(panel.k * shape.nb) == shape.row;
-    let solved = solves(context, columns.wide);
+    let solved = solves(context, section.wide);
     // If U is already solved, it is only written to A, by the process row that owns the block's rows.
     if !cols.is_empty() && (owner || !solved) {
         let before = clock.enter(Part::Triangle);
         // SAFETY: ensured by the caller.
-        let swapping = unsafe { solve_upper(context, panel, columns, owner, solved, pool) };
+        let swapping = unsafe { solve_upper(context, panel, section, owner, solved, pool) };
         clock.give(Part::Swap, swapping);
         clock.enter(before);
     }
@@ -134,13 +102,13 @@ pub unsafe fn solve(
 unsafe fn solve_upper(
     context: &Context,
     panel: &Panel,
-    columns: &Columns,
+    section: &Section,
     owner: bool,
     solved: bool,
     pool: &mut Pool,
 ) -> f64 {
     let (shape, width) = (context.shape, panel.width);
-    let Columns { a, cols, upper, .. } = columns.clone();
+    let Section { a, cols, upper, .. } = section.clone();
     let triangle = panel.triangle(context);
     let first_row = shape.row_from_block(panel.k);
     let strips = if context.engine.cuts_freely() {
@@ -149,15 +117,16 @@ unsafe fn solve_upper(
         blas_strips(&shape, context.params.lookahead(), panel.k, &cols)
     };
     let first_col = cols.start;
-    let request = (context.params.p == 1).then(|| columns.request(context, panel));
+    let moves = panel.moves.as_deref().expect("the panel has been opened");
+    let alone = context.params.p == 1;
     let (swapping, all) = (AtomicU64::new(0), AtomicU64::new(0));
     pool.run(strips.len(), |task| {
         let strip = strips[task].clone();
         // SAFETY: each task has its own columns.
         unsafe {
             let start = Instant::now();
-            if let Some(request) = &request {
-                within(&shape, request, strip.clone());
+            if alone {
+                within(&shape, moves, section, strip.clone());
                 add(&swapping, start);
             }
             if !solved {
@@ -200,7 +169,7 @@ pub fn from_rest(shape: &Shape, depth: usize, k: usize) -> usize {
 
 /// Returns the strips in which a BLAS updates `cols` with panel `k`, counted from the start of `cols`.
 ///
-/// A BLAS chooses its kernels by the shape of a call, and kernels round differently. A run that drains its pipeline at other
+/// A BLAS chooses its kernels by the shape of a call, and kernels round differently. A run that drains at other
 /// boundaries, as after a failure, or has other threads, must produce the same bits. So the strips depend only on `k` and the
 /// lookahead. Panels that may be factored ahead are strips of their own, whether or not they are; so is the right-hand side.
 pub fn blas_strips(

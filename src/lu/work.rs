@@ -4,8 +4,6 @@
 
 use std::io;
 
-use super::ahead::Ahead;
-use super::clock::Clock;
 use super::context::Context;
 use super::factor::Factor;
 use super::panel::Panel;
@@ -46,20 +44,6 @@ impl Work {
             rest: HugeBuffer::touched(lengths.rest, pool)?,
             halves: Halves::default(),
         })
-    }
-
-    /// Returns the parts that handle the next panel in the whole local matrix `a`, and the row exchange for the remaining
-    /// columns.
-    pub(super) fn ahead<'a>(
-        &'a mut self,
-        context: &'a Context<'a>,
-        a: *mut f64,
-        clock: &'a mut Clock,
-        flops: &'a mut f64,
-    ) -> (Ahead<'a>, &'a mut Swapper) {
-        let Self { panels, factor, near, far, ahead, .. } = self;
-        let u = ahead.as_mut_ptr();
-        (Ahead { context, a, panels, factor, near, u, clock, flops }, far)
     }
 
     /// Drops the messages in transit of an attempt that was lost; panels that have arrived stay.

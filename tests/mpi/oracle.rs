@@ -12,7 +12,8 @@ use skt_hpl::comm::{World, set_phase};
 use skt_hpl::grid::ProcessGrid;
 use skt_hpl::kernels::{Engine, one_library_thread_each, set_library_threads};
 use skt_hpl::lu::{
-    Context, Observer, Order, Seat, Silent, Standing, Start, solve_test, time_stretches, weight,
+    Context, Event, Observer, Order, Seat, Silent, Standing, Start, solve_test, time_stretches,
+    weight,
 };
 use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
 
@@ -64,8 +65,10 @@ fn rank() {
 struct Keep(Vec<f64>);
 
 impl Observer for Keep {
-    fn solved(&mut self, x: &[f64]) {
-        self.0 = x.to_vec();
+    fn observe(&mut self, event: Event) {
+        if let Event::Solved(x) = event {
+            self.0 = x.to_vec();
+        }
     }
 }
 
@@ -223,7 +226,8 @@ struct Panic {
 }
 
 impl Observer for Panic {
-    fn iteration(&mut self, k: usize, _blocks: usize, _elapsed: f64) {
+    fn observe(&mut self, event: Event) {
+        let Event::Iteration { k, .. } = event else { return };
         if self.here && k == self.at {
             if self.thread {
                 let joined = std::thread::spawn(|| panic!("a thread panics on request")).join();

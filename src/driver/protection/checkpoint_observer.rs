@@ -16,7 +16,7 @@ use crate::base::threads::Pool;
 use crate::checkpoint::mpi::{Group, Positions};
 use crate::checkpoint::{Checkpointer, Renamed, World};
 use crate::driver::{level2, signs};
-use crate::lu::{Halt, Milestone, Observer, unix_seconds};
+use crate::lu::{Event, Halt, Milestone, Observer, unix_seconds};
 use crate::shm::Part;
 use crate::shm::header::Doing;
 
@@ -114,7 +114,6 @@ impl<'w, O: Observer> CheckpointObserver<'w, O> {
             let at_s = self.account.elapsed();
             self.account.way.pass(self.blocks, self.blocks, at_s);
         }
-        self.watcher.reached(milestone);
     }
 
     /// Checks the names of the memory, restores removed ones, and warns. A lack of protection is always reported.
@@ -199,31 +198,30 @@ impl<O: Observer> Observer for CheckpointObserver<'_, O> {
         }
     }
 
-    fn began(&mut self, unix_s: f64) {
-        self.tell(WELL);
-        self.account.began_unix_s = unix_s;
-        self.watcher.began(unix_s);
-    }
-
-    fn reached(&mut self, milestone: Milestone) {
-        if milestone == Milestone::Solved {
-            self.tell(WELL);
+    fn observe(&mut self, event: Event) {
+        match event {
+            Event::Began { unix_s } => {
+                self.tell(WELL);
+                self.account.began_unix_s = unix_s;
+            }
+            Event::Reached(milestone) => {
+                if milestone == Milestone::Solved {
+                    self.tell(WELL);
+                }
+                self.note(milestone);
+            }
+            Event::Iteration { k, blocks, .. } => {
+                let at_s = self.account.elapsed();
+                self.account.way.pass(k, blocks, at_s);
+                if self.looked.elapsed() > LOOK_EVERY {
+                    self.look_after_names(false);
+                }
+                self.checkpointer.tick(Doing::Computing, k);
+                hit(Point::Iteration, self.position);
+            }
+            Event::Multiplied { seconds, flops } => self.checkpointer.worked(seconds, flops),
+            Event::Rebuilt { .. } | Event::Solved(_) => {}
         }
-        self.note(milestone);
-    }
-
-    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
-        let at_s = self.account.elapsed();
-        self.account.way.pass(k, blocks, at_s);
-        if self.looked.elapsed() > LOOK_EVERY {
-            self.look_after_names(false);
-        }
-        self.checkpointer.tick(Doing::Computing, k);
-        hit(Point::Iteration, self.position);
-        self.watcher.iteration(k, blocks, elapsed);
-    }
-
-    fn multiplied(&mut self, seconds: f64, flops: f64) {
-        self.checkpointer.worked(seconds, flops);
+        self.watcher.observe(event);
     }
 }

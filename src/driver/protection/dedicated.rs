@@ -15,7 +15,7 @@ use crate::checkpoint::mpi::Positions;
 use crate::checkpoint::{Origin, Started, World};
 use crate::comm::set_phase;
 use crate::driver::agreement::Ended;
-use crate::lu::{Halt, Milestone, Observer, unix_seconds};
+use crate::lu::{Event, Halt, Milestone, Observer, unix_seconds};
 use crate::shm::header::Doing;
 
 /// Position that sends the result.
@@ -86,12 +86,18 @@ impl ProtectionSession<'_> {
 }
 
 impl<O: Observer> CheckpointObserver<'_, O> {
+    /// Records a milestone, which the computing ranks reach meanwhile.
+    fn reach(&mut self, milestone: Milestone) {
+        self.note(milestone);
+        self.watcher.observe(Event::Reached(milestone));
+    }
+
     /// Passes all boundaries of a test in step with the computing ranks, until its end or a stop.
     fn count_boundaries(&mut self, start: usize, pool: &mut Pool) -> Result<Halt, Ended> {
         let blocks = self.blocks;
         self.receive_word()?;
         let began = Instant::now();
-        self.watcher.began(unix_seconds());
+        self.watcher.observe(Event::Began { unix_s: unix_seconds() });
         for k in start..blocks {
             if k > start
                 && self.drains(k)
@@ -99,12 +105,12 @@ impl<O: Observer> CheckpointObserver<'_, O> {
             {
                 return Ok(Halt::Stop);
             }
-            self.iteration(k, blocks, began.elapsed().as_secs_f64());
+            self.observe(Event::Iteration { k, blocks, elapsed: began.elapsed().as_secs_f64() });
         }
-        self.note(Milestone::Factored);
+        self.reach(Milestone::Factored);
         // Verification is not part of the test's time, so power is measured up to here.
         self.receive_word()?;
-        self.note(Milestone::Solved);
+        self.reach(Milestone::Solved);
         self.receive_word()?;
         Ok(Halt::GoOn)
     }

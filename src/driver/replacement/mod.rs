@@ -20,7 +20,7 @@ use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::lu::{
-    Context, Exchange, Milestone, Observer, Past, SUMS_EVER, Seat, Standing, unix_seconds,
+    Context, Event, Exchange, Milestone, Observer, Past, SUMS_EVER, Seat, Standing, unix_seconds,
 };
 use crate::supervise::start::in_place::{self, ANEW, Notice};
 
@@ -289,52 +289,48 @@ impl<O> Steps<'_, O> {
     }
 }
 
-impl<O: Observer> Observer for Steps<'_, O> {
-    fn began(&mut self, unix_s: f64) {
+impl<O> Steps<'_, O> {
+    /// Records when the clock started, and the loss that this attempt recovers.
+    fn begin(&mut self, unix_s: f64) {
         self.began_unix_s = unix_s;
-        if let Some(notice) = self.notice.take() {
-            let boundary = self.roles.from.as_ref().map_or(0, |from| from.boundary);
-            let since = (unix_seconds() - notice.noticed_unix_s).max(0.0);
-            self.told.losses += 1;
-            self.told.going_on_s += since;
-            let at_s = (notice.noticed_unix_s - unix_s).max(0.0);
-            self.way.interrupt(What::Restore, boundary, at_s, since);
-            if self.speaks {
-                let words = words(self.number, self.blocks, self.rows, self.roles, self.columns);
-                say(notice.told(&words));
+        let Some(notice) = self.notice.take() else { return };
+        let boundary = self.roles.from.as_ref().map_or(0, |from| from.boundary);
+        let since = (unix_seconds() - notice.noticed_unix_s).max(0.0);
+        self.told.losses += 1;
+        self.told.going_on_s += since;
+        let at_s = (notice.noticed_unix_s - unix_s).max(0.0);
+        self.way.interrupt(What::Restore, boundary, at_s, since);
+        if self.speaks {
+            let words = words(self.number, self.blocks, self.rows, self.roles, self.columns);
+            say(notice.told(&words));
+        }
+    }
+}
+
+impl<O: Observer> Observer for Steps<'_, O> {
+    fn observe(&mut self, event: Event) {
+        match event {
+            Event::Began { unix_s } => self.begin(unix_s),
+            Event::Reached(milestone) => {
+                let (point, _) = signs::words(milestone);
+                hit(point, self.place);
+                if milestone == Milestone::Factored {
+                    self.take_in_renewed(self.blocks);
+                    self.way.pass(self.blocks, self.blocks, self.elapsed());
+                }
             }
+            Event::Rebuilt { k, seconds } => {
+                *self.renewed =
+                    Some(Renewed { cols: self.roles.new.clone(), boundary: k, seconds });
+            }
+            Event::Iteration { k, blocks, .. } => {
+                self.take_in_renewed(k);
+                self.way.pass(k, blocks, self.elapsed());
+                hit(Point::Iteration, self.place);
+            }
+            Event::Multiplied { .. } | Event::Solved(_) => {}
         }
-        self.watcher.began(unix_s);
-    }
-
-    fn reached(&mut self, milestone: Milestone) {
-        let (point, _) = signs::words(milestone);
-        hit(point, self.place);
-        if milestone == Milestone::Factored {
-            self.take_in_renewed(self.blocks);
-            self.way.pass(self.blocks, self.blocks, self.elapsed());
-        }
-        self.watcher.reached(milestone);
-    }
-
-    fn renewed(&mut self, k: usize, seconds: f64) {
-        *self.renewed = Some(Renewed { cols: self.roles.new.clone(), boundary: k, seconds });
-        self.watcher.renewed(k, seconds);
-    }
-
-    fn iteration(&mut self, k: usize, blocks: usize, elapsed: f64) {
-        self.take_in_renewed(k);
-        self.way.pass(k, blocks, self.elapsed());
-        hit(Point::Iteration, self.place);
-        self.watcher.iteration(k, blocks, elapsed);
-    }
-
-    fn multiplied(&mut self, seconds: f64, flops: f64) {
-        self.watcher.multiplied(seconds, flops);
-    }
-
-    fn solved(&mut self, x: &[f64]) {
-        self.watcher.solved(x);
+        self.watcher.observe(event);
     }
 }
 

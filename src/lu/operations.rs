@@ -1,0 +1,269 @@
+//! The operations of which a rank's schedule consists: panels are broadcast, factored and awaited, rows exchanged, U solved.
+//!
+//! `schedule` decides their order.
+
+use std::ops::Range;
+
+use ndarray::{ArrayViewMut2, ShapeBuilder};
+
+use super::clock::{Clock, Part};
+use super::context::Context;
+use super::halves;
+use super::section::Section;
+use super::swap::Advance;
+use super::update::{self, Multiplication, from_rest};
+use super::work::Work;
+use crate::base::faults::{Point, hit};
+use crate::base::threads::{PanelThreads, Pool};
+use crate::comm::Broadcast;
+use crate::matrix::Shape;
+
+const TAG: i32 = 16;
+/// Number of tags for concurrent broadcasts of panels.
+///
+/// With some broadcast orders, a process column has two panels in transit from different senders. The process column may forward
+/// the later one first, so each panel needs its own tag. The number is far larger than needed. A rank that factors a panel has
+/// received all panels before it, so at most one more per process column is in transit.
+const TAGS: usize = 8192;
+
+/// A rank's part of a factorisation in progress: what its operations read and change.
+pub(super) struct Operations<'a> {
+    pub(super) context: &'a Context<'a>,
+    /// The whole local matrix.
+    pub(super) a: *mut f64,
+    pub(super) work: &'a mut Work,
+    pub(super) clock: &'a mut Clock,
+    /// Floating-point operations of the multiplications done so far.
+    pub(super) flops: f64,
+}
+
+impl<'a> Operations<'a> {
+    /// Returns the whole local matrix.
+    pub(super) fn view(&mut self) -> ArrayViewMut2<'a, f64> {
+        let Shape { rows, cols, ld, .. } = self.context.shape;
+        // SAFETY: the matrix outlives the view, and no other thread touches it.
+        unsafe { ArrayViewMut2::from_shape_ptr((rows, cols).strides((ld, 1)), self.a) }
+    }
+
+    pub(super) fn slot(&self, k: usize) -> usize {
+        k % self.work.panels.len()
+    }
+
+    /// Assigns a slot to panel `k`, after the broadcast of the slot's last panel. Starts to receive panel `k` if another process
+    /// column factors it and it `comes`.
+    pub(super) fn begin_panel(&mut self, k: usize, comes: bool) {
+        let slot = self.slot(k);
+        if let Some(mut broadcast) = self.work.panels[slot].broadcast.take() {
+            let before = self.clock.enter(Part::Broadcast);
+            broadcast.finish(self.context.along());
+            self.clock.enter(before);
+        }
+        self.work.panels[slot].begin(self.context, k);
+        if comes && !self.context.owns(k) {
+            self.broadcast(k);
+        }
+    }
+
+    /// Starts the broadcast of panel `k`: on its owner after the factorisation, on the other ranks as soon as the slot is free.
+    pub(super) fn broadcast(&mut self, k: usize) {
+        let (context, slot) = (self.context, self.slot(k));
+        if context.along().size() == 1 {
+            return;
+        }
+        let panel = &mut self.work.panels[slot];
+        let root = context.shape.col_map.owner(panel.k * context.params.nb);
+        let tag = TAG + (panel.k % TAGS) as i32;
+        let message = panel.message();
+        let (data, len) = (message.as_mut_ptr(), message.len());
+        // SAFETY: the slot keeps the message in place and is not reused before the broadcast has ended; receivers read the
+        // message only after it has arrived.
+        panel.broadcast = Some(unsafe {
+            Broadcast::start(context.along(), context.params.bcast, data, len, root, tag)
+        });
+    }
+
+    /// Waits for the message of panel `k` and derives from it the data that the update needs.
+    pub(super) fn await_panel(&mut self, k: usize) {
+        let slot = self.slot(k);
+        let panel = &mut self.work.panels[slot];
+        debug_assert_eq!(panel.k, k);
+        if let Some(broadcast) = &mut panel.broadcast {
+            let before = self.clock.enter(Part::Broadcast);
+            broadcast.wait_arrived(self.context.along());
+            self.clock.enter(before);
+        }
+        panel.open(self.context);
+    }
+
+    /// Forwards panels that have arrived.
+    pub(super) fn forward_panels(&mut self) {
+        for panel in &mut self.work.panels {
+            if let Some(broadcast) = &mut panel.broadcast
+                && broadcast.complete(self.context.along())
+            {
+                panel.broadcast = None;
+            }
+        }
+    }
+
+    pub(super) fn finish_broadcasts(&mut self) {
+        let before = self.clock.enter(Part::Broadcast);
+        for panel in &mut self.work.panels {
+            if let Some(mut broadcast) = panel.broadcast.take() {
+                broadcast.finish(self.context.along());
+            }
+        }
+        self.clock.enter(before);
+    }
+
+    /// Factors panel `k`, whose columns are up to date.
+    pub(super) fn factor(&mut self, k: usize, panel_threads: &mut PanelThreads) {
+        let slot = self.slot(k);
+        let Work { panels, factor, .. } = &mut *self.work;
+        // SAFETY: `a` is the whole local matrix, and no other thread works on the panel's columns.
+        unsafe { factor.run(self.context, &mut panels[slot], self.a, panel_threads, self.clock) };
+    }
+
+    /// Broadcasts panel `k`, which this rank has factored.
+    pub(super) fn send_panel(&mut self, k: usize) {
+        self.broadcast(k);
+        hit(Point::PanelSent, self.context.place);
+    }
+
+    /// Waits for panel `k`, then starts its row exchange in the columns of panel `next`.
+    pub(super) fn begin_panel_rows(&mut self, k: usize, next: usize, pool: &mut Pool) {
+        self.await_panel(k);
+        let before = self.clock.enter(Part::Swap);
+        let (section, slot) = (self.panel_section(k, next), self.slot(k));
+        let Work { panels, near, .. } = &mut *self.work;
+        // SAFETY: `a` is the whole local matrix, no other thread touches these columns, and the section has their buffer for U.
+        unsafe { near.begin(self.context, &panels[slot], section, Some(pool)) };
+        self.clock.enter(before);
+    }
+
+    /// Advances the row exchange in the columns of the next panel. Returns whether a round of it is complete.
+    ///
+    /// If this rank receives rows in the first round, the other process rows have reached this panel, and the remaining rounds
+    /// follow soon. A rank that only sends in the first round may wait for them afterwards, which costs time and nothing else.
+    pub(super) fn others_have_panel_rows(&mut self) -> bool {
+        let before = self.clock.enter(Part::Swap);
+        let near = &mut self.work.near;
+        let here = !near.is_active() || near.advance(self.context) != Advance::Nothing;
+        self.clock.enter(before);
+        here
+    }
+
+    /// Completes the row exchange of panel `k` in the columns of panel `next`, and updates these.
+    pub(super) fn finish_panel_rows(&mut self, k: usize, next: usize, pool: &mut Pool) {
+        let before = self.clock.enter(Part::Swap);
+        self.work.near.finish(self.context, pool, self.clock);
+        self.clock.enter(Part::Multiply);
+        let section = self.panel_section(k, next);
+        // SAFETY: as for `begin_panel_rows`; the row exchange is complete.
+        let multiplication = unsafe { self.solve(k, &section, false, pool) };
+        pool.run(multiplication.tasks(), |task| multiplication.run(task));
+        self.clock.enter(before);
+        self.flops += multiplication.flops();
+    }
+
+    /// Updates the columns of panel `next` with panels `k..next`.
+    pub(super) fn update_panel(&mut self, k: usize, next: usize, pool: &mut Pool) {
+        for earlier in k..next {
+            self.begin_panel_rows(earlier, next, pool);
+            self.finish_panel_rows(earlier, next, pool);
+        }
+    }
+
+    /// Starts the row exchange of panel `k`, which has arrived, in `section`. Without a `pool`, this thread copies alone.
+    pub(super) fn begin_rows(&mut self, k: usize, section: &Section, pool: Option<&mut Pool>) {
+        let before = self.clock.enter(Part::Swap);
+        let slot = self.slot(k);
+        let Work { panels, far, .. } = &mut *self.work;
+        // SAFETY: `a` is the whole local matrix, no multiplication in progress touches these columns, and the section has their
+        // buffer for U.
+        unsafe { far.begin(self.context, &panels[slot], section.clone(), pool) };
+        self.clock.enter(before);
+    }
+
+    /// Completes the row exchange of panel `k` in `section`. If it has `begun` earlier, it may be complete already.
+    pub(super) fn finish_rows(
+        &mut self,
+        k: usize,
+        section: &Section,
+        begun: bool,
+        pool: &mut Pool,
+    ) {
+        if begun {
+            self.work.halves.hidden += u64::from(!self.work.far.is_active());
+        } else {
+            self.begin_rows(k, section, Some(pool));
+        }
+        let before = self.clock.enter(Part::Swap);
+        self.work.far.finish(self.context, pool, self.clock);
+        self.clock.enter(before);
+    }
+
+    /// Solves U of panel `k` in `section`, and returns the multiplication that remains. `often` makes tasks short.
+    ///
+    /// # Safety
+    /// No other thread touches the columns of the section or its buffer for U.
+    pub(super) unsafe fn solve(
+        &mut self,
+        k: usize,
+        section: &Section,
+        often: bool,
+        pool: &mut Pool,
+    ) -> Multiplication {
+        let slot = self.slot(k);
+        let panel = &self.work.panels[slot];
+        // SAFETY: `a` is the whole local matrix; the rest is ensured by the caller.
+        unsafe { update::solve(self.context, panel, section, often, pool, self.clock) }
+    }
+
+    /// Returns the columns from `first` on to which panel `k` is applied, in sections in the order of multiplication.
+    pub(super) fn sections(&mut self, k: usize, first: usize) -> Vec<Section> {
+        let (context, width) = (self.context, self.context.width(k));
+        let cut = context.cut(k);
+        let halves = halves::parts(first..context.shape.cols, cut);
+        let wide = context.shape.cols - from_rest(&context.shape, context.params.lookahead(), k);
+        let (u, len) = (self.work.rest.as_mut_ptr(), self.work.rest.as_slice().len());
+        let section = |(i, cols): (usize, Range<usize>)| {
+            let of = context.engine.upper_len(width, cols.len());
+            let at = if cut.is_some() && i == 0 { halves::right_at(len, of) } else { 0 };
+            // SAFETY: the offset lies within the buffer.
+            let mut section = Section::new(context, width, self.a, cols, unsafe { u.add(at) });
+            if cut.is_some() {
+                section.wide = wide;
+            }
+            section
+        };
+        halves.into_iter().enumerate().map(section).collect()
+    }
+
+    /// Returns the columns of panel `next`, to be updated with panel `k`. They do not include the right-hand side, even if that
+    /// is in the same block.
+    fn panel_section(&mut self, k: usize, next: usize) -> Section {
+        let context = self.context;
+        let first = context.shape.col_from_block(next);
+        let cols = first..first + context.width(next);
+        Section::new(context, context.width(k), self.a, cols, self.work.ahead.as_mut_ptr())
+    }
+}
+
+impl Context<'_> {
+    /// Returns whether this process column factors panel `k`.
+    pub(super) fn owns(&self, k: usize) -> bool {
+        self.shape.col_map.owner(k * self.params.nb) == self.shape.col
+    }
+
+    /// Returns the first local column from block `factored` on. Checksum columns also contain the columns of panel `k`: their
+    /// share of these is eliminated, too.
+    pub(super) fn first_column(&self, k: usize, factored: usize) -> usize {
+        if self.shape.is_sums() {
+            self.shape.col_from_block(k)
+        } else {
+            let first = (factored * self.params.nb).min(self.params.n);
+            self.shape.col_map.count_below(first, self.shape.col)
+        }
+    }
+}

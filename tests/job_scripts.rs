@@ -8,6 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "mpi/left_out.rs"]
+mod left_out;
+
+use left_out::left_out;
+
 fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     fs::write(&path, text).unwrap();
@@ -34,7 +39,7 @@ fn job(name: &str, dir: &Path) -> Command {
     command
         .env("PATH", std::env::join_paths([dir.to_path_buf()].into_iter().chain(paths)).unwrap());
     match name {
-        "job.slurm" => {
+        "job.slurm" | "burnin.slurm" => {
             command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "n[1-4]");
             command.env("SLURM_TASKS_PER_NODE", "1(x4)");
         }
@@ -96,6 +101,63 @@ fn each_script_hands_its_arguments_on() {
             assert!(!out.contains("--bind-to none"), "{name}: {more}: {out}");
         }
     }
+}
+
+#[test]
+fn the_burn_in_script_takes_an_hour_unless_told_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let stand_in = script(dir.path(), "program", "#!/bin/sh\necho \"$*\"\n");
+    let printed = |words: &[&str]| {
+        let mut job = job("burnin.slurm", dir.path());
+        told(&job.env("HPL_PROGRAM", &stand_in).args(words).output().unwrap())
+    };
+    assert_eq!(printed(&[]), "burnin --json burnin-7.json --time 1h\n");
+    assert_eq!(printed(&["--time=2h"]), "burnin --json burnin-7.json --time=2h\n");
+    let words = ["--no-hpl", "--time", "2h"];
+    assert_eq!(printed(&words), "burnin --json burnin-7.json --no-hpl --time 2h\n");
+}
+
+/// ReFrame as `scripts/setup.sh --with-reframe` installs it.
+fn reframe() -> Option<PathBuf> {
+    let folder = std::env::var_os("REFRAME_DIR").map(PathBuf::from);
+    let home =
+        || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share/skt-hpl/reframe"));
+    folder.or_else(home).filter(|folder| folder.join("bin/reframe").exists())
+}
+
+#[test]
+fn the_reframe_check_passes_and_reports_a_rate() {
+    let Some(reframe) = reframe() else {
+        return left_out("ReFrame is not installed (scripts/setup.sh --with-reframe)");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let site = dir.path().join("site.py");
+    let text = "site_configuration = {
+        'systems': [{'name': 'here', 'hostnames': ['.*'], 'partitions': [
+            {'name': 'all', 'scheduler': 'local', 'launcher': 'mpirun', 'environs': ['default']}]}],
+        'environments': [{'name': 'default'}],
+    }\n";
+    fs::write(&site, text).unwrap();
+    let mpirun = std::env::var("SKT_TEST_MPIRUN").unwrap_or_else(|_| "mpirun".into());
+    script(dir.path(), "mpirun", &format!("#!/bin/sh\nexec {mpirun} \"$@\"\n"));
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths: Vec<PathBuf> =
+        [dir.path().to_path_buf()].into_iter().chain(std::env::split_paths(&paths)).collect();
+    let program = format!("program={}", env!("CARGO_BIN_EXE_skt-hpl"));
+    let mut command = Command::new("python3");
+    command.arg(reframe.join("bin/reframe")).arg("-C").arg(&site);
+    command.arg("-c").arg(shipped("reframe.py")).arg("--prefix").arg(dir.path().join("out"));
+    command.args(["--report-file", "report.json", "-r", "--performance-report"]);
+    for setting in [&program, "n=500", "nb=64", "q=2"] {
+        command.args(["-S", setting]);
+    }
+    command.env("PYTHONPATH", &reframe).env("PATH", std::env::join_paths(paths).unwrap());
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    let out = command.current_dir(dir.path()).output().unwrap();
+    let printed = told(&out);
+    assert!(out.status.success(), "{printed}");
+    assert!(printed.contains("Ran 1/1 test case(s) from 1 check(s) (0 failure(s)"), "{printed}");
+    assert!(printed.contains("Gflop/s"), "{printed}");
 }
 
 /// After `scripts/install.sh --prefix DIR` the clone's folder is not the current one, and the remote shell may be in neither.

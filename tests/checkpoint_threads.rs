@@ -842,7 +842,7 @@ fn an_older_copy_of_a_position_is_not_used() {
 }
 
 #[test]
-fn another_problem_under_the_same_name_is_refused_and_never_begins_anew() {
+fn another_problem_under_the_same_name_is_refused_and_never_begins_from_scratch() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
@@ -939,7 +939,7 @@ fn a_start_that_the_next_one_did_not_see_has_a_number_of_its_own() {
 /// Of a start only the memory of a node that was away is left: a checkpoint with the number of the next start's first one, taken
 /// elsewhere.
 #[test]
-fn an_epoch_of_a_beginning_that_nobody_remembers_is_another() {
+fn a_checkpoint_of_a_beginning_that_nobody_remembers_is_another() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
@@ -959,7 +959,7 @@ fn an_epoch_of_a_beginning_that_nobody_remembers_is_another() {
 
 /// On nodes without any of its checkpoints the run began from scratch, and once more: so that has the greater number.
 #[test]
-fn who_began_anew_elsewhere_does_not_cost_the_checkpoints() {
+fn who_began_from_scratch_elsewhere_does_not_cost_the_checkpoints() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     with_job(&base, |job| {
@@ -1555,7 +1555,7 @@ mod nodes {
     /// The copy stays for any number of attempts until the position is rebuilt elsewhere: if another member is lost before, the
     /// copy is needed.
     #[test]
-    fn a_copy_of_the_agreed_epoch_stays_until_the_position_is_rebuilt() {
+    fn a_copy_of_the_agreed_checkpoint_stays_until_the_position_is_rebuilt() {
         let (c, truth) = with_a_copy_left();
         for _ in 0..3 {
             let ends = launch_on(&c, &[0, 1, 2, 4], &[(1, Point::RebuildBegin, 1)]);

@@ -198,11 +198,11 @@ fn runs_with_checksums_are_simulated() {
     // A quarter more with two columns, and they survive more.
     let double = stdout(&[&words[..], &["--checksum-columns", "2"]].concat());
     assert!(double.contains("2.50 h work"), "{double}");
-    let anew = |text: &str| {
+    let from_scratch = |text: &str| {
         let line = text.lines().find(|line| line.contains("began from scratch")).unwrap();
         line.split_whitespace().next().unwrap().parse::<f64>().unwrap()
     };
-    assert!(anew(&double) < anew(&text), "{double}\n{text}");
+    assert!(from_scratch(&double) < from_scratch(&text), "{double}\n{text}");
     assert!(refusal(&[&base[..7], &["--checksum-columns", "2"]].concat(), 2).contains("--columns"));
     // With new columns between losses it begins from scratch less often: 73 nodes, one of which waits, are 8 x (8+1) and that
     // one.
@@ -211,7 +211,7 @@ fn runs_with_checksums_are_simulated() {
     renewing[2] = "73";
     let renewing = stdout(&renewing);
     assert!(renewing.contains("a run were made again"), "{renewing}");
-    assert!(anew(&renewing) < anew(&text), "{renewing}\n{text}");
+    assert!(from_scratch(&renewing) < from_scratch(&text), "{renewing}\n{text}");
     let uneven = refusal(&[&words[..], &waiting].concat(), 1);
     assert!(uneven.contains("72 nodes with a rank each, 1 of which wait"), "{uneven}");
     let own = ["simulate", "--nodes", "72", "--mtbf", "1h", "--work", "2h"];

@@ -111,7 +111,7 @@ fn runs_with_checksums_take_the_expected_time() {
         (3_000.0, 0.95, 127, 3, 600.0),
     ] {
         let (columns, renewing) = (Columns { q, sums }, Renewing::NEVER);
-        let run = Replacement { columns, work: 10_000.0, replace, anew: 60.0, renewing };
+        let run = Replacement { columns, work: 10_000.0, replace, from_scratch: 60.0, renewing };
         takes_the_expected_time(&run, Failing { mtbf, processes }, 4 * columns.all(), None);
     }
 }
@@ -128,7 +128,8 @@ fn runs_with_new_checksums_take_the_expected_time() {
         (2_500.0, 1.0, 31, 3, 16, 2, 60.0),
     ] {
         let (columns, renewing) = (Columns { q, sums }, Renewing { rows, waiting, each });
-        let run = Replacement { columns, work: 10_000.0, replace: 1.0, anew: 60.0, renewing };
+        let run =
+            Replacement { columns, work: 10_000.0, replace: 1.0, from_scratch: 60.0, renewing };
         let nodes = rows * columns.all() + waiting;
         let s = takes_the_expected_time(&run, Failing { mtbf, processes }, nodes, Some(each));
         assert!(s.renewed > 0.1, "{s:?}");
@@ -164,7 +165,11 @@ fn takes_the_expected_time(
     // Tries until one comes through: (1 - S)/S of them fail.
     let ends = run.finishes(failing).unwrap();
     let vain = (1.0 - ends) / ends;
-    assert!((s.anew - vain).abs() < 0.15 * vain + 0.01, "{run:?}: {} {ends}", s.anew);
+    assert!(
+        (s.from_scratch - vain).abs() < 0.15 * vain + 0.01,
+        "{run:?}: {} {ends}",
+        s.from_scratch
+    );
     s
 }
 
@@ -545,7 +550,7 @@ proptest! {
                 End::NoSpare => prop_assert!(scenario.system.spares.is_some() && o.failures > 0, "{o:?}"),
             }
             prop_assert!(o.in_place == 0 || going_on.in_place.is_some() && going_on.processes > 0.0, "{o:?}");
-            prop_assert!(o.anew == 0 || method == Method::Abft, "{o:?}");
+            prop_assert!(o.from_scratch == 0 || method == Method::Abft, "{o:?}");
             prop_assert!(o.renewed == 0 || going_on.renew.is_some(), "{o:?}");
             if scenario.failures == Failures::Never && scenario.system.domains.is_none() {
                 prop_assert!(o.failures == 0 && o.lost == 0.0 || o.end == End::Late, "{o:?}");

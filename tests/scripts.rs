@@ -176,7 +176,7 @@ fn a_run_that_was_interrupted_is_gone_on_with() {
          cmp /dev/shm/before ${run%/*}/../target/run/HPL.dat && echo 'the input is kept'
          $run; echo \"the same: $?\"
          $kill $run -n 2000 >/dev/null 2>&1
-         $run -n 1500 --new; echo \"anew: $?\"
+         $run -n 1500 --new; echo \"new: $?\"
          [ -e ${run%/*}/../target/run/again ] || echo 'nothing to start again'",
     );
     let said = told(&ran);
@@ -188,7 +188,7 @@ fn a_run_that_was_interrupted_is_gone_on_with() {
         after.contains("resumes at boundary 2 of") && after.contains("the same: 0\n"),
         "{said}"
     );
-    assert!(after.contains("anew: 0\n") && after.contains("nothing to start again\n"), "{said}");
+    assert!(after.contains("new: 0\n") && after.contains("nothing to start again\n"), "{said}");
     assert_eq!(after.matches("solution PASSED").count(), 2, "{said}");
 }
 
@@ -383,10 +383,12 @@ fn another_mpi_is_built_for_although_cargo_sees_no_change() {
     let builds = "build --locked --release\n";
     assert_eq!(build(one), builds, "nothing is there that would have to go");
     assert_eq!(build(one), builds);
-    let anew = build(two);
+    let rebuilt = build(two);
     assert!(
-        anew.starts_with("clean ") && anew.contains("-p mpi-sys") && anew.ends_with(builds),
-        "{anew}"
+        rebuilt.starts_with("clean ")
+            && rebuilt.contains("-p mpi-sys")
+            && rebuilt.ends_with(builds),
+        "{rebuilt}"
     );
     assert_eq!(build(two), builds);
 }

@@ -29,7 +29,7 @@ pub struct Whole {
     pub seconds: f64,
     pub save_s: f64,
     pub saves: u64,
-    /// Epochs that got to storage, and saves in memory that were put off for them.
+    /// Checkpoints that got to storage, and saves in memory that were put off for them.
     pub stored: u64,
     pub put_off: u64,
     /// What it brought there altogether, and how long that was under way.
@@ -117,7 +117,7 @@ fn whole(text: &str) -> Option<Whole> {
         seconds: outcome.seconds,
         save_s: protection.save_s,
         saves: protection.saves,
-        stored: level2.epochs,
+        stored: level2.checkpoints,
         put_off: level2.put_off,
         stored_bytes: level2.bytes,
         write_s: level2.write_s,

@@ -112,7 +112,7 @@ pub struct Found {
     pub saved_bytes: u64,
     /// Seconds of each save of a run.
     pub series_s: Vec<f64>,
-    /// Bytes of an epoch on storage.
+    /// Bytes of a checkpoint on storage.
     pub stored_bytes: u64,
 }
 

@@ -156,7 +156,7 @@ impl Probe<'_> {
         Ok((started, seconds))
     }
 
-    /// This position's file of the epoch that is whole, and its bytes.
+    /// This position's file of the checkpoint that is whole, and its bytes.
     fn file(&self) -> Result<(PathBuf, u64), String> {
         let checkpoint_dir = self.checkpoint_dir().expect("there is a folder");
         let inventory = self.inventory(&checkpoint_dir)?;

@@ -184,7 +184,7 @@ pub struct Protection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Level2 {
     /// Number of checkpoints that are or were complete on storage.
-    pub epochs: u64,
+    pub checkpoints: u64,
     pub bytes: u64,
     /// Time from the commit of each checkpoint to its manifest, while ranks computed. Without checkpoints in memory (`alone`),
     /// the time from its beginning, while the ranks waited.

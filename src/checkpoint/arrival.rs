@@ -176,7 +176,7 @@ impl Arrival {
     }
 
     /// Returns the findings without anything to resume from. The id of a new run must still be greater than the latest.
-    pub fn anew(self) -> Self {
+    pub fn without_memory(self) -> Self {
         Self { ranks: self.ranks, latest: self.latest, ..Self::default() }
     }
 
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::parity::Spread;
     use crate::shm::Store;
-    use crate::shm::header::{Claim, EpochId};
+    use crate::shm::header::{CheckpointId, Claim};
 
     const POSITIONS: usize = 1_000_000;
     const PER_NODE: usize = 4;
@@ -410,7 +410,7 @@ mod tests {
             again == taken || rank / PER_NODE == 17 && again.is_some()
         }));
 
-        let target = EpochId { epoch: 5, made: 1 };
+        let target = CheckpointId { number: 5, made: 1 };
         let claims: Vec<Option<Claim>> = (0..POSITIONS)
             .map(|position| {
                 (domains[position] != "n17").then(|| Claim::generating(1).settled(target))

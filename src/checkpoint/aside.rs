@@ -39,7 +39,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Leaves the rest of a save to a helper, once the copy is made.
     pub(super) fn leave_to_helper(&mut self, plan: &SavePlan) {
         let position = self.position();
-        let &SavePlan { next: epoch, boundary, window, since, .. } = plan;
+        let &SavePlan { next: checkpoint, boundary, window, since, .. } = plan;
         hit(Point::EncodeLeft, position);
         let stores = self.level2.as_mut().is_some_and(|level2| {
             level2.saved();
@@ -52,16 +52,16 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let coding = Coding { coder, how, window, since };
             // One thread: the others compute.
             let panel_threads = &mut PanelThreads::alone();
-            saved.encode(&*group, coding, epoch.epoch, None, panel_threads, || {
+            saved.encode(&*group, coding, checkpoint.number, None, panel_threads, || {
                 // This helper is never cancelled, because the others need its rows.
                 let _ = flow.went_on(1);
                 hit(Point::EncodeBatch, position);
             });
-            let root = saved.seal(epoch.epoch);
+            let root = saved.seal(checkpoint.number);
             hit(Point::EncodeEnd, position);
             Encoded { saved, root }
         });
-        self.unfinished = Some(Unfinished { epoch, boundary, stores, helper });
+        self.unfinished = Some(Unfinished { checkpoint, boundary, stores, helper });
     }
 
     /// Rank 0's request at a boundary; `now` means that running helpers must finish.
@@ -77,18 +77,18 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     fn look_after_helpers(&mut self, wait: bool) {
         let position = self.position();
         let Some(unfinished) = &mut self.unfinished else { return };
-        let (epoch, boundary) = (unfinished.epoch, unfinished.boundary);
+        let (checkpoint, boundary) = (unfinished.checkpoint, unfinished.boundary);
         if (wait || unfinished.helper.is_over())
             && let Some(Encoded { saved, root }) = unfinished.helper.end()
         {
             self.holding.take_back(saved);
             hit(Point::EncodeFound, position);
-            self.header.claim = self.header.claim.sealed(Method::Double, epoch);
+            self.header.claim = self.header.claim.sealed(Method::Double, checkpoint);
             self.header.seal = Mark { boundary: boundary as u64, root };
             self.publish();
             hit(Point::Sealed, position);
         }
-        let mine = self.header.claim.seal == Some(epoch);
+        let mine = self.header.claim.seal == Some(checkpoint);
         let all = self.world.least(&[u64::from(mine)]) == [1];
         if !(all || mine && sabotaged(Sabotage::NoBarrier)) {
             return;

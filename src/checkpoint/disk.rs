@@ -21,7 +21,7 @@ use crate::base::threads::Pool;
 use crate::checkpoint::storage::About;
 use crate::checkpoint::storage::writing::Over;
 use crate::parity::GroupComm;
-use crate::shm::header::{Doing, EpochId, Mark};
+use crate::shm::header::{CheckpointId, Doing, Mark};
 
 impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Writes the frozen matrix to storage. If that fails, a warning is printed, the run continues, and the previous checkpoint
@@ -40,11 +40,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let a = &mut words(a)[..self.holding.buffers.data_words()];
         let made = self.header.claim.joined;
         let alone = self.alone();
-        alone.tried = alone.tried.max(alone.last.map_or(0, |last| last.key.epoch)) + 1;
-        let next = EpochId { epoch: alone.tried, made };
-        let mut report = SaveReport { epoch: next.epoch, boundary, ..SaveReport::default() };
+        alone.tried = alone.tried.max(alone.last.map_or(0, |last| last.key.checkpoint)) + 1;
+        let next = CheckpointId { number: alone.tried, made };
+        let mut report = SaveReport { checkpoint: next.number, boundary, ..SaveReport::default() };
 
-        let root = self.describe(next.epoch, boundary, a, state, &mut report, pool);
+        let root = self.describe(next.number, boundary, a, state, &mut report, pool);
         hit(Point::EncodeEnd, position);
 
         let writing = Instant::now();
@@ -120,7 +120,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Updates small state, parity and digests for the frozen matrix. Returns the digest over everything.
     fn describe(
         &mut self,
-        epoch: u64,
+        number: u64,
         boundary: usize,
         a: &mut [u64],
         state: &[u8],
@@ -128,30 +128,30 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         pool: &mut Pool,
     ) -> u64 {
         let position = self.position();
-        self.holding.saved().write_state(epoch, state);
+        self.holding.saved().write_state(number, state);
         hit(Point::SaveState, position);
         let encoding = Instant::now();
         let known = self.copies[0].take();
         let (corner, window) = self.reach(known);
         // There is one place for digests, which has those of the previous checkpoint.
         let parity = self.parity_of(window);
-        let since = Since { before: known.map(|_| epoch), corner, parity };
+        let since = Since { before: known.map(|_| number), corner, parity };
         match self.scheme.losses {
-            0 => self.holding.saved().digest_data(epoch, a, since, pool),
-            _ => self.encode(epoch, since, a, window, pool),
+            0 => self.holding.saved().digest_data(number, a, since, pool),
+            _ => self.encode(number, since, a, window, pool),
         }
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.saved().seal(epoch);
+        let root = self.holding.saved().seal(number);
         report.digest_s = digesting.elapsed().as_secs_f64();
         self.copies[0] = Some(boundary);
         root
     }
 
     /// Publishes that this checkpoint is on storage.
-    fn publish_stored(&mut self, epoch: EpochId, mark: Mark) {
+    fn publish_stored(&mut self, checkpoint: CheckpointId, mark: Mark) {
         self.header.base = mark;
-        self.header.claim = self.header.claim.stored(epoch);
+        self.header.claim = self.header.claim.stored(checkpoint);
         self.publish();
     }
 
@@ -161,10 +161,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // On the nodes' own storage, nodes may now have files of other positions, and the groups are new.
         let boundary = level2.is_shared().then_some(about.boundary as usize);
         let last = Some(Place { key: about.key(), boundary });
-        *self.alone() = Alone { last, spare: None, tried: about.epoch, arrived: true };
-        let epoch = EpochId { epoch: about.epoch, made: self.header.claim.joined };
+        *self.alone() = Alone { last, spare: None, tried: about.checkpoint, arrived: true };
+        let checkpoint = CheckpointId { number: about.checkpoint, made: self.header.claim.joined };
         // Memory is never checked against this; it only shows agents and `status` the progress of the run.
-        self.publish_stored(epoch, Mark { boundary: about.boundary, root: 0 });
+        self.publish_stored(checkpoint, Mark { boundary: about.boundary, root: 0 });
         hit(Point::Resumed, self.position());
         self.world.barrier();
         self.tick(Doing::Computing, about.boundary as usize);

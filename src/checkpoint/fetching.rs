@@ -287,7 +287,7 @@ pub(super) fn look(
     whole: bool,
 ) -> Result<Way, String> {
     let Terms { config, test } = terms;
-    let storage = config.storage.as_ref().expect("an epoch on storage was chosen");
+    let storage = config.storage.as_ref().expect("a checkpoint on storage was chosen");
     let stored = StoredCheckpoint { storage, about };
     let me = world.rank();
     if storage.sight == DirScope::Node {

@@ -168,7 +168,7 @@ impl IoRequest {
         let peek = |part| self.memory_store.peek(self.position, part).map_err(failed);
         let head = Head::new(peek(Part::Head)?).map_err(failed)?;
         self.checkpoint_dir.is_held().map_err(failed)?;
-        self.checkpoint_dir.make_epoch(key).map_err(failed)?;
+        self.checkpoint_dir.make_folder(key).map_err(failed)?;
         let (data, small) = (peek(file.data)?, peek(Part::S)?);
         if data.len() < buffers.data_words() * 8 || small.words().len() < file.vouch.end {
             return Err(failed("the position's memory is not as long as it was made"));

@@ -15,7 +15,7 @@ use super::protocol::{
 };
 use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
-use crate::shm::header::{Claim, EpochId, Header, Mark, next_incarnation};
+use crate::shm::header::{CheckpointId, Claim, Header, Mark, next_incarnation};
 
 /// Facts that each rank sends to the others at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Known {
 
     /// Groups of a fresh start. A run that has resumed accepts fewer failure domains than its groups need, as it does with
     /// memory: it must not be refused for that in hour nine, nor at its next test.
-    pub(super) fn groups_anew(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
+    pub(super) fn new_groups(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         let Scheme { layout, losses, .. } = config.scheme;
         let divide = if config.goes_on {
             ChecksumLayout::groups_at_any_rate
@@ -156,7 +156,7 @@ impl Known {
     pub(super) fn groups(&mut self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         // Groups of memory without checkpoints do not matter.
         if !self.tells() || config.scheme.method == Method::Disk {
-            return self.groups_anew(test, config);
+            return self.new_groups(test, config);
         }
         self.strike_out_divided_otherwise();
         match told_groups(&self.headers, test.layout.positions()) {
@@ -171,7 +171,7 @@ impl Known {
             None if config.storage.as_ref().is_some_and(|s| !s.stored.is_empty()) => {
                 // Contradictory memory is not needed if storage has a checkpoint.
                 self.headers.iter_mut().for_each(|h| *h = None);
-                self.groups_anew(test, config)
+                self.new_groups(test, config)
             }
             None => {
                 let why = "they tell of different groups".into();
@@ -277,7 +277,7 @@ impl Known {
     }
 
     /// Boundary of a checkpoint, from any header that names it.
-    fn boundary_of(&self, target: EpochId) -> Option<u64> {
+    fn boundary_of(&self, target: CheckpointId) -> Option<u64> {
         let recovery = Recovery { target, finish: Vec::new(), lost: Vec::new() };
         let mut headers = self.headers.iter().flatten();
         headers.find_map(|header| mark_of(header, &recovery)).map(|mark| mark.boundary)
@@ -321,10 +321,10 @@ impl Known {
                 None => fact.trouble.clone(),
                 Some(h) => match (h.claim.base, h.claim.seal) {
                     (Some(b), Some(s)) => {
-                        format!("checkpoint {} and, sealed, {}", b.epoch, s.epoch)
+                        format!("checkpoint {} and, sealed, {}", b.number, s.number)
                     }
-                    (Some(b), None) => format!("checkpoint {}", b.epoch),
-                    (None, Some(s)) => format!("checkpoint {}, sealed", s.epoch),
+                    (Some(b), None) => format!("checkpoint {}", b.number),
+                    (None, Some(s)) => format!("checkpoint {}, sealed", s.number),
                     (None, None) => "memory without a whole checkpoint".to_owned(),
                 },
             };
@@ -428,8 +428,8 @@ mod tests {
         let mut facts = facts([true; 4]);
         for (position, fact) in facts.iter_mut().enumerate() {
             let header = fact.header.as_mut().unwrap();
-            let epoch = header.claim.next_epoch();
-            header.claim = header.claim.sealed(Method::SelfCheckpoint, epoch).committed();
+            let checkpoint = header.claim.next_checkpoint();
+            header.claim = header.claim.sealed(Method::SelfCheckpoint, checkpoint).committed();
             header.base = Mark { boundary: 30, root: position as u64 };
         }
         facts
@@ -540,8 +540,8 @@ mod tests {
         // Before the first commit, or without memory, generating again is just as good.
         let mut sealed = facts([true; 4]);
         for header in sealed.iter_mut().flat_map(|fact| &mut fact.header) {
-            let epoch = header.claim.next_epoch();
-            header.claim = header.claim.sealed(Method::SelfCheckpoint, epoch);
+            let checkpoint = header.claim.next_checkpoint();
+            header.claim = header.claim.sealed(Method::SelfCheckpoint, checkpoint);
         }
         let mut sealed = known(sealed);
         sealed.strike_out(damaged());
@@ -589,7 +589,7 @@ mod tests {
     fn groups_stay_as_they_were_saved() {
         let (test, config) = asked();
         let pairs = vec![vec![0, 1], vec![2, 3]];
-        assert_eq!(known(facts([false; 4])).groups(&test, &config).unwrap(), pairs, "anew");
+        assert_eq!(known(facts([false; 4])).groups(&test, &config).unwrap(), pairs, "new");
         // Groups that differ from those of a fresh start; a group without survivors is the rest.
         let crossed = |position: usize| match position % 2 {
             0 => header(RUN, position, (7, &[0, 2])),
@@ -599,7 +599,7 @@ mod tests {
         let mut whole = known(all.clone());
         assert_eq!(whole.groups(&test, &config).unwrap(), [[3, 1], [0, 2]]);
         assert_eq!((whole.number_of_group(2), whole.number_of_group(1)), (Some(7), Some(5)));
-        assert_eq!(whole.groups_anew(&test, &config).unwrap(), pairs);
+        assert_eq!(whole.new_groups(&test, &config).unwrap(), pairs);
         let mut half = all;
         (half[1].header, half[3].header) = (None, None);
         let mut half = known(half);
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_struck_out_and_decided_anew() {
+    fn what_is_damaged_is_struck_out_and_decided_again() {
         let mut known = known(saved());
         let setup = setup(vec![vec![0, 1], vec![2, 3]]);
         let Decision::Restore(recovery) = known.decide(&setup, false, None) else { panic!() };
@@ -654,7 +654,7 @@ mod tests {
 
     /// A checkpoint on storage is used if it is later than the one in memory.
     #[test]
-    fn the_further_epoch_is_taken() {
+    fn the_further_checkpoint_is_taken() {
         let (known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
         for (stored, fetches) in [(None, false), (Some(30), false), (Some(31), true)] {
             let stored = stored.map(|boundary| (RUN, boundary));
@@ -664,7 +664,7 @@ mod tests {
 
     /// A later checkpoint of an earlier run is used only if memory cannot be.
     #[test]
-    fn an_epoch_of_an_earlier_run_does_not_outrank_memory() {
+    fn a_checkpoint_of_an_earlier_run_does_not_outrank_memory() {
         let (mut known, setup) = (known(saved()), setup(vec![vec![0, 1], vec![2, 3]]));
         let decided =
             |known: &Known, run, in_place| known.decide(&setup, in_place, Some((run, 31)));

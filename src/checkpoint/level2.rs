@@ -37,7 +37,7 @@ use crate::base::outcome;
 use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMAT};
-use crate::shm::header::{EpochId, Identity};
+use crate::shm::header::{CheckpointId, Identity};
 use crate::shm::{MemoryStore, Part};
 
 /// Place of level two, and the times at which a checkpoint goes there.
@@ -119,7 +119,7 @@ pub(super) struct Level2 {
     /// Checkpoint on storage from which the run resumes, until everything else there has been cleaned up.
     from: Option<About>,
     /// Checkpoint for which ranks have waited, and which is on storage: without helpers, or at a stop.
-    pub(super) brought: Option<EpochId>,
+    pub(super) brought: Option<CheckpointId>,
     /// Cancelled helpers that have not ended yet, of this level two or of an earlier one in this process.
     pub(super) stuck: Vec<Task<u64>>,
     /// Helpers that remove files of a failed checkpoint.
@@ -205,13 +205,13 @@ impl Level2 {
         }
     }
 
-    pub(super) fn about(&self, id: &Identity, epoch: EpochId, boundary: u64) -> About {
+    pub(super) fn about(&self, id: &Identity, checkpoint: CheckpointId, boundary: u64) -> About {
         About {
             format: FORMAT,
             run: id.run,
             test: id.test,
-            epoch: epoch.epoch,
-            made: epoch.made,
+            checkpoint: checkpoint.number,
+            made: checkpoint.made,
             boundary,
             n: id.n,
             nb: id.nb,
@@ -275,7 +275,7 @@ impl Level2 {
         let key = about.key();
         match task.end() {
             Ok(bytes) => {
-                self.tally.epochs += 1;
+                self.tally.checkpoints += 1;
                 self.tally.bytes += bytes;
                 self.tally.write_s += began.elapsed().as_secs_f64();
                 self.said = None;
@@ -416,7 +416,7 @@ impl Level2 {
     pub(super) fn reads(&self, buffers: &Buffers) -> Vec<Part> {
         match &self.flight {
             Some((about, task)) if !task.is_over() => {
-                let Committed { data, check, .. } = buffers.committed_parts(about.epoch);
+                let Committed { data, check, .. } = buffers.committed_parts(about.checkpoint);
                 vec![data, check, Part::S]
             }
             _ => Vec::new(),
@@ -545,7 +545,7 @@ mod tests {
             format: FORMAT,
             run: 1,
             test: 0,
-            epoch: 1,
+            checkpoint: 1,
             made: 1,
             boundary: 10,
             n: 1000,

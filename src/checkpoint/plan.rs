@@ -250,16 +250,16 @@ impl Buffers {
     }
 
     /// Range in S of a checkpoint's small state and digests.
-    pub fn slot_range(&self, epoch: u64) -> std::ops::Range<usize> {
+    pub fn slot_range(&self, number: u64) -> std::ops::Range<usize> {
         let words = self.slot_words();
-        let start = (epoch % self.places() as u64) as usize * words;
+        let start = (number % self.places() as u64) as usize * words;
         start..start + words
     }
 
     /// Parts that contain a committed checkpoint until the next flush. Without a copy, the checkpoint that is being stored: in A,
     /// frozen.
-    pub fn committed_parts(&self, epoch: u64) -> Committed {
-        let odd = epoch % 2 == 1;
+    pub fn committed_parts(&self, number: u64) -> Committed {
+        let odd = number % 2 == 1;
         let data = match self.method {
             Method::Disk => Part::A,
             Method::Double if odd => Part::E,
@@ -270,7 +270,7 @@ impl Buffers {
             Method::Double if odd => Part::F,
             _ => Part::C,
         };
-        Committed { data, check, place: self.slot_range(epoch) }
+        Committed { data, check, place: self.slot_range(number) }
     }
 
     /// Parts of persistent shared memory with their sizes in bytes, without header and results.

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::shm::header::{Claim, EpochId, Phase, Stage, count_of};
+use crate::shm::header::{CheckpointId, Claim, Phase, Stage, count_of};
 
 /// Method of keeping copies (names of the papers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -62,27 +62,27 @@ pub trait Transitions: Sized {
     /// Fresh start: earlier contents of the memory are invalid.
     fn generating(joined: u64) -> Self;
     /// Fresh memory on a new node, to be rebuilt to `target`.
-    fn vacant(joined: u64, target: EpochId) -> Self;
+    fn vacant(joined: u64, target: CheckpointId) -> Self;
     /// Method single, before the only copy is changed.
     fn overwriting(self) -> Self;
-    /// A and its parity are complete for `epoch`; for method double, the other copy is.
-    fn sealed(self, method: Method, epoch: EpochId) -> Self;
+    /// A and its parity are complete for `checkpoint`; for method double, the other copy is.
+    fn sealed(self, method: Method, checkpoint: CheckpointId) -> Self;
     /// After the barrier: the sealed checkpoint is in force.
     fn committed(self) -> Self;
     /// Method disk: the checkpoint is complete on storage. Memory has only the record that it was made.
-    fn stored(self, epoch: EpochId) -> Self;
+    fn stored(self, checkpoint: CheckpointId) -> Self;
     /// The recovery to `target` is agreed; nothing has changed yet.
-    fn pinned(self, joined: u64, target: EpochId) -> Self;
+    fn pinned(self, joined: u64, target: CheckpointId) -> Self;
     /// The checkpoint is `target`; any other seal is invalid.
-    fn settled(self, target: EpochId) -> Self;
+    fn settled(self, target: CheckpointId) -> Self;
     /// Settled, for memory that was vacant before.
-    fn rebuilt(self, target: EpochId) -> Self;
+    fn rebuilt(self, target: CheckpointId) -> Self;
     /// All positions have the target in the checkpoint and in A.
     fn resumed(self) -> Self;
     /// Checkpoint that the next save will seal.
-    fn next_epoch(&self) -> EpochId;
+    fn next_checkpoint(&self) -> CheckpointId;
     /// Returns true if this memory contains the checkpoint, or will after a flush.
-    fn supplies(&self, epoch: EpochId) -> bool;
+    fn supplies(&self, checkpoint: CheckpointId) -> bool;
 }
 
 impl Transitions for Claim {
@@ -90,7 +90,7 @@ impl Transitions for Claim {
         Claim { joined, phase: Phase::Running, stage: Stage::Generating, base: None, seal: None }
     }
 
-    fn vacant(joined: u64, target: EpochId) -> Self {
+    fn vacant(joined: u64, target: CheckpointId) -> Self {
         Claim {
             joined,
             phase: Phase::Recovering(target),
@@ -109,31 +109,31 @@ impl Transitions for Claim {
         Claim { stage, base: None, ..self }
     }
 
-    fn sealed(self, method: Method, epoch: EpochId) -> Self {
+    fn sealed(self, method: Method, checkpoint: CheckpointId) -> Self {
         let base = match method {
             Method::Single => None,
             _ => self.base,
         };
-        Claim { stage: Stage::Saved, base, seal: Some(epoch), ..self }
+        Claim { stage: Stage::Saved, base, seal: Some(checkpoint), ..self }
     }
 
     fn committed(self) -> Self {
         Claim { stage: Stage::Saved, base: self.seal, seal: None, ..self }
     }
 
-    fn stored(self, epoch: EpochId) -> Self {
-        Claim { stage: Stage::Saved, base: Some(epoch), seal: None, ..self }
+    fn stored(self, checkpoint: CheckpointId) -> Self {
+        Claim { stage: Stage::Saved, base: Some(checkpoint), seal: None, ..self }
     }
 
-    fn pinned(self, joined: u64, target: EpochId) -> Self {
+    fn pinned(self, joined: u64, target: CheckpointId) -> Self {
         Claim { joined, phase: Phase::Recovering(target), ..self }
     }
 
-    fn settled(self, target: EpochId) -> Self {
+    fn settled(self, target: CheckpointId) -> Self {
         Claim { stage: Stage::Saved, base: Some(target), seal: None, ..self }
     }
 
-    fn rebuilt(self, target: EpochId) -> Self {
+    fn rebuilt(self, target: CheckpointId) -> Self {
         self.settled(target)
     }
 
@@ -141,19 +141,19 @@ impl Transitions for Claim {
         Claim { phase: Phase::Running, ..self }
     }
 
-    fn next_epoch(&self) -> EpochId {
-        EpochId { epoch: self.base.map_or(0, |b| b.epoch) + 1, made: self.joined }
+    fn next_checkpoint(&self) -> CheckpointId {
+        CheckpointId { number: self.base.map_or(0, |b| b.number) + 1, made: self.joined }
     }
 
-    fn supplies(&self, epoch: EpochId) -> bool {
-        self.base == Some(epoch) || self.seal == Some(epoch)
+    fn supplies(&self, checkpoint: CheckpointId) -> bool {
+        self.base == Some(checkpoint) || self.seal == Some(checkpoint)
     }
 }
 
 /// Recovery that all ranks agree on; the same on every rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    pub target: EpochId,
+    pub target: CheckpointId,
     /// Positions whose seal is the target: their flush is finished first.
     pub finish: Vec<usize>,
     /// Positions to be rebuilt.
@@ -223,7 +223,7 @@ pub fn coherent(claim: &Claim) -> bool {
         Stage::Saved => claim.base.is_some() || claim.seal.is_some(),
     };
     let ordered = match (claim.base, claim.seal) {
-        (Some(base), Some(seal)) => base.epoch + 1 == seal.epoch && base.made <= seal.made,
+        (Some(base), Some(seal)) => base.number + 1 == seal.number && base.made <= seal.made,
         _ => true,
     };
     let past = claim.base.into_iter().chain(claim.seal).all(|id| id.made <= claim.joined);
@@ -239,9 +239,9 @@ pub fn has_made(claim: &Claim) -> bool {
 /// scratch. The first checkpoint is committed everywhere before the second is committed anywhere.
 pub fn is_past_the_first(claim: &Claim) -> bool {
     // Under method single, a position can be alone with a seal on the second checkpoint, and the others have gone back.
-    claim.base.is_some_and(|id| id.epoch > 1)
-        || claim.seal.is_some_and(|id| id.epoch > 2)
-        || matches!(claim.phase, Phase::Recovering(to) if to.epoch > 1)
+    claim.base.is_some_and(|id| id.number > 1)
+        || claim.seal.is_some_and(|id| id.number > 2)
+        || matches!(claim.phase, Phase::Recovering(to) if to.number > 1)
 }
 
 /// Facts from one header about the attempt that it has joined.
@@ -301,7 +301,7 @@ impl Order {
 /// Returns true if memory with this claim is worth keeping: all positions have committed a checkpoint, so it has more than a
 /// fresh start.
 pub fn worth_keeping(claim: &Claim) -> bool {
-    claim.base.is_some() || claim.seal.is_some_and(|seal| seal.epoch > 1)
+    claim.base.is_some() || claim.seal.is_some_and(|seal| seal.number > 1)
 }
 
 /// Decides what to do from the claim of each position; None is memory without a valid header. A contradictory claim is not
@@ -319,7 +319,7 @@ pub fn decide(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
 pub fn decide_with(
     setup: &Setup,
     claims: &[Option<Claim>],
-    boundary: impl Fn(EpochId) -> Option<u64>,
+    boundary: impl Fn(CheckpointId) -> Option<u64>,
     stored: Option<u64>,
 ) -> Decision {
     let decision = decide(setup, claims);
@@ -340,7 +340,7 @@ pub fn decide_with(
 pub fn decide_in_place(
     setup: &Setup,
     claims: &[Option<Claim>],
-    boundary: impl Fn(EpochId) -> Option<u64>,
+    boundary: impl Fn(CheckpointId) -> Option<u64>,
     stored: Option<u64>,
 ) -> Decision {
     match decide(setup, claims) {
@@ -354,13 +354,13 @@ pub fn decide_in_place(
 fn decide_disk(claims: &[Option<Claim>]) -> Decision {
     match claims.iter().flatten().filter_map(|claim| claim.base).max() {
         None => Decision::Fresh,
-        Some(last) => Decision::Refuse(Refusal::OnStorage(last.epoch)),
+        Some(last) => Decision::Refuse(Refusal::OnStorage(last.number)),
     }
 }
 
 /// Target of an agreed recovery. It stays in force, because memory may have been changed for it. The error is a decision.
-fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<EpochId>, Decision> {
-    let mut pin: Option<(usize, EpochId)> = None;
+fn pinned_target(leaders: &[(usize, Claim)]) -> Result<Option<CheckpointId>, Decision> {
+    let mut pin: Option<(usize, CheckpointId)> = None;
     for &(position, claim) in leaders {
         if let Phase::Recovering(target) = claim.phase {
             match pin {
@@ -423,7 +423,7 @@ fn decide_believed(setup: &Setup, claims: &[Option<Claim>]) -> Decision {
             return inconsistent(
                 first,
                 *position,
-                &format!("the second does not have checkpoint {} of the first", target.epoch),
+                &format!("the second does not have checkpoint {} of the first", target.number),
             );
         }
     }
@@ -442,17 +442,18 @@ fn decide_single(
     leaders: &[(usize, Claim)],
     current: impl Fn(&Claim) -> bool,
 ) -> Decision {
-    let mut epochs: Vec<EpochId> = leaders.iter().filter_map(|(_, c)| c.seal.or(c.base)).collect();
-    epochs.sort_unstable_by(|a, b| b.cmp(a));
-    epochs.dedup();
+    let mut checkpoints: Vec<CheckpointId> =
+        leaders.iter().filter_map(|(_, c)| c.seal.or(c.base)).collect();
+    checkpoints.sort_unstable_by(|a, b| b.cmp(a));
+    checkpoints.dedup();
     let mut refused = None;
-    for target in epochs {
+    for target in checkpoints {
         match recovery(setup, claims, target, |c| current(c) && c.supplies(target)) {
             Decision::Refuse(why) => refused = refused.or(Some(why)),
             decision => return decision,
         }
     }
-    if leaders.iter().all(|(_, c)| c.seal.is_some_and(|s| s.epoch == 1)) {
+    if leaders.iter().all(|(_, c)| c.seal.is_some_and(|s| s.number == 1)) {
         return Decision::Fresh;
     }
     match leaders.iter().find(|(_, c)| c.stage == Stage::Overwriting) {
@@ -471,7 +472,7 @@ fn inconsistent(a: usize, b: usize, why: &str) -> Decision {
 fn recovery(
     setup: &Setup,
     claims: &[Option<Claim>],
-    target: EpochId,
+    target: CheckpointId,
     whole: impl Fn(&Claim) -> bool,
 ) -> Decision {
     let has = |position: usize| claims[position].as_ref().is_some_and(&whole);
@@ -502,7 +503,7 @@ fn recovery(
 
 /// Second agreement, in which each position checks its own claim: the target is in force, and nothing is sealed. All must have
 /// joined the same attempt.
-pub fn is_settled(claim: &Claim, target: EpochId) -> bool {
+pub fn is_settled(claim: &Claim, target: CheckpointId) -> bool {
     claim.base == Some(target) && claim.seal.is_none()
 }
 
@@ -511,8 +512,8 @@ mod tests {
     use super::*;
     use crate::shm::header::incarnation;
 
-    fn id(epoch: u64, made: u64) -> EpochId {
-        EpochId { epoch, made: no(made) }
+    fn id(number: u64, made: u64) -> CheckpointId {
+        CheckpointId { number, made: no(made) }
     }
 
     /// Number of an attempt with this count.
@@ -520,7 +521,7 @@ mod tests {
         incarnation(count, 0)
     }
 
-    fn held(joined: u64, base: Option<EpochId>, seal: Option<EpochId>) -> Option<Claim> {
+    fn held(joined: u64, base: Option<CheckpointId>, seal: Option<CheckpointId>) -> Option<Claim> {
         Some(Claim { joined: no(joined), phase: Phase::Running, stage: Stage::Saved, base, seal })
     }
 
@@ -533,7 +534,7 @@ mod tests {
     fn method_disk_goes_on_from_storage_alone() {
         let setup = setup(Method::Disk, &[&[0], &[1]]);
         let fresh = Some(Claim::generating(no(1)));
-        let stored = |epoch| Some(Claim::generating(no(2)).stored(id(epoch, 2)));
+        let stored = |number| Some(Claim::generating(no(2)).stored(id(number, 2)));
         let all = [None, fresh, stored(1), stored(2)];
         for one in all {
             for other in all {
@@ -547,7 +548,7 @@ mod tests {
                 match told {
                     None => assert_eq!(alone, Decision::Fresh),
                     Some(last) => {
-                        assert_eq!(alone, Decision::Refuse(Refusal::OnStorage(last.epoch)));
+                        assert_eq!(alone, Decision::Refuse(Refusal::OnStorage(last.number)));
                     }
                 }
             }
@@ -558,7 +559,7 @@ mod tests {
         setup(Method::SelfCheckpoint, &[&[0, 1], &[2, 3]])
     }
 
-    fn restore(target: EpochId, lost: &[usize]) -> Decision {
+    fn restore(target: CheckpointId, lost: &[usize]) -> Decision {
         Decision::Restore(Recovery { target, finish: vec![], lost: lost.to_vec() })
     }
 
@@ -651,7 +652,7 @@ mod tests {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
         let (first, second) = (incarnation(2, 9000), incarnation(2, 1000));
         let of = |joined: u64, claim: Claim| Some(Claim { joined, ..claim });
-        let (then, now) = (id(4, 1), EpochId { epoch: 5, made: second });
+        let (then, now) = (id(4, 1), CheckpointId { number: 5, made: second });
         let old = held(1, Some(then), None).unwrap();
         let back = old.pinned(first, then);
         let gone_on = of(second, held(1, Some(now), None).unwrap());
@@ -680,13 +681,13 @@ mod tests {
 
     /// Elsewhere, on nodes that saw only one that had been away, the run began from scratch, several times.
     #[test]
-    fn who_began_anew_without_seeing_it_does_not_outrank_a_checkpoint_of_all() {
+    fn who_began_from_scratch_without_seeing_it_does_not_outrank_a_checkpoint_of_all() {
         let (first, ninth) = (id(1, 2), id(9, 2));
         let main = held(2, Some(ninth), None);
-        let anew = Some(Claim::generating(no(4)));
+        let fresh = Some(Claim::generating(no(4)));
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
-        assert_eq!(decide(&group, &[anew, main, main, main]), restore(ninth, &[0]));
-        assert!(matches!(decide(&group, &[anew, anew, main, main]), Decision::Refuse(_)));
+        assert_eq!(decide(&group, &[fresh, main, main, main]), restore(ninth, &[0]));
+        assert!(matches!(decide(&group, &[fresh, fresh, main, main]), Decision::Refuse(_)));
         // Nor does a position that sealed its first checkpoint there.
         let sealed = held(4, None, Some(id(1, 4)));
         assert_eq!(decide(&group, &[sealed, main, main, main]), restore(ninth, &[0]));
@@ -713,7 +714,7 @@ mod tests {
         ));
         // The first checkpoint may not have been committed by all, so a start from scratch may have been right.
         let early = held(2, Some(first), None);
-        assert_eq!(decide(&group, &[anew, anew, anew, early]), Decision::Fresh);
+        assert_eq!(decide(&group, &[fresh, fresh, fresh, early]), Decision::Fresh);
     }
 
     #[test]
@@ -763,7 +764,7 @@ mod tests {
     #[test]
     fn the_whole_input_space_of_a_small_group() {
         let ids = [id(1, 1), id(2, 1), id(2, 2)];
-        let some: Vec<Option<EpochId>> = [None].into_iter().chain(ids.map(Some)).collect();
+        let some: Vec<Option<CheckpointId>> = [None].into_iter().chain(ids.map(Some)).collect();
         let mut claims: Vec<Option<Claim>> = vec![None];
         // Two attempts with the same count did not see each other.
         for joined in [no(1), no(2), incarnation(2, 7)] {
@@ -806,7 +807,7 @@ mod tests {
             &claims.iter().map(|c| c.filter(coherent)).collect::<Vec<_>>();
         let joined = leading(claims.iter().flatten().map(Trace::of));
         let leader = |c: &Claim| Some(c.joined) == joined;
-        let pins: Vec<EpochId> = claims
+        let pins: Vec<CheckpointId> = claims
             .iter()
             .flatten()
             .filter(|c| leader(c))
@@ -849,7 +850,7 @@ mod tests {
 
     /// Returns true if no checkpoint is known to be complete: too few have it, or the last attempt's positions do not agree on
     /// one.
-    fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[EpochId]) -> bool {
+    fn must_refuse(setup: &Setup, claims: &[Option<Claim>], pins: &[CheckpointId]) -> bool {
         let joined = leading(claims.iter().flatten().map(Trace::of));
         let leads = |c: &Claim| Some(c.joined) == joined;
         let leaders = || claims.iter().flatten().filter(|c| leads(c));
@@ -868,7 +869,7 @@ mod tests {
                     Method::Single => latest.max(),
                     _ => latest.min(),
                 };
-                let all = |id: EpochId| {
+                let all = |id: CheckpointId| {
                     setup.method == Method::Single || leaders().all(|c| c.supplies(id))
                 };
                 let has =
@@ -883,7 +884,7 @@ mod tests {
     fn storage_is_for_what_memory_cannot_give() {
         let (five, six) = (id(5, 1), id(6, 1));
         let whole = [held(1, Some(five), None); 4];
-        let at = |id: EpochId| Some(10 * id.epoch);
+        let at = |id: CheckpointId| Some(10 * id.number);
         for (stored, fetch) in
             [(None, false), (Some(49), false), (Some(50), false), (Some(51), true)]
         {

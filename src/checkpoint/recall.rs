@@ -262,7 +262,7 @@ mod tests {
     /// Each node may be at any step between two checkpoints, and any node may be lost then. If a remaining node has a manifest of
     /// the newer checkpoint, that one can be read; otherwise the older one.
     #[test]
-    fn between_two_epochs_there_is_always_one() {
+    fn between_two_checkpoints_there_is_always_one() {
         // Steps for the newer checkpoint: nothing yet, its file, its manifest; then the older one is removed.
         const STEPS: usize = 4;
         for at in 0..STEPS.pow(3) {

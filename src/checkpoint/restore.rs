@@ -19,7 +19,7 @@ use crate::base::threads::{Pool, Shareable};
 use crate::parity::stripes::Role;
 use crate::parity::{GroupComm, Hands, Share, hands};
 use crate::shm::Region;
-use crate::shm::header::{Doing, EpochId, Mark};
+use crate::shm::header::{CheckpointId, Doing, Mark};
 
 /// Start of the whole matrix.
 const WHOLE: Corner = Corner { row: 0, col: 0 };
@@ -110,13 +110,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::AgreedAgain, me);
         let (a, taken) = taken.end();
         let half = || hit(Point::RestoreHalf, me);
-        self.holding.saved().copy_out(target.epoch, a, &taken, pool, half);
+        self.holding.saved().copy_out(target.number, a, &taken, pool, half);
         self.copies = [None; 2];
         // After a rebuild up to rounding, parity that is encoded again has other bits; the next saves encode all of it.
         if !rebuilds || self.scheme.code.exact() {
-            self.copies[(target.epoch % 2) as usize] = Some(boundary);
+            self.copies[(target.number % 2) as usize] = Some(boundary);
         }
-        let state = self.holding.saved().read_state(target.epoch);
+        let state = self.holding.saved().read_state(target.number);
         hit(Point::RestoreEnd, me);
         self.header.claim = self.header.claim.resumed();
         self.publish();
@@ -125,7 +125,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         self.tick(Doing::Computing, boundary);
         Ok(Restored {
             boundary,
-            epoch: target.epoch,
+            checkpoint: target.number,
             state,
             rebuilt: recovery.lost.clone(),
             damaged: Vec::new(),
@@ -140,7 +140,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if recovery.finish.contains(&me) {
             if self.scheme.method == Method::SelfCheckpoint && !sabotaged(Sabotage::NoFinish) {
                 let half = || hit(Point::FinishHalf, me);
-                self.holding.saved().copy_in(target.epoch, a, WHOLE, pool, half);
+                self.holding.saved().copy_in(target.number, a, WHOLE, pool, half);
             }
             self.header.base = self.header.seal;
             hit(Point::FinishEnd, me);
@@ -165,7 +165,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let all = Since { before: None, corner: WHOLE, parity: self.parity_of(whole) };
         let (saved, since) = (self.holding.saved(), is_lost(&me).then_some(all));
         pool.few(hands::MOST, |panel_threads| {
-            saved.with_shares(recovery.target.epoch, None, since, |share, rows| {
+            saved.with_shares(recovery.target.number, None, since, |share, rows| {
                 let between = || {
                     heartbeat::beat();
                     hit(Point::RebuildBatch, me)
@@ -196,12 +196,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Puts this position's rebuilt checkpoint in force, unless its digest differs from the `known` one.
     fn adopt_rebuilt(
         &mut self,
-        target: EpochId,
+        target: CheckpointId,
         boundary: u64,
         known: Option<u64>,
     ) -> Result<(), String> {
         let me = self.position();
-        let root = self.holding.saved().seal(target.epoch);
+        let root = self.holding.saved().seal(target.number);
         hit(Point::RebuildEnd, me);
         // Sums of real numbers are restored only up to rounding.
         if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
@@ -215,7 +215,11 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     }
 
     /// Checks that all positions have the checkpoint, in one attempt; `wrong` is the problem of this one.
-    fn agree_on_settled(&self, target: EpochId, wrong: Option<String>) -> Result<(), StartError> {
+    fn agree_on_settled(
+        &self,
+        target: CheckpointId,
+        wrong: Option<String>,
+    ) -> Result<(), StartError> {
         let claim = self.header.claim;
         let settled = u64::from(is_settled(&claim, target));
         let joined = claim.joined;
@@ -231,6 +235,6 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         } else {
             format!("{}; a further start would take it as it was rebuilt", said.join("; "))
         };
-        Err(StartError::NotWhole { epoch: target.epoch, why })
+        Err(StartError::NotWhole { checkpoint: target.number, why })
     }
 }

@@ -20,14 +20,14 @@ use crate::base::heartbeat;
 use crate::base::threads::Pool;
 use crate::parity::exchange::Coder;
 use crate::parity::{GroupComm, Window, hands};
-use crate::shm::header::{Doing, EpochId, Header, Mark, count_of};
+use crate::shm::header::{CheckpointId, Doing, Header, Mark, count_of};
 use crate::shm::ledger::Entry;
 use crate::shm::{Hold, MemoryStore};
 
 /// Report of one save: its work and its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct SaveReport {
-    pub epoch: u64,
+    pub checkpoint: u64,
     pub boundary: usize,
     pub seconds: f64,
     /// Encoding, including messages and the digests of changed data.
@@ -46,7 +46,7 @@ pub struct SaveReport {
 
 /// Checkpoint that is about to be made: what it copies and encodes.
 pub(super) struct SavePlan {
-    pub(super) next: EpochId,
+    pub(super) next: CheckpointId,
     pub(super) boundary: usize,
     /// Boundary of the data in the copy that this checkpoint overwrites.
     copy_boundary: Option<usize>,
@@ -226,11 +226,12 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::SaveBegin, position);
         let a = &mut words(a)[..self.holding.buffers.data_words()];
         let plan = self.plan_save(boundary);
-        let epoch = plan.next.epoch;
+        let number = plan.next.number;
         let bytes = self.layout.bytes_from(position, plan.corner);
-        let mut report = SaveReport { epoch, boundary, bytes, ..SaveReport::default() };
+        let mut report =
+            SaveReport { checkpoint: number, boundary, bytes, ..SaveReport::default() };
 
-        self.holding.saved().write_state(epoch, state);
+        self.holding.saved().write_state(number, state);
         hit(Point::SaveState, position);
 
         let copied = Instant::now();
@@ -253,7 +254,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let copied = Instant::now();
         if self.scheme.method == Method::SelfCheckpoint {
-            self.flush(epoch, a, plan.corner, pool);
+            self.flush(number, a, plan.corner, pool);
         }
         report.copy_s += copied.elapsed().as_secs_f64();
         self.commit(boundary);
@@ -264,13 +265,13 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Determines what the next checkpoint, at `boundary`, copies and encodes.
     fn plan_save(&self, boundary: usize) -> SavePlan {
-        let next = self.header.claim.next_epoch();
-        let base = self.header.claim.base.map(|b| b.epoch);
+        let next = self.header.claim.next_checkpoint();
+        let base = self.header.claim.base.map(|b| b.number);
         let base_boundary = base.map(|_| self.header.base.boundary as usize);
         // Method double builds on the checkpoint before the last.
         let copy_boundary = match self.scheme.method {
             Method::Double if !sabotaged(Sabotage::OldCopy) => {
-                self.copies[(next.epoch % 2) as usize]
+                self.copies[(next.number % 2) as usize]
             }
             _ => base_boundary,
         };
@@ -284,8 +285,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Makes the copy of the methods that copy before they encode; method self carries the parity of the last checkpoint over.
     fn prepare_copy(&mut self, plan: &SavePlan, a: &[u64], pool: &mut Pool) {
-        let epoch = plan.next.epoch;
-        let place = (epoch % 2) as usize;
+        let number = plan.next.number;
+        let place = (number % 2) as usize;
         match self.scheme.method {
             Method::SelfCheckpoint => {
                 // The place of the parity before the last lacks the part that only the last save encoded.
@@ -293,27 +294,27 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let stale = self.reach(held).1;
                 let (stale, coming) = (self.parity_of(stale), self.parity_of(plan.window));
                 if !sabotaged(Sabotage::StaleParity) {
-                    self.holding.saved().carry_checksum(epoch, stale, coming, pool);
+                    self.holding.saved().carry_checksum(number, stale, coming, pool);
                 }
             }
             Method::Double => {
                 self.copies[place] = None;
-                self.flush(epoch, a, plan.corner, pool);
+                self.flush(number, a, plan.corner, pool);
             }
             Method::Single => {
                 self.header.claim = self.header.claim.overwriting();
                 self.publish();
-                self.flush(epoch, a, plan.corner, pool);
+                self.flush(number, a, plan.corner, pool);
             }
             Method::Disk => unreachable!("it has saves of its own"),
         }
     }
 
     /// Copies the matrix from `corner` on to the copy of this checkpoint.
-    fn flush(&mut self, epoch: u64, a: &[u64], corner: Corner, pool: &mut Pool) {
+    fn flush(&mut self, number: u64, a: &[u64], corner: Corner, pool: &mut Pool) {
         let position = self.position();
         let half = || hit(Point::FlushHalf, position);
-        self.holding.saved().copy_in(epoch, a, corner, pool, half);
+        self.holding.saved().copy_in(number, a, corner, pool, half);
         hit(Point::FlushData, position);
     }
 
@@ -326,10 +327,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.publish();
         }
         let encoding = Instant::now();
-        self.encode(next.epoch, since, a, window, pool);
+        self.encode(next.number, since, a, window, pool);
         report.encode_s = encoding.elapsed().as_secs_f64();
         let digesting = Instant::now();
-        let root = self.holding.saved().seal(next.epoch);
+        let root = self.holding.saved().seal(next.number);
         report.digest_s = digesting.elapsed().as_secs_f64();
         hit(Point::EncodeEnd, position);
 
@@ -345,7 +346,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     pub(super) fn commit(&mut self, boundary: usize) {
         let position = self.position();
         let sealed = self.header.claim.seal.expect("what is committed was sealed");
-        self.copies[(sealed.epoch % 2) as usize] = Some(boundary);
+        self.copies[(sealed.number % 2) as usize] = Some(boundary);
         hit(Point::FlushEnd, position);
         self.header.base = self.header.seal;
         self.header.claim = self.header.claim.committed();
@@ -367,7 +368,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     /// Encodes the parity of a checkpoint from the frozen matrix, and computes digests of the rows on the way.
     pub(super) fn encode(
         &mut self,
-        epoch: u64,
+        number: u64,
         since: Since,
         a: &mut [u64],
         window: Window,
@@ -377,7 +378,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let coding = Coding { coder: self.coder, how: self.encode.how(), window, since };
         let (saved, group) = (self.holding.saved(), &self.group);
         pool.few(hands::MOST, |panel_threads| {
-            saved.encode(group, coding, epoch, Some(a), panel_threads, || {
+            saved.encode(group, coding, number, Some(a), panel_threads, || {
                 heartbeat::beat();
                 hit(Point::EncodeBatch, position);
             })

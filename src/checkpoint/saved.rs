@@ -50,25 +50,25 @@ pub struct Coding {
 
 impl Saved {
     /// Copy that contains this checkpoint, or will when it is committed; empty if there is none.
-    fn copy(&mut self, epoch: u64) -> &mut [u64] {
+    fn copy(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.data_words();
-        match of_epoch(epoch, &mut self.b, &mut self.e) {
+        match of_checkpoint(number, &mut self.b, &mut self.e) {
             Some(data) => &mut data.words_mut()[..words],
             None => &mut [],
         }
     }
 
     /// Parity of this checkpoint.
-    fn check(&mut self, epoch: u64) -> &mut [u64] {
+    fn check(&mut self, number: u64) -> &mut [u64] {
         let words = self.buffers.checksum_words();
-        match of_epoch(epoch, &mut self.c, &mut self.d) {
+        match of_checkpoint(number, &mut self.c, &mut self.d) {
             Some(check) => &mut check.words_mut()[..words],
             None => &mut [],
         }
     }
 
-    fn slot(&mut self, epoch: u64) -> &mut [u64] {
-        let range = self.buffers.slot_range(epoch);
+    fn slot(&mut self, number: u64) -> &mut [u64] {
+        let range = self.buffers.slot_range(number);
         &mut self.s.words_mut()[range]
     }
 
@@ -76,9 +76,9 @@ impl Saved {
     ///
     /// # Panics
     /// If it is longer than the room requested at the start.
-    pub fn write_state(&mut self, epoch: u64, state: &[u8]) {
+    pub fn write_state(&mut self, number: u64, state: &[u8]) {
         let room = self.buffers.state_words();
-        let words = &mut self.slot(epoch)[..room];
+        let words = &mut self.slot(number)[..room];
         assert!(
             state.len() <= (words.len() - 1) * 8,
             "a state of {} bytes does not fit the {} asked for at the start",
@@ -95,9 +95,9 @@ impl Saved {
     }
 
     /// Small state of a checkpoint whose root was verified or just rebuilt.
-    pub fn read_state(&mut self, epoch: u64) -> Vec<u8> {
+    pub fn read_state(&mut self, number: u64) -> Vec<u8> {
         let room = self.buffers.state_words();
-        state_of(&self.slot(epoch)[..room])
+        state_of(&self.slot(number)[..room])
     }
 
     /// Words that are unused before the first save, for temporary data of a start; None if there are too few.
@@ -111,21 +111,21 @@ impl Saved {
     /// update.
     pub fn with_shares(
         &mut self,
-        epoch: u64,
+        number: u64,
         a: Option<&mut [u64]>,
         since: Option<Since>,
         mut code: impl FnMut(&mut Share, Rows),
     ) {
         let buffers = self.buffers;
         if let Some(since) = &since {
-            self.lay_digests(epoch, since.before);
+            self.lay_digests(number, since.before);
         }
-        let slot = buffers.slot_range(epoch);
+        let slot = buffers.slot_range(number);
         let (parity_words, state_words) = (buffers.parity_words(), buffers.state_words());
         // Borrowed field by field, because the parts are needed at the same time.
-        let check = of_epoch(epoch, &mut self.c, &mut self.d);
+        let check = of_checkpoint(number, &mut self.c, &mut self.d);
         let check = check.map_or(&mut [][..], Region::words_mut);
-        let copy = of_epoch(epoch, &mut self.b, &mut self.e);
+        let copy = of_checkpoint(number, &mut self.b, &mut self.e);
         let data = match (a, copy) {
             (Some(a), _) => a,
             (None, Some(copy)) => &mut copy.words_mut()[..buffers.data_words()],
@@ -154,19 +154,19 @@ impl Saved {
         code(&mut state, Rows::State);
     }
 
-    /// Encodes the parity of `epoch` from the frozen matrix `a`, or from its copy, and computes digests of the rows on the way.
-    /// Reading the rows from memory once more would cost as much as encoding. `between` is called now and then.
+    /// Encodes the parity of checkpoint `number` from the frozen matrix `a`, or from its copy, and computes digests of the rows
+    /// on the way. Reading the rows from memory once more would cost as much as encoding. `between` is called now and then.
     pub fn encode(
         &mut self,
         group: &(impl GroupComm + ?Sized),
         Coding { coder, how, window, since }: Coding,
-        epoch: u64,
+        number: u64,
         a: Option<&mut [u64]>,
         panel_threads: &mut PanelThreads,
         mut between: impl FnMut(),
     ) {
         let state_window = self.state_window();
-        self.with_shares(epoch, a, Some(since), |share, rows| match rows {
+        self.with_shares(number, a, Some(since), |share, rows| match rows {
             Rows::Matrix(digests) => {
                 let digests = digests.expect("asked for");
                 let see = |share: &Share, role, columns| digests.see(share, role, columns);
@@ -188,20 +188,20 @@ impl Saved {
     /// Copies the part of A that can have changed to this checkpoint's copy. `half` is called midway.
     pub fn copy_in(
         &mut self,
-        epoch: u64,
+        number: u64,
         a: &[u64],
         from: Corner,
         pool: &mut Pool,
         half: impl FnMut(),
     ) {
         let buffers = self.buffers;
-        copy_rows(&buffers, from, a, self.copy(epoch), |_| true, pool, half);
+        copy_rows(&buffers, from, a, self.copy(number), |_| true, pool, half);
     }
 
     /// Copies this checkpoint's whole copy to A, except for rows that A has already (`taken`).
     pub fn copy_out(
         &mut self,
-        epoch: u64,
+        number: u64,
         a: &mut [u64],
         taken: &[bool],
         pool: &mut Pool,
@@ -209,18 +209,18 @@ impl Saved {
     ) {
         let buffers = self.buffers;
         let from = Corner { row: 0, col: 0 };
-        copy_rows(&buffers, from, self.copy(epoch), a, |row| !taken[row], pool, half);
+        copy_rows(&buffers, from, self.copy(number), a, |row| !taken[row], pool, half);
     }
 
-    /// Updates the parity of `epoch` to that of the checkpoint before it, where these differ and the next encoding does not
-    /// write. `stale` is the range in which they can differ, `coming` the range to be encoded.
-    pub fn carry_checksum(&mut self, epoch: u64, stale: Reach, coming: Reach, pool: &mut Pool) {
+    /// Updates the parity of checkpoint `number` to that of the checkpoint before it, where these differ and the next encoding
+    /// does not write. `stale` is the range in which they can differ, `coming` the range to be encoded.
+    pub fn carry_checksum(&mut self, number: u64, stale: Reach, coming: Reach, pool: &mut Pool) {
         let (pitch, parity_rows) = (self.buffers.pitch, self.buffers.parity_rows);
         if self.buffers.method != Method::SelfCheckpoint {
             return;
         }
         let (Some(c), Some(d)) = (&mut self.c, &mut self.d) else { return };
-        let (from, to) = match epoch % 2 {
+        let (from, to) = match number % 2 {
             1 => (c, d),
             _ => (d, c),
         };
@@ -236,10 +236,10 @@ impl Saved {
         });
     }
 
-    /// Copies the digests of checkpoint `before` next to the small state of `epoch`; zeros if there is none.
-    fn lay_digests(&mut self, epoch: u64, before: Option<u64>) {
+    /// Copies the digests of checkpoint `before` next to the small state of checkpoint `number`; zeros if there is none.
+    fn lay_digests(&mut self, number: u64, before: Option<u64>) {
         let tables = |slot: Range<usize>| slot.start + self.buffers.state_words()..slot.end;
-        let to = tables(self.buffers.slot_range(epoch));
+        let to = tables(self.buffers.slot_range(number));
         match before.map(|before| tables(self.buffers.slot_range(before))) {
             None => self.s.words_mut()[to].fill(0),
             Some(from) => self.s.words_mut().copy_within(from, to.start),
@@ -247,10 +247,10 @@ impl Saved {
     }
 
     /// Computes the digests of all new data, if no encoding passes over them.
-    pub fn digest_data(&mut self, epoch: u64, a: &[u64], since: Since, pool: &mut Pool) {
+    pub fn digest_data(&mut self, number: u64, a: &[u64], since: Since, pool: &mut Pool) {
         let buffers = self.buffers;
-        self.lay_digests(epoch, since.before);
-        let tables = &mut self.slot(epoch)[buffers.state_words()..];
+        self.lay_digests(number, since.before);
+        let tables = &mut self.slot(number)[buffers.state_words()..];
         let digests = Digests::new(buffers, tables, &since);
         let from = since.corner;
         pool.over(buffers.rows - from.row, rows_a_turn(buffers.ld), |rows| {
@@ -262,28 +262,28 @@ impl Saved {
     }
 
     /// Returns the digest of a checkpoint over its small state and all digests, once its parity is complete.
-    pub fn seal(&mut self, epoch: u64) -> u64 {
+    pub fn seal(&mut self, number: u64) -> u64 {
         let parity_words = self.buffers.parity_words();
-        let tail = digest(&self.check(epoch)[parity_words..]);
-        let slot = self.slot(epoch);
+        let tail = digest(&self.check(number)[parity_words..]);
+        let slot = self.slot(number);
         *slot.last_mut().expect("slot_words() counts it") = tail;
         digest(slot)
     }
 
     /// Returns true if this checkpoint's data, parity, state and digests match the root. With `a`, data is in the workspace;
     /// otherwise in the committed copy.
-    pub fn verify(&mut self, epoch: u64, root: u64, a: Option<&[u64]>, pool: &mut Pool) -> bool {
+    pub fn verify(&mut self, number: u64, root: u64, a: Option<&[u64]>, pool: &mut Pool) -> bool {
         if sabotaged(Sabotage::NoDigest) {
             return true;
         }
         let buffers = self.buffers;
-        let slot = &self.s.words()[buffers.slot_range(epoch)];
+        let slot = &self.s.words()[buffers.slot_range(number)];
         if digest(slot) != root {
             return false;
         }
-        let check = of_epoch(epoch, &mut self.c, &mut self.d);
+        let check = of_checkpoint(number, &mut self.c, &mut self.d);
         let check = check.map_or(&[][..], |check| &check.words()[..buffers.checksum_words()]);
-        let copy = of_epoch(epoch, &mut self.b, &mut self.e);
+        let copy = of_checkpoint(number, &mut self.b, &mut self.e);
         let data = match (a, copy) {
             (Some(a), _) => a,
             (None, Some(copy)) => &copy.words()[..buffers.data_words()],
@@ -420,13 +420,13 @@ impl<'a> Digests<'a> {
 }
 
 /// Returns this checkpoint's region of two that are used in turn; if there is only one, that one.
-fn of_epoch<'a>(
-    epoch: u64,
+fn of_checkpoint<'a>(
+    number: u64,
     even: &'a mut Option<Region>,
     odd: &'a mut Option<Region>,
 ) -> Option<&'a mut Region> {
     match odd {
-        Some(odd) if epoch % 2 == 1 => Some(odd),
+        Some(odd) if number % 2 == 1 => Some(odd),
         _ => even.as_mut(),
     }
 }

@@ -22,7 +22,7 @@ use crate::base::threads::Pool;
 use crate::checkpoint::storage::{About, DirScope};
 use crate::parity::GroupComm;
 use crate::parity::exchange::Coder;
-use crate::shm::header::{Claim, Doing, EpochId, Head, Header, HeaderFault, Mark, Stage};
+use crate::shm::header::{CheckpointId, Claim, Doing, Head, Header, HeaderFault, Mark, Stage};
 use crate::shm::{Hold, MemoryError, MemoryStore, Part, Region};
 
 /// Lets injected faults reach this job's memory.
@@ -291,7 +291,7 @@ impl<'a> Survey<'a> {
         // Groups stay as they were saved; a fresh start may form new ones.
         let groups = match source {
             Source::Memory(_) => setup.groups,
-            _ => known.groups_anew(test, config)?,
+            _ => known.new_groups(test, config)?,
         };
         // A checkpoint from storage gets a new run id, so that old copies in memory never belong to it, wherever they appear.
         let run = match (&source, &config.storage) {
@@ -384,8 +384,8 @@ impl Agreement<'_> {
             (Source::Memory(r), None) => Claim::vacant(joined, r.target),
             // For method disk, memory records that there was a checkpoint, even if the process is killed while reading it.
             (Source::Storage(about, _), _) if config.scheme.method == Method::Disk => {
-                let epoch = EpochId { epoch: about.epoch, made: joined };
-                Claim::generating(joined).stored(epoch)
+                let checkpoint = CheckpointId { number: about.checkpoint, made: joined };
+                Claim::generating(joined).stored(checkpoint)
             }
             _ => Claim::generating(joined),
         };
@@ -497,7 +497,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 let (about, Fetched { state, rebuilt, wrong, starts }) = fetched?;
                 Restored {
                     boundary: about.boundary as usize,
-                    epoch: about.epoch,
+                    checkpoint: about.checkpoint,
                     state,
                     rebuilt,
                     damaged: [known.unusable(), wrong].concat(),
@@ -532,7 +532,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         pool: &mut Pool,
     ) -> Result<(About, Fetched), StartError> {
         let config = terms.config;
-        let storage = config.storage.as_ref().expect("an epoch there was chosen");
+        let storage = config.storage.as_ref().expect("a checkpoint there was chosen");
         let disk = config.scheme.method == Method::Disk;
         let mut best = Some(best);
         while let Some((about, way)) = best.take() {

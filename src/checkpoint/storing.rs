@@ -47,7 +47,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Concludes a checkpoint whose files are all complete.
     fn conclude(&mut self) {
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         let (about, task) = level2.flight.take().expect("all ranks have one");
         let began = task.began;
         let mine = task.end().unwrap_or(0);
@@ -79,7 +79,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Cancels the checkpoint that is being written: because of some rank's `trouble`, which is reported, or for a better one.
     fn call_off(&mut self, trouble: bool) {
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         let (about, mut task) = level2.flight.take().expect("all ranks have one");
         let mut why = String::new();
         if task.state() == State::Lost && !task.is_over() {
@@ -156,7 +156,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let Awaited { files, listed } = self.await_flight();
         let whole = files && listed != Some(false);
         let whole = self.world.least(&[u64::from(whole)]) == [1];
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         level2.brought = self.header.claim.base.filter(|_| whole);
         whole
     }
@@ -190,7 +190,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             level2.settle(PATIENCE, &self.header.id, None, next, || self.world.attend());
             level2.stuck.retain(|task| !task.is_over());
         }
-        let Committed { data, check, place } = self.holding.buffers.committed_parts(about.epoch);
+        let Committed { data, check, place } =
+            self.holding.buffers.committed_parts(about.checkpoint);
         let buffers = self.holding.buffers;
         let id = &self.header.id;
         let apart = level2.storage.sight == DirScope::Node;
@@ -256,7 +257,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
     /// Waits for the checkpoint that is being written, and for its manifest. Collective call.
     pub(super) fn await_flight(&mut self) -> Awaited {
-        let level2 = self.level2.as_mut().expect("an epoch was on its way");
+        let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         let (_, task) = level2.flight.as_mut().expect("all ranks have one");
         // This may take any time, so a loss of a rank must end the wait.
         let mine = task.wait_and(|| self.world.attend());
@@ -271,9 +272,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             if let Some((.., task)) = &mut level2.manifest {
                 task.wait_and(|| self.world.attend());
             }
-            let before = level2.tally.epochs;
+            let before = level2.tally.checkpoints;
             level2.note_manifest();
-            level2.tally.epochs > before
+            level2.tally.checkpoints > before
         });
         Awaited { files, listed }
     }

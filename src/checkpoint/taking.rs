@@ -194,16 +194,16 @@ impl<'a> PositionMemory<'a> {
             return Err("its memory is gone".into());
         };
         let (holding, a) = &mut **open;
-        let epoch = recovery.target.epoch;
+        let number = recovery.target.number;
         let mark = mark_of(header, recovery).ok_or("it does not have the checkpoint")?;
         let finish = header.claim.base != Some(recovery.target);
         let words = holding.buffers.data_words();
         let workspace =
             (finish && config.scheme.method == Method::SelfCheckpoint).then(|| &a.words()[..words]);
-        if holding.saved().verify(epoch, mark.root, workspace, pool) {
+        if holding.saved().verify(number, mark.root, workspace, pool) {
             Ok(())
         } else {
-            Err(format!("its memory of checkpoint {epoch} is not what its header says"))
+            Err(format!("its memory of checkpoint {number} is not what its header says"))
         }
     }
 

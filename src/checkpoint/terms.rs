@@ -112,7 +112,7 @@ impl Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     pub boundary: usize,
-    pub epoch: u64,
+    pub checkpoint: u64,
     /// Small state of this rank that was saved with it.
     pub state: Vec<u8>,
     /// Positions that were rebuilt.
@@ -166,6 +166,6 @@ pub enum StartError {
     #[error("--restart require: no memory of job {job:?} that this run could continue from")]
     Nothing { job: String },
     /// Data changed during the recovery.
-    #[error("the recovery of checkpoint {epoch} is not whole: {why}")]
-    NotWhole { epoch: u64, why: String },
+    #[error("the recovery of checkpoint {checkpoint} is not whole: {why}")]
+    NotWhole { checkpoint: u64, why: String },
 }

@@ -7,7 +7,7 @@ use super::helper;
 use super::saved::Saved;
 use crate::checkpoint::storage::writing::Flow;
 use crate::comm::die;
-use crate::shm::header::EpochId;
+use crate::shm::header::CheckpointId;
 
 /// Result of a helper: the memory that was lent to it, and the digest over it.
 pub(super) struct Encoded {
@@ -17,7 +17,7 @@ pub(super) struct Encoded {
 
 /// Checkpoint whose copy is complete, and whose parity is being computed or complete: on all ranks or on none.
 pub(super) struct Unfinished {
-    pub(super) epoch: EpochId,
+    pub(super) checkpoint: CheckpointId,
     pub(super) boundary: usize,
     /// True if the checkpoint goes to storage once it is committed.
     pub(super) stores: bool,

@@ -107,12 +107,12 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
         let looked = run::asked(&plan.loaded).storage.map(|dir| {
             // Storage that does not answer would block this process for ever, so another process asks first.
             storage(&dir)?;
-            stored_checkpoints::examine(level2, &protection.job, needs.epoch_bytes(), waits)
+            stored_checkpoints::examine(level2, &protection.job, needs.checkpoint_bytes(), waits)
         });
         match looked {
             None => show!(
                 "{dir}: not looked at: --domains says what each rank's is; a checkpoint has {} on the node with the most",
-                human(u128::from(needs.epoch_bytes()))
+                human(u128::from(needs.checkpoint_bytes()))
             ),
             Some(Ok(told)) => show!("{dir}: {told}"),
             Some(Err(_)) if tell => {}

@@ -163,10 +163,10 @@ fn line(position: &Position) -> String {
     let held = match (h.claim.stage, h.claim.base, h.claim.seal, h.boundary) {
         (Stage::Overwriting, ..) => "its only copy was being overwritten".to_owned(),
         (_, Some(base), _, Some(at)) if h.method == Some(Method::Disk) => {
-            format!("checkpoint {} (boundary {at}) is on storage, none in memory", base.epoch)
+            format!("checkpoint {} (boundary {at}) is on storage, none in memory", base.number)
         }
-        (_, Some(base), _, Some(at)) => format!("holds checkpoint {} (boundary {at})", base.epoch),
-        (_, None, Some(seal), _) => format!("holds checkpoint {}, sealed", seal.epoch),
+        (_, Some(base), _, Some(at)) => format!("holds checkpoint {} (boundary {at})", base.number),
+        (_, None, Some(seal), _) => format!("holds checkpoint {}, sealed", seal.number),
         _ => "holds no checkpoint yet".to_owned(),
     };
     let recovering =

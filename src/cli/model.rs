@@ -623,8 +623,8 @@ fn without_restart(flags: &NonstopFlags) -> Result<Answer, ModelError> {
             let columns = Columns { q, sums };
             let factor = columns.factor()?;
             let work = flags.work * factor;
-            let (replace, anew) = (flags.in_place, again);
-            let run = Replacement { columns, work, replace, anew, renewing };
+            let (replace, from_scratch) = (flags.in_place, again);
+            let run = Replacement { columns, work, replace, from_scratch, renewing };
             let through = run.finishes(failing)?;
             let rate = ways.by_checksums(columns, renewing, failing)?;
             let way = format!("checksums, Q = {q}, R = {sums}");

@@ -175,7 +175,7 @@ struct RepairFlags {
     #[arg(long, value_name = "K")]
     spare_ranks: Option<u64>,
 
-    /// Time to make a column of checksums anew, for --method abft: as many ranks as a column has do that after a loss, of those
+    /// Time to make a column of checksums again, for --method abft: as many ranks as a column has do that after a loss, of those
     /// that wait or are left of lost columns [default: none is made]
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     renew_time: Option<f64>,
@@ -457,7 +457,7 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     for (count, what) in [
         (s.in_place, "a run were recovered without a restart"),
         (s.renewed, "columns of checksums a run were made again"),
-        (s.anew, "a run were not borne: the run began from scratch"),
+        (s.from_scratch, "a run were not borne: the run began from scratch"),
     ] {
         if count > 0.0 {
             let _ = writeln!(t, "           {count:.2} {what}");

@@ -10,7 +10,7 @@ use crate::checkpoint::storage::writing::Flow;
 use crate::checkpoint::storage::{CheckpointDir, DirScope, speed};
 use crate::config::memory_need::human;
 use crate::config::settings::{Level2, Protection};
-use crate::driver::level2::words as of_epoch;
+use crate::driver::level2::words as of_checkpoint;
 use crate::lu::unix_seconds;
 use crate::supervise::talk::agent::Dir;
 use crate::supervise::talk::wire::{Lying, Storage};
@@ -20,7 +20,7 @@ use crate::supervise::talk::wire::{Lying, Storage};
 pub struct Job {
     pub job: String,
     pub bytes: u64,
-    pub epochs: Vec<Epoch>,
+    pub checkpoints: Vec<StoredCheckpoint>,
     /// Tests whose results are in it.
     pub results: Vec<u32>,
     /// Folders of checkpoints that were never completed, or not yet.
@@ -31,10 +31,10 @@ pub struct Job {
 
 /// A complete checkpoint.
 #[derive(Debug, Serialize)]
-pub struct Epoch {
+pub struct StoredCheckpoint {
     pub run: String,
     pub test: u32,
-    pub epoch: u64,
+    pub checkpoint: u64,
     pub boundary: u64,
     pub n: u64,
     pub nb: u64,
@@ -59,13 +59,13 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
             Ok(inventory) => (inventory, None),
             Err(why) => (Default::default(), Some(why)),
         };
-        let epoch = |key: Key| {
+        let checkpoint = |key: Key| {
             let manifest = checkpoint_dir.manifest(key).ok()??;
             let about = &manifest.about;
-            Some(Epoch {
+            Some(StoredCheckpoint {
                 run: format!("{:032x}", about.run),
                 test: about.test,
-                epoch: about.epoch,
+                checkpoint: about.checkpoint,
                 boundary: about.boundary,
                 n: about.n,
                 nb: about.nb,
@@ -78,13 +78,17 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
                     DirScope::Node => Some(manifest.files.iter().map(|f| f.position).collect()),
                 },
                 written_unix_s: manifest.written_unix_s,
-                line: of_epoch(about),
+                line: of_checkpoint(about),
             })
         };
         Job {
             job: listed.job,
             bytes: listed.bytes,
-            epochs: inventory.whole.iter().filter_map(|about| epoch(about.key())).collect(),
+            checkpoints: inventory
+                .whole
+                .iter()
+                .filter_map(|about| checkpoint(about.key()))
+                .collect(),
             results: inventory.results.iter().map(|(test, _)| *test).collect(),
             unfinished: inventory.unfinished,
             damaged: inventory.damaged.into_iter().chain(fault).collect(),
@@ -103,16 +107,16 @@ pub fn words(dir: &Path, jobs: &[Job]) -> String {
     for job in jobs {
         let bytes = human(u128::from(job.bytes));
         text += &format!("job {} in {}: {bytes}\n", job.job, dir.display());
-        for epoch in &job.epochs {
-            let age = (unix_seconds() - epoch.written_unix_s as f64).max(0.0);
-            let what = match &epoch.positions {
+        for checkpoint in &job.checkpoints {
+            let age = (unix_seconds() - checkpoint.written_unix_s as f64).max(0.0);
+            let what = match &checkpoint.positions {
                 None => "whole".to_owned(),
                 Some(here) => format!("this node's part, positions {here:?} and their parity"),
             };
             text += &format!(
                 "  {}: {what}, {}, written {age:.0} s ago\n",
-                epoch.line,
-                human(u128::from(epoch.bytes))
+                checkpoint.line,
+                human(u128::from(checkpoint.bytes))
             );
         }
         for test in &job.results {
@@ -155,8 +159,8 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
     let whole = whole.unwrap_or_default();
     let lying = |(key, positions): (Key, Vec<u32>)| {
         let found = whole.iter().find(|about| about.key() == key);
-        let Key { run, test, epoch } = key;
-        Lying { run, test, epoch, whole_at: found.map(|about| about.boundary), positions }
+        let Key { run, test, checkpoint } = key;
+        Lying { run, test, checkpoint, whole_at: found.map(|about| about.boundary), positions }
     };
     let files = if own { checkpoint_dir.files().unwrap_or_default() } else { Vec::new() };
     let lying = files.into_iter().map(lying).collect();
@@ -177,16 +181,16 @@ pub fn asked(protection: &Protection) -> Option<Dir> {
 pub fn examine(
     level2: &Level2,
     job: &str,
-    epoch_bytes: u64,
+    checkpoint_bytes: u64,
     waits: bool,
 ) -> Result<String, String> {
     let storage = room(&level2.dir, job, false)?;
-    if let Some(why) = storage.lacking(epoch_bytes) {
+    if let Some(why) = storage.lacking(checkpoint_bytes) {
         return Err(why);
     }
     let speed = speed::measure(Path::new(&storage.dir), storage.free_bytes)?;
     let free = storage.free_bytes + storage.held_bytes;
-    let one = human(u128::from(epoch_bytes));
+    let one = human(u128::from(checkpoint_bytes));
     let (of_what, others) = match level2.scope {
         DirScope::Shared => ("", "all nodes together may be faster, as fast as the file system is"),
         DirScope::Node => (
@@ -198,7 +202,7 @@ pub fn examine(
         "{} free; a checkpoint has {one}{of_what}; this node alone writes {}/s there, at which it takes {:.1} s{}; {others}",
         human(u128::from(free)),
         human(speed as u128),
-        epoch_bytes as f64 / speed,
+        checkpoint_bytes as f64 / speed,
         if waits { ", for which all ranks stop" } else { "" }
     ))
 }
@@ -238,10 +242,10 @@ mod tests {
         assert_eq!(after.lying, []);
         // A file without a manifest does not count for the checkpoint; if all nodes share a DIR, the owner of files does not
         // matter.
-        let key = Key { run: 7, test: 1, epoch: 4 };
-        checkpoint_dir.make_epoch(key).unwrap();
+        let key = Key { run: 7, test: 1, checkpoint: 4 };
+        checkpoint_dir.make_folder(key).unwrap();
         std::fs::write(checkpoint_dir.position(key, 3), "x").unwrap();
-        let lying = Lying { run: 7, test: 1, epoch: 4, whole_at: None, positions: vec![3] };
+        let lying = Lying { run: 7, test: 1, checkpoint: 4, whole_at: None, positions: vec![3] };
         assert_eq!(room(dir.path(), "x", true).unwrap().lying, [lying]);
         assert_eq!(room(dir.path(), "x", false).unwrap().lying, []);
         checkpoint_dir.clean(&Flow::default()).unwrap();

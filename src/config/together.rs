@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn who_insists_on_memory_is_not_to_begin_anew() {
+    fn who_insists_on_memory_is_not_to_begin_from_scratch() {
         let apply = |set: &Overrides| set.apply(&mut dat()).map_err(|e| e.0[0].to_string());
         let require = Overrides { restart: Some(Restart::Require), ..Overrides::default() };
         let off = Overrides { checkpoint: Some(Saving::Off), ..require.clone() };

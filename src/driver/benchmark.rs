@@ -397,7 +397,7 @@ fn lacking(
         let all = settings.ranks(test.p, test.q);
         let beside = all.saturating_sub(settings.dedicated(test.p, test.q))..all;
         let keepers = ranks.iter().filter(|rank| beside.contains(rank)).count();
-        let groups = |p| if goes_on { None } else { groups_anew(p, test, domains) };
+        let groups = |p| if goes_on { None } else { new_groups(p, test, domains) };
         OnNode {
             ranks: node.size(),
             keepers: (keepers, protection.map_or(0, |p| p.scheme.checksums())),
@@ -417,7 +417,7 @@ fn lacking(
 
 /// Groups of a new test, if its ranks can be divided into any; ranks take positions in their order, which is the order of
 /// `domains`. A run that resumes from storage alone may use other groups, if the requested ones are impossible.
-fn groups_anew(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
+fn new_groups(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
     let divide = if need::may_go_on(p) {

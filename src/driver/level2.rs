@@ -337,7 +337,7 @@ impl<'a> Level2<'a> {
             return None;
         }
         let keys: Vec<Key> = stored.iter().map(About::key).collect();
-        let of_epoch = |(key, positions): &(Key, Vec<u32>)| {
+        let of_checkpoint = |(key, positions): &(Key, Vec<u32>)| {
             let worth = keys.iter().rev().position(|known| known == key);
             let found = |run: usize| {
                 let run = run as u128;
@@ -349,7 +349,7 @@ impl<'a> Level2<'a> {
             };
             worth.map(found).unwrap_or_default()
         };
-        let found = |files: &Files| files.iter().flat_map(of_epoch).collect();
+        let found = |files: &Files| files.iter().flat_map(of_checkpoint).collect();
         Some((&self.seats, self.files.iter().map(found).collect()))
     }
 
@@ -440,7 +440,7 @@ pub fn account(
 ) -> Option<outcome::Level2> {
     let Some(now) = now else { return earlier };
     let mut sum = earlier.unwrap_or_default();
-    sum.epochs += now.epochs;
+    sum.checkpoints += now.checkpoints;
     sum.bytes += now.bytes;
     sum.write_s += now.write_s;
     sum.put_off += now.put_off;

@@ -40,7 +40,7 @@ pub struct Needs {
 impl Needs {
     /// Storage that a checkpoint of the largest test takes: the whole, or, if each node has its own storage, the part on the node
     /// with the most.
-    pub fn epoch_bytes(&self) -> u64 {
+    pub fn checkpoint_bytes(&self) -> u64 {
         self.hosts.iter().map(|need| need.stored_bytes).max().unwrap_or(0)
     }
 
@@ -287,7 +287,7 @@ mod tests {
         }
         assert_eq!(needs.groups, [0, 0, 0, 0]);
         assert_eq!(needs.rank_bytes, needs.hosts.iter().map(|n| n.named_bytes).max());
-        assert_eq!(needs.epoch_bytes(), 0, "nothing goes to storage");
+        assert_eq!(needs.checkpoint_bytes(), 0, "nothing goes to storage");
         // Shared storage has the whole matrix, with a digest for each thousand words.
         let shared = "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --level2 /x";
         let shared = of_hosts(&self::loaded(shared), &hosts(&[1, 1, 1, 1]), 4, false).unwrap();

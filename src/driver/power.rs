@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_adds_up_also_where_a_counter_begins_anew() {
+    fn energy_adds_up_also_where_a_counter_starts_again() {
         let mut tally = Tally::default();
         for (at, used) in [(0.0, [900, 5]), (1.0, [990, 5]), (2.0, [40, 25])] {
             tally.add(at, Reading::Microjoules(used.to_vec()), &[1000, 1000]);

@@ -402,7 +402,7 @@ fn tell_protection(outcome: &Outcome) {
     if level2.alone {
         say(format_args!(
             "on storage, which has all checkpoints: {} checkpoint(s), {}, written in {:.2} s, while the ranks waited{from}",
-            level2.epochs,
+            level2.checkpoints,
             human(u128::from(level2.bytes)),
             level2.write_s
         ));
@@ -411,7 +411,7 @@ fn tell_protection(outcome: &Outcome) {
     if level2.waited {
         say(format_args!(
             "on storage: {} checkpoint(s), {}, written in {:.2} s, for which the ranks waited {:.2} s{from}",
-            level2.epochs,
+            level2.checkpoints,
             human(u128::from(level2.bytes)),
             level2.write_s,
             level2.wait_s
@@ -421,7 +421,7 @@ fn tell_protection(outcome: &Outcome) {
     say(format_args!(
         "on storage: {} checkpoint(s), {}, written in {:.2} s beside the computation; {} save(s) in memory put off by \
          {:.2} s altogether; {:.2} s waiting at stops{from}",
-        level2.epochs,
+        level2.checkpoints,
         human(u128::from(level2.bytes)),
         level2.write_s,
         level2.put_off,

@@ -144,7 +144,7 @@ pub struct Replacement {
     /// Cost of each loss that is survived.
     pub replace: f64,
     /// Seconds from a loss that is not survived until the run has begun from scratch.
-    pub anew: f64,
+    pub from_scratch: f64,
     pub renewing: Renewing,
 }
 
@@ -278,7 +278,7 @@ impl Replacement {
         self.renewing.check()?;
         positive("the work of the run", self.work)?;
         non_negative("the time of a replacement", self.replace)?;
-        non_negative("the time to begin from scratch", self.anew)?;
+        non_negative("the time to begin from scratch", self.from_scratch)?;
         Ok(())
     }
 
@@ -290,8 +290,8 @@ impl Replacement {
     /// Expected wall seconds, if the run begins from scratch after each loss that is not survived.
     pub fn expected(&self, failing: Failing) -> Result<f64> {
         let (ends, lasts) = self.one_try(failing)?;
-        let anew = failing.until_up(self.anew)?;
-        finite("the expected time", (lasts + (1.0 - ends) * anew) / ends)
+        let from_scratch = failing.until_up(self.from_scratch)?;
+        finite("the expected time", (lasts + (1.0 - ends) * from_scratch) / ends)
     }
 }
 
@@ -329,8 +329,8 @@ impl Ways {
         failing: Failing,
     ) -> Result<f64> {
         let work = self.work * columns.factor()?;
-        let (replace, anew) = (self.in_place, self.again);
-        let run = Replacement { columns, work, replace, anew, renewing };
+        let (replace, from_scratch) = (self.in_place, self.again);
+        let run = Replacement { columns, work, replace, from_scratch, renewing };
         match run.expected(failing) {
             // The time exceeds the range of a number: nothing is left of the rate.
             Err(ModelError::Overflow { .. }) => Ok(0.0),
@@ -456,7 +456,7 @@ mod tests {
 
     /// No new columns are made, and nothing but the work takes time.
     fn plain(columns: Columns, work: f64) -> Replacement {
-        Replacement { columns, work, replace: 0.0, anew: 0.0, renewing: Renewing::NEVER }
+        Replacement { columns, work, replace: 0.0, from_scratch: 0.0, renewing: Renewing::NEVER }
     }
 
     /// A third of P x Q processes more at Q = 3, so three of four parts for the matrix; two thirds with a second column.
@@ -641,16 +641,16 @@ mod tests {
     proptest! {
         /// If no processes fail by themselves, the run is one that saves nothing.
         #[test]
-        fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, anew in 0.0..1e3f64) {
-            let run = Replacement { replace: 1.0, anew, ..plain(beside(q, sums), work) };
+        fn nodes_alone_are_an_unprotected_run(q in 1u64..100, sums in 1..=Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e4..1e7f64, from_scratch in 0.0..1e3f64) {
+            let run = Replacement { replace: 1.0, from_scratch, ..plain(beside(q, sums), work) };
             let ours = run.expected(Failing { mtbf, processes: 0.0 }).unwrap();
-            let none = segment_time(Segment { work, encode: 0.0, flush: 0.0 }, anew, mtbf).unwrap();
+            let none = segment_time(Segment { work, encode: 0.0, flush: 0.0 }, from_scratch, mtbf).unwrap();
             prop_assert!((ours / none - 1.0).abs() < 1e-9, "{ours} {none}");
         }
 
         #[test]
         fn more_is_borne_the_more_are_processes(q in 1u64..100, sums in 1..Columns::SUMS_MAX, work in 1.0..1e5f64, mtbf in 1e3..1e7f64, s in 0.0..0.9f64) {
-            let run = Replacement { anew: 10.0, ..plain(beside(q, sums), work) };
+            let run = Replacement { from_scratch: 10.0, ..plain(beside(q, sums), work) };
             let (here, more) = (Failing { mtbf, processes: s }, Failing { mtbf, processes: s + 0.1 });
             prop_assert!(run.finishes(here).unwrap() <= run.finishes(more).unwrap() * (1.0 + 1e-12));
             prop_assert!(run.finishes(more).unwrap() <= 1.0);
@@ -674,7 +674,7 @@ mod tests {
             let failing = Failing { mtbf: a, processes: b };
             let columns = beside(q, sums);
             let renewing = Renewing { rows: waiting, waiting: q, each: b };
-            let run = Replacement { columns, work: c, replace: d, anew: e, renewing };
+            let run = Replacement { columns, work: c, replace: d, from_scratch: e, renewing };
             let repair = Repair { n: c, p: q, q, link: Link { alpha: a, beta: d, gamma: e } };
             let ways = Ways { work: a, save: b, again: c, recover: d, in_place: e };
             for v in [run.expected(failing), run.finishes(failing), failing.mean_down(c, d), repair.recovery(b),

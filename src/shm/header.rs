@@ -46,8 +46,8 @@ const SLOT_BYTES: usize = 4096;
 /// Number of a checkpoint, and the attempt that made it. Equal ids mean equal content. Within one attempt a number is sealed
 /// once; another attempt may compute other details that the digests cover, such as timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct EpochId {
-    pub epoch: u64,
+pub struct CheckpointId {
+    pub number: u64,
     pub made: u64,
 }
 
@@ -92,7 +92,7 @@ pub enum Stage {
 pub enum Phase {
     Running,
     /// A recovery to this checkpoint has been agreed, and may have changed memory already.
-    Recovering(EpochId),
+    Recovering(CheckpointId),
 }
 
 /// Fields of a header on which recovery decides.
@@ -103,9 +103,9 @@ pub struct Claim {
     pub phase: Phase,
     pub stage: Stage,
     /// Committed checkpoint, which the copy contains as a whole until a later checkpoint is sealed and its barrier passed.
-    pub base: Option<EpochId>,
+    pub base: Option<CheckpointId>,
     /// Sealed checkpoint: contained as a whole in the memory that the next commit takes over (method self: A and D).
-    pub seal: Option<EpochId>,
+    pub seal: Option<CheckpointId>,
 }
 
 /// Boundary of a checkpoint, and the digest of all its data.
@@ -202,10 +202,10 @@ impl Writer {
     fn u64(&mut self, v: u64) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
-    fn epoch(&mut self, v: Option<EpochId>) {
+    fn checkpoint(&mut self, v: Option<CheckpointId>) {
         self.u8(v.is_some() as u8);
-        let v = v.unwrap_or(EpochId { epoch: 0, made: 0 });
-        self.u64(v.epoch);
+        let v = v.unwrap_or(CheckpointId { number: 0, made: 0 });
+        self.u64(v.number);
         self.u64(v.made);
     }
 }
@@ -227,9 +227,9 @@ impl Reader<'_> {
     fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
-    fn epoch(&mut self) -> Option<Option<EpochId>> {
+    fn checkpoint(&mut self) -> Option<Option<CheckpointId>> {
         let some = self.u8()?;
-        let id = EpochId { epoch: self.u64()?, made: self.u64()? };
+        let id = CheckpointId { number: self.u64()?, made: self.u64()? };
         Some((some == 1).then_some(id))
     }
 }
@@ -275,12 +275,12 @@ impl Header {
             Stage::Saved => 2,
             Stage::Overwriting => 3,
         });
-        w.epoch(match self.claim.phase {
+        w.checkpoint(match self.claim.phase {
             Phase::Running => None,
             Phase::Recovering(target) => Some(target),
         });
-        w.epoch(self.claim.base);
-        w.epoch(self.claim.seal);
+        w.checkpoint(self.claim.base);
+        w.checkpoint(self.claim.seal);
         for mark in [self.base, self.seal] {
             w.u64(mark.boundary);
             w.u64(mark.root);
@@ -343,8 +343,8 @@ impl Header {
             3 => Stage::Overwriting,
             _ => return None,
         };
-        let phase = r.epoch()?.map_or(Phase::Running, Phase::Recovering);
-        let (base, seal) = (r.epoch()?, r.epoch()?);
+        let phase = r.checkpoint()?.map_or(Phase::Running, Phase::Recovering);
+        let (base, seal) = (r.checkpoint()?, r.checkpoint()?);
         let mut mark = || Some(Mark { boundary: r.u64()?, root: r.u64()? });
         let (base_mark, seal_mark) = (mark()?, mark()?);
         let count = r.u32()? as usize;
@@ -637,10 +637,10 @@ pub(crate) mod tests {
             },
             claim: Claim {
                 joined: 3,
-                phase: Phase::Recovering(EpochId { epoch: 8, made: 2 }),
+                phase: Phase::Recovering(CheckpointId { number: 8, made: 2 }),
                 stage: Stage::Saved,
-                base: Some(EpochId { epoch: 8, made: 2 }),
-                seal: Some(EpochId { epoch: 9, made: 2 }),
+                base: Some(CheckpointId { number: 8, made: 2 }),
+                seal: Some(CheckpointId { number: 9, made: 2 }),
             },
             base: Mark { boundary: 80, root: 1 },
             seal: Mark { boundary: 90, root: 2 },
@@ -671,10 +671,10 @@ pub(crate) mod tests {
     fn headers_come_back_as_written_many_times_over() {
         let mut head = head();
         assert_eq!(head.read(), Err(HeaderFault::Blank));
-        for epoch in 0..9 {
+        for number in 0..9 {
             let mut header = sample();
-            header.claim.base = Some(EpochId { epoch, made: 1 });
-            if epoch % 2 == 0 {
+            header.claim.base = Some(CheckpointId { number, made: 1 });
+            if number % 2 == 0 {
                 header.claim.phase = Phase::Running;
                 header.claim.seal = None;
                 header.id.mapping = Mapping::Row;

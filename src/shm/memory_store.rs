@@ -473,9 +473,9 @@ pub mod tests {
             MemoryStore::with_directory(Store::Posix, &unique(), dir.path()).unwrap();
         let mut listed = Listed::under(dir.path());
         let mut look = || {
-            let anew = listed.look();
+            let changed = listed.look();
             let ours = listed.held().iter().filter(|held| held.job == memory_store.job());
-            (anew, ours.map(|held| (held.position, held.part, held.bytes)).collect::<Vec<_>>())
+            (changed, ours.map(|held| (held.position, held.part, held.bytes)).collect::<Vec<_>>())
         };
         let changed = |ago: u64| {
             let at = SystemTime::now() - Duration::from_secs(ago);

@@ -132,7 +132,7 @@ pub fn outcome() -> Outcome {
             memory_bytes_max: 480_000_000,
             group_min: 4,
             level2: Some(Level2 {
-                epochs: 3,
+                checkpoints: 3,
                 bytes: 1_440_000_000,
                 write_s: 1.5,
                 put_off: 1,

@@ -12,7 +12,7 @@ use crate::extent::whole;
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{ask, flip, to_storage, until};
 use crate::scene::{
-    LONGER, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, whole_in,
+    LONGER, Scene, checkpoints_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, whole_in,
 };
 use crate::storage::Storage;
 
@@ -64,14 +64,14 @@ impl Apart {
     }
 
     /// Returns the checkpoint folders on a node, complete there or not.
-    fn epochs(&self, node: usize) -> Vec<PathBuf> {
-        epochs_in(&self.dir(node), self)
+    fn checkpoints(&self, node: usize) -> Vec<PathBuf> {
+        checkpoints_in(&self.dir(node), self)
     }
 
     /// Returns the file of a node's own position in the last complete checkpoint there.
     fn file(&self, node: usize) -> PathBuf {
         let whole = whole_in(&self.dir(node), self);
-        whole.last().expect("an epoch was concluded").join(format!("p{node}"))
+        whole.last().expect("a checkpoint was concluded").join(format!("p{node}"))
     }
 
     /// Removes all memory, and the storage of these nodes: others take their places.
@@ -137,10 +137,10 @@ fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     scene.strike("pruned:0:2:kill");
     scene.lose_all_and(&[]);
     // No older checkpoint is used in its place.
-    let all: Vec<PathBuf> = (0..5).flat_map(|node| scene.epochs(node)).collect();
+    let all: Vec<PathBuf> = (0..5).flat_map(|node| scene.checkpoints(node)).collect();
     let newest = all.iter().filter_map(|path| path.file_name()).max().unwrap().to_owned();
-    all.iter().filter(|path| path.file_name() != Some(&newest)).for_each(|epoch| {
-        fs::remove_dir_all(epoch).unwrap();
+    all.iter().filter(|path| path.file_name() != Some(&newest)).for_each(|checkpoint| {
+        fs::remove_dir_all(checkpoint).unwrap();
     });
     let set_aside = |node: usize| {
         let aside = scene.storage.path().join(format!("aside{node}"));
@@ -160,7 +160,7 @@ fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
     let ran = scene.job().args(&["--layout", "striped"]).run().expect_code(4);
     assert!(ran.err.contains("--layout, the --group and the --losses"), "{}", ran.told());
     // A bit of the checksum, and the file that it is needed for.
-    let file = scene.epochs(4).pop().unwrap().join("p4");
+    let file = scene.checkpoints(4).pop().unwrap().join("p4");
     flip(&file, 0.9);
     set_aside(1);
     let ran = scene.job().run().expect_code(4);
@@ -179,7 +179,7 @@ fn one_node_more_than_a_group_survives() {
     let aside = scene.storage.path().join("aside");
     fs::rename(scene.dir(3), &aside).unwrap();
     fs::create_dir(scene.dir(3)).unwrap();
-    let kept: Vec<_> = (0..3).map(|node| scene.epochs(node)).collect();
+    let kept: Vec<_> = (0..3).map(|node| scene.checkpoints(node)).collect();
     fs::rename(scene.dir(1), scene.storage.path().join("gone")).unwrap();
     fs::create_dir(scene.dir(1)).unwrap();
     let ran = scene.job().run().expect_code(4);
@@ -187,7 +187,7 @@ fn one_node_more_than_a_group_survives() {
         assert!(ran.err.contains(word), "{word}: {}", ran.told());
     }
     scene.expect_nothing_left();
-    assert_eq!((scene.epochs(0), scene.epochs(2)), (kept[0].clone(), kept[2].clone()));
+    assert_eq!((scene.checkpoints(0), scene.checkpoints(2)), (kept[0].clone(), kept[2].clone()));
     fs::remove_dir_all(scene.dir(3)).unwrap();
     fs::rename(&aside, scene.dir(3)).unwrap();
     scene.comes_back(&[1]);
@@ -202,13 +202,13 @@ fn a_damaged_file_counts_as_lost() {
     for (i, &at) in some(&places, 2).iter().enumerate() {
         scene.strike(&format!("manifest-whole:{}:2:kill", i % 4));
         let node = (i + 1) % 4;
-        let older: Vec<Vec<PathBuf>> = (0..4).map(|node| scene.epochs(node)).collect();
+        let older: Vec<Vec<PathBuf>> = (0..4).map(|node| scene.checkpoints(node)).collect();
         scene.lose_all_and(&[]);
         // No older checkpoint is used in its place.
         let newest = older.iter().flatten().filter_map(|path| path.file_name()).max().unwrap();
         let newest = newest.to_owned();
-        for epoch in older.iter().flatten().filter(|path| path.file_name() != Some(&newest)) {
-            fs::remove_dir_all(epoch).unwrap();
+        for checkpoint in older.iter().flatten().filter(|path| path.file_name() != Some(&newest)) {
+            fs::remove_dir_all(checkpoint).unwrap();
         }
         let file = scene.dir(node).join(older[node].last().unwrap().parent().unwrap());
         let file = file.join(&newest).join(format!("p{node}"));
@@ -253,12 +253,15 @@ fn a_node_with_more_files_than_ranks_sends_them() {
     let moved = |damaged: bool| {
         scene.strike("pruned:0:2:kill");
         scene.lose_all_and(&[]);
-        for epoch in scene.epochs(1) {
-            let there = scene.dir(0).join(epoch.strip_prefix(scene.dir(1)).unwrap());
-            if there.exists() && fs::rename(epoch.join("p1"), there.join("p1")).is_ok() && damaged {
+        for checkpoint in scene.checkpoints(1) {
+            let there = scene.dir(0).join(checkpoint.strip_prefix(scene.dir(1)).unwrap());
+            if there.exists()
+                && fs::rename(checkpoint.join("p1"), there.join("p1")).is_ok()
+                && damaged
+            {
                 flip(&there.join("p1"), 0.4);
             }
-            fs::remove_dir_all(epoch).unwrap();
+            fs::remove_dir_all(checkpoint).unwrap();
         }
     };
     moved(false);
@@ -313,7 +316,7 @@ fn an_earlier_run_of_the_same_problem_has_left_its_result() {
     let earlier = Apart::new(2, 2, &[]);
     earlier.strike("told:0:1:kill");
     let left = folder_in(&earlier.dir(2), &earlier);
-    assert!(left.join("result-0").exists() && earlier.epochs(2).is_empty());
+    assert!(left.join("result-0").exists() && earlier.checkpoints(2).is_empty());
     lose_all(&earlier);
     let scene = Apart::new(2, 2, &[]);
     leave(left, &scene, 2);
@@ -344,14 +347,14 @@ fn an_earlier_run_has_left_the_result_of_a_test_that_the_node_comes_to_later() {
 /// A node that was stopped before its manifest has two checkpoints, one of them complete by the others' manifests alone. It lists
 /// that one too, so that the older one is removed: there must be room for two.
 #[test]
-fn a_node_without_its_manifest_keeps_no_third_epoch() {
+fn a_node_without_its_manifest_keeps_no_third_checkpoint() {
     let scene = Apart::new(2, 2, &["--helpers", "off"]);
     let running = scene.freeze("manifest-synced:2:2:stop");
-    until("node 0 is done", || scene.epochs(0).len() == 1);
+    until("node 0 is done", || scene.checkpoints(0).len() == 1);
     scene.kill_all(running);
-    assert_eq!(scene.epochs(2).len(), 2);
+    assert_eq!(scene.checkpoints(2).len(), 2);
     let running = scene.freeze("stream-half:2:1:stop");
-    assert_eq!(scene.epochs(2).len(), 2);
+    assert_eq!(scene.checkpoints(2).len(), 2);
     scene.kill_all(running);
     scene.finish();
 }
@@ -434,7 +437,7 @@ fn a_stop_and_what_is_told_of_dir() {
     let words = say(&["status"]);
     assert!(words.contains("this node's part, positions [1] and their parity"), "{words}");
     let page: serde_json::Value = serde_json::from_str(&say(&["status", "--json"])).unwrap();
-    assert_eq!(page["storage"][0]["epochs"][0]["positions"], serde_json::json!([1]));
+    assert_eq!(page["storage"][0]["checkpoints"][0]["positions"], serde_json::json!([1]));
 
     // Files written apart are not taken for files that all nodes share.
     let ran = scene.job().args(&["--level2", &dir, "--level2-scope", "shared"]).run();

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use crate::job::{PROGRAM, Ran};
 use crate::level2::{ask, flip};
 use crate::scene::{
-    SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, whole_in,
+    SMALL, Scene, checkpoints_in, folder_in, from_storage, lose_all, rebuilt, resumed_at, whole_in,
 };
 use crate::storage::Storage;
 
@@ -115,7 +115,7 @@ impl Disk {
     fn finish(&self) -> Ran {
         let ran = self.scene.finish();
         for node in 0..self.ranks {
-            let left = epochs_in(&self.dir(node), self);
+            let left = checkpoints_in(&self.dir(node), self);
             assert!(left.is_empty(), "{left:?}: {}", ran.told());
         }
         ran
@@ -124,7 +124,7 @@ impl Disk {
 
 /// A checkpoint that only one node could list must not replace an older one: that node may be the next to be lost.
 #[test]
-fn an_epoch_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
+fn a_checkpoint_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     let disk = Disk::new(Scene::of(2, 2, LONG).protect(&["--checkpoint", "10"]), true);
     let mut running = disk.start_with("stream-half:0:2:stop,barrier-passed:0:3:kill");
     assert!(disk.await_strikes(&mut running, "stream-half:0:2:stop", Duration::from_secs(60)));
@@ -132,7 +132,7 @@ fn an_epoch_that_one_node_alone_has_listed_is_nothing_to_rely_on() {
     while !halted() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let second = epochs_in(&disk.dir(0), &disk).pop().unwrap();
+    let second = checkpoints_in(&disk.dir(0), &disk).pop().unwrap();
     let name = second.file_name().unwrap();
     for node in 1..4 {
         let beside = folder_in(&disk.dir(node), &disk).join(name);
@@ -270,7 +270,7 @@ fn all_nodes_off_and_a_stop() {
     let tests = ran.json().tests;
     let protection = tests[0].outcome.as_ref().unwrap().protection.unwrap();
     let level2 = protection.level2.unwrap();
-    assert!(level2.alone && level2.fetched == 2 && level2.epochs > 5, "{level2:?}");
+    assert!(level2.alone && level2.fetched == 2 && level2.checkpoints > 5, "{level2:?}");
     // 2 x 3 positions of 301 x 302 elements: the matrix, and little more.
     let largest = 8 * 160 * 110;
     assert!(protection.memory_bytes_max < largest * 11 / 10, "{protection:?}");
@@ -279,7 +279,7 @@ fn all_nodes_off_and_a_stop() {
 /// Storage is full: reported, the run continues, and the complete checkpoint stays.
 #[test]
 #[ignore = "mounts a tmpfs: root only"]
-fn full_storage_is_told_and_the_epoch_before_stays() {
+fn full_storage_is_told_and_the_checkpoint_before_stays() {
     let scene = Scene::of(2, 2, SMALL).protect(&["--checkpoint", "1"]);
     let at = scene.path("small");
     // Room for one checkpoint, not for two.

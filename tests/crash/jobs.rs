@@ -323,7 +323,7 @@ fn the_same_name_twice_at_once_leaves_storage_alone() {
         }
         let ran = scene.expect_finished(running.end());
         assert!(!ran.err.contains("could not be written"), "{method}: {}", ran.told());
-        assert!(account(&ran).epochs >= 2, "{method}: {}", ran.told());
+        assert!(account(&ran).checkpoints >= 2, "{method}: {}", ran.told());
     }
 }
 
@@ -379,7 +379,7 @@ impl Twins {
 /// leaves its files alone.
 #[test]
 #[ignore = "needs root"]
-fn the_same_name_on_other_nodes_does_not_take_the_others_epochs() {
+fn the_same_name_on_other_nodes_does_not_take_the_others_checkpoints() {
     let ran = Twins::new().meet("iteration:0:9:stop");
     assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
 }
@@ -388,7 +388,7 @@ fn the_same_name_on_other_nodes_does_not_take_the_others_epochs() {
 /// about to remove the token, and then its claim.
 #[test]
 #[ignore = "needs root"]
-fn a_run_at_its_end_leaves_the_epochs_of_the_same_name_on_other_nodes() {
+fn a_run_at_its_end_leaves_the_checkpoints_of_the_same_name_on_other_nodes() {
     Twins::new().meet("prune-half:0:6:stop");
 }
 
@@ -472,7 +472,7 @@ mod rest {
     /// Results of a run that is over, in memory that could not be removed, are nothing to resume from; nor are those that remain
     /// if the next run fails while it removes them.
     #[test]
-    fn a_run_struck_while_it_removes_results_of_another_begins_anew() {
+    fn a_run_struck_while_it_removes_results_of_another_begins_from_scratch() {
         for strike in GROUND {
             let mut scene = Scene::of(2, 2, SWEEP).protect(&["--checkpoint", "1"]);
             scene.also("SKT_RUN_ID", "one");
@@ -491,7 +491,7 @@ mod rest {
     /// A run that begins from scratch removes the memory of another. After a fault at any step of that, its next launch begins
     /// from scratch as well, supervised or not.
     #[test]
-    fn a_run_struck_while_it_removes_what_another_has_left_begins_anew() {
+    fn a_run_struck_while_it_removes_what_another_has_left_begins_from_scratch() {
         for (turn, strike) in GROUND.into_iter().enumerate() {
             let scene = Scene::new(2, 2);
             scene.strike("iteration:1:9:kill");

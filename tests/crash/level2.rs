@@ -27,7 +27,8 @@ use crate::jobs::{GROUND, results};
 use crate::left_out::left_out;
 use crate::points::of_level2;
 use crate::scene::{
-    LIMIT, LONGER, SMALL, Scene, epochs_in, folder_in, from_storage, lose_all, resumed_at, whole_in,
+    LIMIT, LONGER, SMALL, Scene, checkpoints_in, folder_in, from_storage, lose_all, resumed_at,
+    whole_in,
 };
 
 /// Long enough that helpers bring several checkpoints to storage on a busy machine.
@@ -75,7 +76,7 @@ impl Stored {
 
     pub fn expect_finished(&self, ran: Ran) -> Ran {
         let ran = self.scene.expect_finished(ran);
-        assert!(!self.folder().exists(), "{:?}: {}", epochs(self), ran.told());
+        assert!(!self.folder().exists(), "{:?}: {}", checkpoints(self), ran.told());
         ran
     }
 }
@@ -98,8 +99,8 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-pub fn epochs(scene: &Stored) -> Vec<PathBuf> {
-    epochs_in(scene.storage.path(), scene)
+pub fn checkpoints(scene: &Stored) -> Vec<PathBuf> {
+    checkpoints_in(scene.storage.path(), scene)
 }
 
 pub fn whole(scene: &Stored) -> Vec<PathBuf> {
@@ -130,13 +131,13 @@ pub fn goes_on(scene: &Stored, lost: bool, what: &str) -> Ran {
 }
 
 #[test]
-fn a_run_nobody_disturbs_writes_epochs_and_leaves_nothing() {
+fn a_run_nobody_disturbs_writes_checkpoints_and_leaves_nothing() {
     // On a disk as well.
     let problem = Scene::of(2, 2, &["-n", "2403", "--nb", "20"]).protect(&["--checkpoint", "2"]);
     let scene = Stored::within(env!("CARGO_TARGET_TMPDIR"), problem, "1");
     let ran = finish(&scene);
     let account = account(&ran);
-    assert!(account.epochs >= 1 && account.bytes > 100_000, "{account:?}: {}", ran.told());
+    assert!(account.checkpoints >= 1 && account.bytes > 100_000, "{account:?}: {}", ran.told());
     assert_eq!(account.fetched, 0);
     assert!(ran.err.contains("on storage: "), "{}", ran.told());
 }
@@ -147,7 +148,7 @@ fn all_memory_gone_the_run_goes_on_from_storage() {
     for (grid, method) in [((2, 2), "self"), ((2, 3), "double"), ((1, 2), "single")] {
         let scene = stored(grid.0, grid.1).protect(&["--method", method]);
         scene.strike("manifest-whole:0:2:kill");
-        let epoch = whole(&scene).pop().unwrap();
+        let checkpoint = whole(&scene).pop().unwrap();
         lose_all(&scene);
         let ranks = scene.ranks;
         let domains: String =
@@ -155,8 +156,8 @@ fn all_memory_gone_the_run_goes_on_from_storage() {
         fs::write(scene.path("domains"), domains).unwrap();
         let ran = finish(&scene);
         assert!(from_storage(&ran), "{}", ran.told());
-        let text = fs::read_to_string(epoch.join("manifest")).unwrap_or_default();
-        assert!(text.is_empty(), "older epochs go");
+        let text = fs::read_to_string(checkpoint.join("manifest")).unwrap_or_default();
+        assert!(text.is_empty(), "older checkpoints go");
         assert_eq!(account(&ran).fetched, 1);
     }
 }
@@ -197,7 +198,7 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
     memory.into_iter().for_each(|stash| stash.put_back());
     scene.strike("manifest-whole:0:1:kill");
     let mut there = whole(&scene);
-    there.sort_by_key(|epoch| matrices(epoch)[0].0);
+    there.sort_by_key(|checkpoint| matrices(checkpoint)[0].0);
     assert_eq!(there.len(), 2, "{there:?}");
     let running = scene.freeze("iteration:0:1:stop");
     assert_eq!(whole(&scene), there[1..]);
@@ -208,8 +209,8 @@ fn a_later_run_that_got_less_far_outdates_nothing() {
 /// A start came back from the older of two checkpoints, since the later one is damaged, and ended after its first save. The next
 /// start resumes from memory and does not know that, so the remaining checkpoint must be of use by then.
 #[test]
-fn the_epoch_that_was_of_use_is_the_one_that_stays() {
-    let scene = with_the_later_epoch_damaged();
+fn the_checkpoint_that_was_of_use_is_the_one_that_stays() {
+    let scene = with_the_later_checkpoint_damaged();
     scene.strike("committed:1:1:kill");
     scene.strike("iteration:1:1:kill");
     goes_on(&scene, true, "the older one was of use");
@@ -217,7 +218,7 @@ fn the_epoch_that_was_of_use_is_the_one_that_stays() {
 
 /// A run that resumes from memory removes it before the next checkpoint.
 #[test]
-fn what_was_not_removed_at_a_start_goes_before_the_next_epoch_is_begun() {
+fn what_was_not_removed_at_a_start_goes_before_the_next_checkpoint_is_begun() {
     let scene = stored(2, 2);
     scene.kill_all(scene.freeze("stream-half:1:2:stop"));
     scene.strike("tidy-half:0:1:kill");
@@ -225,13 +226,13 @@ fn what_was_not_removed_at_a_start_goes_before_the_next_epoch_is_begun() {
 }
 
 /// Returns the fields of each position's file about the matrix, and the matrix.
-pub fn matrices(epoch: &Path) -> Vec<(u64, u64, Vec<u8>)> {
+pub fn matrices(checkpoint: &Path) -> Vec<(u64, u64, Vec<u8>)> {
     let read = |position| {
-        let bytes = fs::read(epoch.join(format!("p{position}"))).unwrap();
+        let bytes = fs::read(checkpoint.join(format!("p{position}"))).unwrap();
         let front = Front::from_block(&bytes[..4096]).unwrap();
         assert_eq!(bytes.len() as u64, front.file_bytes());
         let data = front.data_at() as usize..front.check_at() as usize;
-        (front.about.boundary, front.about.epoch, bytes[data].to_vec())
+        (front.about.boundary, front.about.checkpoint, bytes[data].to_vec())
     };
     (0..4).map(read).collect()
 }
@@ -270,7 +271,9 @@ fn a_stop_waits_for_what_helpers_still_remove() {
     let mut running = scene.start_with(&faults);
     let first = [main, writes].join(",");
     assert!(scene.await_strikes(&mut running, &first, LIMIT), "{}", running.told());
-    let written = |position: &str| epochs(&scene).iter().any(|epoch| epoch.join(position).exists());
+    let written = |position: &str| {
+        checkpoints(&scene).iter().any(|checkpoint| checkpoint.join(position).exists())
+    };
     until("written", || ["p1", "p2", "p3"].iter().all(|position| written(position)));
     ask(&running, Signal::SIGTERM);
     scene.let_go(main);
@@ -302,7 +305,9 @@ fn names_removed_under_a_helper_cost_nothing() {
     assert!(scene.await_strikes(&mut running, after, LIMIT), "{}", running.told());
     assert!(!b.exists(), "moved under its reader: {}", running.told());
     scene.let_go(reads);
-    until("written", || epochs(&scene).iter().any(|epoch| epoch.join("p1").exists()));
+    until("written", || {
+        checkpoints(&scene).iter().any(|checkpoint| checkpoint.join("p1").exists())
+    });
     scene.let_go(after);
     assert!(scene.await_strikes(&mut running, there, LIMIT), "{}", running.told());
     until("named again", || b.exists());
@@ -422,26 +427,26 @@ fn saves_of_several_starts_count_together() {
 fn files_that_are_not_what_was_written_are_named() {
     type Change = fn(&Path);
     let changes: &[(&str, &str, Change)] = &[
-        ("a bit in a front", "p1", |epoch| flip(&epoch.join("p1"), 0.001)),
-        ("a bit in the digests", "p2", |epoch| {
+        ("a bit in a front", "p1", |checkpoint| flip(&checkpoint.join("p1"), 0.001)),
+        ("a bit in the digests", "p2", |checkpoint| {
             // Behind the front and the small state.
-            let length = fs::metadata(epoch.join("p2")).unwrap().len() as f64;
-            flip(&epoch.join("p2"), (4096.0 + 1536.0 + 16.0) / length);
+            let length = fs::metadata(checkpoint.join("p2")).unwrap().len() as f64;
+            flip(&checkpoint.join("p2"), (4096.0 + 1536.0 + 16.0) / length);
         }),
-        ("a bit in a matrix", "p3", |epoch| flip(&epoch.join("p3"), 0.5)),
-        ("a bit in the manifest", "manifest", |epoch| flip(&epoch.join("manifest"), 0.3)),
-        ("a file cut short", "p0", |epoch| {
-            let file = OpenOptions::new().write(true).open(epoch.join("p0")).unwrap();
+        ("a bit in a matrix", "p3", |checkpoint| flip(&checkpoint.join("p3"), 0.5)),
+        ("a bit in the manifest", "manifest", |checkpoint| flip(&checkpoint.join("manifest"), 0.3)),
+        ("a file cut short", "p0", |checkpoint| {
+            let file = OpenOptions::new().write(true).open(checkpoint.join("p0")).unwrap();
             file.set_len(file.metadata().unwrap().len() / 2).unwrap();
         }),
-        ("a file missing", "p2", |epoch| fs::remove_file(epoch.join("p2")).unwrap()),
-        ("a manifest without files", "p0", |epoch| {
-            (0..4).for_each(|p| fs::remove_file(epoch.join(format!("p{p}"))).unwrap());
+        ("a file missing", "p2", |checkpoint| fs::remove_file(checkpoint.join("p2")).unwrap()),
+        ("a manifest without files", "p0", |checkpoint| {
+            (0..4).for_each(|p| fs::remove_file(checkpoint.join(format!("p{p}"))).unwrap());
         }),
-        ("two files in each other's place", "p1", |epoch| {
-            fs::rename(epoch.join("p1"), epoch.join("x")).unwrap();
-            fs::rename(epoch.join("p2"), epoch.join("p1")).unwrap();
-            fs::rename(epoch.join("x"), epoch.join("p2")).unwrap();
+        ("two files in each other's place", "p1", |checkpoint| {
+            fs::rename(checkpoint.join("p1"), checkpoint.join("x")).unwrap();
+            fs::rename(checkpoint.join("p2"), checkpoint.join("p1")).unwrap();
+            fs::rename(checkpoint.join("x"), checkpoint.join("p2")).unwrap();
         }),
     ];
     for (what, named, change) in changes {
@@ -460,14 +465,14 @@ fn files_that_are_not_what_was_written_are_named() {
         assert!(!ran.out.contains("PASSED"), "{what}");
         scene.expect_nothing_left();
         // Nothing there is removed by that; a user who wants to begin from scratch must ask for it.
-        assert_eq!(epochs(&scene).len(), 1, "{what}");
+        assert_eq!(checkpoints(&scene).len(), 1, "{what}");
         let ran = scene.job().args(&["--restart", "never"]).run();
         assert_eq!(resumed_at(&scene.expect_finished(ran)), None);
     }
 }
 
 /// Makes a run without memory and with two complete checkpoints, of which the later one has a damaged file.
-fn with_the_later_epoch_damaged() -> Stored {
+fn with_the_later_checkpoint_damaged() -> Stored {
     let scene = stored(2, 2);
     scene.strike("manifest-whole:0:2:kill");
     lose_all(&scene);
@@ -479,8 +484,8 @@ fn with_the_later_epoch_damaged() -> Stored {
 
 /// If an older checkpoint is complete as well, it is used in place of the damaged one.
 #[test]
-fn an_older_epoch_stands_in_for_a_damaged_one() {
-    let scene = with_the_later_epoch_damaged();
+fn an_older_checkpoint_stands_in_for_a_damaged_one() {
+    let scene = with_the_later_checkpoint_damaged();
     let ran = finish(&scene);
     assert!(from_storage(&ran), "{}", ran.told());
 }
@@ -504,7 +509,7 @@ fn with_too_few_nodes_for_groups_no_run_begins() {
 
 /// A checkpoint that was never completed is not used, and is reported.
 #[test]
-fn an_epoch_without_a_manifest_was_never_whole() {
+fn a_checkpoint_without_a_manifest_was_never_whole() {
     let scene = stored(2, 2);
     scene.strike("manifest-synced:0:1:kill");
     lose_all(&scene);
@@ -733,9 +738,9 @@ fn status_and_clean_know_dir() {
     let words = say(&["status"]);
     assert!(words.contains("N = 903, NB = 10, grid 2 x 2, boundary "), "{words}");
     let page: serde_json::Value = serde_json::from_str(&say(&["status", "--json"])).unwrap();
-    let epoch = &page["storage"][0]["epochs"][0];
-    assert_eq!((epoch["n"].as_u64(), epoch["p"].as_u64()), (Some(903), Some(2)));
-    assert!(epoch["bytes"].as_u64().unwrap() >= 903 * 904 * 8, "{epoch}");
+    let checkpoint = &page["storage"][0]["checkpoints"][0];
+    assert_eq!((checkpoint["n"].as_u64(), checkpoint["p"].as_u64()), (Some(903), Some(2)));
+    assert!(checkpoint["bytes"].as_u64().unwrap() >= 903 * 904 * 8, "{checkpoint}");
     // Files of another job are not touched.
     let said = say(&["clean", "--job", "somebody-else"]);
     assert!(said.contains("nothing of yours in") && !whole(&scene).is_empty(), "{said}");
@@ -785,7 +790,7 @@ impl Drop for Small {
 /// Storage is full: reported once, the run continues, and the complete checkpoint stays.
 #[test]
 #[ignore = "mounts a tmpfs and an ext4: root only"]
-fn full_storage_is_told_once_and_the_epoch_before_stays() {
+fn full_storage_is_told_once_and_the_checkpoint_before_stays() {
     type Kind = fn(&Path) -> Option<Small>;
     // Room for one checkpoint, not for two.
     let tmpfs: Kind = |at| Some(Small::mount(at, 40 << 20));
@@ -887,7 +892,7 @@ fn slow_storage_is_waited_for_where_it_must_be() {
         let account = account(&ran);
         assert_eq!(account.fetched, 1, "{helpers}: {account:?}");
         // While ranks compute, no checkpoint may get there before the end.
-        let waited = account.epochs > 0 && account.wait_s > 0.25;
+        let waited = account.checkpoints > 0 && account.wait_s > 0.25;
         assert!(waited || helpers != "off", "{account:?}");
     }
 }
@@ -1021,7 +1026,12 @@ mod rest {
                 scene.strike(&format!("{}:{position}:2:kill", point.name()));
                 // A checkpoint was concluded before this one, and one of the two is complete in any case.
                 let there = whole(&scene);
-                assert!(!there.is_empty(), "{} at {position}: {:?}", point.name(), epochs(&scene));
+                assert!(
+                    !there.is_empty(),
+                    "{} at {position}: {:?}",
+                    point.name(),
+                    checkpoints(&scene)
+                );
                 goes_on(&scene, lost, &format!("{} at {position}", point.name()));
             }
         }
@@ -1034,7 +1044,7 @@ mod rest {
             let position = if of_first(point) { 0 } else { i % 4 };
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
             scene.strike(&format!("{}:{position}:2:kill", point.name()));
-            assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), epochs(&scene));
+            assert!(!whole(&scene).is_empty(), "{}: {:?}", point.name(), checkpoints(&scene));
             goes_on(&scene, i % 2 == 0, point.name());
         }
     }
@@ -1052,7 +1062,7 @@ mod rest {
         assert_eq!(ran.err.matches("could not be written to").count(), 1, "{}", ran.told());
         assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
         let account = account(&ran);
-        assert_eq!(account.epochs, 1, "{account:?}");
+        assert_eq!(account.checkpoints, 1, "{account:?}");
         assert!((59.0..took).contains(&account.wait_s), "{account:?} of {took} s");
     }
 
@@ -1070,9 +1080,9 @@ mod rest {
         let ran = running.end().expect_code(75);
         assert!(ran.err.contains("DID NOT GET TO"), "{}", ran.told());
         assert!(ran.err.contains("position 1: its helper is stuck"), "{}", ran.told());
-        let epochs = epochs(&scene);
-        assert_eq!(epochs.len(), 1, "{epochs:?}");
-        let files: Vec<_> = fs::read_dir(&epochs[0]).unwrap().flatten().collect();
+        let checkpoints = checkpoints(&scene);
+        assert_eq!(checkpoints.len(), 1, "{checkpoints:?}");
+        let files: Vec<_> = fs::read_dir(&checkpoints[0]).unwrap().flatten().collect();
         let names: Vec<_> = files.iter().map(|file| file.file_name()).collect();
         assert_eq!(names, ["p1.aside"], "{}", ran.told());
         assert!(!from_storage(&finish(&scene)));
@@ -1080,7 +1090,7 @@ mod rest {
 
     /// A run that begins from scratch removes another's files on storage, too, memory first.
     #[test]
-    fn a_run_struck_while_it_removes_storage_of_another_begins_anew() {
+    fn a_run_struck_while_it_removes_storage_of_another_begins_from_scratch() {
         for strike in GROUND.into_iter().chain(["prune-half:0:1:kill"]) {
             let scene = stored(2, 2);
             scene.strike("manifest-whole:0:2:kill");
@@ -1100,7 +1110,7 @@ mod rest {
         for (step, lost) in
             [("tidy-half:0", true), ("tidied:0", true), ("tidy-half:0", false), ("tidied:3", false)]
         {
-            let scene = with_the_later_epoch_damaged();
+            let scene = with_the_later_checkpoint_damaged();
             let there = whole(&scene);
             scene.strike(&format!("{step}:1:kill"));
             // Other ranks do not wait for the one that removes it.
@@ -1138,18 +1148,18 @@ mod rest {
     /// An interrupted checkpoint takes no room in addition to the complete one and the next one: DIR need not have room for
     /// three.
     #[test]
-    fn what_an_interrupted_epoch_leaves_goes_before_the_next_is_begun() {
+    fn what_an_interrupted_checkpoint_leaves_goes_before_the_next_is_begun() {
         for lost in [false, true] {
             // Each save is waited for, however busy the machine.
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
             scene.kill_all(scene.freeze("stream-half:1:2:stop"));
-            let there = epochs(&scene);
+            let there = checkpoints(&scene);
             assert_eq!((there.len(), whole(&scene)), (2, vec![there[0].clone()]), "{there:?}");
             if lost {
                 lose_all(&scene);
             }
             let running = scene.freeze("stream-half:0:1:stop");
-            let now = epochs(&scene);
+            let now = checkpoints(&scene);
             assert_eq!(now.len(), 2, "{now:?}");
             assert!(now[0] == there[0] && now[1] != there[1], "{there:?}: {now:?}");
             scene.kill_all(running);
@@ -1159,7 +1169,7 @@ mod rest {
 
     /// A complete checkpoint that was outdated when the run was cut off takes no room either.
     #[test]
-    fn what_a_later_epoch_outdates_goes_before_the_next_is_begun() {
+    fn what_a_later_checkpoint_outdates_goes_before_the_next_is_begun() {
         for lost in [false, true] {
             let scene = stored(2, 2).protect(&["--helpers", "off"]);
             scene.strike("manifest-whole:0:2:kill");
@@ -1170,7 +1180,7 @@ mod rest {
             }
             let running = scene.freeze("stream-half:0:1:stop");
             let left: Vec<_> =
-                whole(&scene).into_iter().filter(|epoch| there.contains(epoch)).collect();
+                whole(&scene).into_iter().filter(|checkpoint| there.contains(checkpoint)).collect();
             assert_eq!(left.len(), 1, "{there:?}: {left:?}");
             scene.kill_all(running);
             goes_on(&scene, lost, "cut off before it was removed");
@@ -1179,13 +1189,13 @@ mod rest {
 
     /// Without helpers the ranks stop until each checkpoint is there: the files and the way back are equal.
     #[test]
-    fn without_helpers_the_same_epochs_are_written_and_come_back() {
+    fn without_helpers_the_same_checkpoints_are_written_and_come_back() {
         let written = ["threads", "off"].map(|helpers| {
             let problem = Scene::of(2, 2, LONG).protect(&["--checkpoint", "20"]);
             let scene = Stored::of(problem.protect(&["--helpers", helpers]), "1");
             scene.strike("manifest-whole:0:1:kill");
             let there = whole(&scene);
-            assert_eq!(there.len(), 1, "{helpers}: {:?}", epochs(&scene));
+            assert_eq!(there.len(), 1, "{helpers}: {:?}", checkpoints(&scene));
             let written = matrices(&there[0]);
             lose_all(&scene);
             let ran = finish(&scene);
@@ -1194,7 +1204,7 @@ mod rest {
             assert_eq!((account.fetched, account.waited), (1, helpers == "off"), "{account:?}");
             if helpers == "off" {
                 // A checkpoint at each of boundaries 40, 60 and 80, none of which had to be put off.
-                assert!(account.epochs >= 3 && account.put_off == 0, "{account:?}");
+                assert!(account.checkpoints >= 3 && account.put_off == 0, "{account:?}");
                 assert!(account.wait_s > 0.0 && account.wait_s < 60.0, "{account:?}");
                 assert!(ran.err.contains("for which the ranks waited"), "{}", ran.told());
                 assert!(ran.err.contains("helpers: none"), "{}", ran.told());
@@ -1251,7 +1261,7 @@ mod rest {
     /// With many process columns ranks ask seldom whether to save. Checkpoints on their way to storage are still attended to,
     /// after a loss as well, and a stop ends there.
     #[test]
-    fn many_columns_that_ask_seldom_bring_epochs_to_storage() {
+    fn many_columns_that_ask_seldom_bring_checkpoints_to_storage() {
         for helpers in ["threads", "off"] {
             let scene = Scene::of(1, 10, LONGER).protect(&["--checkpoint", "20"]);
             let scene = Stored::of(scene, "1").protect(&["--helpers", helpers]);
@@ -1292,7 +1302,7 @@ mod rest {
             let scene = with_dedicated(args);
             scene.strike(&format!("{step}:kill"));
             let there = whole(&scene);
-            assert!(!there.is_empty(), "{step}: {:?}", epochs(&scene));
+            assert!(!there.is_empty(), "{step}: {:?}", checkpoints(&scene));
             let files = fs::read_dir(there.last().unwrap()).unwrap().count();
             assert_eq!(files, 5, "a file of each of four and the manifest: {there:?}");
             let ran = goes_on(&scene, i != 4, step);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::base::outcome::Verdict;
-use skt_hpl::checkpoint::storage::names::parse_epoch_folder;
+use skt_hpl::checkpoint::storage::names::parse_checkpoint_folder;
 use skt_hpl::report::json::Test;
 use skt_hpl::shm::{MemoryStore, Store};
 use tempfile::TempDir;
@@ -490,17 +490,19 @@ pub fn folder_in(dir: &Path, scene: &Scene) -> PathBuf {
 }
 
 /// Returns the folders of checkpoints there, complete or not, in the order in which they were begun.
-pub fn epochs_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
+pub fn checkpoints_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder_in(dir, scene)).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(|path| path.is_dir()).collect();
-    found.sort_by_key(|path| path.file_name().and_then(|name| parse_epoch_folder(name.to_str()?)));
+    found.sort_by_key(|path| {
+        path.file_name().and_then(|name| parse_checkpoint_folder(name.to_str()?))
+    });
     found
 }
 
 /// Returns the folders of complete checkpoints.
 pub fn whole_in(dir: &Path, scene: &Scene) -> Vec<PathBuf> {
-    let mut found = epochs_in(dir, scene);
-    found.retain(|epoch| epoch.join("manifest").exists());
+    let mut found = checkpoints_in(dir, scene);
+    found.retain(|checkpoint| checkpoint.join("manifest").exists());
     found
 }
 

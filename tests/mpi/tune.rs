@@ -282,7 +282,7 @@ fn who_is_interrupted_leaves_neither_a_job_nor_a_folder() {
 
 /// A folder that another search without --write has left is not used.
 #[test]
-fn without_write_a_search_begins_anew() {
+fn without_write_a_search_begins_from_scratch() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let launcher = format!("{} -np {{ranks}}", mpirun());

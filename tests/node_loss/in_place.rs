@@ -222,7 +222,7 @@ fn checksums_take_the_place_of_a_killed_ranks_column() {
 }
 
 /// Checks that it began from scratch, once, on these nodes.
-fn began_anew(lab: &Lab, end: &Ended, hosts: &[&str]) {
+fn began_from_scratch(lab: &Lab, end: &Ended, hosts: &[&str]) {
     end.passed();
     assert_eq!((end.of("launched").len(), end.faults().len()), (2, 1), "{}", end.told());
     assert_eq!(end.hosts(), hosts, "{}", end.told());
@@ -234,11 +234,11 @@ fn began_anew(lab: &Lab, end: &Ended, hosts: &[&str]) {
 /// again by itself.
 #[test]
 #[ignore = "needs root and network namespaces"]
-fn what_checksums_cannot_bear_begins_anew() {
+fn what_checksums_cannot_bear_begins_from_scratch() {
     let lab = lab(6, 0);
     let faults = "1.1@iteration:1:20:kill,1.2@iteration:0:10:kill";
     let end = lab.with_checksums("run").faults(faults).start().end();
-    began_anew(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
+    began_from_scratch(&lab, &end, &["n1", "n2", "n3", "n4", "n5", "n6"]);
     let words = "process column 0 has lost a rank, and the checksums are used up";
     assert!(end.errors.contains(words), "{}", end.told());
     assert!(end.errors.contains("It begins from scratch"), "{}", end.told());
@@ -384,12 +384,12 @@ mod rest {
     /// first.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn a_node_lost_under_checksums_begins_anew() {
+    fn a_node_lost_under_checksums_begins_from_scratch() {
         let lab = lab(6, 1);
         let places = ["1@iteration:1:20", "1.2@iteration:0:20"];
         let run = lab.with_checksums("run").hold_each(&places);
         lab.vcluster(&["cut-off", "n2"]);
         let end = run.end();
-        began_anew(&lab, &end, &["n1", "n7", "n3", "n4", "n5", "n6"]);
+        began_from_scratch(&lab, &end, &["n1", "n7", "n3", "n4", "n5", "n6"]);
     }
 }

@@ -128,7 +128,7 @@ impl Supervised {
 /// column is lost, which one column of checksums would not have survived. The second test begins with the remaining ranks.
 #[test]
 #[ignore = "needs Open MPI 5"]
-fn checksums_are_made_anew_between_two_losses_in_the_first_of_two_tests() {
+fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
     let faults = "1@step-end:1:9:kill,2@step-end:0:9:stop";
     let words = "-n 301,201 --nb 10 -p 2 -q 2 --method abft --spare-ranks 2";
     let words: Vec<&str> = words.split(' ').collect();

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use skt_hpl::checkpoint::recall::{Recall, Seen, Told, recall};
 use skt_hpl::checkpoint::storage::Check;
 use skt_hpl::parity::Code;
-use skt_hpl::shm::header::EpochId;
+use skt_hpl::shm::header::CheckpointId;
 
 use crate::system::{
     Broken, GROUPS, Garbage, Protocol, RANKS, Rank, Stored, Sys, Val, Whole, peer,
@@ -96,7 +96,7 @@ impl Protocol {
             }
         }
         let free = r.checkpoint_dir.iter_mut().find(|place| place.is_none());
-        *free.expect("three epochs at most are worth something") =
+        *free.expect("three checkpoints at most are worth something") =
             Some(Filed { of, data, parity, listed: false });
         match self.broken {
             Broken::OwnManifestFirst => r.lists = Some(of),
@@ -148,6 +148,6 @@ pub fn forget(s: &mut Sys) {
 }
 
 /// Returns a checkpoint with its number after `run`'s offset.
-pub fn stored(run: crate::system::Run, id: EpochId) -> Stored {
+pub fn stored(run: crate::system::Run, id: CheckpointId) -> Stored {
     Stored { id, boundary: run.boundary(id), run: run.number }
 }

@@ -9,7 +9,7 @@
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
 };
-use skt_hpl::shm::header::{Claim, EpochId, Phase, Stage, next_incarnation};
+use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, next_incarnation};
 use stateright::{Model, Property};
 
 use crate::explore::explore;
@@ -56,15 +56,15 @@ struct Rank {
     gone: bool,
     lost: bool,
     /// Checkpoint that its helper is at work on, or done with.
-    helper: Option<EpochId>,
-    over: Option<EpochId>,
+    helper: Option<CheckpointId>,
+    over: Option<CheckpointId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sys {
     incarnation: u64,
     ranks: [Rank; RANKS],
-    target: EpochId,
+    target: CheckpointId,
     crashes: u8,
     ghosts: u8,
     bad: bool,
@@ -97,7 +97,7 @@ enum Broken {
 
 #[derive(Debug)]
 struct Aside {
-    epochs: u64,
+    checkpoints: u64,
     crashes: u8,
     ghosts: u8,
     broken: Broken,
@@ -124,18 +124,18 @@ impl Sys {
 
 impl Aside {
     /// Index of a checkpoint's copy.
-    fn place(&self, id: EpochId) -> usize {
-        if self.broken == Broken::OneCopy { 0 } else { (id.epoch % 2) as usize }
+    fn place(&self, id: CheckpointId) -> usize {
+        if self.broken == Broken::OneCopy { 0 } else { (id.number % 2) as usize }
     }
 
-    fn whole(&self, mem: &Mem, id: EpochId) -> bool {
-        let check = mem.checks[(id.epoch % 2) as usize];
+    fn whole(&self, mem: &Mem, id: CheckpointId) -> bool {
+        let check = mem.checks[(id.number % 2) as usize];
         mem.copies[self.place(id)] == Whole(id) && check == Whole(id)
     }
 
-    fn next(&self, finished: Option<EpochId>) -> Pc {
+    fn next(&self, finished: Option<CheckpointId>) -> Pc {
         match finished {
-            Some(base) if base.epoch >= self.epochs => Pc::Done,
+            Some(base) if base.number >= self.checkpoints => Pc::Done,
             _ => Pc::Compute,
         }
     }
@@ -174,7 +174,7 @@ impl Aside {
         let r = &mut s.ranks[rank];
         r.over = Some(id);
         if let Some(mem) = &mut r.mem {
-            mem.checks[(id.epoch % 2) as usize] = value;
+            mem.checks[(id.number % 2) as usize] = value;
         }
     }
 
@@ -200,7 +200,7 @@ impl Aside {
             s.bad = true;
             return;
         };
-        let next = m.claim.next_epoch();
+        let next = m.claim.next_checkpoint();
         r.pc = match r.pc {
             Pc::Compute => {
                 m.copies[self.place(next)] = Garbage;
@@ -209,7 +209,7 @@ impl Aside {
             Pc::Copy => {
                 m.copies[self.place(next)] = Whole(next);
                 if r.over.is_none() {
-                    m.checks[(next.epoch % 2) as usize] = Garbage;
+                    m.checks[(next.number % 2) as usize] = Garbage;
                     r.helper = Some(next);
                 }
                 if self.broken == Broken::SealsTheCopy {
@@ -255,7 +255,7 @@ impl Aside {
             Pc::Rebuild => {
                 let value = if peer_whole { Whole(target) } else { Garbage };
                 m.copies[self.place(target)] = value;
-                m.checks[(target.epoch % 2) as usize] = value;
+                m.checks[(target.number % 2) as usize] = value;
                 m.claim = m.claim.rebuilt(target);
                 r.gone = false;
                 r.arrived += 1;
@@ -320,7 +320,7 @@ impl Aside {
                 // Data that no header refers to are never read again.
                 let claimed = [m.claim.base, m.claim.seal];
                 let vouched = |parity: usize| {
-                    claimed.iter().flatten().any(|id| id.epoch % 2 == parity as u64)
+                    claimed.iter().flatten().any(|id| id.number % 2 == parity as u64)
                 };
                 for parity in (0..2).filter(|&parity| !vouched(parity)) {
                     m.checks[parity] = Garbage;
@@ -420,8 +420,10 @@ impl Model for Aside {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut all =
-            vec![Property::always("one common epoch, whole, or no computing", |_, s: &Sys| !s.bad)];
+        let mut all = vec![Property::always(
+            "one common checkpoint, whole, or no computing",
+            |_, s: &Sys| !s.bad,
+        )];
         if self.broken == Broken::No {
             all.push(Property::sometimes("the end is reached after all crashes", |_, s: &Sys| {
                 s.all_at(Pc::Done) && s.crashes == 0
@@ -433,8 +435,8 @@ impl Model for Aside {
 
 #[test]
 fn no_fault_with_helpers_that_encode() {
-    for (epochs, crashes, ghosts) in [(3, 2, 0), (2, 2, 1)] {
-        assert!(!explore(Aside { epochs, crashes, ghosts, broken: Broken::No }));
+    for (checkpoints, crashes, ghosts) in [(3, 2, 0), (2, 2, 1)] {
+        assert!(!explore(Aside { checkpoints, crashes, ghosts, broken: Broken::No }));
     }
 }
 
@@ -444,7 +446,7 @@ fn every_broken_helper_is_caught() {
         [Broken::CommitsAlone, Broken::SealsTheCopy, Broken::OneCopy, Broken::SavesUnderHelper]
     {
         assert!(
-            explore(Aside { epochs: 2, crashes: 1, ghosts: 0, broken }),
+            explore(Aside { checkpoints: 2, crashes: 1, ghosts: 0, broken }),
             "{broken:?} was not noticed"
         );
     }

@@ -7,7 +7,7 @@
 //! once there was one.
 
 use skt_hpl::checkpoint::protocol::{Decision, Method, Setup, Transitions, decide_with};
-use skt_hpl::shm::header::{Claim, EpochId};
+use skt_hpl::shm::header::{CheckpointId, Claim};
 use stateright::{Model, Property};
 
 use crate::explore::explore;
@@ -15,7 +15,7 @@ use crate::explore::explore;
 const RANKS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Epoch {
+struct Checkpoint {
     boundary: u8,
     /// The start that made it.
     run: u8,
@@ -23,7 +23,7 @@ struct Epoch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct File {
-    of: Epoch,
+    of: Checkpoint,
     named: bool,
     /// Whether the content is the right one.
     sound: bool,
@@ -33,7 +33,7 @@ struct File {
 enum Pc {
     Start,
     Generate,
-    Fetch(Epoch),
+    Fetch(Checkpoint),
     Compute,
     /// At a boundary, A frozen.
     Frozen,
@@ -50,8 +50,8 @@ struct Rank {
     claim: Option<Claim>,
     /// The boundary A is at.
     a: u8,
-    last: Option<Epoch>,
-    spare: Option<Epoch>,
+    last: Option<Checkpoint>,
+    spare: Option<Checkpoint>,
     files: [Option<File>; 4],
 }
 
@@ -59,7 +59,7 @@ struct Rank {
 struct Sys {
     ranks: [Rank; RANKS],
     /// Checkpoints with a manifest.
-    whole: [Option<Epoch>; 4],
+    whole: [Option<Checkpoint>; 4],
     run: u8,
     crashes: u8,
     /// The furthest checkpoint that was ever complete.
@@ -91,28 +91,28 @@ enum Act {
 
 #[derive(Debug)]
 struct Disk {
-    epochs: u8,
+    checkpoints: u8,
     crashes: u8,
     broken: Broken,
 }
 
 fn place<T>(places: &mut [Option<T>], thing: T) {
     let free = places.iter_mut().find(|place| place.is_none());
-    *free.expect("two epochs lie there, and one on its way") = Some(thing);
+    *free.expect("two checkpoints lie there, and one on its way") = Some(thing);
 }
 
 impl Sys {
-    fn best(&self) -> Option<Epoch> {
+    fn best(&self) -> Option<Checkpoint> {
         self.whole.iter().flatten().max().copied()
     }
 
-    fn has(&self, epoch: Epoch) -> bool {
-        self.whole.contains(&Some(epoch))
+    fn has(&self, checkpoint: Checkpoint) -> bool {
+        self.whole.contains(&Some(checkpoint))
     }
 
     /// Removes all but these, manifests first.
-    fn prune_but(&mut self, keep: [Option<Epoch>; 2]) {
-        let stays = |of: Epoch| keep.contains(&Some(of));
+    fn prune_but(&mut self, keep: [Option<Checkpoint>; 2]) {
+        let stays = |of: Checkpoint| keep.contains(&Some(of));
         for place in &mut self.whole {
             *place = place.filter(|of| stays(*of));
         }
@@ -129,13 +129,13 @@ impl Sys {
 }
 
 impl Disk {
-    fn next(&self, s: &Sys, rank: usize) -> Epoch {
-        Epoch { boundary: s.ranks[rank].a, run: s.run }
+    fn next(&self, s: &Sys, rank: usize) -> Checkpoint {
+        Checkpoint { boundary: s.ranks[rank].a, run: s.run }
     }
 
     /// State after a boundary.
     fn after(&self, boundary: u8) -> Pc {
-        if boundary == self.epochs { Pc::Done } else { Pc::Compute }
+        if boundary == self.checkpoints { Pc::Done } else { Pc::Compute }
     }
 
     fn enabled(&self, s: &Sys, rank: usize) -> bool {
@@ -162,7 +162,7 @@ impl Disk {
             Pc::Fetch(of) => {
                 let file = r.files.iter().flatten().find(|file| file.of == of && file.named);
                 s.bad |= file.is_none_or(|file| !file.sound);
-                let id = EpochId { epoch: of.boundary.into(), made: s.run.into() };
+                let id = CheckpointId { number: of.boundary.into(), made: s.run.into() };
                 r.claim = r.claim.map(|claim| claim.stored(id));
                 (r.a, r.last, r.pc) = (of.boundary, Some(of), self.after(of.boundary));
             }
@@ -203,7 +203,7 @@ impl Disk {
                 r.pc = Pc::Written;
             }
             Pc::Written => {
-                let id = EpochId { epoch: next.boundary.into(), made: s.run.into() };
+                let id = CheckpointId { number: next.boundary.into(), made: s.run.into() };
                 r.claim = r.claim.map(|claim| claim.stored(id));
                 (r.spare, r.last) = (r.last, Some(next));
                 r.pc = self.after(r.a);
@@ -214,7 +214,7 @@ impl Disk {
     }
 
     /// Returns the checkpoint whose files position 0 lists, once it has written its own.
-    fn lists(&self, s: &Sys) -> Option<Epoch> {
+    fn lists(&self, s: &Sys) -> Option<Checkpoint> {
         let next = self.next(s, 0);
         let written = |r: &Rank| r.files.iter().flatten().any(|file| file.of == next && file.named);
         let ready = match self.broken {
@@ -240,7 +240,7 @@ impl Disk {
         };
         let claims: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.claim).collect();
         let best = s.best();
-        let at = |id: EpochId| Some(id.epoch);
+        let at = |id: CheckpointId| Some(id.number);
         let decision = decide_with(&setup, &claims, at, best.map(|best| best.boundary.into()));
         for r in &mut s.ranks {
             (r.last, r.spare) = (None, None);
@@ -260,7 +260,7 @@ impl Disk {
                 }
                 // The run resumes from memory as it is.
                 (Decision::Restore(r2), _) => {
-                    s.bad |= u64::from(r.a) != r2.target.epoch;
+                    s.bad |= u64::from(r.a) != r2.target.number;
                     r.pc = Pc::Compute;
                 }
                 // There is always a checkpoint to resume from, or none was complete.
@@ -332,7 +332,9 @@ impl Model for Disk {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut all =
-            vec![Property::always("the last whole epoch, or no computing", |_, s: &Sys| !s.bad)];
+            vec![Property::always("the last whole checkpoint, or no computing", |_, s: &Sys| {
+                !s.bad
+            })];
         if self.broken == Broken::No {
             all.push(Property::sometimes("the end is reached after all crashes", |_, s: &Sys| {
                 s.crashes == 0 && s.ranks.iter().all(|r| r.pc == Pc::Done)
@@ -344,8 +346,8 @@ impl Model for Disk {
 
 #[test]
 fn no_fault_of_method_disk_whatever_is_lost() {
-    for (epochs, crashes) in [(5, 2), (4, 3)] {
-        assert!(!explore(Disk { epochs, crashes, broken: Broken::No }));
+    for (checkpoints, crashes) in [(5, 2), (4, 3)] {
+        assert!(!explore(Disk { checkpoints, crashes, broken: Broken::No }));
     }
 }
 
@@ -354,6 +356,6 @@ fn every_broken_method_disk_is_caught() {
     for broken in
         [Broken::OverLast, Broken::ManifestFirst, Broken::NotAgreed, Broken::MemoryTrusted]
     {
-        assert!(explore(Disk { epochs: 4, crashes: 2, broken }), "{broken:?} was not noticed");
+        assert!(explore(Disk { checkpoints: 4, crashes: 2, broken }), "{broken:?} was not noticed");
     }
 }

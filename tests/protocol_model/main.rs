@@ -167,8 +167,10 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut all =
-            vec![Property::always("one common epoch, whole, or no computing", |_, s: &Sys| !s.bad)];
+        let mut all = vec![Property::always(
+            "one common checkpoint, whole, or no computing",
+            |_, s: &Sys| !s.bad,
+        )];
         if self.broken == Broken::No {
             all.push(Property::sometimes("the end is reached", |_, s: &Sys| s.all_at(Pc::Done)));
             all.push(Property::sometimes("the end is reached after all crashes", |_, s: &Sys| {
@@ -180,20 +182,26 @@ impl Model for Protocol {
 }
 
 #[test]
-fn no_fault_over_three_epochs_with_two_crashes_and_an_old_copy() {
-    assert!(!explore(Protocol { epochs: 3, crashes: 2, ghosts: 1, ..PLAIN }));
+fn no_fault_over_three_checkpoints_with_two_crashes_and_an_old_copy() {
+    assert!(!explore(Protocol { checkpoints: 3, crashes: 2, ghosts: 1, ..PLAIN }));
 }
 
 #[test]
-fn no_fault_over_two_epochs_with_three_crashes_and_an_old_copy() {
-    assert!(!explore(Protocol { epochs: 2, crashes: 3, ghosts: 1, ..PLAIN }));
+fn no_fault_over_two_checkpoints_with_three_crashes_and_an_old_copy() {
+    assert!(!explore(Protocol { checkpoints: 2, crashes: 3, ghosts: 1, ..PLAIN }));
 }
 
 /// A start that the next one did not see, because all its data are on a node that is away: its moment distinguishes it from the
 /// next one, whichever of the two is the later by the clock.
 #[test]
 fn no_fault_where_the_clock_goes_back_from_start_to_start() {
-    assert!(!explore(Protocol { epochs: 2, crashes: 3, ghosts: 1, clocks_back: true, ..PLAIN }));
+    assert!(!explore(Protocol {
+        checkpoints: 2,
+        crashes: 3,
+        ghosts: 1,
+        clocks_back: true,
+        ..PLAIN
+    }));
 }
 
 #[test]
@@ -208,7 +216,7 @@ fn every_broken_variant_is_caught() {
         (Broken::MomentLeftOut, 3, 1),
     ] {
         assert!(
-            explore(Protocol { epochs: 2, crashes, ghosts, broken, ..PLAIN }),
+            explore(Protocol { checkpoints: 2, crashes, ghosts, broken, ..PLAIN }),
             "{broken:?} was not noticed"
         );
     }
@@ -217,8 +225,14 @@ fn every_broken_variant_is_caught() {
 /// Any losses at any step, all four at once too: a checkpoint that was complete on storage brings the run back.
 #[test]
 fn no_fault_with_storage_whatever_is_lost() {
-    for (epochs, crashes, ghosts) in [(3, 3, 0), (2, 2, 1)] {
-        assert!(!explore(Protocol { epochs, crashes, ghosts, storage: Storage::Shared, ..PLAIN }));
+    for (checkpoints, crashes, ghosts) in [(3, 3, 0), (2, 2, 1)] {
+        assert!(!explore(Protocol {
+            checkpoints,
+            crashes,
+            ghosts,
+            storage: Storage::Shared,
+            ..PLAIN
+        }));
     }
 }
 
@@ -231,7 +245,7 @@ fn every_broken_second_level_is_caught() {
     ] {
         assert!(
             explore(Protocol {
-                epochs: 3,
+                checkpoints: 3,
                 crashes,
                 ghosts,
                 storage: Storage::Shared,
@@ -247,7 +261,7 @@ fn every_broken_second_level_is_caught() {
 #[test]
 fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
     assert!(!explore(Protocol {
-        epochs: 3,
+        checkpoints: 3,
         crashes: 1,
         storage: Storage::Shared,
         looks_again: true,
@@ -259,8 +273,8 @@ fn no_fault_where_saves_do_not_wait_for_helpers_that_look_again() {
 /// A node's DIR is lost with it: a node, a node and all memory, nodes of both groups, at any steps.
 #[test]
 fn no_fault_with_storage_of_each_nodes_own() {
-    for (epochs, crashes) in [(3, 1), (2, 2)] {
-        assert!(!explore(Protocol { epochs, crashes, storage: Storage::Node, ..PLAIN }));
+    for (checkpoints, crashes) in [(3, 1), (2, 2)] {
+        assert!(!explore(Protocol { checkpoints, crashes, storage: Storage::Node, ..PLAIN }));
     }
 }
 
@@ -272,7 +286,8 @@ fn every_broken_storage_of_nodes_own_is_caught() {
         Broken::PruneBeforeAll,
         Broken::ParityLeftOut,
     ] {
-        let model = Protocol { epochs: 2, crashes: 2, storage: Storage::Node, broken, ..PLAIN };
+        let model =
+            Protocol { checkpoints: 2, crashes: 2, storage: Storage::Node, broken, ..PLAIN };
         assert!(explore(model), "{broken:?} was not noticed");
     }
 }
@@ -281,14 +296,14 @@ fn every_broken_storage_of_nodes_own_is_caught() {
 /// and losses beyond both are left to a restart.
 #[test]
 fn no_fault_in_place_with_storage_and_without() {
-    for (epochs, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {
-        assert!(!explore(Protocol { epochs, crashes, storage, in_place: true, ..PLAIN }));
+    for (checkpoints, crashes, storage) in [(2, 2, Storage::None), (2, 2, Storage::Shared)] {
+        assert!(!explore(Protocol { checkpoints, crashes, storage, in_place: true, ..PLAIN }));
     }
 }
 
 #[test]
 fn storage_that_stands_in_for_memory_in_place_is_caught() {
     let (storage, broken) = (Storage::Shared, Broken::StorageStandsIn);
-    let model = Protocol { epochs: 2, crashes: 2, storage, in_place: true, broken, ..PLAIN };
+    let model = Protocol { checkpoints: 2, crashes: 2, storage, in_place: true, broken, ..PLAIN };
     assert!(explore(model), "{broken:?} was not noticed");
 }

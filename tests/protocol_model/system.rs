@@ -5,21 +5,21 @@ use skt_hpl::checkpoint::protocol::{
     Decision, Method, Order, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
     is_settled,
 };
-use skt_hpl::shm::header::{Claim, EpochId, Phase, Stage, count_of, incarnation};
+use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, count_of, incarnation};
 
 use crate::apart::{self, CheckpointDir};
 
 pub const RANKS: usize = 4;
 pub const GROUPS: [[usize; 2]; 2] = [[0, 1], [2, 3]];
-pub const NOTHING: EpochId = EpochId { epoch: 0, made: 0 };
+pub const NOTHING: CheckpointId = CheckpointId { number: 0, made: 0 };
 
 /// Content of a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Val {
     Garbage,
-    Whole(EpochId),
+    Whole(CheckpointId),
     /// A checksum whose unsaved part was taken for zero.
-    Hole(EpochId),
+    Hole(CheckpointId),
 }
 pub use Val::*;
 
@@ -42,8 +42,8 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn boundary(self, id: EpochId) -> u64 {
-        u64::from(self.offset) + id.epoch
+    pub fn boundary(self, id: CheckpointId) -> u64 {
+        u64::from(self.offset) + id.number
     }
 }
 
@@ -64,8 +64,8 @@ impl Mem {
         (self.run.number, holds, order.rank(self.claim.joined))
     }
 
-    pub fn check(&mut self, id: EpochId) -> &mut Val {
-        &mut self.checks[(id.epoch % 2) as usize]
+    pub fn check(&mut self, id: CheckpointId) -> &mut Val {
+        &mut self.checks[(id.number % 2) as usize]
     }
 }
 
@@ -119,7 +119,7 @@ pub struct Rank {
 /// A checkpoint that goes to storage, or lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stored {
-    pub id: EpochId,
+    pub id: CheckpointId,
     pub boundary: u64,
     pub run: u8,
 }
@@ -130,7 +130,7 @@ pub struct Sys {
     /// Number of starts; it stands for the moment of each.
     pub starts: u8,
     pub ranks: [Rank; RANKS],
-    pub target: EpochId,
+    pub target: CheckpointId,
     pub crashes: u8,
     pub ghosts: u8,
     pub bad: bool,
@@ -251,7 +251,7 @@ pub enum Storage {
 
 /// Memory alone, nothing comes back, nothing is broken: the defaults of a test.
 pub const PLAIN: Protocol = Protocol {
-    epochs: 2,
+    checkpoints: 2,
     crashes: 2,
     ghosts: 0,
     storage: Storage::None,
@@ -263,7 +263,7 @@ pub const PLAIN: Protocol = Protocol {
 
 #[derive(Clone, Debug)]
 pub struct Protocol {
-    pub epochs: u64,
+    pub checkpoints: u64,
     pub crashes: u8,
     pub ghosts: u8,
     pub storage: Storage,
@@ -300,7 +300,7 @@ impl Protocol {
         if self.broken != Broken::IncarnationIgnored {
             return claim;
         }
-        let flat = |id: EpochId| EpochId { made: 1, ..id };
+        let flat = |id: CheckpointId| CheckpointId { made: 1, ..id };
         Claim {
             joined: 1,
             phase: Phase::Running,
@@ -310,9 +310,9 @@ impl Protocol {
         }
     }
 
-    pub fn next(&self, run: Run, finished: Option<EpochId>) -> Pc {
+    pub fn next(&self, run: Run, finished: Option<CheckpointId>) -> Pc {
         match finished {
-            Some(base) if run.boundary(base) >= self.epochs => Pc::Done,
+            Some(base) if run.boundary(base) >= self.checkpoints => Pc::Done,
             _ => Pc::Compute,
         }
     }
@@ -364,7 +364,7 @@ impl Protocol {
                 r.file = None;
             }
             let mut m = Mem::blank(Claim::generating(incarnation), s.run);
-            m.a = Whole(m.claim.next_epoch());
+            m.a = Whole(m.claim.next_checkpoint());
             r.mem = Some(m);
             r.gone = false;
             r.pc = Pc::Encode;
@@ -388,7 +388,7 @@ impl Protocol {
         };
         r.pc = match r.pc {
             Pc::Compute => {
-                let next = m.claim.next_epoch();
+                let next = m.claim.next_checkpoint();
                 // Rank 0 announces with the save that its checkpoint goes to storage.
                 if begins {
                     s.flight = Some(apart::stored(m.run, next));
@@ -509,7 +509,7 @@ impl Protocol {
                 }
                 let claimed = [m.claim.base, m.claim.seal];
                 for (parity, check) in m.checks.iter_mut().enumerate() {
-                    if !claimed.iter().flatten().any(|id| id.epoch % 2 == parity as u64) {
+                    if !claimed.iter().flatten().any(|id| id.number % 2 == parity as u64) {
                         *check = Garbage;
                     }
                 }

@@ -168,17 +168,17 @@ impl CheckpointDir {
         }
     }
 
-    fn epoch(&self, key: Key) -> PathBuf {
-        self.folder.join(names::epoch_folder(key))
+    fn folder_of(&self, key: Key) -> PathBuf {
+        self.folder.join(names::checkpoint_folder(key))
     }
 
     pub fn position(&self, key: Key, position: u32) -> PathBuf {
-        self.epoch(key).join(names::position(position))
+        self.folder_of(key).join(names::position(position))
     }
 
     /// Positions that have a file here in a checkpoint, in order.
     pub fn positions(&self, key: Key) -> Result<Vec<u32>, String> {
-        let mut found: Vec<u32> = names_if_there(&self.epoch(key))?
+        let mut found: Vec<u32> = names_if_there(&self.folder_of(key))?
             .iter()
             .filter_map(|name| names::parse_position(name))
             .collect();
@@ -189,7 +189,7 @@ impl CheckpointDir {
     /// Positions that have a file here, for every checkpoint, with a manifest or without.
     pub fn files(&self) -> Result<Vec<(Key, Vec<u32>)>, String> {
         let found = names_if_there(&self.folder)?;
-        let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
+        let keys = found.iter().filter_map(|name| names::parse_checkpoint_folder(name));
         keys.map(|key| Ok((key, self.positions(key)?))).collect()
     }
 
@@ -235,7 +235,7 @@ impl CheckpointDir {
     /// Records that a start resumes from a checkpoint here: if all memory is lost before that start saves anything, no other
     /// trace of it is left. Returns the number of starts that did so before, as far as known; it is only used for a count.
     pub fn set_out_from(&self, key: Key) -> u32 {
-        let path = self.epoch(key).join(STARTS);
+        let path = self.folder_of(key).join(STARTS);
         let before = read_sealed(&path).unwrap_or(0u32);
         if self.is_held().is_ok() {
             let text = record::seal(&before.saturating_add(1));
@@ -252,9 +252,9 @@ impl CheckpointDir {
     }
 
     /// Creates the folder of a checkpoint, and the job's if it was removed; any rank may be the first.
-    pub fn make_epoch(&self, key: Key) -> Result<(), String> {
+    pub fn make_folder(&self, key: Key) -> Result<(), String> {
         private_folder(&self.folder)?;
-        private_folder(&self.epoch(key))
+        private_folder(&self.folder_of(key))
     }
 
     /// Takes the inventory: all entries, and those that are valid by name and manifest.
@@ -280,7 +280,7 @@ impl CheckpointDir {
                     Ok(bytes) => inventory.results.push((test, bytes)),
                     Err(why) => inventory.damaged.push(why),
                 }
-            } else if let Some(key) = names::parse_epoch_folder(&name) {
+            } else if let Some(key) = names::parse_checkpoint_folder(&name) {
                 match self.manifest(key) {
                     Ok(Some(manifest)) => {
                         inventory.whole.push(manifest.about);
@@ -311,7 +311,7 @@ impl CheckpointDir {
 
     /// Manifest of a checkpoint; None if it is incomplete.
     pub fn manifest(&self, key: Key) -> Result<Option<Manifest>, String> {
-        let path = self.epoch(key).join(MANIFEST);
+        let path = self.folder_of(key).join(MANIFEST);
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -402,7 +402,7 @@ impl CheckpointDir {
         flow.went_on(0)?;
         let written_unix_s = clock::since_1970().as_secs();
         let manifest = Manifest { about: about.clone(), sight, written_unix_s, files };
-        let path = self.epoch(key).join(MANIFEST);
+        let path = self.folder_of(key).join(MANIFEST);
         write_whole(&path, manifest.to_text().as_bytes(), synced).map_err(Stopped::Failed)?;
         Ok(manifest.bytes())
     }
@@ -415,7 +415,7 @@ impl CheckpointDir {
     /// Invalidates a checkpoint whose files will be overwritten.
     pub fn give_up(&self, key: Key, who: usize) -> Result<(), Stopped> {
         self.claim().map_err(Stopped::Failed)?;
-        self.disown(&self.epoch(key));
+        self.disown(&self.folder_of(key));
         hit(Point::PruneHalf, who);
         Ok(())
     }
@@ -423,7 +423,8 @@ impl CheckpointDir {
     /// Removes incomplete checkpoints, except for those to `keep`: those without a manifest here, nor a known one elsewhere.
     pub fn tidy(&self, keep: &[Key], who: usize, flow: &Flow) -> Result<(), Stopped> {
         let unfinished = |key: Key| {
-            !keep.contains(&key) && matches!(self.epoch(key).join(MANIFEST).try_exists(), Ok(false))
+            !keep.contains(&key)
+                && matches!(self.folder_of(key).join(MANIFEST).try_exists(), Ok(false))
         };
         self.prune_where(unfinished, || hit(Point::TidyHalf, who), flow)
     }
@@ -440,7 +441,7 @@ impl CheckpointDir {
         flow: &Flow,
     ) -> Result<(), Stopped> {
         let found = names_if_there(&self.folder).map_err(Stopped::Failed)?;
-        let keys = found.iter().filter_map(|name| names::parse_epoch_folder(name));
+        let keys = found.iter().filter_map(|name| names::parse_checkpoint_folder(name));
         let manifest = |key: Key| self.manifest(key).ok().flatten();
         let listed: Vec<About> = keys.filter_map(manifest).map(|manifest| manifest.about).collect();
         let outdated = |key: Key| {
@@ -482,7 +483,7 @@ impl CheckpointDir {
         halfway: impl Fn(),
         flow: &Flow,
     ) -> Result<(), Stopped> {
-        let goes = |name: &str| names::parse_epoch_folder(name).is_some_and(&goes);
+        let goes = |name: &str| names::parse_checkpoint_folder(name).is_some_and(&goes);
         // Files that cannot be removed disturb nothing.
         self.remove_where(goes, halfway, flow).map(|_| ())
     }
@@ -502,22 +503,22 @@ impl CheckpointDir {
         let mut removed = Ok(());
         let mut found = names_in(&self.folder).unwrap_or_default();
         let order = |name: &String| {
-            (names::parse_epoch_folder(name).is_none(), names::parse_owner(name).is_some())
+            (names::parse_checkpoint_folder(name).is_none(), names::parse_owner(name).is_some())
         };
         found.sort();
         found.sort_by_key(order);
         for name in found {
             let path = self.folder.join(&name);
-            let epoch = names::parse_epoch_folder(&name);
-            let number = epoch.map(|key| key.run).or_else(|| names::parse_owner(&name));
+            let checkpoint = names::parse_checkpoint_folder(&name);
+            let number = checkpoint.map(|key| key.run).or_else(|| names::parse_owner(&name));
             if number.is_some_and(later) || !goes(&name) {
                 continue;
             }
-            if epoch.is_none() {
+            if checkpoint.is_none() {
                 halfway();
             }
             self.may_remove(flow)?;
-            let gone = match epoch {
+            let gone = match checkpoint {
                 Some(_) => {
                     self.disown(&path);
                     halfway();
@@ -548,7 +549,7 @@ impl CheckpointDir {
         let path = self.position(key, position);
         let _ = fs::remove_file(names::aside(&path));
         let _ = fs::remove_file(path);
-        let _ = fs::remove_dir(self.epoch(key));
+        let _ = fs::remove_dir(self.folder_of(key));
     }
 
     /// Keeps a finished test's result.
@@ -707,7 +708,7 @@ mod tests {
     }
 
     fn store(checkpoint_dir: &CheckpointDir, about: &About) {
-        checkpoint_dir.make_epoch(about.key()).unwrap();
+        checkpoint_dir.make_folder(about.key()).unwrap();
         for position in 0..2 {
             write_small(&checkpoint_dir.position(about.key(), position), about, position);
         }
@@ -836,7 +837,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_that_go_on_from_an_epoch_are_counted_as_long_as_it_is_there() {
+    fn starts_that_go_on_from_a_checkpoint_are_counted_as_long_as_it_is_there() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
         for about in [&one, &two] {
@@ -848,12 +849,12 @@ mod tests {
             [one.key(), two.key(), two.key()].map(|key| checkpoint_dir.set_out_from(key)),
             [0, 0, 1]
         );
-        assert!(!checkpoint_dir.epoch(one.key()).exists());
+        assert!(!checkpoint_dir.folder_of(one.key()).exists());
         checkpoint_dir.clone().held_by(2).claim().unwrap();
         let sets_out = |start| checkpoint_dir.clone().held_by(start).set_out_from(two.key());
         // A start that has lost the folder to a later one writes nothing there.
         assert_eq!([1, 1, 2, 3].map(sets_out), [2, 2, 2, 3]);
-        fs::write(checkpoint_dir.epoch(two.key()).join(STARTS), "5\n").unwrap();
+        fs::write(checkpoint_dir.folder_of(two.key()).join(STARTS), "5\n").unwrap();
         assert_eq!(sets_out(2), 0);
         let inventory = checkpoint_dir.survey().unwrap();
         assert!(inventory.whole == [two] && inventory.damaged.is_empty(), "{inventory:?}");
@@ -866,18 +867,18 @@ mod tests {
         all.iter().for_each(|about| store(&checkpoint_dir, about));
         conclude(&checkpoint_dir, &all[0]).unwrap();
         checkpoint_dir.tidy(&[all[2].key()], 0, &Flow::default()).unwrap();
-        let there = all.each_ref().map(|about| checkpoint_dir.epoch(about.key()).exists());
+        let there = all.each_ref().map(|about| checkpoint_dir.folder_of(about.key()).exists());
         assert_eq!(there, [true, false, true]);
     }
 
     /// The writer of a manifest may have been interrupted before it removed older checkpoints.
     #[test]
-    fn what_a_later_epoch_outdates_is_removed() {
+    fn what_a_later_checkpoint_outdates_is_removed() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let flow = Flow::default();
         // Two of one test, an incomplete one, one of another test, and one of the run that resumed from storage.
         let all = [(1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 1), (2, 0, 4)];
-        let all = all.map(|(run, test, epoch)| about(run, test, epoch, 10 * epoch));
+        let all = all.map(|(run, test, checkpoint)| about(run, test, checkpoint, 10 * checkpoint));
         let fill = |count: usize| {
             for about in &all[..count] {
                 store(&checkpoint_dir, about);
@@ -886,7 +887,7 @@ mod tests {
                 }
             }
         };
-        let there = || all.each_ref().map(|about| checkpoint_dir.epoch(about.key()).exists());
+        let there = || all.each_ref().map(|about| checkpoint_dir.folder_of(about.key()).exists());
         fill(4);
         checkpoint_dir.outdate(&[], 2, 0, &flow).unwrap();
         assert_eq!(there(), [false, true, true, true, false]);
@@ -911,7 +912,7 @@ mod tests {
 
     /// A run that resumes from memory may be further than a later one that resumed from storage and has ended.
     #[test]
-    fn of_two_runs_the_epoch_that_has_got_further_stays() {
+    fn of_two_runs_the_checkpoint_that_has_got_further_stays() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let flow = Flow::default();
         let (further, later) = (about(1, 0, 6, 59), about(2, 0, 4, 35));
@@ -923,7 +924,7 @@ mod tests {
         let next = about(1, 0, 7, 65);
         store(&checkpoint_dir, &next);
         checkpoint_dir.outdate(&[further.clone(), later.clone()], 1, 0, &flow).unwrap();
-        let there = |about: &About| checkpoint_dir.epoch(about.key()).exists();
+        let there = |about: &About| checkpoint_dir.folder_of(about.key()).exists();
         assert!(there(&further) && there(&next) && !there(&later));
         // Complete by another node's manifest, and further than those listed here.
         checkpoint_dir.outdate(std::slice::from_ref(&next), 1, 0, &flow).unwrap();
@@ -944,7 +945,7 @@ mod tests {
                 checkpoint_dir.list(about, DirScope::Node, &[0, 1], || {}, &flow).unwrap();
             }
             checkpoint_dir.outdate(std::slice::from_ref(&ours), 2, 0, &flow).unwrap();
-            assert!(checkpoint_dir.epoch(ours.key()).exists(), "{other:?}");
+            assert!(checkpoint_dir.folder_of(ours.key()).exists(), "{other:?}");
         }
     }
 
@@ -954,7 +955,7 @@ mod tests {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two, three) = (about(1, 0, 1, 10), about(1, 0, 2, 20), about(1, 0, 3, 30));
         let store = |about: &About| {
-            checkpoint_dir.make_epoch(about.key()).unwrap();
+            checkpoint_dir.make_folder(about.key()).unwrap();
             write_small(&checkpoint_dir.position(about.key(), 1), about, 1);
         };
         store(&one);
@@ -969,7 +970,8 @@ mod tests {
         store(&three);
         conclude(&two).unwrap();
         assert!(
-            !checkpoint_dir.epoch(one.key()).exists() && checkpoint_dir.epoch(three.key()).exists()
+            !checkpoint_dir.folder_of(one.key()).exists()
+                && checkpoint_dir.folder_of(three.key()).exists()
         );
         // No other node writes here.
         checkpoint_dir.is_apart("token").unwrap();
@@ -983,7 +985,7 @@ mod tests {
         let flow = Flow::default();
         flow.give_up();
         assert!(checkpoint_dir.conclude(&three, DirScope::Node, &[1], None, &flow).is_err());
-        assert!(checkpoint_dir.epoch(two.key()).exists());
+        assert!(checkpoint_dir.folder_of(two.key()).exists());
     }
 
     /// Two nodes with the same folder notice it by the token, whichever wrote last.
@@ -1001,7 +1003,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_is_whole_with_its_manifest_and_goes_when_a_newer_one_is() {
+    fn a_checkpoint_is_whole_with_its_manifest_and_goes_when_a_newer_one_is() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
         store(&checkpoint_dir, &one);
@@ -1015,7 +1017,7 @@ mod tests {
         conclude(&checkpoint_dir, &two).unwrap();
         let inventory = checkpoint_dir.survey().unwrap();
         assert_eq!((inventory.whole, inventory.unfinished.len()), (vec![two.clone()], 0));
-        assert!(!checkpoint_dir.epoch(one.key()).exists());
+        assert!(!checkpoint_dir.folder_of(one.key()).exists());
         let (files, bytes) = checkpoint_dir.clean(&Flow::default()).unwrap();
         assert!(files >= 3 && bytes > 0);
         let nothing = checkpoint_dir.clean(&Flow::default());
@@ -1029,8 +1031,8 @@ mod tests {
     fn who_removes_tells_of_each_file_and_stops_when_given_up() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let (one, two) = (about(1, 0, 1, 10), about(1, 0, 2, 20));
-        for epoch in [&one, &two] {
-            store(&checkpoint_dir, epoch);
+        for checkpoint in [&one, &two] {
+            store(&checkpoint_dir, checkpoint);
         }
         conclude(&checkpoint_dir, &one).unwrap();
         let all = || checkpoint_dir.all_files(&Flow::default()).unwrap();
@@ -1046,7 +1048,8 @@ mod tests {
         let flow = Flow::told_to(|_| _ = REMOVED.fetch_add(1, Ordering::Relaxed));
         checkpoint_dir.prune_but(&[two.key()], 0, &flow).unwrap();
         assert!(
-            !checkpoint_dir.epoch(one.key()).exists() && checkpoint_dir.epoch(two.key()).exists()
+            !checkpoint_dir.folder_of(one.key()).exists()
+                && checkpoint_dir.folder_of(two.key()).exists()
         );
         assert!(flow.steps() >= 2, "{flow:?}");
         let before = REMOVED.load(Ordering::Relaxed);
@@ -1055,7 +1058,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_with_a_file_missing_or_short_is_not_declared_whole() {
+    fn a_checkpoint_with_a_file_missing_or_short_is_not_declared_whole() {
         let (_dir, checkpoint_dir) = checkpoint_dir();
         let one = about(1, 0, 1, 10);
         store(&checkpoint_dir, &one);
@@ -1068,7 +1071,7 @@ mod tests {
         assert!(why.contains("share"), "{why}");
         // Each position withdraws its part of a failed checkpoint; the last one removes the folder.
         checkpoint_dir.withdraw(one.key(), 0);
-        assert!(!checkpoint_dir.epoch(one.key()).exists());
+        assert!(!checkpoint_dir.folder_of(one.key()).exists());
     }
 
     #[test]
@@ -1099,7 +1102,7 @@ mod tests {
         assert_eq!(checkpoint_dir.survey().unwrap().results, [(3, b"result".to_vec())]);
         for (name, says) in [("result-3", "result-3"), (MANIFEST, "manifest")] {
             let path = match name {
-                MANIFEST => checkpoint_dir.epoch(one.key()).join(name),
+                MANIFEST => checkpoint_dir.folder_of(one.key()).join(name),
                 _ => checkpoint_dir.folder.join(name),
             };
             let mut bytes = fs::read(&path).unwrap();
@@ -1113,11 +1116,12 @@ mod tests {
         store(&checkpoint_dir, &two);
         conclude(&checkpoint_dir, &two).unwrap();
         let moved = about(1, 0, 3, 30);
-        fs::rename(checkpoint_dir.epoch(two.key()), checkpoint_dir.epoch(moved.key())).unwrap();
+        fs::rename(checkpoint_dir.folder_of(two.key()), checkpoint_dir.folder_of(moved.key()))
+            .unwrap();
         let inventory = checkpoint_dir.survey().unwrap();
         assert!(
             inventory.whole.is_empty()
-                && inventory.damaged.iter().any(|why| why.contains("another epoch"))
+                && inventory.damaged.iter().any(|why| why.contains("another checkpoint"))
         );
     }
 

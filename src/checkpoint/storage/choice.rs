@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::DirScope;
-use super::names::{Key, parse_epoch_folder};
+use super::names::{Key, parse_checkpoint_folder};
 use super::record::About;
 
 /// Inventory of checkpoints: the findings in a job's folder.
@@ -151,7 +151,7 @@ impl Inventory {
         // If only this node's manifest is missing, the checkpoint was completed.
         let whole: Vec<Key> = all.whole.iter().map(About::key).collect();
         let key = |folder: &str| {
-            Path::new(folder).file_name().and_then(|name| parse_epoch_folder(name.to_str()?))
+            Path::new(folder).file_name().and_then(|name| parse_checkpoint_folder(name.to_str()?))
         };
         all.unfinished.retain(|folder| key(folder).is_none_or(|key| !whole.contains(&key)));
         all
@@ -195,7 +195,7 @@ mod tests {
     const MINE: u64 = u64::MAX - 5;
 
     #[test]
-    fn the_furthest_epoch_of_this_very_test_comes_first() {
+    fn the_furthest_checkpoint_of_this_very_test_comes_first() {
         let mut other = about(9, 1, 9, 99);
         other.params_digest = 1;
         let inventory = Inventory {
@@ -291,7 +291,7 @@ mod tests {
     fn what_nodes_have_of_their_own_comes_together() {
         let (old, new) = (about(5, 0, 1, 10), about(5, 0, 2, 20));
         let folder = |about: &About| {
-            format!("/local/job/{}", super::super::names::epoch_folder(about.key()))
+            format!("/local/job/{}", super::super::names::checkpoint_folder(about.key()))
         };
         let one = Inventory {
             whole: vec![new.clone()],
@@ -372,7 +372,7 @@ mod tests {
             kinds.sort_unstable();
             kinds.dedup_by_key(|k| (k.0, k.1, k.2));
             let whole: Vec<About> =
-                kinds.into_iter().map(|(run, test, epoch, at)| about(run, test, epoch, at)).collect();
+                kinds.into_iter().map(|(run, test, checkpoint, at)| about(run, test, checkpoint, at)).collect();
             let mut turned = whole.clone();
             let by = turn.min(turned.len());
             turned.rotate_left(by);

@@ -35,4 +35,4 @@ pub enum DirScope {
 /// Alignment of the parts of a file, so that a device can be written past the page cache.
 pub const BLOCK_BYTES: usize = 4096;
 /// Version of the format. Raise it with every change of anything written to storage.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;

@@ -5,7 +5,7 @@
 //!     token                                 written by this start, so that all nodes can check that they see one DIR
 //!     owner-<start>                         left by a start that writes here: the greatest number has the folder
 //!     result-<test>                         the result of a finished test
-//!     run-<run>.test-<test>.epoch-<epoch>/  one checkpoint
+//!     run-<run>.test-<test>.checkpoint-<number>/  one checkpoint
 //!         p<position>                       a position's state, digests and matrix; with its parity if DIR is the node's own
 //!         manifest                          written last: without it the checkpoint is incomplete
 //!         starts                            number of starts that have resumed from it, if any
@@ -47,7 +47,7 @@ pub(super) fn aside(path: &Path) -> PathBuf {
 pub struct Key {
     pub run: u128,
     pub test: u32,
-    pub epoch: u64,
+    pub checkpoint: u64,
 }
 
 pub fn job_folder(uid: u32, job: &str) -> String {
@@ -60,18 +60,18 @@ pub fn parse_job_folder(name: &str, uid: u32) -> Option<&str> {
     (!job.is_empty() && !job.contains('.')).then_some(job)
 }
 
-pub fn epoch_folder(key: Key) -> String {
-    format!("run-{:032x}.test-{}.epoch-{}", key.run, key.test, key.epoch)
+pub fn checkpoint_folder(key: Key) -> String {
+    format!("run-{:032x}.test-{}.checkpoint-{}", key.run, key.test, key.checkpoint)
 }
 
-pub fn parse_epoch_folder(name: &str) -> Option<Key> {
+pub fn parse_checkpoint_folder(name: &str) -> Option<Key> {
     let mut fields = name.split('.');
     let run = fields.next()?.strip_prefix("run-")?;
     let test = fields.next()?.strip_prefix("test-")?.parse().ok()?;
-    let epoch = fields.next()?.strip_prefix("epoch-")?.parse().ok()?;
-    let key = Key { run: u128::from_str_radix(run, 16).ok()?, test, epoch };
+    let checkpoint = fields.next()?.strip_prefix("checkpoint-")?.parse().ok()?;
+    let key = Key { run: u128::from_str_radix(run, 16).ok()?, test, checkpoint };
     // Accepts only names in exactly the form written here.
-    (epoch_folder(key) == name).then_some(key)
+    (checkpoint_folder(key) == name).then_some(key)
 }
 
 pub fn position(position: u32) -> String {
@@ -108,9 +108,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_read_back(run: u128, test: u32, epoch: u64, uid: u32, job in "[A-Za-z0-9_-]{1,64}") {
-            let key = Key { run, test, epoch };
-            prop_assert_eq!(parse_epoch_folder(&epoch_folder(key)), Some(key));
+        fn names_are_read_back(run: u128, test: u32, checkpoint: u64, uid: u32, job in "[A-Za-z0-9_-]{1,64}") {
+            let key = Key { run, test, checkpoint };
+            prop_assert_eq!(parse_checkpoint_folder(&checkpoint_folder(key)), Some(key));
             let folder = job_folder(uid, &job);
             prop_assert_eq!(parse_job_folder(&folder, uid), Some(job.as_str()));
             prop_assert_eq!(parse_job_folder(&folder, uid.wrapping_add(1)), None);
@@ -121,8 +121,8 @@ mod tests {
 
         #[test]
         fn what_is_no_name_of_ours_is_not_taken_for_one(name in "[a-z0-9.-]{0,60}") {
-            if let Some(key) = parse_epoch_folder(&name) {
-                prop_assert_eq!(epoch_folder(key), name.clone());
+            if let Some(key) = parse_checkpoint_folder(&name) {
+                prop_assert_eq!(checkpoint_folder(key), name.clone());
             }
             if let Some(test) = parse_result(&name) {
                 prop_assert_eq!(result(test), name.clone());
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn files_that_are_being_written_have_no_name_yet() {
-        for name in [epoch_folder(Key { run: 1, test: 2, epoch: 3 }), result(4)] {
+        for name in [checkpoint_folder(Key { run: 1, test: 2, checkpoint: 3 }), result(4)] {
             let aside = format!("{name}{ASIDE}");
-            assert!(parse_epoch_folder(&aside).is_none() && parse_result(&aside).is_none());
+            assert!(parse_checkpoint_folder(&aside).is_none() && parse_result(&aside).is_none());
         }
         assert_eq!(parse_position("p3.aside"), None);
-        assert_eq!(parse_epoch_folder("run-1.test-0.epoch-1"), None);
+        assert_eq!(parse_checkpoint_folder("run-1.test-0.checkpoint-1"), None);
         assert_eq!(parse_result("result-01"), None);
     }
 

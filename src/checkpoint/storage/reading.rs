@@ -181,7 +181,7 @@ mod tests {
 
     use super::super::record::Check;
     use super::super::record::tests::about;
-    use super::super::writing::tests::{anew, sample, write_small};
+    use super::super::writing::tests::{sample, write_new, write_small};
     use super::*;
     use proptest::prelude::*;
 
@@ -202,7 +202,7 @@ mod tests {
         // Less than a block, many blocks, more than a chunk.
         for rows in [1, 30, 4096 / 40, 40_000] {
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 1, rows);
-            anew(&path, &front, &vouch, [data.bytes(), &[]]).unwrap();
+            write_new(&path, &front, &vouch, [data.bytes(), &[]]).unwrap();
             assert!(read(&path, &front.about, 1).unwrap() == data.words(), "{rows}");
         }
     }
@@ -226,7 +226,7 @@ mod tests {
         };
         front.check = Some(check);
         let bytes = parity.bytes();
-        anew(&path, &front, &vouch, [data.bytes(), bytes]).unwrap();
+        write_new(&path, &front, &vouch, [data.bytes(), bytes]).unwrap();
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
         let source = Source::open(&path, &front.about, 0).unwrap();
         let mut into = Region::anonymous(words * 8).unwrap();
@@ -253,13 +253,13 @@ mod tests {
             Some(Check { group: 0, members: vec![0, 1], losses: 1, code: 0, layout: 3, words })
         };
         let none = Front { check: check(0), ..front.clone() };
-        anew(&path, &none, &vouch, [data.bytes(), &[]]).unwrap();
+        write_new(&path, &none, &vouch, [data.bytes(), &[]]).unwrap();
         assert!(read(&path, &front.about, 0).unwrap() == data.words());
         let source = Source::open(&path, &front.about, 0).unwrap();
         source.check(Some(&mut []), 0, 40, |_, _| false).unwrap();
         // The same words as parity only, in thirty rows of 40 and none for the small state.
         let alone = Front { rows: 0, cols: 0, ld: 0, check: check(1200), ..front };
-        anew(&path, &alone, &vouch, [&[], data.bytes()]).unwrap();
+        write_new(&path, &alone, &vouch, [&[], data.bytes()]).unwrap();
         let source = Source::open(&path, &alone.about, 0).unwrap();
         source.rows(Some(&mut []), |_, _| false, || panic!("there is no midway")).unwrap();
         let mut into = Region::anonymous(1200 * 8).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_epoch_position_or_length_is_named() {
+    fn a_file_of_another_checkpoint_position_or_length_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p1");
         write_small(&path, &about(1, 0, 1, 10), 1);
@@ -298,7 +298,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("p0");
             let (front, vouch, data) = sample(&about(1, 0, 1, 10), 0, 30);
-            anew(&path, &front, &vouch, [data.bytes(), &[]]).unwrap();
+            write_new(&path, &front, &vouch, [data.bytes(), &[]]).unwrap();
             let mut bytes = fs::read(&path).unwrap();
             let at = (bytes.len() as f64 * at) as usize;
             bytes[at] ^= 1 << bit;

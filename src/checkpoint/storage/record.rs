@@ -37,7 +37,7 @@ pub struct About {
     #[serde(with = "hex")]
     pub run: u128,
     pub test: u32,
-    pub epoch: u64,
+    pub checkpoint: u64,
     /// Attempt that made it. After a start from scratch, another attempt may make a checkpoint of the same number, and the files
     /// of the two must not mix.
     #[serde(with = "hex")]
@@ -61,7 +61,7 @@ pub struct About {
 
 impl About {
     pub fn key(&self) -> Key {
-        Key { run: self.run, test: self.test, epoch: self.epoch }
+        Key { run: self.run, test: self.test, checkpoint: self.checkpoint }
     }
 
     /// Order by progress: of two checkpoints of a test the greater one is better, because every run computes the same bits. Of
@@ -275,12 +275,12 @@ pub(crate) mod tests {
         assert!(others.iter().all(|other| outdated(other, 2) == [false; 3]));
     }
 
-    pub(crate) fn about(run: u128, test: u32, epoch: u64, boundary: u64) -> About {
+    pub(crate) fn about(run: u128, test: u32, checkpoint: u64, boundary: u64) -> About {
         About {
             format: FORMAT,
             run,
             test,
-            epoch,
+            checkpoint,
             made: 1,
             boundary,
             n: 1000,

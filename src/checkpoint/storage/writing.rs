@@ -396,7 +396,7 @@ pub(super) mod tests {
     }
 
     /// Writes a new file with a matrix and a parity, undisturbed.
-    pub(crate) fn anew(
+    pub(crate) fn write_new(
         path: &Path,
         front: &Front,
         vouch: &[u64],
@@ -428,7 +428,7 @@ pub(super) mod tests {
 
     pub(crate) fn write_small(path: &Path, about: &About, position: u32) {
         let (front, vouch, data) = sample(about, position, 30);
-        let bytes = anew(path, &front, &vouch, [data.bytes(), &[]]).unwrap();
+        let bytes = write_new(path, &front, &vouch, [data.bytes(), &[]]).unwrap();
         assert_eq!(fs::metadata(path).unwrap().len(), bytes);
     }
 
@@ -450,7 +450,7 @@ pub(super) mod tests {
         assert_eq!(stopped, Err(Stopped::Failed("it has changed".into())));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let nowhere = dir.path().join("gone/p0");
-        let stopped = anew(&nowhere, &front, &vouch, parts);
+        let stopped = write_new(&nowhere, &front, &vouch, parts);
         let Err(Stopped::Failed(why)) = stopped else { panic!("{stopped:?}") };
         assert!(why.contains("gone/p0.aside") && why.contains("No such file"), "{why}");
     }
@@ -484,13 +484,13 @@ pub(super) mod tests {
 
     /// An old file becomes the new one by its differences, and equals a newly written one.
     #[test]
-    fn a_file_written_over_is_the_file_written_anew() {
+    fn a_file_written_over_is_the_file_written_from_scratch() {
         let dir = tempfile::tempdir().unwrap();
         let of = super::super::record::tests::about;
         let (rows, ld) = (900, 40);
         let (old, old_vouch, mut data) = sample(&of(1, 0, 1, 10), 0, rows);
         let from = dir.path().join("old");
-        anew(&from, &old, &old_vouch, [data.bytes(), &[]]).unwrap();
+        write_new(&from, &old, &old_vouch, [data.bytes(), &[]]).unwrap();
         let mut differs = Vec::new();
         for row in 700..rows {
             data.words_mut()[row * ld + 10..(row + 1) * ld].iter_mut().for_each(|w| *w ^= 0x5555);
@@ -498,9 +498,9 @@ pub(super) mod tests {
         }
         let vouch: Vec<u64> = data.words().chunks(ld).map(digest).collect();
         let front = Front { about: of(1, 0, 3, 30), root: digest(&vouch), ..old };
-        let (over, new) = (dir.path().join("over"), dir.path().join("anew"));
+        let (over, new) = (dir.path().join("over"), dir.path().join("new"));
         let parts = [data.bytes(), &[]];
-        let all = anew(&new, &front, &vouch, parts).unwrap();
+        let all = write_new(&new, &front, &vouch, parts).unwrap();
         let what = Over { from: from.clone(), data: differs, check: Vec::new() };
         let flow = Flow::default();
         let some = write_position(&over, &front, &vouch, parts, Some(&what), &flow, same).unwrap();

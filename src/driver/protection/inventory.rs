@@ -160,7 +160,7 @@ impl<'a> ProtectionSession<'a> {
 
     /// Ignores the memory that this launch has found.
     fn forget_memory(&mut self) {
-        self.arrival = std::mem::take(&mut self.arrival).anew();
+        self.arrival = std::mem::take(&mut self.arrival).without_memory();
     }
 
     /// Opens storage, once the contents of memory are known. Collective call.

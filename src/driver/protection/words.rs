@@ -57,7 +57,7 @@ pub(super) fn restored(settings: &settings::Protection, restored: &Restored, fro
         }
         None => rebuilt,
     };
-    format!("{from} (checkpoint {}); {rebuilt}", restored.epoch)
+    format!("{from} (checkpoint {}); {rebuilt}", restored.checkpoint)
 }
 
 /// Describes a stop. `stored` is true if the save was written to storage, None if nothing could be written from the start.
@@ -174,7 +174,7 @@ mod tests {
     fn what_was_restored_says_where_it_came_from() {
         let mut found = Restored {
             boundary: 12,
-            epoch: 3,
+            checkpoint: 3,
             state: Vec::new(),
             rebuilt: Vec::new(),
             damaged: Vec::new(),
@@ -213,7 +213,7 @@ mod tests {
                 Exit::Unrecoverable,
             ),
             (StartError::Nothing { job: job() }, Exit::Unrecoverable),
-            (StartError::NotWhole { epoch: 1, why: "again".into() }, Exit::Unrecoverable),
+            (StartError::NotWhole { checkpoint: 1, why: "again".into() }, Exit::Unrecoverable),
         ];
         for (error, exit) in all {
             let (why, nothing) = (error.to_string(), matches!(error, StartError::Nothing { .. }));
@@ -240,8 +240,8 @@ mod tests {
                 job: job.clone(),
             },
             StartError::Nothing { job } => StartError::Nothing { job: job.clone() },
-            StartError::NotWhole { epoch, why } => {
-                StartError::NotWhole { epoch: *epoch, why: why.clone() }
+            StartError::NotWhole { checkpoint, why } => {
+                StartError::NotWhole { checkpoint: *checkpoint, why: why.clone() }
             }
             StartError::Storage { .. } => unreachable!("not among them"),
         }

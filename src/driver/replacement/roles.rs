@@ -552,7 +552,7 @@ mod tests {
 
     /// If too many ranks are lost before anything is computed, only the time of generation is lost.
     #[test]
-    fn what_was_only_generated_begins_anew() {
+    fn what_was_only_generated_begins_from_scratch() {
         let with = |applied: usize, factored: usize| {
             let mut players = left(&everybody(0, true), 0b000_011);
             for status in players.iter_mut().flatten() {

@@ -174,7 +174,7 @@ impl Machine<'_> {
             columns: Columns { q: choice.grid.1, sums: choice.sums },
             work,
             replace: self.in_place + cost.recover,
-            anew: self.detect + self.restart + self.regenerate(n),
+            from_scratch: self.detect + self.restart + self.regenerate(n),
             renewing: Renewing { rows: choice.grid.0, waiting: choice.waiting, each },
         })
     }

@@ -192,7 +192,7 @@ impl<'a> Plan<'a> {
                     }
                     continue;
                 }
-                out.anew += 1;
+                out.from_scratch += 1;
                 parts = begins();
             }
             self.keep(&mut out, at, j);
@@ -530,14 +530,14 @@ mod tests {
         adds_up(&o);
         // The second loss is in the same column, which was idle already.
         let o = run(&[(40.0, 1), (70.0, 5)], None);
-        assert_eq!((o.wall, o.in_place, o.anew), (104.0, 2, 0));
+        assert_eq!((o.wall, o.in_place, o.from_scratch), (104.0, 2, 0));
         // The checksum column counts as a column like the others; a loss in a second column is still too many.
         let o = run(&[(40.0, 3), (70.0, 7)], None);
-        assert_eq!((o.wall, o.anew), (104.0, 0));
+        assert_eq!((o.wall, o.from_scratch), (104.0, 0));
         for second in [0, 2, 3] {
             let o = run(&[(40.0, 1), (70.0, second)], None);
             // 68 s of work are lost at 70; 13 s to begin from scratch.
-            assert_eq!((o.end, o.lost, o.wall, o.anew), (End::Finished, 68.0, 183.0, 1));
+            assert_eq!((o.end, o.lost, o.wall, o.from_scratch), (End::Finished, 68.0, 183.0, 1));
             adds_up(&o);
         }
         // A second loss while the first is being handled.
@@ -549,7 +549,7 @@ mod tests {
         adds_up(&o);
         // After a beginning from scratch there are checksums again.
         let o = run(&[(40.0, 1), (70.0, 2), (100.0, 0)], None);
-        assert_eq!((o.wall, o.in_place, o.anew), (185.0, 2, 1));
+        assert_eq!((o.wall, o.in_place, o.from_scratch), (185.0, 2, 1));
         adds_up(&o);
         for limit in [41.0, 50.0, 101.0] {
             let o = run(&[(40.0, 1)], Some(limit));
@@ -559,7 +559,7 @@ mod tests {
         // The loss of a node is never survived.
         let nodes = System { going_on: going_on(0.0), ..system };
         let o = super::tests::run(Method::Abft, nodes, &[(40.0, 1)], None);
-        assert_eq!((o.lost, o.wall, o.anew), (40.0, 40.0 + 13.0 + 100.0, 1));
+        assert_eq!((o.lost, o.wall, o.from_scratch), (40.0, 40.0 + 13.0 + 100.0, 1));
         adds_up(&o);
     }
 
@@ -582,7 +582,7 @@ mod tests {
         adds_up(&o);
         // A third loss is one too many: 66 s of work are lost at 70, 13 s to begin from scratch, and then there are two again.
         let o = run(&[(40.0, 1), (60.0, 2), (70.0, 0), (100.0, 1), (110.0, 3)]);
-        assert_eq!((o.lost, o.wall, o.anew, o.in_place), (66.0, 187.0, 1, 4));
+        assert_eq!((o.lost, o.wall, o.from_scratch, o.in_place), (66.0, 187.0, 1, 4));
         adds_up(&o);
     }
 
@@ -604,23 +604,23 @@ mod tests {
         let four = || with(1, Some(4));
         // 14 ranks are left of column 1 and four wait, so three are free in addition to the new ones; 17 after the next loss.
         let o = run(four(), &[(40.0, 1), (70.0, 2)]);
-        assert_eq!((o.wall, o.anew, o.renewed, o.in_place), (110.0, 0, 2, 2));
+        assert_eq!((o.wall, o.from_scratch, o.renewed, o.in_place), (110.0, 0, 2, 2));
         adds_up(&o);
         let each = [(10.0, 0), (30.0, 1), (50.0, 2), (70.0, 3)];
         let o = run(four(), &each);
-        assert_eq!((o.wall, o.anew, o.renewed), (120.0, 0, 4));
+        assert_eq!((o.wall, o.from_scratch, o.renewed), (120.0, 0, 4));
         // The last new column survives a fifth loss, of a rank that is in a new column itself. No column is left for a sixth: 110
         // s less 22 are lost.
         let o = run(four(), &[&each[..], &[(95.0, 5), (110.0, 60)]].concat());
-        assert_eq!((o.lost, o.wall, o.anew, o.renewed), (88.0, 223.0, 1, 4));
+        assert_eq!((o.lost, o.wall, o.from_scratch, o.renewed), (88.0, 223.0, 1, 4));
         adds_up(&o);
         // A second loss before the new columns are ready ends the try: 40 s are lost, and 13 s until the run is up.
         let o = run(four(), &[(40.0, 1), (44.0, 2)]);
-        assert_eq!((o.lost, o.wall, o.anew, o.renewed), (40.0, 44.0 + 13.0 + 100.0, 1, 0));
+        assert_eq!((o.lost, o.wall, o.from_scratch, o.renewed), (40.0, 44.0 + 13.0 + 100.0, 1, 0));
         adds_up(&o);
         // The lost rank is making a new column: the columns are begun again, as there are ranks enough.
         let o = run(four(), &[(40.0, 1), (44.0, 5)]);
-        assert_eq!((o.lost, o.wall, o.anew, o.renewed), (0.0, 109.0, 0, 1));
+        assert_eq!((o.lost, o.wall, o.from_scratch, o.renewed), (0.0, 109.0, 0, 1));
         adds_up(&o);
         // No rank dies twice.
         let o = run(four(), &[(40.0, 1), (70.0, 1)]);
@@ -629,11 +629,11 @@ mod tests {
         // If none wait, the ranks left of two columns, 30, make a third of 16; and so do the 29 that are free after the next
         // loss.
         let o = run(with(2, Some(0)), &[(40.0, 1), (60.0, 2), (80.0, 3)]);
-        assert_eq!((o.wall, o.anew, o.renewed), (112.0, 0, 2));
+        assert_eq!((o.wall, o.from_scratch, o.renewed), (112.0, 0, 2));
         adds_up(&o);
         // With a single column no new one is made.
         let o = run(with(1, Some(0)), &[(40.0, 1), (70.0, 2)]);
-        assert_eq!((o.anew, o.renewed), (1, 0));
+        assert_eq!((o.from_scratch, o.renewed), (1, 0));
     }
 
     /// Recovery in place costs 2 s instead of detection and restart, 7 s; the restoration costs 5 s either way.

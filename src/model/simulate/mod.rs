@@ -184,7 +184,7 @@ pub struct Outcome {
     pub recoveries: u64,
     pub in_place: u64,
     /// Number of times that the run began from scratch because a loss was not survived, though it had checksums.
-    pub anew: u64,
+    pub from_scratch: u64,
     /// Number of columns of checksums made during the run.
     pub renewed: u64,
 }

@@ -23,7 +23,7 @@ pub struct Parts {
     given: u64,
     dead: HashSet<u64>,
     /// Ranks in new columns, with the column of each.
-    anew: HashMap<u64, u64>,
+    new_columns: HashMap<u64, u64>,
     /// Free ranks in the order in which they became free; the dead are among them.
     free: VecDeque<u64>,
 }
@@ -42,7 +42,7 @@ impl Parts {
             finished: columns.all(),
             given: columns.sums,
             dead: HashSet::new(),
-            anew: HashMap::new(),
+            new_columns: HashMap::new(),
             free: if renews { (working..nodes).collect() } else { VecDeque::new() },
         })
     }
@@ -50,7 +50,7 @@ impl Parts {
     /// Returns the process column that a rank has a part in, if any.
     fn column(&self, node: u64) -> Option<u64> {
         let first = (node < self.working).then(|| node % self.columns.all());
-        let column = self.anew.get(&node).copied().or(first)?;
+        let column = self.new_columns.get(&node).copied().or(first)?;
         (!self.lost.contains(&column)).then_some(column)
     }
 
@@ -74,10 +74,11 @@ impl Parts {
             if self.rows > 0 {
                 let all = self.columns.all();
                 let first = (column < all).then(|| (column..self.working).step_by(all as usize));
-                let made = self.anew.iter().filter(|(_, of)| **of == column).map(|(node, _)| *node);
+                let made =
+                    self.new_columns.iter().filter(|(_, of)| **of == column).map(|(node, _)| *node);
                 let mut made: Vec<u64> = made.collect();
                 made.sort_unstable();
-                self.anew.retain(|_, of| *of != column);
+                self.new_columns.retain(|_, of| *of != column);
                 self.free.extend(first.into_iter().flatten().chain(made));
             }
         }
@@ -101,7 +102,7 @@ impl Parts {
     pub fn renew(&mut self, new: u64) {
         for _ in 0..new {
             let ranks: Vec<u64> = self.free.drain(..self.rows as usize).collect();
-            self.anew.extend(ranks.into_iter().map(|node| (node, self.finished)));
+            self.new_columns.extend(ranks.into_iter().map(|node| (node, self.finished)));
             self.finished += 1;
         }
     }

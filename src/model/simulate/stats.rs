@@ -85,7 +85,7 @@ pub struct Summary {
     pub failures: Mean,
     /// Mean number a run of recoveries without a restart, of losses that checksums could not survive, and of new columns of them.
     pub in_place: f64,
-    pub anew: f64,
+    pub from_scratch: f64,
     pub renewed: f64,
     pub breakdown: Breakdown,
 }
@@ -123,7 +123,7 @@ pub fn summarise(outcomes: &[Outcome]) -> Result<Summary> {
         waste: some.then(|| Mean::of(finished().map(|o| 1.0 - o.useful / o.wall))),
         failures: Mean::of(outcomes.iter().map(|o| o.failures as f64)),
         in_place: mean(|o| o.in_place as f64),
-        anew: mean(|o| o.anew as f64),
+        from_scratch: mean(|o| o.from_scratch as f64),
         renewed: mean(|o| o.renewed as f64),
         breakdown: Breakdown {
             useful: mean(|o| o.useful),

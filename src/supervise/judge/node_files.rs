@@ -20,7 +20,7 @@ pub struct NodeFiles<'a> {
 /// The checkpoint is the furthest of those that some node reports as complete everywhere, and of which a node with ranks has
 /// files. Files on other nodes alone do not count: they are left over from a run that is none of these nodes' any more.
 pub fn of_best(nodes: &[NodeFiles]) -> Vec<BTreeSet<u32>> {
-    let key = |lying: &Lying| (lying.run, lying.test, lying.epoch);
+    let key = |lying: &Lying| (lying.run, lying.test, lying.checkpoint);
     let all = || nodes.iter().flat_map(|node| node.lying.iter().map(move |l| (node.placed, l)));
     let mut whole_at = BTreeMap::new();
     for (_, lying) in all() {
@@ -31,10 +31,10 @@ pub fn of_best(nodes: &[NodeFiles]) -> Vec<BTreeSet<u32>> {
     let seen = all().filter(|(placed, lying)| *placed && !lying.positions.is_empty());
     let worth = |(_, lying): (bool, &Lying)| {
         let boundary = *whole_at.get(&key(lying))?;
-        Some((lying.test, boundary, lying.run, lying.epoch))
+        Some((lying.test, boundary, lying.run, lying.checkpoint))
     };
     let best = seen.filter_map(worth).max();
-    let best = best.map(|(test, _, run, epoch)| (run, test, epoch));
+    let best = best.map(|(test, _, run, checkpoint)| (run, test, checkpoint));
     let of_node = |node: &NodeFiles| {
         let lying = node.lying.iter().filter(|lying| Some(key(lying)) == best);
         lying.flat_map(|lying| lying.positions.iter().copied()).collect()
@@ -46,8 +46,8 @@ pub fn of_best(nodes: &[NodeFiles]) -> Vec<BTreeSet<u32>> {
 mod tests {
     use super::*;
 
-    fn lying(epoch: u64, whole_at: Option<u64>, positions: &[u32]) -> Lying {
-        Lying { run: 5, test: 0, epoch, whole_at, positions: positions.to_vec() }
+    fn lying(checkpoint: u64, whole_at: Option<u64>, positions: &[u32]) -> Lying {
+        Lying { run: 5, test: 0, checkpoint, whole_at, positions: positions.to_vec() }
     }
 
     fn found(nodes: &[(bool, Vec<Lying>)]) -> Vec<Vec<u32>> {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_that_was_whole_and_has_got_furthest_counts() {
+    fn the_checkpoint_that_was_whole_and_has_got_furthest_counts() {
         // Checkpoint 3 was not complete anywhere yet; of checkpoint 2 only the last node had time to write its manifest.
         let nodes = [
             (true, vec![lying(1, Some(10), &[0]), lying(2, None, &[0]), lying(3, None, &[0])]),

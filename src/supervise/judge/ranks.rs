@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::shm::header::EpochId;
+use crate::shm::header::CheckpointId;
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::talk::progress::{Doing, Progress, Role, words};
 
@@ -192,7 +192,7 @@ pub struct Ranks {
     /// Positions of ranks that have died.
     dead: BTreeSet<u32>,
     computing: bool,
-    saved: Option<EpochId>,
+    saved: Option<CheckpointId>,
     test: u32,
     /// Whether the test was seen to begin, so nothing of it had been saved before.
     whole_test: bool,
@@ -517,13 +517,14 @@ impl Ranks {
             self.foremost_ms = Some(now_ms);
             steps.push(Step::Computing { test: progress.test, iteration: progress.iteration });
         }
-        if let Some((epoch, at)) = progress.saved
+        if let Some((checkpoint, at)) = progress.saved
             && self.computing
             && progress.test == self.test
-            && self.saved.is_none_or(|last| last < epoch)
+            && self.saved.is_none_or(|last| last < checkpoint)
         {
             // A save that existed before the first look is no event.
-            if self.saved.replace(epoch).is_some() || epoch.epoch == 1 || self.whole_test {
+            if self.saved.replace(checkpoint).is_some() || checkpoint.number == 1 || self.whole_test
+            {
                 steps.push(Step::Saved { test: progress.test, iteration: at });
             }
         }
@@ -844,9 +845,9 @@ mod tests {
     #[test]
     fn what_was_saved_before_is_no_news() {
         let mut ranks = Ranks::default();
-        let at = |epoch, boundary| {
-            let mut seen = seen(0, epoch, boundary, 'R');
-            seen.progress.saved = Some((EpochId { epoch, made: 1 }, boundary));
+        let at = |number, boundary| {
+            let mut seen = seen(0, number, boundary, 'R');
+            seen.progress.saved = Some((CheckpointId { number, made: 1 }, boundary));
             [seen]
         };
         assert_eq!(ranks.beat(0, 0, &at(3, 12)), [Step::Computing { test: 0, iteration: 12 }]);
@@ -857,10 +858,10 @@ mod tests {
     /// In another test of a sweep checkpoints and iterations are counted from the beginning.
     #[test]
     fn each_test_has_its_own_saves() {
-        let at = |position, test, epoch, iteration| {
-            let mut seen = seen(position, 100 * u64::from(test) + epoch, iteration, 'R');
-            let saved = Some((EpochId { epoch, made: 1 }, iteration));
-            (seen.progress.test, seen.progress.saved) = (test, saved.filter(|_| epoch > 0));
+        let at = |position, test, number, iteration| {
+            let mut seen = seen(position, 100 * u64::from(test) + number, iteration, 'R');
+            let saved = Some((CheckpointId { number, made: 1 }, iteration));
+            (seen.progress.test, seen.progress.saved) = (test, saved.filter(|_| number > 0));
             [seen]
         };
         let saves = |steps: Vec<Step>| -> Vec<u64> {
@@ -873,9 +874,9 @@ mod tests {
         const NONE: [u64; 0] = [];
         let mut ranks = Ranks::default();
         let mut told = Vec::new();
-        for epoch in 0..=5 {
-            told.extend(saves(ranks.beat(500 * epoch, 0, &at(0, 0, epoch, 8 * epoch))));
-            told.extend(saves(ranks.beat(500 * epoch, 1, &at(1, 0, epoch, 8 * epoch))));
+        for number in 0..=5 {
+            told.extend(saves(ranks.beat(500 * number, 0, &at(0, 0, number, 8 * number))));
+            told.extend(saves(ranks.beat(500 * number, 1, &at(1, 0, number, 8 * number))));
         }
         assert_eq!(told, [8, 16, 24, 32, 40]);
         assert_eq!(saves(ranks.beat(3000, 0, &at(0, 1, 0, 0))), NONE);

@@ -301,7 +301,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::header::EpochId;
+    use crate::shm::header::CheckpointId;
     use crate::supervise::talk::progress::Progress;
     use proptest::prelude::*;
 
@@ -320,7 +320,7 @@ mod tests {
         round_trip: [f64; 4],
         stuck: [Option<u64>; 4],
         waiting: [bool; 4],
-        saved: Option<(EpochId, u64)>,
+        saved: Option<(CheckpointId, u64)>,
     }
 
     fn beat_without_ranks(node: usize, processes: usize, stopped: usize) -> Seen {
@@ -689,7 +689,7 @@ mod tests {
         run.until(50_000);
         run.doing = Doing::Computing;
         run.moving = true;
-        run.saved = Some((EpochId { epoch: 1, made: 1 }, 20));
+        run.saved = Some((CheckpointId { number: 1, made: 1 }, 20));
         run.until(60_000);
         assert_eq!(run.verdicts[1..], [(50_500, Verdict::Saved { test: 0, iteration: 20 })],);
     }

@@ -649,7 +649,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
         let words = "rank 2 on n3 (position 1) is lost: noticed at 06:01:02.500 UTC, agreed 0.012 s later; rank 4 on n5 \
-                     takes position 1; test 1 resumes at boundary 6 of 31 (epoch 2); 0.100 s after the notice";
+                     takes position 1; test 1 resumes at boundary 6 of 31 (checkpoint 2); 0.100 s after the notice";
         let text = format!("noise\nskt-hpl: {words}\nmore");
         fs::write(folder.output(1), "").unwrap();
         let mut files = Files::of(&folder, 1);

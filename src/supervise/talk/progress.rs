@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::shm::header::Doing;
-use crate::shm::header::{BESIDE_SUMS, EpochId, Head, Identity, SUMS};
+use crate::shm::header::{BESIDE_SUMS, CheckpointId, Head, Identity, SUMS};
 use crate::shm::memory_store::Listed;
 use crate::shm::{Held, MemoryStore, Part, Store};
 
@@ -61,7 +61,7 @@ pub struct Progress {
     pub iteration: u64,
     pub doing: Doing,
     /// Last safe checkpoint, and the iteration at which it was taken.
-    pub saved: Option<(EpochId, u64)>,
+    pub saved: Option<(CheckpointId, u64)>,
     /// Size of the problem and of a block; zero if the header does not have them.
     pub n: u64,
     pub nb: u64,

@@ -300,7 +300,7 @@ pub struct Storage {
 pub struct Lying {
     pub run: u128,
     pub test: u32,
-    pub epoch: u64,
+    pub checkpoint: u64,
     /// Boundary of the checkpoint, if the node has its manifest, which proves that it was complete everywhere.
     pub whole_at: Option<u64>,
     /// Positions whose files lie there.
@@ -309,9 +309,9 @@ pub struct Lying {
 
 impl Storage {
     /// Returns why the directory has no room for checkpoints of so many bytes.
-    pub fn lacking(&self, epoch_bytes: u64) -> Option<String> {
+    pub fn lacking(&self, checkpoint_bytes: u64) -> Option<String> {
         let room = u128::from(self.free_bytes) + u128::from(self.held_bytes);
-        let needed = 2 * u128::from(epoch_bytes);
+        let needed = 2 * u128::from(checkpoint_bytes);
         let mib = |bytes: u128| bytes.div_ceil(1 << 20);
         let dir = &self.dir;
         (room < needed).then(|| {
@@ -319,7 +319,7 @@ impl Storage {
                 "--level2 {dir}: a checkpoint there takes {} MiB, and the one before it stays until it is whole: {} MiB \
                  are needed, {} MiB are free; remove what lies there (skt-hpl status --level2 {dir} lists our own), or \
                  name another folder",
-                mib(epoch_bytes.into()),
+                mib(checkpoint_bytes.into()),
                 mib(needed),
                 room >> 20
             )

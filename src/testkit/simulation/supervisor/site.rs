@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 
 use super::evidence::Evidence;
-use crate::shm::header::EpochId;
+use crate::shm::header::CheckpointId;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
@@ -893,7 +893,7 @@ impl Site {
 
     /// Returns a rank as its memory and its process show it.
     fn seen(&self, name: &str, position: Position, memory: &Memory) -> RankSeen {
-        let saved = memory.saved.map(|at| (EpochId { epoch: at, made: 1 }, at));
+        let saved = memory.saved.map(|at| (CheckpointId { number: at, made: 1 }, at));
         let mut progress = Progress {
             position,
             pid: memory.pid,

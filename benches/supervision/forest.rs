@@ -64,7 +64,7 @@ enum Outside {
 /// A node and the ranks on it.
 struct Node {
     facts: Facts,
-    incarnation: u32,
+    attempt: u32,
     positions: Range<u32>,
     since: Instant,
     ended: Vec<u64>,
@@ -77,7 +77,7 @@ impl Hands for Node {
         let ranks = self.positions.clone().map(|position| {
             let progress = Progress {
                 position,
-                pid: 1000 * self.incarnation + position - self.positions.start,
+                pid: 1000 * self.attempt + position - self.positions.start,
                 beat: time.as_millis() as u64 / 300,
                 iteration: time.as_secs() / 2,
                 doing: Doing::Computing,
@@ -121,7 +121,7 @@ impl Machine {
             let (host, boot) = (name.to_string(), format!("boot of {name}"));
             let facts = Facts { host, boot, ..self.facts.clone() };
             let (since, ended) = (Instant::now(), Vec::new());
-            let node = Node { facts, incarnation: 0, positions: 0..0, since, ended };
+            let node = Node { facts, attempt: 0, positions: 0..0, since, ended };
             self.nodes.insert(name.to_string(), node);
         }
         self.nodes.get_mut(name).expect("it has just been put there")
@@ -259,13 +259,13 @@ impl Simulator {
         let text = String::from_utf8_lossy(&new[..=end]).into_owned();
         self.log_read += end as u64 + 1;
         for record in text.lines().filter_map(|line| journal::from_line(line).ok()) {
-            if let Logged::Launched { incarnation, hosts, .. } = record.event {
+            if let Logged::Launched { attempt, hosts, .. } = record.event {
                 let mut next = 0;
                 for host in &hosts {
                     let node = self.simulated_agents.nodes.node(&host.name);
                     node.positions = next..next + host.slots as u32;
                     next = node.positions.end;
-                    node.incarnation = incarnation;
+                    node.attempt = attempt;
                     node.since = Instant::now();
                 }
             }

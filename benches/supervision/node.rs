@@ -16,7 +16,7 @@ use skt_hpl::base::params::{Mapping, Rng};
 use skt_hpl::checkpoint::protocol::Transitions;
 use skt_hpl::shm::header::{Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE};
 use skt_hpl::shm::{MemoryStore, Part, Store};
-use skt_hpl::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
+use skt_hpl::supervise::start::launcher::{ATTEMPT_VAR, RUN_ID_VAR};
 use skt_hpl::supervise::talk::shell::RemoteShell;
 use skt_hpl::supervise::talk::wire::{Attend, Beat, FromAgent, ToAgent, from_line, to_line};
 
@@ -184,7 +184,7 @@ fn number(program: &Path, ranks: u32) -> Result<Row, String> {
     let start = |position: u32| -> Result<Kept, String> {
         let mut command = Command::new(&own);
         command.arg("--rank").arg(&run).args([position.to_string(), ranks.to_string()]);
-        command.env(RUN_ID_VAR, &run).env(INCARNATION_VAR, "1").stdin(Stdio::null());
+        command.env(RUN_ID_VAR, &run).env(ATTEMPT_VAR, "1").stdin(Stdio::null());
         command.spawn().map(Kept).map_err(|e| format!("cannot start a rank: {e}"))
     };
     let _ranks: Vec<Kept> = (0..ranks).map(start).collect::<Result<_, _>>()?;

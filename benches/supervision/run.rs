@@ -143,7 +143,7 @@ impl Stage<'_> {
             hosts: &self.hosts,
             ranks: self.hosts.iter().map(|host| host.slots).sum(),
             run_id: &format!("bare-{}-{name}", std::process::id()),
-            incarnation: 1,
+            attempt: 1,
             command: &benchmark,
             env: &[],
             extra: &self.launcher_arguments(),

@@ -257,7 +257,7 @@ pub struct Struck(pub Point);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Number of the attempt, from 1; an in-place attempt counts as one more.
-    Incarnation(u32),
+    Attempt(u32),
     /// Number of the launch and number of the in-place attempt within it, both from 1.
     Act { launch: u32, act: u32 },
 }
@@ -267,7 +267,7 @@ impl FromStr for When {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |part: &str| part.parse().ok().filter(|&n: &u32| n > 0);
         let when = match text.split_once('.') {
-            None => number(text).map(When::Incarnation),
+            None => number(text).map(When::Attempt),
             Some((launch, act)) => {
                 number(launch).zip(number(act)).map(|(launch, act)| When::Act { launch, act })
             }
@@ -379,7 +379,7 @@ pub fn arm_from_environment() -> Result<(), String> {
     if let Ok(text) = std::env::var("SKT_FAULT") {
         let faults = parse(&text).map_err(|e| format!("SKT_FAULT: {e}"))?;
         // The supervisor sets the number of the attempt; without a supervisor it is the first.
-        let now = std::env::var("SKT_INCARNATION").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let now = std::env::var("SKT_ATTEMPT").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
         LAUNCH.store(now, Ordering::Relaxed);
         if !faults.is_empty() && FAULTS.set(faults).is_ok() {
             ARMED.store(true, Ordering::Release);
@@ -389,7 +389,7 @@ pub fn arm_from_environment() -> Result<(), String> {
 }
 
 /// Counts an in-place attempt: the run continues in this process after a loss.
-pub fn next_incarnation() {
+pub fn next_attempt() {
     GONE_ON.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -459,7 +459,7 @@ fn strike_if_due(point: Point, position: usize) {
         simulator.passes(point.name(), position);
     }
     let (launch, gone_on) = (LAUNCH.load(Ordering::Relaxed), GONE_ON.load(Ordering::Relaxed));
-    let now = [When::Incarnation(launch + gone_on), When::Act { launch, act: gone_on + 1 }];
+    let now = [When::Attempt(launch + gone_on), When::Act { launch, act: gone_on + 1 }];
     let due = |fault: &Fault| -> Option<Action> {
         let here = fault.point == point
             && fault.position.is_none_or(|p| p == position)
@@ -628,7 +628,7 @@ mod tests {
         assert_eq!(hangs[1].action, Action::Hang(None));
         let later = parse("2@rebuild-begin:0:1:stop").unwrap();
         assert_eq!(later[0].point, Point::RebuildBegin);
-        assert_eq!(later[0].when, Some(When::Incarnation(2)));
+        assert_eq!(later[0].when, Some(When::Attempt(2)));
         let later = parse("1.2@rebuild-begin:0:1:stop").unwrap();
         assert_eq!(later[0].when, Some(When::Act { launch: 1, act: 2 }));
         for (text, says) in [

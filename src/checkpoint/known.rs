@@ -15,7 +15,7 @@ use super::protocol::{
 };
 use super::taking::mark_of;
 use super::terms::{Config, StartError, Test};
-use crate::shm::header::{CheckpointId, Claim, Header, Mark, next_incarnation};
+use crate::shm::header::{CheckpointId, Claim, Header, Mark, next_attempt};
 
 /// Facts that each rank sends to the others at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Known {
     /// Number of this attempt, the same on all ranks: by the clock that is furthest ahead.
     pub(super) fn joins(&self) -> u64 {
         let now = self.facts.iter().map(|fact| fact.unix_ms).max();
-        next_incarnation(self.joined(), now.unwrap_or(0))
+        next_attempt(self.joined(), now.unwrap_or(0))
     }
 
     /// Groups of a fresh start. A run that has resumed accepts fewer failure domains than its groups need, as it does with
@@ -462,7 +462,7 @@ mod tests {
             let mut all = saved();
             for fact in &mut all[..3] {
                 let header = fact.header.as_mut().unwrap();
-                header.claim.joined = next_incarnation(header.claim.joined, 5);
+                header.claim.joined = next_attempt(header.claim.joined, 5);
             }
             let old = &mut all[3].header.as_mut().unwrap().id;
             (old.members, old.group) = (members.to_vec(), group);

@@ -241,13 +241,13 @@ fn free_by<K: Eq + Hash>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::header::incarnation;
+    use crate::shm::header::attempt_number;
     use proptest::prelude::*;
     use rand_xoshiro::Xoshiro256StarStar;
     use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
     fn held(position: usize, joined: u64) -> Found {
-        let trace = Trace { joined: incarnation(joined, 0), ..Trace::default() };
+        let trace = Trace { joined: attempt_number(joined, 0), ..Trace::default() };
         Found { position, run: 1, vacant: false, trace }
     }
 
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn of_two_copies_of_one_count_that_of_the_start_which_more_know_of_wins() {
         let of = |position, moment| Found {
-            trace: Trace { joined: incarnation(2, moment), ..Trace::default() },
+            trace: Trace { joined: attempt_number(2, moment), ..Trace::default() },
             ..held(position, 0)
         };
         let found = [vec![of(0, 1)], vec![of(1, 9)], vec![of(1, 1)]];

@@ -510,7 +510,7 @@ pub fn is_settled(claim: &Claim, target: CheckpointId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::header::incarnation;
+    use crate::shm::header::attempt_number;
 
     fn id(number: u64, made: u64) -> CheckpointId {
         CheckpointId { number, made: no(made) }
@@ -518,7 +518,7 @@ mod tests {
 
     /// Number of an attempt with this count.
     fn no(count: u64) -> u64 {
-        incarnation(count, 0)
+        attempt_number(count, 0)
     }
 
     fn held(joined: u64, base: Option<CheckpointId>, seal: Option<CheckpointId>) -> Option<Claim> {
@@ -650,7 +650,7 @@ mod tests {
     #[test]
     fn a_fast_clock_makes_no_start_the_last_one() {
         let group = setup(Method::SelfCheckpoint, &[&[0, 1, 2, 3]]);
-        let (first, second) = (incarnation(2, 9000), incarnation(2, 1000));
+        let (first, second) = (attempt_number(2, 9000), attempt_number(2, 1000));
         let of = |joined: u64, claim: Claim| Some(Claim { joined, ..claim });
         let (then, now) = (id(4, 1), CheckpointId { number: 5, made: second });
         let old = held(1, Some(then), None).unwrap();
@@ -767,7 +767,7 @@ mod tests {
         let some: Vec<Option<CheckpointId>> = [None].into_iter().chain(ids.map(Some)).collect();
         let mut claims: Vec<Option<Claim>> = vec![None];
         // Two attempts with the same count did not see each other.
-        for joined in [no(1), no(2), incarnation(2, 7)] {
+        for joined in [no(1), no(2), attempt_number(2, 7)] {
             for phase in [Phase::Running].into_iter().chain(ids.map(Phase::Recovering)) {
                 for stage in [Stage::Vacant, Stage::Generating, Stage::Saved, Stage::Overwriting] {
                     for &base in &some {

@@ -319,7 +319,7 @@ fn start_mpi(
         hosts: &hosts,
         ranks: hosts.iter().map(|h| h.slots).sum(),
         run_id,
-        incarnation: trial::NUMBER,
+        attempt: trial::NUMBER,
         command: &[],
         env: found_by.as_slice(),
         extra: &extra,

@@ -51,7 +51,7 @@ pub struct Known {
     pub role: Option<Role>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    pub incarnation: u64,
+    pub attempt: u64,
     pub claim: Claim,
     /// Boundary of the checkpoint in this memory.
     pub boundary: Option<u64>,
@@ -122,7 +122,7 @@ fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
         role,
         column: role.filter(|role| *role != Role::Sums).map(|_| id.group),
         layout: ChecksumLayout::from_byte(id.layout),
-        incarnation: count_of(header.claim.joined),
+        attempt: count_of(header.claim.joined),
         claim: header.claim,
         boundary: header.claim.base.map(|_| header.base.boundary),
         iteration: progress.iteration,
@@ -183,10 +183,10 @@ fn line(position: &Position) -> String {
             }
             (Some(_), _) => "keeps checksums".to_owned(),
         },
-        1 => format!("{held}; start {}", h.incarnation),
+        1 => format!("{held}; start {}", h.attempt),
         members => format!(
             "{held}{recovering}; start {}, group of {members} for {} loss(es){}",
-            h.incarnation,
+            h.attempt,
             h.losses,
             match h.layout {
                 None | Some(ChecksumLayout::Striped) => String::new(),

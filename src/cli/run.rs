@@ -533,7 +533,7 @@ fn environment(export: &[String]) -> Result<Vec<(String, String)>, Refusal> {
         env.push((name.to_owned(), value));
     }
     // Settings of the benchmark may come as variables; every launcher must pass them on.
-    let own = ["SKT_RUN_ID", "SKT_INCARNATION"];
+    let own = ["SKT_RUN_ID", "SKT_ATTEMPT"];
     let set =
         variables().filter(|(name, _)| name.starts_with("SKT_") && !own.contains(&name.as_str()));
     for (name, value) in set.chain(library_path()) {

@@ -44,7 +44,7 @@ const ENV_TEST_PREFIX: &str = "SKT_TEST_";
 const ENV_FAULT_PREFIX: &str = "SKT_FAULT";
 
 /// Variables of a run that a supervisor started, read by `supervise`.
-const ENV_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_INCARNATION"];
+const ENV_RUN: [&str; 2] = ["SKT_RUN_ID", "SKT_ATTEMPT"];
 
 /// Source of a setting that no flag of the command line gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -694,9 +694,7 @@ mod tests {
         let mut layers =
             toml("nb = 1\nthreads = 2\nalign = 1\nseed = 1\n[checkpoint]\nevery = 5\n");
         layers.env([("SKT_NB", "2"), ("SKT_JOB", "a")].map(|(n, v)| (n.into(), v.into())));
-        layers.env(
-            [("SKT_RUN_ID", "7"), ("SKT_INCARNATION", "2")].map(|(n, v)| (n.into(), v.into())),
-        );
+        layers.env([("SKT_RUN_ID", "7"), ("SKT_ATTEMPT", "2")].map(|(n, v)| (n.into(), v.into())));
         layers.flags(&Overrides { align: Some(3), ..Overrides::default() });
         assert_eq!(
             layers.told("HPL.dat"),

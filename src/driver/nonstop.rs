@@ -175,7 +175,7 @@ pub fn play<T>(
                 history.gone.extend(world.close_ranks());
                 history.losses += 1;
                 history.has_lost = true;
-                faults::next_incarnation();
+                faults::next_attempt();
             }
         }
     }

@@ -56,20 +56,20 @@ const MOMENT_BITS: u32 = 44;
 
 /// Returns the number of the `count`-th attempt, which starts at `unix_ms`. The time makes numbers unique, even if no record of
 /// an earlier attempt with the same count is left.
-pub fn incarnation(count: u64, unix_ms: u64) -> u64 {
+pub fn attempt_number(count: u64, unix_ms: u64) -> u64 {
     // Ranks compare the numbers as signed integers.
     let count = count.min(i64::MAX as u64 >> MOMENT_BITS);
     count << MOMENT_BITS | unix_ms & ((1 << MOMENT_BITS) - 1)
 }
 
 /// Returns the number after `last`, the greatest in any header. The result is greater than `last`, whatever the clock shows.
-pub fn next_incarnation(last: u64, unix_ms: u64) -> u64 {
-    incarnation(count_of(last) + 1, unix_ms)
+pub fn next_attempt(last: u64, unix_ms: u64) -> u64 {
+    attempt_number(count_of(last) + 1, unix_ms)
 }
 
 /// Returns the count of attempts up to and including the one with this number.
-pub fn count_of(incarnation: u64) -> u64 {
-    incarnation >> MOMENT_BITS
+pub fn count_of(attempt: u64) -> u64 {
+    attempt >> MOMENT_BITS
 }
 
 /// State of the memory's contents.
@@ -98,7 +98,7 @@ pub enum Phase {
 /// Fields of a header on which recovery decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
-    /// Number of the last attempt of this position ([`next_incarnation`]).
+    /// Number of the last attempt of this position ([`next_attempt`]).
     pub joined: u64,
     pub phase: Phase,
     pub stage: Stage,
@@ -652,18 +652,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn no_two_incarnations_have_one_number_and_later_ones_are_greater() {
-        let first = next_incarnation(0, 1_800_000_000_000);
+    fn no_two_attempts_have_one_number_and_later_ones_are_greater() {
+        let first = next_attempt(0, 1_800_000_000_000);
         assert_eq!((count_of(0), count_of(first)), (0, 1));
         // No trace of the first attempt was seen.
-        let again = next_incarnation(0, 1_800_000_000_001);
+        let again = next_attempt(0, 1_800_000_000_001);
         assert!(again > first && count_of(again) == 1);
         // The clock goes back, or stands still.
         for unix_ms in [0, 1_800_000_000_000, u64::MAX] {
-            let next = next_incarnation(again, unix_ms);
+            let next = next_attempt(again, unix_ms);
             assert!(next > again && count_of(next) == 2, "{unix_ms}");
         }
-        let last = next_incarnation(i64::MAX as u64, u64::MAX);
+        let last = next_attempt(i64::MAX as u64, u64::MAX);
         assert!(last <= i64::MAX as u64 && count_of(last) == count_of(i64::MAX as u64));
     }
 

@@ -39,7 +39,7 @@ pub trait Machine: Sync {
     /// Does the work at a later time. The work of one I/O thread is done in the order in which it was given.
     fn does_later(&self, work: Work, io_thread: Option<u32>);
     /// Starts a launcher, whose files are written.
-    fn launch(&self, launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<ProcessId>;
+    fn launch(&self, launch: &Launch, folder: &Folder, attempt: u32) -> io::Result<ProcessId>;
     fn is_alive(&self, process: ProcessId) -> bool;
     /// Kills a launcher and its process group.
     fn kill(&self, process: ProcessId);

@@ -400,7 +400,7 @@ fn a_node_that_enters_has_what_another_run_left() {
             lose_all(&scene);
             scene.job().run().expect_code(1);
             scene.scene.also("SKT_RUN_ID", "crash");
-            scene.scene.also("SKT_INCARNATION", "2");
+            scene.scene.also("SKT_ATTEMPT", "2");
             scene.comes_back(&[2])
         };
         assert_eq!(ran.err.matches("not used: on d2: a checkpoint of another run").count(), 1);

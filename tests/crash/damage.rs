@@ -200,7 +200,7 @@ fn truncated_grown_and_swapped_segments() {
 
 /// A node that was given up comes back with its memory of then: its checkpoint is older than the others'.
 #[test]
-fn memory_of_an_older_incarnation_is_never_used() {
+fn memory_of_an_older_attempt_is_never_used() {
     for later in ["iteration:0:9:kill", "flush-half:0:6:kill"] {
         let scene = Scene::new(2, 2);
         scene.strike("barrier-passed:2:5:kill");

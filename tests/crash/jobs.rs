@@ -194,14 +194,14 @@ fn restart_never_keeps_what_earlier_launches_of_a_supervised_run_have_saved() {
     let mut scene = scene.protect(&["--restart", "never"]);
     scene.also("SKT_RUN_ID", "supervised");
     // Its first launch failed early, so the second finds the memory of another run.
-    scene.also("SKT_INCARNATION", "2");
+    scene.also("SKT_ATTEMPT", "2");
     let ran = scene.strike("iteration:1:19:kill");
     assert_eq!(resumed_at(&ran), None, "{}", ran.told());
     scene.lose(1);
-    scene.also("SKT_INCARNATION", "3");
+    scene.also("SKT_ATTEMPT", "3");
     let ran = scene.strike("iteration:0:5:kill");
     assert!(resumed_at(&ran).is_some(), "{}", ran.told());
-    scene.also("SKT_INCARNATION", "4");
+    scene.also("SKT_ATTEMPT", "4");
     assert!(resumed_at(&scene.finish()).is_some());
 }
 
@@ -437,7 +437,7 @@ fn status_and_clean() {
     for position in positions {
         assert_eq!(position["in_use"], false);
         assert_eq!(position["header"]["n"], 301);
-        assert_eq!(position["header"]["incarnation"], 1);
+        assert_eq!(position["header"]["attempt"], 1);
     }
     let said = say(&["clean", "--job", &scene.name]);
     assert!(said.contains("removed"), "{said}");
@@ -479,10 +479,10 @@ mod rest {
             scene.strike("told:2:1:kill");
             scene.also("SKT_RUN_ID", "other");
             scene.strike(strike);
-            scene.also("SKT_INCARNATION", "2");
+            scene.also("SKT_ATTEMPT", "2");
             // All four are solved, and no result of the other run is printed.
             scene.strike("solve-begin:1:4:kill");
-            scene.also("SKT_INCARNATION", "3");
+            scene.also("SKT_ATTEMPT", "3");
             let ran = scene.finish();
             assert_eq!(results(&ran).len(), 4, "{strike}: {}", ran.told());
         }
@@ -503,7 +503,7 @@ mod rest {
             if strike.contains("half") {
                 assert!(!scene.held().is_empty(), "{strike}: it removed all");
             }
-            scene.also("SKT_INCARNATION", "2");
+            scene.also("SKT_ATTEMPT", "2");
             let ran = scene.finish();
             assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());
         }

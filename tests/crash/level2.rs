@@ -673,7 +673,7 @@ fn restart_never_keeps_what_a_supervised_run_has_on_storage() {
     scene.scene.also("SKT_RUN_ID", "supervised");
     scene.strike("manifest-whole:0:2:kill");
     lose_all(&scene);
-    scene.scene.also("SKT_INCARNATION", "2");
+    scene.scene.also("SKT_ATTEMPT", "2");
     let ran = finish(&scene);
     assert!(from_storage(&ran), "{}", ran.told());
 }
@@ -1097,7 +1097,7 @@ mod rest {
             let mut scene = scene.protect(&["--restart", "never"]);
             scene.scene.also("SKT_RUN_ID", "supervised");
             scene.strike(strike);
-            scene.scene.also("SKT_INCARNATION", "2");
+            scene.scene.also("SKT_ATTEMPT", "2");
             let ran = finish(&scene);
             assert!(!from_storage(&ran), "{strike}: {}", ran.told());
             assert_eq!(resumed_at(&ran), None, "{strike}: {}", ran.told());

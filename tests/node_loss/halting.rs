@@ -182,7 +182,7 @@ mod rest {
     #[ignore = "needs root and network namespaces"]
     fn a_halt_is_over_when_all_ranks_are_although_the_launcher_stays() {
         let lab = Lab::up(4, 0);
-        let stays = "LAUNCH \"$@\"; c=$?; [ \"${SKT_INCARNATION:-0}\" = 0 ] || sleep 600; exit $c";
+        let stays = "LAUNCH \"$@\"; c=$?; [ \"${SKT_ATTEMPT:-0}\" = 0 ] || sleep 600; exit $c";
         let launcher = launcher_by(&lab, stays);
         let flags = ["--launcher-program", launcher.to_str().unwrap()];
         for (number, way) in [&[][..], &["--after-checkpoint"]].into_iter().enumerate() {
@@ -208,7 +208,7 @@ mod rest {
     #[ignore = "needs root and network namespaces"]
     fn a_launcher_that_fails_after_the_halt_is_no_fault() {
         let lab = Lab::up(4, 0);
-        let fails = "LAUNCH \"$@\"; c=$?; [ \"${SKT_INCARNATION:-0}\" = 0 ] || exit 1; exit $c";
+        let fails = "LAUNCH \"$@\"; c=$?; [ \"${SKT_ATTEMPT:-0}\" = 0 ] || exit 1; exit $c";
         let launcher = launcher_by(&lab, fails);
         let flags = ["--launcher-program", launcher.to_str().unwrap()];
         let mut run = lab.benchmark("run").flags(&flags).hold("1@iteration:1:6");
@@ -308,7 +308,7 @@ mod rest {
     #[ignore = "needs root and network namespaces"]
     fn a_halt_is_not_kept_waiting_by_the_next_attempt() {
         let lab = Lab::up(4, 0);
-        let fails = "[ \"${SKT_INCARNATION:-0}\" -lt 2 ] || exit 1; LAUNCH \"$@\"";
+        let fails = "[ \"${SKT_ATTEMPT:-0}\" -lt 2 ] || exit 1; LAUNCH \"$@\"";
         let launcher = launcher_by(&lab, fails);
         let flags = ["--launcher-program", launcher.to_str().unwrap()];
         let mut run = lab.benchmark("run").flags(&flags).hang_each(&["1@iteration:1:20"]);

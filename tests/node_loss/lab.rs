@@ -883,8 +883,8 @@ impl Run {
     }
 
     /// Path at which an attempt's launcher leaves its exit status.
-    pub fn exit_file(&self, incarnation: u32) -> PathBuf {
-        self.state.join(format!("exit.{incarnation}"))
+    pub fn exit_file(&self, attempt: u32) -> PathBuf {
+        self.state.join(format!("exit.{attempt}"))
     }
 
     /// Launcher of the first attempt.
@@ -898,8 +898,8 @@ impl Run {
     }
 
     /// Ends an attempt's launcher with its wrapper.
-    pub fn kill_launcher_of(&mut self, incarnation: usize) {
-        let launched = self.wait_for("launched", incarnation);
+    pub fn kill_launcher_of(&mut self, attempt: usize) {
+        let launched = self.wait_for("launched", attempt);
         let pid = launched["launcher"]["pid"].as_i64().unwrap();
         killpg(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
     }

@@ -41,7 +41,7 @@ pub fn launcher_by(lab: &Lab, words: &str) -> PathBuf {
 /// Makes a launcher that waits, in attempts from `from` on, until the file `go` exists; returns its path.
 fn patient_launcher(lab: &Lab, from: u32, go: &Path) -> PathBuf {
     let wait = format!(
-        "while [ \"$SKT_INCARNATION\" -ge {from} ] && [ ! -e {} ]; do sleep 0.05; done",
+        "while [ \"$SKT_ATTEMPT\" -ge {from} ] && [ ! -e {} ]; do sleep 0.05; done",
         go.display()
     );
     launcher_after(lab, &wait)
@@ -54,7 +54,7 @@ fn a_trial_that_fails_once_is_no_nodes_fault() {
     let lab = Lab::up(4, 1);
     let once = lab.path("once");
     let fails = format!(
-        "[ \"$SKT_INCARNATION\" != 0 ] || ! mkdir {} 2>&- || {{ echo an accident >&2; exit 1; }}",
+        "[ \"$SKT_ATTEMPT\" != 0 ] || ! mkdir {} 2>&- || {{ echo an accident >&2; exit 1; }}",
         once.display()
     );
     let launcher = launcher_after(&lab, &fails);
@@ -76,7 +76,7 @@ fn a_node_lost_while_a_culprit_is_searched_is_replaced() {
     let (go, waits) = (lab.path("go"), lab.path("waits"));
     let hosts = lab.path("run.state").join("hosts.0");
     let words = format!(
-        "if [ \"$SKT_INCARNATION\" = 0 ]; then\n\
+        "if [ \"$SKT_ATTEMPT\" = 0 ]; then\n\
          grep -q n5 {hosts} && {{ echo an accident >&2; exit 1; }}\n\
          if ! grep -q n2 {hosts}; then touch {waits}; while [ ! -e {go} ]; do sleep 0.05; done; fi\n\
          fi",
@@ -437,7 +437,7 @@ mod rest {
     /// The launcher dies, and while its processes are being ended no node can be reached from here: no node is lost for that.
     #[test]
     #[ignore = "needs root and network namespaces"]
-    fn an_outage_while_an_incarnation_is_being_stopped_loses_nobody() {
+    fn an_outage_while_an_attempt_is_being_stopped_loses_nobody() {
         let lab = Lab::up(4, 1);
         let mut run = lab.benchmark("run").hang_each(&["1@iteration:1:20"]);
         lab.vcluster(&["cut", "uplink"]);

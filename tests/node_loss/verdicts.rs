@@ -126,7 +126,7 @@ mod rest {
     #[ignore = "needs root and network namespaces"]
     fn a_launcher_that_fails_amid_a_recovery_is_no_bug() {
         let lab = Lab::up(4, 0);
-        let fails = "case \"$SKT_INCARNATION\" in [234]) exit 1 ;; esac\nexec LAUNCH \"$@\"";
+        let fails = "case \"$SKT_ATTEMPT\" in [234]) exit 1 ;; esac\nexec LAUNCH \"$@\"";
         let launcher = launcher_by(&lab, fails).display().to_string();
         let plan = lab.benchmark("run").flags(&["--launcher-program", &launcher]);
         let mut run = plan.hang_each(&["1@iteration:1:20"]);

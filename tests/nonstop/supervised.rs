@@ -196,7 +196,7 @@ fn checksums_are_rebuilt_between_two_losses_in_the_first_of_two_tests() {
 #[ignore = "needs Open MPI 5"]
 fn a_launcher_that_stays_without_its_ranks_is_ended() {
     let stays =
-        "LAUNCH \"$@\"; status=$?; [ \"$SKT_INCARNATION\" != 1 ] || exec sleep 3600; exit $status";
+        "LAUNCH \"$@\"; status=$?; [ \"$SKT_ATTEMPT\" != 1 ] || exec sleep 3600; exit $status";
     for point in ["started", "iteration"] {
         let words = "-n 301 --nb 10 -p 2 -q 2";
         let words: Vec<&str> = words.split(' ').collect();

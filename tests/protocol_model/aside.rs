@@ -9,7 +9,7 @@
 use skt_hpl::checkpoint::protocol::{
     Decision, Method, Recovery, Setup, Transitions, decide, is_settled,
 };
-use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, next_incarnation};
+use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, next_attempt};
 use stateright::{Model, Property};
 
 use crate::explore::explore;
@@ -62,7 +62,7 @@ struct Rank {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Sys {
-    incarnation: u64,
+    attempt: u64,
     ranks: [Rank; RANKS],
     target: CheckpointId,
     crashes: u8,
@@ -179,19 +179,19 @@ impl Aside {
     }
 
     fn step(&self, s: &mut Sys, rank: usize) {
-        let (target, incarnation) = (s.target, s.incarnation);
+        let (target, attempt) = (s.target, s.attempt);
         let all: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
         let peer_whole = s.ranks[peer(rank)].mem.is_some_and(|mem| self.whole(&mem, target));
         let blank = |claim| Mem { claim, copies: [Garbage; 2], checks: [Garbage; 2] };
         let r = &mut s.ranks[rank];
         if r.pc == Pc::Generate {
-            r.mem = Some(blank(Claim::generating(incarnation)));
+            r.mem = Some(blank(Claim::generating(attempt)));
             r.gone = false;
             r.pc = Pc::Compute;
             return;
         }
         if r.pc == Pc::Pin && r.lost {
-            r.mem = Some(blank(Claim::vacant(incarnation, target)));
+            r.mem = Some(blank(Claim::vacant(attempt, target)));
             r.arrived += 1;
             r.pc = Pc::PinBarrier;
             return;
@@ -236,7 +236,7 @@ impl Aside {
                 self.next(m.claim.base)
             }
             Pc::Pin => {
-                m.claim = m.claim.pinned(incarnation, target);
+                m.claim = m.claim.pinned(attempt, target);
                 r.arrived += 1;
                 Pc::PinBarrier
             }
@@ -266,7 +266,7 @@ impl Aside {
                 s.bad |= self.broken == Broken::No
                     && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all.iter().all(|claim| {
-                        claim.is_some_and(|c| c.joined == incarnation && is_settled(&c, target))
+                        claim.is_some_and(|c| c.joined == attempt && is_settled(&c, target))
                     });
                 m.claim = m.claim.resumed();
                 r.arrived += 1;
@@ -306,7 +306,7 @@ impl Aside {
     }
 
     fn relaunch(&self, s: &mut Sys, ghost_returns: bool) {
-        s.incarnation = next_incarnation(s.incarnation, 0);
+        s.attempt = next_attempt(s.attempt, 0);
         s.target = NOTHING;
         for r in &mut s.ranks {
             if ghost_returns && let Some(old) = r.ghost.take() {
@@ -352,7 +352,7 @@ impl Model for Aside {
             over: None,
         };
         vec![Sys {
-            incarnation: next_incarnation(0, 0),
+            attempt: next_attempt(0, 0),
             ranks: [rank; RANKS],
             target: NOTHING,
             crashes: self.crashes,

@@ -18,7 +18,7 @@ mod disk;
 mod explore;
 mod system;
 
-use skt_hpl::shm::header::incarnation;
+use skt_hpl::shm::header::attempt_number;
 use stateright::{Model, Property};
 
 use explore::explore;
@@ -32,7 +32,7 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<Sys> {
         vec![Sys {
-            incarnation: incarnation(1, 0),
+            attempt: attempt_number(1, 0),
             starts: 0,
             ranks: [Rank {
                 mem: None,
@@ -135,7 +135,7 @@ impl Model for Protocol {
                 for r in &mut s.ranks {
                     if ghost_returns && let Some(old) = r.ghost.take() {
                         let newer = r.mem.is_none_or(|m| old.age(&order) > m.age(&order));
-                        if newer || self.broken == Broken::IncarnationIgnored {
+                        if newer || self.broken == Broken::AttemptIgnored {
                             r.mem = Some(old);
                         }
                     }
@@ -211,7 +211,7 @@ fn every_broken_variant_is_caught() {
         (Broken::SealBeforeData, 1, 0),
         (Broken::UnsavedPartZero, 1, 0),
         (Broken::SealNotWithdrawn, 2, 0),
-        (Broken::IncarnationIgnored, 2, 1),
+        (Broken::AttemptIgnored, 2, 1),
         (Broken::NoPin, 3, 1),
         (Broken::MomentLeftOut, 3, 1),
     ] {

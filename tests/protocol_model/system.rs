@@ -5,7 +5,7 @@ use skt_hpl::checkpoint::protocol::{
     Decision, Method, Order, Recovery, Setup, Trace, Transitions, decide_in_place, decide_with,
     is_settled,
 };
-use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, count_of, incarnation};
+use skt_hpl::shm::header::{CheckpointId, Claim, Phase, Stage, attempt_number, count_of};
 
 use crate::apart::{self, CheckpointDir};
 
@@ -126,7 +126,7 @@ pub struct Stored {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sys {
-    pub incarnation: u64,
+    pub attempt: u64,
     /// Number of starts; it stands for the moment of each.
     pub starts: u8,
     pub ranks: [Rank; RANKS],
@@ -219,7 +219,7 @@ pub enum Broken {
     NoBarrier,
     SealBeforeData,
     SealNotWithdrawn,
-    IncarnationIgnored,
+    AttemptIgnored,
     UnsavedPartZero,
     NoPin,
     /// Starts that did not see each other have equal numbers.
@@ -297,7 +297,7 @@ impl Protocol {
 
     /// Claim as the deciding ranks see it.
     pub fn seen(&self, claim: Claim) -> Claim {
-        if self.broken != Broken::IncarnationIgnored {
+        if self.broken != Broken::AttemptIgnored {
             return claim;
         }
         let flat = |id: CheckpointId| CheckpointId { made: 1, ..id };
@@ -343,7 +343,7 @@ impl Protocol {
     }
 
     pub fn step(&self, s: &mut Sys, rank: usize) {
-        let (target, incarnation) = (s.target, s.incarnation);
+        let (target, attempt) = (s.target, s.attempt);
         let all: Vec<Option<Claim>> = s.ranks.iter().map(|r| r.mem.map(|m| m.claim)).collect();
         let peer_whole = s.ranks[peer(rank)]
             .mem
@@ -363,7 +363,7 @@ impl Protocol {
             if self.storage == Storage::Node {
                 r.file = None;
             }
-            let mut m = Mem::blank(Claim::generating(incarnation), s.run);
+            let mut m = Mem::blank(Claim::generating(attempt), s.run);
             m.a = Whole(m.claim.next_checkpoint());
             r.mem = Some(m);
             r.gone = false;
@@ -371,13 +371,13 @@ impl Protocol {
             return;
         }
         if r.pc == Pc::Generate {
-            r.mem = Some(Mem::blank(Claim::generating(incarnation), s.run));
+            r.mem = Some(Mem::blank(Claim::generating(attempt), s.run));
             r.gone = false;
             r.pc = Pc::Compute;
             return;
         }
         if r.pc == Pc::Pin && r.lost {
-            r.mem = Some(Mem::blank(Claim::vacant(incarnation, target), s.run));
+            r.mem = Some(Mem::blank(Claim::vacant(attempt, target), s.run));
             r.arrived += 1;
             r.pc = Pc::PinBarrier;
             return;
@@ -426,7 +426,7 @@ impl Protocol {
             }
             Pc::Pin => {
                 if self.broken != Broken::NoPin {
-                    m.claim = m.claim.pinned(incarnation, target);
+                    m.claim = m.claim.pinned(attempt, target);
                 }
                 r.arrived += 1;
                 Pc::PinBarrier
@@ -469,11 +469,11 @@ impl Protocol {
                 s.bad |= self.broken == Broken::No
                     && all.iter().all(|c| c.is_some_and(|c| c.phase != Phase::Running))
                     && !all.iter().all(|claim| {
-                        claim.is_some_and(|c| c.joined == incarnation && is_settled(&c, target))
+                        claim.is_some_and(|c| c.joined == attempt && is_settled(&c, target))
                     });
                 m.a = m.b;
                 if self.broken == Broken::NoPin {
-                    m.claim.joined = incarnation;
+                    m.claim.joined = attempt;
                 }
                 m.claim = m.claim.resumed();
                 r.arrived += 1;
@@ -602,7 +602,7 @@ impl Protocol {
             _ if self.clocks_back => u8::MAX - s.starts,
             _ => s.starts,
         };
-        s.incarnation = incarnation(last.unwrap_or(0) + 1, moment.into());
+        s.attempt = attempt_number(last.unwrap_or(0) + 1, moment.into());
         let claims: Vec<Option<Claim>> =
             mine.iter().map(|m| m.map(|m| self.seen(m.claim))).collect();
         let run = s.run;

@@ -166,7 +166,7 @@ impl Measuring<'_> {
             hosts,
             ranks: hosts.len(),
             run_id,
-            incarnation: 0,
+            attempt: 0,
             command: &command,
             env: &env,
             extra: &extra,

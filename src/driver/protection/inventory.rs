@@ -26,11 +26,11 @@ use crate::driver::level2::{self, Conditions, Level2};
 use crate::driver::nonstop::RecoveryHistory;
 use crate::lu::unix_seconds;
 use crate::shm::{MemoryError, bus};
-use crate::supervise::start::launcher::{own_incarnation, own_run_id};
+use crate::supervise::start::launcher::{own_attempt, own_run_id};
 
 /// Returns true in a later launch of a supervised run. Collective call; rank 0 decides.
 fn launched_before(comm: &Comm) -> bool {
-    let mut said = [u8::from(own_run_id().is_some() && own_incarnation() > 1)];
+    let mut said = [u8::from(own_run_id().is_some() && own_attempt() > 1)];
     comm.broadcast(&mut said, 0);
     said == [1]
 }

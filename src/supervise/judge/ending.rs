@@ -18,10 +18,10 @@ pub const STATUS_RESUMABLE: u8 = 75;
 ///
 /// Status 5, no room for memory, is an end only in the first attempt. Later it is a fault among others: killed processes may
 /// still be freeing memory, and a node whose memory others have filled fails its next test.
-fn is_final(code: i32, incarnation: u32) -> bool {
+fn is_final(code: i32, attempt: u32) -> bool {
     match code {
         3 | 4 => true,
-        5 => incarnation <= 1,
+        5 => attempt <= 1,
         _ => false,
     }
 }
@@ -73,7 +73,7 @@ pub struct Facts {
     pub test: u32,
     pub iteration: u64,
     /// Number of the attempt, from 1.
-    pub incarnation: u32,
+    pub attempt: u32,
 }
 
 pub fn launcher_words(code: Option<i32>) -> String {
@@ -122,7 +122,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         _ if facts.announced == Announced::Halted => Next::Resumable { why: stopped.to_string() },
         End::Exit { code: Some(code), .. }
             if code == 0 && facts.zero_counts
-                || is_final(code, facts.incarnation)
+                || is_final(code, facts.attempt)
                     && (!facts.announces || facts.refused.map(i32::from) == Some(code)) =>
         {
             over(code as u8)
@@ -145,7 +145,7 @@ pub fn verdict(end: End, facts: &Facts) -> Next {
         // If the benchmark has announced its end, a rank that was seen to end before the launcher is no other fault.
         End::Broken(fault) => {
             match facts.refused.filter(|_| fault.kind.is_of_a_rank()).map(i32::from) {
-                Some(code) if is_final(code, facts.incarnation) => over(code as u8),
+                Some(code) if is_final(code, facts.attempt) => over(code as u8),
                 code => Next::Fault { fault, code },
             }
         }
@@ -205,7 +205,7 @@ mod tests {
             output: "state/out.1".to_string(),
             test: 1,
             iteration: 40,
-            incarnation: 1,
+            attempt: 1,
         }
     }
     fn broken() -> End {
@@ -322,16 +322,16 @@ mod tests {
     #[test]
     fn no_room_is_an_end_at_the_first_start_and_a_fault_later() {
         assert!(is_final(5, 1) && !is_final(5, 2));
-        for incarnation in [1, 2, 7] {
-            assert!([3, 4].iter().all(|&code| is_final(code, incarnation)));
-            assert!([0, 1, 2, 6, 75, 135, 137].iter().all(|&code| !is_final(code, incarnation)));
+        for attempt in [1, 2, 7] {
+            assert!([3, 4].iter().all(|&code| is_final(code, attempt)));
+            assert!([0, 1, 2, 6, 75, 135, 137].iter().all(|&code| !is_final(code, attempt)));
         }
     }
 
     /// A node whose memory is still being freed, or was filled by others, is tried again, or another node is.
     #[test]
     fn no_room_in_a_recovery_is_a_fault() {
-        let later = Facts { incarnation: 2, refused: Some(5), ..facts(Announced::Nothing) };
+        let later = Facts { attempt: 2, refused: Some(5), ..facts(Announced::Nothing) };
         assert!(matches!(verdict(exit(Some(5)), &later), Next::Fault { code: Some(5), .. }));
     }
 
@@ -343,9 +343,8 @@ mod tests {
             other => other,
         };
         for kind in [FaultKind::RankDied, FaultKind::RankHung] {
-            for (status, incarnation) in [(1, 2), (2, 1), (5, 2), (6, 1)] {
-                let said =
-                    Facts { incarnation, refused: Some(status), ..facts(Announced::Nothing) };
+            for (status, attempt) in [(1, 2), (2, 1), (5, 2), (6, 1)] {
+                let said = Facts { attempt, refused: Some(status), ..facts(Announced::Nothing) };
                 match verdict(of(kind), &said) {
                     Next::Fault { fault, code } => {
                         assert_eq!((fault.kind, code), (kind, Some(i32::from(status))));
@@ -353,9 +352,8 @@ mod tests {
                     other => panic!("{kind:?}, {status}: {other:?}"),
                 }
             }
-            for (status, incarnation) in [(4, 2), (5, 1)] {
-                let said =
-                    Facts { incarnation, refused: Some(status), ..facts(Announced::Nothing) };
+            for (status, attempt) in [(4, 2), (5, 1)] {
+                let said = Facts { attempt, refused: Some(status), ..facts(Announced::Nothing) };
                 let next = verdict(of(kind), &said);
                 assert!(matches!(next, Next::Over { code, .. } if code == status), "{next:?}");
             }

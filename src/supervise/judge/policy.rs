@@ -792,7 +792,7 @@ mod tests {
         let at = |more: &str| {
             let mut state = RunState::default();
             let text = format!(
-                r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"incarnation":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"iteration":1041,{more}"detail":""}}"#
+                r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"attempt":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"iteration":1041,{more}"detail":""}}"#
             );
             state.apply(&serde_json::from_str(&text).unwrap());
             (state.history.faults[0].iteration, state.history.faults[0].rank_iteration)
@@ -804,7 +804,7 @@ mod tests {
 
     /// Applies the next event to a run, in the text of a record.
     fn apply(state: &mut RunState, event: &str) {
-        let text = format!(r#"{{"seq":0,"at_ms":0,"incarnation":1,{event}}}"#);
+        let text = format!(r#"{{"seq":0,"at_ms":0,"attempt":1,{event}}}"#);
         state.apply(&serde_json::from_str(&text).unwrap());
     }
 

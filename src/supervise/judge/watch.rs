@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_left_by_an_earlier_incarnation_is_not_a_death() {
+    fn memory_left_by_an_earlier_attempt_is_not_a_death() {
         let mut run = Run::new();
         run.states = ['X'; 4];
         run.until(5000);

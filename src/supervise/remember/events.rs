@@ -103,10 +103,10 @@ pub enum Event {
     /// Arithmetic of the first attempt's ranks; nodes that would round in another way are not used.
     Rounding { with: String },
     /// The launcher was started.
-    Launched { incarnation: u32, launcher: ProcessId, hosts: Vec<Host> },
+    Launched { attempt: u32, launcher: ProcessId, hosts: Vec<Host> },
     /// The first rank of this attempt was seen computing: the matrix is generated, or restored.
     Computing {
-        incarnation: u32,
+        attempt: u32,
         /// Number of the test in the input file, from zero: in each test iterations begin at 0 again.
         #[serde(default)]
         test: u32,
@@ -114,14 +114,14 @@ pub enum Event {
     },
     /// The iteration reached before the last fault has been reached again.
     CaughtUp {
-        incarnation: u32,
+        attempt: u32,
         #[serde(default)]
         test: u32,
         iteration: u64,
     },
     /// A save was completed.
     Saved {
-        incarnation: u32,
+        attempt: u32,
         #[serde(default)]
         test: u32,
         iteration: u64,
@@ -129,7 +129,7 @@ pub enum Event {
     /// The run is broken; `at_ms` of the record is the time at which that was noticed.
     Fault {
         fault: u32,
-        incarnation: u32,
+        attempt: u32,
         kind: FaultKind,
         /// Last moment at which the failed part was known to be well.
         struck_ms: u64,
@@ -152,7 +152,7 @@ pub enum Event {
     GoneOn {
         /// Counted with the faults that broke the run.
         fault: u32,
-        incarnation: u32,
+        attempt: u32,
         struck_ms: u64,
         noticed_ms: u64,
         agreed_ms: u64,
@@ -178,7 +178,7 @@ pub enum Event {
     /// A lost node that is back has removed its memory of this run, which is not needed any more.
     MemoryRemoved { node: String, bytes: u64 },
     /// The job has no running process any more on any node that answers.
-    Stopped { incarnation: u32, ended: usize, unreachable: Vec<String> },
+    Stopped { attempt: u32, ended: usize, unreachable: Vec<String> },
     /// Node `by` takes the ranks of `node`. `by` may be a node that is left and takes more ranks.
     Replaced { node: String, by: String },
     /// A node is much slower than the others. The node is named, not removed.
@@ -262,12 +262,12 @@ mod tests {
                 supervisor_host: "h".to_string(),
                 supervisor_pid: 1,
             },
-            Event::Launched { incarnation: 1, launcher: ProcessId { pid: 5, started: 9 }, hosts },
-            Event::Computing { incarnation: 1, test: 0, iteration: 0 },
-            Event::Saved { incarnation: 1, test: 0, iteration: 8 },
+            Event::Launched { attempt: 1, launcher: ProcessId { pid: 5, started: 9 }, hosts },
+            Event::Computing { attempt: 1, test: 0, iteration: 0 },
+            Event::Saved { attempt: 1, test: 0, iteration: 8 },
             Event::Fault {
                 fault: 1,
-                incarnation: 1,
+                attempt: 1,
                 kind: FaultKind::NodeSilent,
                 struck_ms: 1500,
                 node: Some("n2".to_string()),
@@ -279,15 +279,15 @@ mod tests {
                 detail: "no heartbeat for 4.0 s".to_string(),
             },
             Event::NodeLost { node: "n2".to_string(), why: "silent".to_string() },
-            Event::Stopped { incarnation: 1, ended: 2, unreachable: vec!["n2".to_string()] },
+            Event::Stopped { attempt: 1, ended: 2, unreachable: vec!["n2".to_string()] },
             Event::Replaced { node: "n2".to_string(), by: "n3".to_string() },
             Event::Launched {
-                incarnation: 2,
+                attempt: 2,
                 launcher: ProcessId { pid: 6, started: 10 },
                 hosts: vec![Host::new("n1", 2), Host::new("n3", 2)],
             },
-            Event::Computing { incarnation: 2, test: 0, iteration: 8 },
-            Event::CaughtUp { incarnation: 2, test: 0, iteration: 10 },
+            Event::Computing { attempt: 2, test: 0, iteration: 8 },
+            Event::CaughtUp { attempt: 2, test: 0, iteration: 10 },
             Event::Finished { code: 0, why: "passed".to_string() },
         ]
     }

@@ -47,14 +47,14 @@ impl Folder {
         self.0.join("given-up")
     }
     /// Returns the path of the launcher's standard output in an attempt; error and exit status follow below.
-    pub fn output(&self, incarnation: u32) -> PathBuf {
-        self.0.join(format!("out.{incarnation}"))
+    pub fn output(&self, attempt: u32) -> PathBuf {
+        self.0.join(format!("out.{attempt}"))
     }
-    pub fn errors(&self, incarnation: u32) -> PathBuf {
-        self.0.join(format!("err.{incarnation}"))
+    pub fn errors(&self, attempt: u32) -> PathBuf {
+        self.0.join(format!("err.{attempt}"))
     }
-    pub fn exit(&self, incarnation: u32) -> PathBuf {
-        self.0.join(format!("exit.{incarnation}"))
+    pub fn exit(&self, attempt: u32) -> PathBuf {
+        self.0.join(format!("exit.{attempt}"))
     }
 
     /// Makes the folder, for its owner only. An existing folder must be ours, and only we may write there, because scripts in it

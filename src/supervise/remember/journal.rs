@@ -292,7 +292,8 @@ pub struct RunState {
     computed_on: Vec<Host>,
     /// Every node that any attempt was launched on.
     pub ran_on: BTreeSet<String>,
-    pub incarnation: u32,
+    /// Number of attempts so far, and the number of the last one.
+    pub attempts: u32,
     /// Arithmetic of the run, if its bits are promised.
     pub rounding: Option<String>,
     /// Launcher of an attempt that is not recorded as stopped.
@@ -364,8 +365,8 @@ impl RunState {
                 self.finished = None;
             }
             Event::Rounding { with } => self.rounding = Some(with.clone()),
-            Event::Launched { incarnation, launcher, hosts } => {
-                self.incarnation = *incarnation;
+            Event::Launched { attempt, launcher, hosts } => {
+                self.attempts = *attempt;
                 self.running = Some(*launcher);
                 self.history.gone_on_last = 0;
                 self.placed = hosts.clone();
@@ -539,14 +540,13 @@ mod tests {
     fn a_run_that_was_given_up_goes_back_to_the_memory_that_counts() {
         let hosts = |names: [&str; 4]| names.map(|name| Host::new(name, 1)).to_vec();
         let launcher = ProcessId { pid: 1, started: 1 };
-        let launched =
-            |incarnation, names| Event::Launched { incarnation, launcher, hosts: hosts(names) };
+        let launched = |attempt, names| Event::Launched { attempt, launcher, hosts: hosts(names) };
         let lost = |node: &str| Event::NodeLost { node: node.to_owned(), why: String::new() };
         let replaced =
             |node: &str, by: &str| Event::Replaced { node: node.to_owned(), by: by.to_owned() };
         let fault = |fault, node: &str| Event::Fault {
             fault,
-            incarnation: fault,
+            attempt: fault,
             kind: FaultKind::NodeSilent,
             struck_ms: 0,
             node: Some(node.to_owned()),
@@ -565,12 +565,12 @@ mod tests {
         let events = [
             started,
             launched(1, ["n1", "n2", "n3", "n4"]),
-            Event::Computing { incarnation: 1, test: 0, iteration: 2 },
+            Event::Computing { attempt: 1, test: 0, iteration: 2 },
             fault(1, "n2"),
             lost("n2"),
             replaced("n2", "s1"),
             launched(2, ["n1", "s1", "n3", "n4"]),
-            Event::Computing { incarnation: 2, test: 0, iteration: 7 },
+            Event::Computing { attempt: 2, test: 0, iteration: 7 },
             fault(2, "n1"),
             lost("n1"),
             lost("s1"),
@@ -617,7 +617,7 @@ mod tests {
         let mut say = |at: u64| {
             let event = Event::GoneOn {
                 fault: 1,
-                incarnation: 1,
+                attempt: 1,
                 struck_ms: 0,
                 noticed_ms: 0,
                 agreed_ms: 0,
@@ -754,7 +754,7 @@ mod tests {
         let stopped = state_after(7);
         assert_eq!(stopped.running, None);
         let again = state_after(9);
-        assert_eq!(again.incarnation, 2);
+        assert_eq!(again.attempts, 2);
         assert_eq!(again.placed[1].name, "n3");
         assert_eq!(state_after(12).finished, Some(0));
     }
@@ -768,17 +768,17 @@ mod tests {
             state.stale.iter().cloned().collect::<Vec<String>>().join(" ")
         };
         let lost = |node: &str| Event::NodeLost { node: node.into(), why: String::new() };
-        assert_eq!(tell(Event::Computing { incarnation: 1, test: 0, iteration: 0 }), "");
+        assert_eq!(tell(Event::Computing { attempt: 1, test: 0, iteration: 0 }), "");
         assert_eq!(tell(lost("n1")), "");
-        assert_eq!(tell(Event::Saved { incarnation: 1, test: 0, iteration: 8 }), "");
-        assert_eq!(tell(Event::CaughtUp { incarnation: 1, test: 0, iteration: 8 }), "");
-        assert_eq!(tell(Event::Computing { incarnation: 2, test: 0, iteration: 8 }), "n1");
+        assert_eq!(tell(Event::Saved { attempt: 1, test: 0, iteration: 8 }), "");
+        assert_eq!(tell(Event::CaughtUp { attempt: 1, test: 0, iteration: 8 }), "");
+        assert_eq!(tell(Event::Computing { attempt: 2, test: 0, iteration: 8 }), "n1");
         assert_eq!(tell(lost("n2")), "n1");
         assert_eq!(tell(Event::MemoryRemoved { node: "n1".into(), bytes: 7 }), "");
         // The node was taken, and is lost again before anything was computed on it.
         assert_eq!(tell(Event::Replaced { node: "n2".into(), by: "n1".into() }), "");
         assert_eq!(tell(lost("n1")), "");
-        assert_eq!(tell(Event::Computing { incarnation: 4, test: 0, iteration: 8 }), "n1 n2");
+        assert_eq!(tell(Event::Computing { attempt: 4, test: 0, iteration: 8 }), "n1 n2");
     }
 
     /// A node is lost in each of five tests of a sweep, none of which comes further than the first.
@@ -787,8 +787,7 @@ mod tests {
         let mut state = RunState::default();
         let mut seq = 0;
         let mut tell = |test: u32, event: &str| {
-            let text =
-                format!(r#"{{"seq":{seq},"at_ms":0,"test":{test},"incarnation":1,{event}}}"#);
+            let text = format!(r#"{{"seq":{seq},"at_ms":0,"test":{test},"attempt":1,{event}}}"#);
             seq += 1;
             state.apply(&serde_json::from_str(&text).unwrap());
             state.history.faults.iter().map(|fault| fault.advanced).collect::<Vec<bool>>()

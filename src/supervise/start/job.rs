@@ -144,12 +144,12 @@ pub fn is_over(status: i32) -> bool {
 
 /// Status with which an attempt has come to its end, or announced it, if it has. The caller must know whether a launcher's 0
 /// means that.
-pub fn end_of(folder: &Folder, incarnation: u32, zero_counts: bool) -> Option<u8> {
-    let left = fs::read_to_string(folder.exit(incarnation));
+pub fn end_of(folder: &Folder, attempt: u32, zero_counts: bool) -> Option<u8> {
+    let left = fs::read_to_string(folder.exit(attempt));
     let left = left.ok().and_then(|text| text.trim().parse().ok());
     left.filter(|status| is_over(*status) && (*status != 0 || zero_counts))
         .map(|status| status as u8)
-        .or_else(|| match Files::of(folder, incarnation).look().announced {
+        .or_else(|| match Files::of(folder, attempt).look().announced {
             Announced::All { status } => Some(status),
             Announced::Nothing | Announced::Halted | Announced::Part { .. } => None,
         })
@@ -198,12 +198,12 @@ struct Look {
 const DONE_LENGTH: usize = 256;
 
 impl Files {
-    fn of(folder: &Folder, incarnation: u32) -> Self {
+    fn of(folder: &Folder, attempt: u32) -> Self {
         let tail = |path| Tail { path, at: 0 };
         Self {
-            exit: folder.exit(incarnation),
-            output: tail(folder.output(incarnation)),
-            errors: tail(folder.errors(incarnation)),
+            exit: folder.exit(attempt),
+            output: tail(folder.output(attempt)),
+            errors: tail(folder.errors(attempt)),
             done: None,
             refused: None,
             halted: None,
@@ -309,7 +309,7 @@ pub struct Started(ProcessId, Option<Child>);
 
 impl Job {
     /// Writes the launch's files and starts it, on the I/O thread, as all of that may wait for a disk.
-    pub fn start(launch: &Launch, folder: &Folder, incarnation: u32) -> io::Result<Started> {
+    pub fn start(launch: &Launch, folder: &Folder, attempt: u32) -> io::Result<Started> {
         for (path, content, executable) in &launch.files {
             fs::write(path, content)?;
             if *executable {
@@ -317,10 +317,10 @@ impl Job {
                 fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
             }
         }
-        let exit = folder.exit(incarnation);
+        let exit = folder.exit(attempt);
         let _ = fs::remove_file(&exit);
         if let Some(machine) = simulated() {
-            return Ok(Started(machine.launch(launch, folder, incarnation)?, None));
+            return Ok(Started(machine.launch(launch, folder, attempt)?, None));
         }
         let mut command = Command::new("/bin/sh");
         command.args(["-c", WRAPPER, "skt-hpl-launch"]).arg(&exit).args(&launch.argv);
@@ -332,8 +332,8 @@ impl Job {
         let child = command
             .envs(launch.set.iter().map(|(n, v)| (n, v)))
             .stdin(Stdio::null())
-            .stdout(File::create(folder.output(incarnation))?)
-            .stderr(File::create(folder.errors(incarnation))?)
+            .stdout(File::create(folder.output(attempt))?)
+            .stderr(File::create(folder.errors(attempt))?)
             // A Ctrl-C at the terminal is for the supervisor, and must not end the ranks.
             .process_group(0)
             .spawn()?;
@@ -343,20 +343,20 @@ impl Job {
     }
 
     /// The job that was started.
-    pub fn new(started: Started, folder: &Folder, incarnation: u32, io_thread: &IoThread) -> Self {
+    pub fn new(started: Started, folder: &Folder, attempt: u32, io_thread: &IoThread) -> Self {
         let Started(id, child) = started;
-        Self { child, ..Self::adopt(id, folder, incarnation, io_thread) }
+        Self { child, ..Self::adopt(id, folder, attempt, io_thread) }
     }
 
     /// A job that an earlier supervisor started.
-    pub fn adopt(id: ProcessId, folder: &Folder, incarnation: u32, io_thread: &IoThread) -> Self {
+    pub fn adopt(id: ProcessId, folder: &Folder, attempt: u32, io_thread: &IoThread) -> Self {
         Self {
             id,
             child: None,
             io_thread: io_thread.clone(),
-            files: Arc::new(Mutex::new(Files::of(folder, incarnation))),
-            output: folder.output(incarnation),
-            errors: folder.errors(incarnation),
+            files: Arc::new(Mutex::new(Files::of(folder, attempt))),
+            output: folder.output(attempt),
+            errors: folder.errors(attempt),
             looking: None,
             looked: None,
             unsaid: Default::default(),

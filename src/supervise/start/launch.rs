@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::hosts::{Host, slots};
-use super::launcher::{INCARNATION_VAR, Launcher, PMIX_FENCE_VAR, RUN_ID_VAR, Tool};
+use super::launcher::{ATTEMPT_VAR, Launcher, PMIX_FENCE_VAR, RUN_ID_VAR, Tool};
 use super::room::{Room, has_option, without_placement};
 use crate::supervise::talk::shell::{LIBRARY_PATH, RemoteShell, leads_to_slurm};
 
@@ -22,7 +22,7 @@ pub struct LaunchPlan<'a> {
     pub room: Room,
     pub ranks: usize,
     pub run_id: &'a str,
-    pub incarnation: u32,
+    pub attempt: u32,
     /// The benchmark and its flags.
     pub command: &'a [String],
     /// Variables for every rank, in addition to run id and attempt.
@@ -59,7 +59,7 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
         argv: vec![text(&plan.tool.program)],
         set: vec![
             (RUN_ID_VAR.to_string(), plan.run_id.to_string()),
-            (INCARNATION_VAR.to_string(), plan.incarnation.to_string()),
+            (ATTEMPT_VAR.to_string(), plan.attempt.to_string()),
         ],
         remove_prefixes: Vec::new(),
         files: Vec::new(),
@@ -68,8 +68,8 @@ pub fn launch(plan: &LaunchPlan) -> Launch {
     // Variables of a launcher's daemon, which its ranks have after it.
     let marks: Vec<(String, String)> = launch.set.iter().chain(found_by).cloned().collect();
     launch.set.extend(plan.env.iter().cloned());
-    let hosts = plan.dir.join(format!("hosts.{}", plan.incarnation));
-    let script = plan.dir.join(format!("rsh.{}", plan.incarnation));
+    let hosts = plan.dir.join(format!("hosts.{}", plan.attempt));
+    let script = plan.dir.join(format!("rsh.{}", plan.attempt));
     let extra = match plan.room {
         // The user's placement was meant for another number of ranks a node.
         Room::Doubled => without_placement(plan.tool.kind, plan.extra),
@@ -202,7 +202,7 @@ mod tests {
             hosts: &parts.hosts,
             ranks: 5,
             run_id: "r1",
-            incarnation: 2,
+            attempt: 2,
             command: &parts.command,
             env: &parts.env,
             extra: &parts.extra,
@@ -246,7 +246,7 @@ mod tests {
             assert_eq!(made.argv[0], "/bin/launch");
             assert!(made.argv.ends_with(&[parts.extra.clone(), parts.command.clone()].concat()));
             for (name, value) in
-                [("SKT_RUN_ID", "r1"), ("SKT_INCARNATION", "2"), ("OMP_NUM_THREADS", "1")]
+                [("SKT_RUN_ID", "r1"), ("SKT_ATTEMPT", "2"), ("OMP_NUM_THREADS", "1")]
             {
                 assert!(made.set.contains(&(name.to_string(), value.to_string())));
             }
@@ -272,7 +272,7 @@ mod tests {
         for major in [4, 5] {
             let tool = tool(Launcher::Openmpi, major);
             let made = launch(&plan_with(&tool, &shell, &parts));
-            for name in ["SKT_RUN_ID", "SKT_INCARNATION", "OMP_NUM_THREADS"] {
+            for name in ["SKT_RUN_ID", "SKT_ATTEMPT", "OMP_NUM_THREADS"] {
                 assert!(says(&made.argv, &format!("-x {name}")), "{name}");
             }
         }

@@ -13,11 +13,11 @@ pub fn own_run_id() -> Option<String> {
 }
 
 /// Name of the environment variable that counts the launches of a run, from 1.
-pub const INCARNATION_VAR: &str = "SKT_INCARNATION";
+pub const ATTEMPT_VAR: &str = "SKT_ATTEMPT";
 
 /// Number of the attempt that this process belongs to; 1 without a supervisor.
-pub fn own_incarnation() -> u32 {
-    std::env::var(INCARNATION_VAR).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
+pub fn own_attempt() -> u32 {
+    std::env::var(ATTEMPT_VAR).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

@@ -191,7 +191,7 @@ pub const NUMBER: u32 = 0;
 /// Launch of the trial that `plan` describes, but for its command.
 pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
     let command = [own, "agent", "--trial"].map(String::from);
-    launch(&LaunchPlan { incarnation: NUMBER, command: &command, ..plan.clone() })
+    launch(&LaunchPlan { attempt: NUMBER, command: &command, ..plan.clone() })
 }
 
 impl Trial {

@@ -54,7 +54,7 @@ impl Supervisor<'_> {
         &'p self,
         hosts: &'p [Host],
         dir: &'p std::path::Path,
-        incarnation: u32,
+        attempt: u32,
     ) -> LaunchPlan<'p> {
         let settings = self.settings;
         let cores = |name: &str| {
@@ -67,7 +67,7 @@ impl Supervisor<'_> {
             hosts,
             ranks: settings.ranks,
             run_id: &self.state.run_id,
-            incarnation,
+            attempt,
             command: &settings.command,
             env: &self.env,
             extra: &settings.extra,
@@ -81,25 +81,25 @@ impl Supervisor<'_> {
     /// limit; for anything else that this machine refuses, the limit is the start timeout.
     pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Launched> {
         let settings = self.settings;
-        let incarnation = self.state.incarnation + 1;
+        let attempt = self.state.attempts + 1;
         if let (None, Some(with)) = (&self.state.rounding, self.rounding.clone()) {
             self.note(Event::Rounding { with })?;
         }
         let dir = std::path::absolute(settings.folder.path())?;
-        let made = launch(&self.launch_plan(hosts, &dir, incarnation));
+        let made = launch(&self.launch_plan(hosts, &dir, attempt));
         let patience = Duration::from_millis(settings.thresholds.start_ms);
         let dir = dir.display();
         let mut warned = false;
         let mut refused_since = None;
         let job = loop {
             let (launch, folder) = (made.clone(), settings.folder.clone());
-            let error = match self.in_folder(move || Job::start(&launch, &folder, incarnation))? {
+            let error = match self.in_folder(move || Job::start(&launch, &folder, attempt))? {
                 Ok(started) => {
-                    break Job::new(started, &settings.folder, incarnation, &self.io_thread);
+                    break Job::new(started, &settings.folder, attempt, &self.io_thread);
                 }
                 Err(error) => error,
             };
-            if incarnation == 1 {
+            if attempt == 1 {
                 return Err(error).with_context(|| format!("cannot start {}", made.argv[0]));
             }
             let full = is_full(&error);
@@ -127,7 +127,7 @@ impl Supervisor<'_> {
                 return Ok(Launched::No);
             }
         };
-        self.note(Event::Launched { incarnation, launcher: job.id(), hosts: hosts.to_vec() })?;
+        self.note(Event::Launched { attempt, launcher: job.id(), hosts: hosts.to_vec() })?;
         self.attempt = AttemptState::default();
         self.room.is_doubted = false;
         Ok(Launched::Job(Box::new(job)))
@@ -141,16 +141,16 @@ impl Supervisor<'_> {
             refused: job.refused(),
             zero_counts,
             halt: self.halt.as_ref().map(|h| h.why.clone()),
-            output: self.settings.folder.output(self.state.incarnation).display().to_string(),
+            output: self.settings.folder.output(self.state.attempts).display().to_string(),
             test: self.status.test,
             iteration: self.status.iteration,
-            incarnation: self.state.incarnation,
+            attempt: self.state.attempts,
         }
     }
 
     /// Watches one attempt to its end and cleans up after it. Some: the run has ended.
     pub(super) fn see_through(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
-        self.status.incarnation = self.state.incarnation;
+        self.status.attempt = self.state.attempts;
         self.display.echo.again();
         let mut watch = self.new_watch();
         let (end, came_to) = self.watch(&mut job, &mut watch)?;
@@ -220,7 +220,7 @@ impl Supervisor<'_> {
         let computed = self.state.progress.computed;
         self.note(Event::Fault {
             fault: self.state.next_fault(),
-            incarnation: self.state.incarnation,
+            attempt: self.state.attempts,
             kind,
             struck_ms: steady_ms().saturating_sub(self.now_ms().saturating_sub(struck_ms)),
             node: node.map(|at| self.cluster.nodes[at].host.name.clone()),

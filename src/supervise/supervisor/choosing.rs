@@ -33,7 +33,7 @@ impl Supervisor<'_> {
     pub(super) fn expected_of(&self, name: &str, placed: bool) -> Expected<'_> {
         let needs = &self.settings.benchmark.needs;
         let most = self.room.most;
-        let asked_again = self.state.incarnation == 0 || self.room.is_doubted;
+        let asked_again = self.state.attempts == 0 || self.room.is_doubted;
         let need = match needs.get(name).copied() {
             Some(own) if placed && asked_again => Some(own),
             None if placed && self.room.is_doubted => most,
@@ -41,7 +41,7 @@ impl Supervisor<'_> {
             _ => most,
         };
         // After the first attempt the ranks handle storage themselves: they continue in memory without it.
-        let need = need.map(|need| match self.state.incarnation {
+        let need = need.map(|need| match self.state.attempts {
             0 => need,
             _ => Need { stored_bytes: 0, ..need },
         });
@@ -119,7 +119,7 @@ impl Supervisor<'_> {
                     self.await_lost()?;
                 }
                 Placement::GiveUp { why } => {
-                    return Ok(Err(match self.state.incarnation {
+                    return Ok(Err(match self.state.attempts {
                         0 => (STATUS_ENVIRONMENT, self.unfit_words()),
                         _ => (STATUS_RESUMABLE, why),
                     }));
@@ -165,7 +165,7 @@ impl Supervisor<'_> {
     /// Asks the policy for a placement on the nodes in their present state.
     fn placement(&self) -> Placement {
         let files = self.files_at_hand();
-        let begins = self.state.incarnation == 0;
+        let begins = self.state.attempts == 0;
         let placed: HashSet<&str> = self.state.placed.iter().map(|h| h.name.as_str()).collect();
         let nodes = self.cluster.nodes.iter().map(|n| n.host.clone());
         let spares: Vec<Host> = nodes.filter(|h| !placed.contains(h.name.as_str())).collect();
@@ -228,8 +228,8 @@ impl Supervisor<'_> {
     /// Returns, for each node, the positions whose file of the checkpoint to resume from lies on that node's own storage. Returns
     /// nothing after a launch, because files have come and gone since the agents looked.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
-        let begun = self.state.incarnation != self.began_after;
-        if begun || self.settings.throws_away(self.state.anew, self.state.incarnation) {
+        let begun = self.state.attempts != self.began_after;
+        if begun || self.settings.throws_away(self.state.anew, self.state.attempts) {
             return HashMap::new();
         }
         let told = self.cluster.nodes.iter().filter(|node| node.lost.is_none());

@@ -170,7 +170,7 @@ impl OldStatus {
         let status = Status {
             run_id: state.run_id.clone(),
             doing: "giving up the old run".to_owned(),
-            incarnation: state.incarnation,
+            attempt: state.attempts,
             started_ms: state.started_ms,
             supervisor_host: host.to_string_lossy().into_owned(),
             supervisor_pid: std::process::id(),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_all_incarnations_are_asked() {
+    fn nodes_of_all_attempts_are_asked() {
         let names = ["n1", "n2", "s1", "later"].map(str::to_owned);
         let mut state = RunState::default();
         state.hosts = vec![Host::new("n1", 2), Host::new("n2", 2), Host::new("n3", 2)];

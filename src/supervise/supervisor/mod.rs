@@ -214,7 +214,7 @@ impl Supervisor<'_> {
                 Ok(hosts) => hosts,
                 Err(end) => return Ok(end),
             };
-            if self.state.incarnation == 0 && self.settings.trial {
+            if self.state.attempts == 0 && self.settings.trial {
                 self.status.doing = "trying whether MPI starts".to_owned();
                 let tried = self.try_mpi(&hosts)?;
                 self.status.doing.clear();
@@ -237,7 +237,7 @@ impl Supervisor<'_> {
 
     /// Returns whether the last attempt's launcher runs, or has left its status.
     fn knows_job(&mut self) -> anyhow::Result<bool> {
-        let exit = self.settings.folder.exit(self.state.incarnation);
+        let exit = self.settings.folder.exit(self.state.attempts);
         match self.state.running {
             Some(id) => self.in_folder(move || Job::is_known(id, &exit)),
             None => Ok(false),
@@ -247,12 +247,12 @@ impl Supervisor<'_> {
     /// Returns the last attempt's job, if there has been one, with its launcher if that is to be watched further. For any other
     /// job, losses that no supervisor saw are noted here, because they happened before the takeover.
     fn left_job(&mut self, launcher: Option<ProcessId>) -> anyhow::Result<Option<Job>> {
-        if self.state.incarnation == 0 {
+        if self.state.attempts == 0 {
             return Ok(None);
         }
         let nobody = ProcessId { pid: 0, started: 0 };
-        let (folder, incarnation) = (&self.settings.folder, self.state.incarnation);
-        let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, incarnation, &self.io_thread);
+        let (folder, attempt) = (&self.settings.folder, self.state.attempts);
+        let mut job = Job::adopt(launcher.unwrap_or(nobody), folder, attempt, &self.io_thread);
         // A supervisor that has noted a fault, or has stopped the job, has looked before.
         if launcher.is_none() && !self.state.history.stopping && self.state.running.is_some() {
             self.hear_out(&mut job, &mut self.new_watch())?;
@@ -311,8 +311,8 @@ impl Supervisor<'_> {
 
     /// Returns the status that the folder shows; `zero_counts` says whether a launcher's status 0 can be believed.
     fn recorded_end(&mut self, zero_counts: bool) -> anyhow::Result<Option<u8>> {
-        let (folder, incarnation) = (self.settings.folder.clone(), self.state.incarnation);
-        self.in_folder(move || end_of(&folder, incarnation, zero_counts))
+        let (folder, attempt) = (self.settings.folder.clone(), self.state.attempts);
+        self.in_folder(move || end_of(&folder, attempt, zero_counts))
     }
 
     /// Notes and reports the run's end, and returns its status.
@@ -329,7 +329,7 @@ impl Supervisor<'_> {
             say!("skt-hpl run: {why}: the end of the journal is not written");
         }
         let settings = self.settings;
-        let printed = settings.folder.output(self.state.incarnation);
+        let printed = settings.folder.output(self.state.attempts);
         // A stopped job has printed no result.
         let results = if code == STATUS_RESUMABLE {
             Vec::new()

@@ -154,14 +154,14 @@ impl<'a> Supervisor<'a> {
             status: Status {
                 run_id: state.run_id.clone(),
                 started_ms: state.started_ms,
-                incarnation: state.incarnation,
+                attempt: state.attempts,
                 problem: settings.benchmark.problem,
                 doing: "calling nodes".to_owned(),
                 supervisor_host: host,
                 supervisor_pid: std::process::id(),
                 ..Status::default()
             },
-            began_after: state.incarnation,
+            began_after: state.attempts,
             settings,
             env: settings.variables(state.anew),
             journal_writer: JournalWriter::new(journal)?,

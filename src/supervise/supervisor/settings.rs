@@ -109,8 +109,8 @@ impl Settings {
 
     /// Returns whether this launch discards checkpoints that lie on nodes. Only the first launch does: later they are the run's
     /// own.
-    pub(super) fn throws_away(&self, anew: bool, incarnation: u32) -> bool {
-        incarnation == 0 && (anew || self.benchmark.restarts_never)
+    pub(super) fn throws_away(&self, anew: bool, attempts: u32) -> bool {
+        attempts == 0 && (anew || self.benchmark.restarts_never)
     }
 
     /// Returns the variables for the ranks. If the run begins from scratch (`anew`) and ranks save, they say so, unless the user

@@ -74,7 +74,7 @@ impl Supervisor<'_> {
             self.lose_all(failed)?;
         }
         self.note(Event::Stopped {
-            incarnation: self.state.incarnation,
+            attempt: self.state.attempts,
             ended: here + there,
             unreachable: unreachable.iter().cloned().collect(),
         })?;

@@ -88,11 +88,11 @@ impl Supervisor<'_> {
     /// Prints the events that people want to see at once.
     pub(super) fn say(&mut self, event: &Event) {
         let text = match event {
-            Event::Launched { incarnation, hosts, .. } => {
+            Event::Launched { attempt, hosts, .. } => {
                 let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
-                format!("attempt {incarnation} on {}", names.join(" "))
+                format!("attempt {attempt} on {}", names.join(" "))
             }
-            Event::Computing { incarnation, iteration, .. } if *incarnation > 1 => {
+            Event::Computing { attempt, iteration, .. } if *attempt > 1 => {
                 format!("computing again, at iteration {iteration}")
             }
             Event::CaughtUp { iteration, .. } => format!("caught up at iteration {iteration}"),
@@ -179,7 +179,7 @@ impl Supervisor<'_> {
         let placed: HashMap<&str, usize> =
             self.state.placed.iter().map(|h| (h.name.as_str(), h.slots)).collect();
         let ranks_of = |name: &str| placed.get(name).copied();
-        let gone = gone_from(&self.records, self.state.incarnation, |told| {
+        let gone = gone_from(&self.records, self.state.attempts, |told| {
             self.cluster.find_by_own_name(told)
         });
         let nodes = self
@@ -278,7 +278,7 @@ fn gone_from(
     find: impl Fn(&str) -> Option<usize>,
 ) -> HashMap<usize, usize> {
     let lost = records.iter().filter_map(|record| match &record.event {
-        Event::GoneOn { incarnation, lost, .. } if *incarnation == now => Some(lost),
+        Event::GoneOn { attempt, lost, .. } if *attempt == now => Some(lost),
         _ => None,
     });
     let mut gone = HashMap::new();
@@ -297,11 +297,11 @@ mod tests {
 
     #[test]
     fn a_node_is_looked_for_once_for_each_rank_that_it_has_lost() {
-        let record = |seq: u64, incarnation, nodes: &[&str]| {
+        let record = |seq: u64, attempt, nodes: &[&str]| {
             let gone = |node: &&str| Gone { rank: 0, node: node.to_string(), position: None };
             let event = Event::GoneOn {
                 fault: 1,
-                incarnation,
+                attempt,
                 struck_ms: 0,
                 noticed_ms: 0,
                 agreed_ms: 0,

@@ -169,8 +169,8 @@ impl Supervisor<'_> {
             return Ok(());
         }
         course.caught_up = true;
-        let incarnation = self.state.incarnation;
-        self.note(Event::CaughtUp { incarnation, test, iteration })
+        let attempt = self.state.attempts;
+        self.note(Event::CaughtUp { attempt, test, iteration })
     }
 
     /// Shows the watch which nodes are heard again and which are lost.
@@ -252,7 +252,7 @@ impl Supervisor<'_> {
         watch: &Watch,
         course: &mut Course,
     ) -> anyhow::Result<Option<(End, Option<Front>)>> {
-        let incarnation = self.state.incarnation;
+        let attempt = self.state.attempts;
         let came_to = |position| watch.ranks().seen_at(position);
         match verdict {
             Verdict::Ended { code, struck_ms, death } => {
@@ -265,7 +265,7 @@ impl Supervisor<'_> {
             }
             Verdict::Hung { node, pid, detail } => {
                 self.print(&format!("{detail}; its process is ended, so that the others go on"));
-                self.cluster.ask_end_rank(node, Which::Process(pid), incarnation + 1);
+                self.cluster.ask_end_rank(node, Which::Process(pid), attempt + 1);
             }
             Verdict::Slow { node, detail } => {
                 let node = self.cluster.nodes[node].host.name.clone();
@@ -278,12 +278,12 @@ impl Supervisor<'_> {
                 }
                 self.attempt.computing_since = Some((Instant::now(), iteration));
                 course.caught_up |= (test, iteration) >= course.aim;
-                self.note(Event::Computing { incarnation, test, iteration })?;
+                self.note(Event::Computing { attempt, test, iteration })?;
             }
             Verdict::Saved { test, iteration } => {
                 self.status.last_save =
                     LastSave { iteration: Some(iteration), ms: Some(steady_ms()) };
-                self.note(Event::Saved { incarnation, test, iteration })?;
+                self.note(Event::Saved { attempt, test, iteration })?;
             }
         }
         Ok(None)
@@ -312,7 +312,7 @@ impl Supervisor<'_> {
             // A process that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
                 if let Some(node) = self.cluster.find_by_own_name(&gone.node) {
-                    let below = self.state.incarnation + 1;
+                    let below = self.state.attempts + 1;
                     self.cluster.ask_end_rank(node, Which::Launched(gone.rank), below);
                 }
             }
@@ -330,7 +330,7 @@ impl Supervisor<'_> {
             let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
                 fault: self.state.next_fault(),
-                incarnation: self.state.incarnation,
+                attempt: self.state.attempts,
                 struck_ms: well_ms.unwrap_or(noticed_ms).min(noticed_ms),
                 noticed_ms,
                 agreed_ms: noticed_ms + it.agreed_ms,

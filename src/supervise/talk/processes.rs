@@ -21,7 +21,7 @@ use crate::base::new_thread;
 use crate::shm::stat::Stat;
 use crate::supervise::machine::simulated;
 use crate::supervise::remember::events::ProcessId;
-use crate::supervise::start::launcher::{INCARNATION_VAR, RUN_ID_VAR};
+use crate::supervise::start::launcher::{ATTEMPT_VAR, RUN_ID_VAR};
 
 /// Returns state letter and start time of a process, or None if there is none.
 pub fn look(pid: u32) -> Option<(char, u64)> {
@@ -93,9 +93,9 @@ pub fn is_of(environ: &[u8], run_id: &str, below: Option<u32>) -> bool {
         return false;
     }
     let Some(below) = below else { return true };
-    variable(environ, INCARNATION_VAR)
+    variable(environ, ATTEMPT_VAR)
         .and_then(|value| std::str::from_utf8(value).ok()?.parse::<u32>().ok())
-        .is_some_and(|incarnation| incarnation < below)
+        .is_some_and(|attempt| attempt < below)
 }
 
 /// Returns all processes of a run on this node, of attempts below `below` if given. This process and its ancestors are left out.
@@ -491,11 +491,11 @@ mod tests {
         assert_eq!(watched.state(), 'X');
     }
 
-    fn sleeper(run_id: &str, incarnation: &str) -> Child {
+    fn sleeper(run_id: &str, attempt: &str) -> Child {
         Command::new("sleep")
             .arg("60")
             .env(RUN_ID_VAR, run_id)
-            .env(INCARNATION_VAR, incarnation)
+            .env(ATTEMPT_VAR, attempt)
             .spawn()
             .unwrap()
     }

@@ -69,10 +69,10 @@ mod tests {
     use proptest::prelude::*;
 
     /// Returns all that reaches the reader when these attempts print, each in pieces of that many bytes.
-    fn heard(incarnations: &[&str], piece: usize) -> String {
+    fn heard(attempts: &[&str], piece: usize) -> String {
         let mut echo = Echo::default();
         let mut out = Vec::new();
-        for text in incarnations {
+        for text in attempts {
             echo.again();
             for bytes in text.as_bytes().chunks(piece) {
                 out.extend(echo.fresh(bytes));
@@ -117,10 +117,10 @@ mod tests {
             cuts in proptest::collection::vec(0usize..60, 0..4),
             piece in 1usize..9,
         ) {
-            let mut incarnations: Vec<&str> =
+            let mut attempts: Vec<&str> =
                 cuts.iter().map(|&cut| &text[..cut.min(text.len())]).collect();
-            incarnations.push(&text);
-            prop_assert_eq!(heard(&incarnations, piece), text.clone());
+            attempts.push(&text);
+            prop_assert_eq!(heard(&attempts, piece), text.clone());
         }
     }
 }

@@ -115,7 +115,7 @@ pub struct Status {
     pub run_id: String,
     pub activity: Activity,
     pub doing: String,
-    pub incarnation: u32,
+    pub attempt: u32,
     /// Test of the input file, from zero, and the iteration in it.
     #[serde(default)]
     pub test: u32,
@@ -313,7 +313,7 @@ impl Status {
         let mut text = format!(
             "run {} attempt {}, since {}\n{}\n{}\n",
             self.run_id,
-            self.incarnation,
+            self.attempt,
             duration(now_ms.saturating_sub(self.started_ms) as f64 / 1e3),
             self.line(now_ms),
             self.describe_supervision(silent_ms, held)

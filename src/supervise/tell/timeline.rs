@@ -527,7 +527,7 @@ mod tests {
                 event: match event {
                     Event::Fault {
                         fault,
-                        incarnation,
+                        attempt,
                         kind,
                         node,
                         position,
@@ -540,7 +540,7 @@ mod tests {
                     } => Event::Fault {
                         struck_ms: 3500,
                         fault,
-                        incarnation,
+                        attempt,
                         kind,
                         node,
                         position,
@@ -593,7 +593,7 @@ mod tests {
         let mut records = records();
         records.truncate(10);
         assert_eq!(faults(&records)[0].caught_up_ms, None);
-        records[9].event = Event::Computing { incarnation: 2, test: 1, iteration: 0 };
+        records[9].event = Event::Computing { attempt: 2, test: 1, iteration: 0 };
         assert_eq!(faults(&records)[0].caught_up_ms, Some(9000));
         assert_eq!(wall_time(&records, 20_000).repeat_s, 0.0);
     }
@@ -606,8 +606,8 @@ mod tests {
         records.truncate(10);
         let why = String::new;
         for (event, has) in [
-            (Event::Computing { incarnation: 2, test: 0, iteration: 9 }, false),
-            (Event::Computing { incarnation: 2, test: 0, iteration: 10 }, true),
+            (Event::Computing { attempt: 2, test: 0, iteration: 9 }, false),
+            (Event::Computing { attempt: 2, test: 0, iteration: 10 }, true),
             (Event::Finished { code: 0, why: why() }, true),
             (Event::Finished { code: 3, why: why() }, true),
             (Event::Finished { code: 75, why: why() }, false),
@@ -684,7 +684,7 @@ mod tests {
         let samples = samples();
         let gone_on = Event::GoneOn {
             fault: 1,
-            incarnation: 1,
+            attempt: 1,
             struck_ms: 3500,
             noticed_ms: 4000,
             agreed_ms: 4100,
@@ -698,8 +698,8 @@ mod tests {
             boundary: Some(8),
             detail: String::new(),
         };
-        let caught_up = Event::CaughtUp { incarnation: 1, test: 0, iteration: 10 };
-        let stopped = Event::Stopped { incarnation: 1, ended: 0, unreachable: vec![] };
+        let caught_up = Event::CaughtUp { attempt: 1, test: 0, iteration: 10 };
+        let stopped = Event::Stopped { attempt: 1, ended: 0, unreachable: vec![] };
         let told = [
             (0, samples[0].clone()),
             (1000, samples[1].clone()),

@@ -113,7 +113,7 @@ struct Save {
 
 #[derive(Debug)]
 struct Attempt {
-    incarnation: u32,
+    number: u32,
     folder: Folder,
     launcher: ProcessId,
     launcher_runs: bool,
@@ -331,8 +331,8 @@ impl Site {
         self.attempt.iter_mut().for_each(|attempt| attempt.excused_ms = u64::MAX);
     }
 
-    pub fn incarnation(&self) -> u32 {
-        self.attempt.as_ref().map_or(0, |attempt| attempt.incarnation)
+    pub fn attempt_number(&self) -> u32 {
+        self.attempt.as_ref().map_or(0, |attempt| attempt.number)
     }
 
     /// Ends the agent of a node, which is no reason to give the node up.
@@ -398,12 +398,12 @@ impl Site {
         hosts: &[(String, usize)],
         ranks: usize,
         folder: &Folder,
-        incarnation: u32,
+        number: u32,
     ) -> ProcessId {
         self.launches += 1;
         (self.may_halt, self.first_calls_ms) = (false, self.now_ms);
         let names: Vec<String> = hosts.iter().map(|(name, _)| name.clone()).collect();
-        self.notes(format!("launch {incarnation} on {}", names.join(" ")));
+        self.notes(format!("launch {number} on {}", names.join(" ")));
         let places = hosts.iter().flat_map(|(name, slots)| std::iter::repeat_n(name, *slots));
         let places: Vec<String> = places.take(ranks).cloned().collect();
         if places.len() < ranks {
@@ -425,7 +425,7 @@ impl Site {
         }
         let ranks = places.into_iter().enumerate();
         self.attempt = Some(Attempt {
-            incarnation,
+            number,
             folder: folder.clone(),
             launcher,
             launcher_runs: true,
@@ -448,7 +448,7 @@ impl Site {
             excused_ms: 0,
             halt: None,
         });
-        for path in [folder.output(incarnation), folder.errors(incarnation)] {
+        for path in [folder.output(number), folder.errors(number)] {
             fs::write(path, "").expect("room in /dev/shm");
         }
         launcher
@@ -505,7 +505,7 @@ impl Site {
     /// Ends ranks on a node, on behalf of the supervisor: those of attempts below `below`, if given. Returns their number.
     pub fn ends_ranks(&mut self, name: &str, below: Option<u32>, clean: bool) -> usize {
         let Some(attempt) = &self.attempt else { return 0 };
-        if below.is_some_and(|below| attempt.incarnation >= below) {
+        if below.is_some_and(|below| attempt.number >= below) {
             return 0;
         }
         let lives = |rank: &Rank| rank.node == name && rank.health != Health::Dead;
@@ -691,8 +691,7 @@ impl Site {
 
     fn says(&mut self, words: &str) {
         let Some(attempt) = &self.attempt else { return };
-        let file =
-            fs::OpenOptions::new().append(true).open(attempt.folder.errors(attempt.incarnation));
+        let file = fs::OpenOptions::new().append(true).open(attempt.folder.errors(attempt.number));
         let written = file.and_then(|mut file| file.write_all(words.as_bytes()));
         written.expect("room in /dev/shm");
     }
@@ -702,7 +701,7 @@ impl Site {
         attempt.launcher_runs = false;
         attempt.notices_ms = None;
         attempt.phase = Phase::Over;
-        let path = attempt.folder.exit(attempt.incarnation);
+        let path = attempt.folder.exit(attempt.number);
         fs::write(path, format!("{status}\n")).expect("room in /dev/shm");
         self.notes(format!("the launcher ends with status {status}"));
     }
@@ -720,7 +719,7 @@ impl Site {
             self.says("a node could not be reached\n");
             return self.launcher_ends(1);
         }
-        let (mut pids, incarnation) = (self.pids, attempt.incarnation);
+        let (mut pids, number) = (self.pids, attempt.number);
         let mut attempt = self.attempt.take().expect("one is launched");
         self.take_positions(&mut attempt.ranks);
         let mut saves: Vec<Option<u64>> = vec![None; attempt.ranks.len()];
@@ -746,7 +745,7 @@ impl Site {
         attempt.phase = Phase::Recovering { until_ms };
         self.attempt = Some(attempt);
         self.pids = pids;
-        self.notes(format!("ranks of attempt {incarnation} start, last save {target:?}"));
+        self.notes(format!("ranks of attempt {number} start, last save {target:?}"));
         if (too_many || is_back) && self.could_be_kept() {
             self.goes_wrong("a run that could have been kept has lost its memory".to_owned());
         }
@@ -837,7 +836,7 @@ impl Site {
         attempt.phase = Phase::Ending { until_ms: self.now_ms + 200, status };
         attempt.has_ended = true;
         if status == 0 {
-            let path = attempt.folder.output(attempt.incarnation);
+            let path = attempt.folder.output(attempt.number);
             fs::write(path, RESULT).expect("room in /dev/shm");
             self.is_done = true;
             let done = Done { status: 0, printed: RESULT.len() as u64 };

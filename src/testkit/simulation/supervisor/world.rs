@@ -342,8 +342,8 @@ impl World {
             }
             Strike::Refuses { for_ms, full } => self.refuses = (now_ms + for_ms, *full),
             Strike::Supervisor { again_ms } => {
-                let incarnation = site.incarnation();
-                let is_it = |event: &Event| matches!(event, Event::Launched { incarnation: it, .. } if *it == incarnation);
+                let attempt = site.attempt_number();
+                let is_it = |event: &Event| matches!(event, Event::Launched { attempt: it, .. } if *it == attempt);
                 if !has_recorded(&self.folder, is_it) {
                     site.is_unrecorded();
                 }
@@ -553,26 +553,21 @@ impl Machine for Simulated {
         });
     }
 
-    fn launch(
-        &self,
-        launch: &Launch,
-        folder: &Folder,
-        incarnation: u32,
-    ) -> std::io::Result<ProcessId> {
+    fn launch(&self, launch: &Launch, folder: &Folder, attempt: u32) -> std::io::Result<ProcessId> {
         let (hosts, ranks) = asked_for(launch);
         World::with(|world| {
             let (until_ms, full) = world.refuses;
             if now_ms() < until_ms {
-                world.refused_first |= incarnation == 1;
+                world.refused_first |= attempt == 1;
                 let code = if full { libc::ENOSPC } else { libc::EAGAIN };
                 return Err(std::io::Error::from_raw_os_error(code));
             }
             let mut site = world.site.borrow_mut();
-            let is_stop = |event: &Event| matches!(event, Event::Stopped { incarnation: it, .. } if *it + 1 == incarnation);
-            if incarnation > 1 && !has_recorded(folder, is_stop) {
+            let is_stop = |event: &Event| matches!(event, Event::Stopped { attempt: it, .. } if *it + 1 == attempt);
+            if attempt > 1 && !has_recorded(folder, is_stop) {
                 site.goes_wrong("a launch before its reason was recorded".to_owned());
             }
-            let launcher = site.launch(&hosts, ranks, folder, incarnation);
+            let launcher = site.launch(&hosts, ranks, folder, attempt);
             if world.asked_to_stop || world.is_requested {
                 site.may_be_halted();
             }

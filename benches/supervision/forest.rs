@@ -96,14 +96,12 @@ impl Hands for Node {
             ..Beat::default()
         }
     }
-    fn end(&mut self, id: u64, _: Option<u32>, _: bool) {
+    fn end(&mut self, id: u64, _: bool) {
         self.positions = 0..0;
         self.ended.push(id);
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
-    fn halt(&mut self, _: bool) -> usize {
-        0
-    }
+    fn halt(&mut self, _: bool) {}
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
         silent >= limit
     }

@@ -83,7 +83,7 @@ pub fn run(flags: &AgentFlags) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // An agent that is called again during a run must answer at once, and storage may hang: the run continues without storage.
-    let amid = flags.run.as_deref().is_some_and(|run| !processes::of_run(run, None).is_empty());
+    let amid = flags.run.as_deref().is_some_and(|run| !processes::of_run(run).is_empty());
     let storage = flags.level2.clone().filter(|_| !amid);
     let storage = storage.map(|path| Dir { path, job, own: flags.own });
     let (blas, helper_cores) = (flags.blas.clone(), flags.helper_cores.clone());

@@ -36,13 +36,11 @@ impl Hands for Node {
     fn beat(&mut self, seq: Option<u64>) -> Beat {
         Beat { seq, ..Beat::default() }
     }
-    fn end(&mut self, id: u64, _: Option<u32>, _: bool) {
+    fn end(&mut self, id: u64, _: bool) {
         self.ended.push(id);
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
-    fn halt(&mut self, _: bool) -> usize {
-        1
-    }
+    fn halt(&mut self, _: bool) {}
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
         silent >= limit
     }
@@ -151,7 +149,7 @@ impl Forest {
 
     fn ask_end(&mut self, nodes: &[u32]) {
         if let Some(id) = self.end {
-            let end = ToAgent::End { id, below: None, clean: false };
+            let end = ToAgent::End { id, clean: false };
             self.branch.tell(Some(nodes), &end, &mut self.simulated_agents);
         }
     }

@@ -364,7 +364,7 @@ impl<N: Nodes> SimulatedAgents<N> {
                 self.with(to, |relay, hands, asked, up| {
                     relay.from_above(&text, now_ms, hands, asked, up);
                     for id in N::ended(hands) {
-                        relay.ended(id, 1, 0, hands, up);
+                        relay.ended(id, 1, hands, up);
                     }
                     true
                 });

@@ -434,7 +434,7 @@ impl Job {
             if let Some(mut child) = child {
                 let _ = new_thread::start("wait", move || child.wait());
             }
-            let ended = processes::end_run(&run_id, None, END_PATIENCE).0;
+            let ended = processes::end_run(&run_id, END_PATIENCE);
             processes::remove_left(left);
             ended
         })
@@ -620,7 +620,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(wait(&mut job), None, "killed: no exit status");
-        assert!(processes::of_run(&run_id, None).is_empty());
+        assert!(processes::of_run(&run_id).is_empty());
     }
 
     /// A disk that hangs is no launcher that vanished: only a look that began after its end shows that it left nothing.

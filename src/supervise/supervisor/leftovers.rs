@@ -93,7 +93,7 @@ pub(super) fn give_up(
 ) -> Result<(), String> {
     let nodes = ran_on(state);
     let mut status = OldStatus::new(settings, state, &nodes, io_thread);
-    let here = end_run(&state.run_id, None, Duration::from_secs(3)).0;
+    let here = end_run(&state.run_id, Duration::from_secs(3));
     if here > 0 {
         say!("skt-hpl run: --new: on this machine {here} process(es) of the old run were ended");
     }

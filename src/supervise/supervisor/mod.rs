@@ -295,7 +295,7 @@ impl Supervisor<'_> {
             self.left_job(None)?;
             self.note_takeover(false)?;
             let run_id = self.state.run_id.clone();
-            let here = Answer::beside(move || end_run(&run_id, None, LEFT_PATIENCE));
+            let here = Answer::beside(move || end_run(&run_id, LEFT_PATIENCE));
             self.cluster.end_run(LEFT_PATIENCE);
             self.meanwhile(here)?;
         }

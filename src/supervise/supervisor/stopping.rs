@@ -52,7 +52,7 @@ impl Supervisor<'_> {
         let run_id = self.state.run_id.clone();
         let here = match job {
             Some(job) => job.end(&run_id),
-            None => Answer::beside(move || end_run(&run_id, None, HERE_PATIENCE).0),
+            None => Answer::beside(move || end_run(&run_id, HERE_PATIENCE)),
         };
         let here = self.meanwhile(here)?;
         let clean = self.to_clean(over);

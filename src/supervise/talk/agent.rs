@@ -91,8 +91,8 @@ struct Ending {
     id: u64,
     /// Readable when the work is done. None if no more files may be opened: then the agent waits for the work.
     done: Option<OwnedFd>,
-    /// Number of processes that were ended, and of those that remain.
-    counts: Answer<(usize, usize)>,
+    /// Number of processes that were ended.
+    count: Answer<usize>,
 }
 
 /// Facts that an agent is to find out about its node.
@@ -172,10 +172,10 @@ pub fn run(asked: &Asked) -> io::Result<()> {
             }
         }
         if done && let Some(ending) = agent.ending.take() {
-            let (ended, left) = ending.counts.wait().unwrap_or_default();
+            let ended = ending.count.wait().unwrap_or_default();
             agent.known.clear();
             agent.census_at = None;
-            relay.ended(ending.id, ended, left, &mut agent, &mut up);
+            relay.ended(ending.id, ended, &mut agent, &mut up);
         }
         // Messages from the parent come first, so that nodes it has taken away are not called again.
         let mut below = Vec::new();
@@ -217,7 +217,7 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         Agent::beat(self, seq)
     }
 
-    fn end(&mut self, id: u64, below: Option<u32>, clean: bool) {
+    fn end(&mut self, id: u64, clean: bool) {
         // Work that still runs does the same, so only the last request is answered.
         if let Some(ending) = &mut self.ending {
             ending.id = id;
@@ -230,11 +230,11 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         let (done, tell) = pipe2(OFlag::O_CLOEXEC).ok().unzip();
         let before = self.ending.take();
         let leaves = std::mem::take(&mut self.leaves);
-        let counts = Answer::beside(move || {
-            let before = before.and_then(|before| before.counts.wait()).unwrap_or_default();
-            let (ended, left) = processes::end_run(&run_id, below, END_PATIENCE);
-            // Processes of a later attempt, which may be here as well, would still use some of these files.
-            if processes::of_run(&run_id, None).is_empty() {
+        let count = Answer::beside(move || {
+            let before = before.and_then(|before| before.count.wait()).unwrap_or_default();
+            let ended = processes::end_run(&run_id, END_PATIENCE);
+            // Processes that could not be ended would still use some of these files.
+            if processes::of_run(&run_id).is_empty() {
                 processes::remove_left(leaves);
             }
             if clean && let Some(job) = &job {
@@ -244,9 +244,9 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
                     .and_then(|memory_store| memory_store.clean_within(LET_GO_PATIENCE));
             }
             drop(tell);
-            (before.0 + ended, left)
+            before + ended
         });
-        self.ending = Some(Ending { id, done, counts });
+        self.ending = Some(Ending { id, done, count });
     }
 
     fn end_rank(&mut self, which: Which, below: u32) {
@@ -257,20 +257,22 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
                 processes::variable(environ, OPEN_MPI_RANK_VAR) == Some(number.as_bytes())
             }
         };
-        for pid in processes::of_run(&self.run_id, Some(below)) {
-            let still = |pid| {
-                processes::environ(pid).is_some_and(|environ| {
-                    processes::is_of(&environ, &self.run_id, Some(below)) && is(pid, &environ)
-                })
-            };
+        let still = |pid| {
+            processes::environ(pid).is_some_and(|environ| {
+                processes::is_of(&environ, &self.run_id)
+                    && processes::attempt_of(&environ).is_some_and(|attempt| attempt < below)
+                    && is(pid, &environ)
+            })
+        };
+        for pid in processes::of_run(&self.run_id) {
             if still(pid) {
                 processes::send(pid, Signal::SIGKILL, still);
             }
         }
     }
 
-    fn halt(&mut self, now: bool) -> usize {
-        Agent::halt(self, if now { HALT_NOW } else { HALT_AFTER_SAVE })
+    fn halt(&mut self, now: bool) {
+        Agent::halt(self, if now { HALT_NOW } else { HALT_AFTER_SAVE });
     }
 
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
@@ -279,7 +281,7 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
         self.lonely.sees(now, &self.source.sample());
         let over = self.lonely.is_over(now, limit);
         if over && !self.run_id.is_empty() {
-            processes::end_run(&self.run_id, None, END_PATIENCE);
+            processes::end_run(&self.run_id, END_PATIENCE);
         }
         over
     }
@@ -332,17 +334,17 @@ impl<S: ProgressSource> Agent<S> {
     fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {
         // Work that was interrupted by the end of the line is finished first.
         if let Some(ending) = self.ending.take() {
-            ending.counts.wait();
+            ending.count.wait();
         }
         self.silent_for(silent);
-        while !self.run_id.is_empty() && !processes::of_run(&self.run_id, None).is_empty() {
+        while !self.run_id.is_empty() && !processes::of_run(&self.run_id).is_empty() {
             let ranks = self.source.sample();
             let now = Instant::now();
             self.lonely.sees(now, &ranks);
             // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
             // died: the next supervisor takes the job over.
             if !ranks.is_empty() && self.lonely.is_over(now, limit) {
-                processes::end_run(&self.run_id, None, END_PATIENCE);
+                processes::end_run(&self.run_id, END_PATIENCE);
                 return;
             }
             std::thread::sleep(limit / LOOKS);
@@ -404,7 +406,7 @@ impl<S: ProgressSource> Agent<S> {
         for progress in sample {
             shown |= self.known.contains_key(&progress.pid);
             if !self.known.contains_key(&progress.pid)
-                && processes::belongs(progress.pid, &self.run_id, None)
+                && processes::belongs(progress.pid, &self.run_id)
             {
                 self.known.insert(progress.pid, Watched::new(progress.pid));
                 self.leaves.extend(processes::session_of(progress.pid));
@@ -428,7 +430,7 @@ impl<S: ProgressSource> Agent<S> {
     }
 
     /// Signals the ranks: found by their memory, or, if none has memory, by the launcher's variables.
-    fn halt(&mut self, signal: Signal) -> usize {
+    fn halt(&mut self, signal: Signal) {
         self.census_at = None;
         let sample = self.source.sample();
         self.census(&sample);
@@ -442,13 +444,11 @@ impl<S: ProgressSource> Agent<S> {
             let seen = self.known.get(&pid).map_or(asked, Watched::known_since);
             seen.max(asked).elapsed() <= DEAF_PATIENCE
         };
-        ranks
-            .into_iter()
-            .filter(|pid| processes::catches(*pid, signal) || !starts(*pid))
-            .filter(|pid| {
-                processes::send(*pid, signal, |p| processes::belongs(p, &self.run_id, None))
-            })
-            .count()
+        for pid in ranks {
+            if processes::catches(pid, signal) || !starts(pid) {
+                processes::send(pid, signal, |p| processes::belongs(p, &self.run_id));
+            }
+        }
     }
 }
 

@@ -443,7 +443,6 @@ impl Branch {
                 (link.said, link.told) = (None, None);
                 told.push((child, own));
             }
-            own @ FromAgent::Halting { .. } => told.push((child, own)),
         }
         told
     }

@@ -83,7 +83,6 @@ pub enum News {
     Up(Box<Facts>),
     Beat { beat: Beat, round_trip_ms: f64 },
     Ended { id: u64, ended: usize },
-    Halting { told: usize },
     Closed(String),
 }
 
@@ -464,11 +463,10 @@ impl Cluster {
                     let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
                     News::Beat { beat, round_trip_ms }
                 }
-                FromAgent::Ended { id, ended, beat, .. } => {
+                FromAgent::Ended { id, ended, beat } => {
                     node.beat = beat;
                     News::Ended { id, ended }
                 }
-                FromAgent::Halting { told } => News::Halting { told },
                 FromAgent::Closed { why } => {
                     (node.called, node.up, node.silent) = (None, false, None);
                     self.signs.push_back((now, at, Sign::Closed));
@@ -645,7 +643,7 @@ impl Cluster {
             .map(|n| *n as u32)
             .partition(|n| clean.contains(&self.nodes[*n as usize].host.name));
         for (to, clean) in [(cleaned, true), (kept, false)] {
-            let end = ToAgent::End { id, below: None, clean };
+            let end = ToAgent::End { id, clean };
             self.branch.tell(Some(&to), &end, &mut *self.links);
         }
     }
@@ -942,7 +940,7 @@ mod tests {
         let hello = to_line(&FromAgent::Hello(Box::default()));
         let beat = Beat { held_bytes: 7, ..Beat::default() };
         let beat = to_line(&FromAgent::Beat(beat));
-        let ended = FromAgent::Ended { id: 1, ended: 3, left: 0, beat: Beat::default() };
+        let ended = FromAgent::Ended { id: 1, ended: 3, beat: Beat::default() };
         let ended = to_line(&ended);
         // The shell receives a first request, and answers the next as a new agent.
         let words = format!(

@@ -63,23 +63,23 @@ pub fn variable<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
         .find_map(|item| item.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Returns whether a process belongs to the run, in an attempt below `below` if given.
-pub fn belongs(pid: u32, run_id: &str, below: Option<u32>) -> bool {
-    environ(pid).is_some_and(|environ| is_of(&environ, run_id, below))
+/// Returns whether a process belongs to the run.
+pub fn belongs(pid: u32, run_id: &str) -> bool {
+    environ(pid).is_some_and(|environ| is_of(&environ, run_id))
 }
 
 /// Returns the result of [`belongs`], or None if that is not known yet. A process that becomes another program just now has no
 /// variables before the end of that.
-fn is_known_to_belong(pid: u32, run_id: &str, below: Option<u32>) -> Option<bool> {
+fn is_known_to_belong(pid: u32, run_id: &str) -> Option<bool> {
     let variables = environ(pid).unwrap_or_default();
     if !variables.is_empty() {
-        return Some(is_of(&variables, run_id, below));
+        return Some(is_of(&variables, run_id));
     }
     let Some(stat) = Stat::of(pid) else { return Some(false) };
     // A process that has ended has no program, and neither has a thread of the kernel.
     let becomes = !stat.has_variables() && fs::read_link(format!("/proc/{pid}/exe")).is_ok();
     // The process may have become the program between the two looks.
-    (!becomes).then(|| belongs(pid, run_id, below))
+    (!becomes).then(|| belongs(pid, run_id))
 }
 
 /// Returns the variables with which a process was started.
@@ -87,30 +87,29 @@ pub fn environ(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/environ")).ok()
 }
 
-/// Returns whether a process with these variables belongs to the run, in an attempt below `below` if given.
-pub fn is_of(environ: &[u8], run_id: &str, below: Option<u32>) -> bool {
-    if variable(environ, RUN_ID_VAR) != Some(run_id.as_bytes()) {
-        return false;
-    }
-    let Some(below) = below else { return true };
-    variable(environ, ATTEMPT_VAR)
-        .and_then(|value| std::str::from_utf8(value).ok()?.parse::<u32>().ok())
-        .is_some_and(|attempt| attempt < below)
+/// Returns whether a process with these variables belongs to the run.
+pub fn is_of(environ: &[u8], run_id: &str) -> bool {
+    variable(environ, RUN_ID_VAR) == Some(run_id.as_bytes())
 }
 
-/// Returns all processes of a run on this node, of attempts below `below` if given. This process and its ancestors are left out.
-pub fn of_run(run_id: &str, below: Option<u32>) -> BTreeSet<u32> {
-    seek(run_id, below, |_| false).0
+/// Returns the attempt that a process with these variables belongs to.
+pub fn attempt_of(environ: &[u8]) -> Option<u32> {
+    std::str::from_utf8(variable(environ, ATTEMPT_VAR)?).ok()?.parse().ok()
+}
+
+/// Returns all processes of a run on this node. This process and its ancestors are left out.
+pub fn of_run(run_id: &str) -> BTreeSet<u32> {
+    seek(run_id, |_| false).0
 }
 
 /// Returns the run's processes that are not `known` yet: a process never changes to another run.
 pub fn more_of_run(run_id: &str, known: impl Fn(u32) -> bool) -> BTreeSet<u32> {
-    seek(run_id, None, known).0
+    seek(run_id, known).0
 }
 
 /// Returns the run's processes that are not `known`, and whether these are all: a process that becomes another program just now
 /// is undecided.
-fn seek(run_id: &str, below: Option<u32>, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
+fn seek(run_id: &str, known: impl Fn(u32) -> bool) -> (BTreeSet<u32>, bool) {
     let me = std::process::id();
     let uid = nix::unistd::getuid().as_raw();
     let mut kin = BTreeSet::from([me]);
@@ -125,7 +124,7 @@ fn seek(run_id: &str, below: Option<u32>, known: impl Fn(u32) -> bool) -> (BTree
         (!kin.contains(&pid) && !known(pid) && entry.metadata().ok()?.uid() == uid).then_some(pid)
     });
     for pid in others {
-        match is_known_to_belong(pid, run_id, below) {
+        match is_known_to_belong(pid, run_id) {
             Some(true) if look(pid).is_some_and(|(state, _)| state != 'Z') => {
                 found.insert(pid);
             }
@@ -316,7 +315,7 @@ pub fn left_by_run(run_id: &str) -> BTreeSet<PathBuf> {
     if simulated().is_some() {
         return BTreeSet::new();
     }
-    of_run(run_id, None).into_iter().flat_map(left_by).collect()
+    of_run(run_id).into_iter().flat_map(left_by).collect()
 }
 
 /// Removes the files that a killed launcher and its processes could not remove. No caller waits for that, because /tmp may hang.
@@ -338,29 +337,29 @@ pub fn remove_left(left: BTreeSet<PathBuf>) {
     });
 }
 
-/// Ends all processes of a run on this node. Returns how many there were, and how many are left. Their files in /tmp and
-/// /dev/shm, which would otherwise pile up with every attempt, are removed a moment later.
+/// Ends all processes of a run on this node, and returns their number. Their files in /tmp and /dev/shm, which would otherwise
+/// pile up with every attempt, are removed a moment later.
 ///
 /// The signal is SIGKILL, not SIGTERM. A rank's memory is consistent at every moment by design. A handler that waits for a dead
 /// peer would cost the seconds that a restart should save.
-pub fn end_run(run_id: &str, below: Option<u32>, patience: Duration) -> (usize, usize) {
+pub fn end_run(run_id: &str, patience: Duration) -> usize {
     if let Some(machine) = simulated() {
-        return (machine.end_run(run_id), 0);
+        return machine.end_run(run_id);
     }
     let deadline = Instant::now() + patience;
     let mut ended = BTreeSet::new();
     let mut leave = BTreeSet::new();
     loop {
         // The search is repeated, because a launcher may start processes in the meantime.
-        let (left, all) = seek(run_id, below, |_| false);
+        let (left, all) = seek(run_id, |_| false);
         if left.is_empty() && all || Instant::now() > deadline {
             remove_left(leave);
-            return (ended.len(), left.len());
+            return ended.len();
         }
         for pid in left {
             leave.extend(left_by(pid));
             // The process may have ended by itself in between.
-            if send(pid, Signal::SIGKILL, |pid| belongs(pid, run_id, below)) {
+            if send(pid, Signal::SIGKILL, |pid| belongs(pid, run_id)) {
                 ended.insert(pid);
             }
         }
@@ -508,13 +507,13 @@ mod tests {
         let mut theirs = sleeper(&other, "1");
         // A child has its environment only once it has called exec.
         let until = Instant::now() + Duration::from_secs(5);
-        while of_run(&run, None).len() < 2 && Instant::now() < until {
+        while of_run(&run).len() < 2 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(of_run(&run, Some(2)), BTreeSet::from([ours[0].id()]));
-        assert_eq!(end_run(&run, Some(2), Duration::from_secs(5)), (1, 0));
-        assert_eq!(of_run(&run, None), BTreeSet::from([ours[1].id()]));
-        assert_eq!(end_run(&run, None, Duration::from_secs(5)), (1, 0));
+        let attempts = of_run(&run).into_iter().map(|pid| attempt_of(&environ(pid).unwrap()));
+        assert_eq!(attempts.collect::<BTreeSet<_>>(), BTreeSet::from([Some(1), Some(2)]));
+        assert_eq!(end_run(&run, Duration::from_secs(5)), 2);
+        assert!(of_run(&run).is_empty());
         assert!(theirs.try_wait().unwrap().is_none(), "another run was touched");
         theirs.kill().unwrap();
         theirs.wait().unwrap();
@@ -529,12 +528,12 @@ mod tests {
         let run = format!("becomes-{}", std::process::id());
         for _ in 0..200 {
             let mut ours = sleeper(&run, "1");
-            let first = is_known_to_belong(ours.id(), &run, None);
+            let first = is_known_to_belong(ours.id(), &run);
             let until = Instant::now() + Duration::from_secs(5);
-            while is_known_to_belong(ours.id(), &run, None).is_none() && Instant::now() < until {
+            while is_known_to_belong(ours.id(), &run).is_none() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let then = is_known_to_belong(ours.id(), &run, None);
+            let then = is_known_to_belong(ours.id(), &run);
             ours.kill().unwrap();
             ours.wait().unwrap();
             assert_ne!(first, Some(false));
@@ -564,10 +563,10 @@ mod tests {
             fs::create_dir_all(folder.join("0")).unwrap();
         }
         let until = Instant::now() + Duration::from_secs(5);
-        while of_run(&run, None).len() < 3 && Instant::now() < until {
+        while of_run(&run).len() < 3 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(end_run(&run, None, Duration::from_secs(5)), (3, 0));
+        assert_eq!(end_run(&run, Duration::from_secs(5)), 3);
         while folders[..2].iter().any(|folder| folder.exists()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -595,10 +594,10 @@ mod tests {
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = Command::new(&program).arg("60").env(RUN_ID_VAR, &run).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(5);
-        while of_run(&run, None).is_empty() && Instant::now() < until {
+        while of_run(&run).is_empty() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let found = of_run(&run, None);
+        let found = of_run(&run);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found, BTreeSet::from([child.id()]));

@@ -15,10 +15,10 @@ pub trait Hands {
     fn attend(&mut self, attend: &Attend);
     fn beat(&mut self, seq: Option<u64>) -> Beat;
     /// Begins to end the run's processes; [`Relay::ended`] is called when that is done.
-    fn end(&mut self, id: u64, below: Option<u32>, clean: bool);
+    fn end(&mut self, id: u64, clean: bool);
     /// Ends a rank of attempts below `below`.
     fn end_rank(&mut self, which: Which, below: u32);
-    fn halt(&mut self, now: bool) -> usize;
+    fn halt(&mut self, now: bool);
     /// Called if no message has come for `silent`, which is at least half of `limit`. True: the node is cut off, and the run's
     /// processes here have been ended.
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool;
@@ -103,11 +103,9 @@ impl Relay {
                 }
                 self.flush(up);
             }
-            ToAgent::End { id, below, clean } => hands.end(id, below, clean),
+            ToAgent::End { id, clean } => hands.end(id, clean),
             ToAgent::EndRank { which, below } => hands.end_rank(which, below),
-            ToAgent::Halt { now } => {
-                up.push(to_line(&FromAgent::Halting { told: hands.halt(now) }));
-            }
+            ToAgent::Halt { now } => hands.halt(now),
             ToAgent::Call { nodes } => {
                 if let Some(branch) = &mut self.branch {
                     branch.call(&nodes, now_ms, lines);
@@ -173,16 +171,9 @@ impl Relay {
     }
 
     /// Reports the processes that the hands have ended.
-    pub fn ended(
-        &mut self,
-        id: u64,
-        ended: usize,
-        left: usize,
-        hands: &mut impl Hands,
-        up: &mut Vec<String>,
-    ) {
+    pub fn ended(&mut self, id: u64, ended: usize, hands: &mut impl Hands, up: &mut Vec<String>) {
         self.said = None;
-        up.push(to_line(&FromAgent::Ended { id, ended, left, beat: hands.beat(None) }));
+        up.push(to_line(&FromAgent::Ended { id, ended, beat: hands.beat(None) }));
     }
 
     /// Does the work that is due by the clock; false if this agent has to end.
@@ -275,11 +266,9 @@ mod tests {
         fn beat(&mut self, seq: Option<u64>) -> Beat {
             Beat { seq, ranks: self.0.clone(), ..Beat::default() }
         }
-        fn end(&mut self, _: u64, _: Option<u32>, _: bool) {}
+        fn end(&mut self, _: u64, _: bool) {}
         fn end_rank(&mut self, _: Which, _: u32) {}
-        fn halt(&mut self, _: bool) -> usize {
-            0
-        }
+        fn halt(&mut self, _: bool) {}
         fn lonely(&mut self, _: Duration, _: Duration) -> bool {
             false
         }
@@ -353,7 +342,7 @@ mod tests {
                 leaf.from_above(&halt, now_ms, &mut node, &mut nobody, &mut said);
             }
             if random(300) == 0 {
-                leaf.ended(now_ms, 0, 0, &mut node, &mut said);
+                leaf.ended(now_ms, 0, &mut node, &mut said);
             }
             middle.tick(now_ms, &mut own, &mut ways, &mut up);
             for text in std::mem::take(&mut ways.1) {

@@ -10,7 +10,7 @@ use crate::kernels::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 14;
+pub const WIRE_VERSION: u32 = 15;
 
 /// The run to watch, and the settings for reaching the nodes below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,8 +53,8 @@ pub enum ToAgent {
     Attend(Attend),
     /// Answer with a heartbeat of the same number.
     Beat { seq: u64 },
-    /// End the run's processes, of attempts below `below` if given; with `clean`, remove its memory too.
-    End { id: u64, below: Option<u32>, clean: bool },
+    /// End the run's processes; with `clean`, remove its memory too.
+    End { id: u64, clean: bool },
     /// End a rank of an attempt below `below`. Either the other ranks have lost it, though its process may only be stopped, or
     /// they are to continue without it.
     EndRank { which: Which, below: u32 },
@@ -79,12 +79,7 @@ pub enum FromAgent {
     Ended {
         id: u64,
         ended: usize,
-        left: usize,
         beat: Beat,
-    },
-    /// Number of ranks that were asked to stop.
-    Halting {
-        told: usize,
     },
     /// Messages of nodes below, and about them.
     Below {
@@ -357,9 +352,9 @@ mod tests {
 
     #[test]
     fn messages_cross_the_wire_and_chatter_is_passed_over() {
-        let ended = FromAgent::Ended { id: 3, ended: 2, left: 0, beat: Beat::default() };
+        let ended = FromAgent::Ended { id: 3, ended: 2, beat: Beat::default() };
         assert_eq!(from_line::<FromAgent>(&to_line(&ended)), Some(ended));
-        let end = ToAgent::End { id: 3, below: Some(2), clean: true };
+        let end = ToAgent::End { id: 3, clean: true };
         assert_eq!(from_line::<ToAgent>(&to_line(&end)), Some(end));
         for noise in ["", "Welcome to n1!", "{}", "\"what\"", "{\"what\":{}}"] {
             assert_eq!(from_line::<FromAgent>(noise), None);

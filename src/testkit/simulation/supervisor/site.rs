@@ -502,21 +502,17 @@ impl Site {
         }
     }
 
-    /// Ends ranks on a node, on behalf of the supervisor: those of attempts below `below`, if given. Returns their number.
-    pub fn ends_ranks(&mut self, name: &str, below: Option<u32>, clean: bool) -> usize {
-        let Some(attempt) = &self.attempt else { return 0 };
-        if below.is_some_and(|below| attempt.number >= below) {
-            return 0;
-        }
+    /// Ends the ranks on a node, on behalf of the supervisor.
+    pub fn ends_ranks(&mut self, name: &str, clean: bool) {
+        let Some(attempt) = &self.attempt else { return };
         let lives = |rank: &Rank| rank.node == name && rank.health != Health::Dead;
         if attempt.ranks.iter().any(lives) {
             self.is_ended_by_supervisor();
         }
-        let ended = self.kills_ranks(|rank| rank.node == name);
+        self.kills_ranks(|rank| rank.node == name);
         if clean && let Some(node) = self.nodes.get_mut(name) {
             node.memory.clear();
         }
-        ended
     }
 
     /// Ends a node's ranks if they have stood still, without a message to their agent, for too long.
@@ -529,15 +525,13 @@ impl Site {
         true
     }
 
-    /// Passes a request to stop to the ranks of a node. Returns how many there are.
-    pub fn halts(&mut self, name: &str, now: bool) -> usize {
-        let Some(attempt) = &mut self.attempt else { return 0 };
-        let lives = |rank: &&Rank| rank.node == name && rank.health == Health::Well;
-        let told = attempt.ranks.iter().filter(lives).count();
-        if told > 0 {
+    /// Passes a request to stop to the ranks of a node.
+    pub fn halts(&mut self, name: &str, now: bool) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let lives = |rank: &Rank| rank.node == name && rank.health == Health::Well;
+        if attempt.ranks.iter().any(lives) {
             attempt.halt = Some(now || attempt.halt.unwrap_or(false));
         }
-        told
     }
 
     /// Notes that somebody wants the job to stop.

@@ -57,8 +57,8 @@ impl Hands for Agent {
         self.site.borrow().beat(&self.name, seq)
     }
 
-    fn end(&mut self, id: u64, below: Option<u32>, clean: bool) {
-        self.site.borrow_mut().ends_ranks(&self.name, below, clean);
+    fn end(&mut self, id: u64, clean: bool) {
+        self.site.borrow_mut().ends_ranks(&self.name, clean);
         self.ended.push(id);
     }
 
@@ -66,8 +66,8 @@ impl Hands for Agent {
         unreachable!("no simulated job continues in place");
     }
 
-    fn halt(&mut self, now: bool) -> usize {
-        self.site.borrow_mut().halts(&self.name, now)
+    fn halt(&mut self, now: bool) {
+        self.site.borrow_mut().halts(&self.name, now);
     }
 
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {

@@ -780,31 +780,28 @@ mod tests {
             other(|f| f.rank_iteration = Some(1000 - STEP_MAX)),
             Attempt::Stop { .. }
         ));
-        // Ranks seen to die first may have been ended because of another: then the furthest iteration shows the bug, as in older
-        // records.
+        // Ranks seen to die first may have been ended because of another: then the furthest iteration shows the bug.
         let ended = [died(990, 1003, true), died(1003, 1003, false), died(970, 1002, false)];
         assert!(matches!(attempt(&ended), Attempt::Stop { .. }));
     }
 
-    /// Older records lack the iteration of the rank that died.
     #[test]
     fn how_far_the_rank_had_come_that_died_is_read_from_the_journal() {
-        let at = |more: &str| {
+        let at = |rank: &str| {
             let mut state = RunState::default();
             let text = format!(
-                r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"attempt":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"iteration":1041,{more}"detail":""}}"#
+                r#"{{"seq":0,"at_ms":0,"event":"fault","fault":1,"attempt":1,"kind":"rank-died","struck_ms":0,"node":"n1","position":3,"test":0,"iteration":1041,"rank_iteration":{rank},"ranks_seen":true,"detail":""}}"#
             );
             state.apply(&serde_json::from_str(&text).unwrap());
             (state.history.faults[0].iteration, state.history.faults[0].rank_iteration)
         };
-        assert_eq!(at(""), (1041, None));
-        assert_eq!(at(r#""rank_iteration":null,"#), (1041, None));
-        assert_eq!(at(r#""rank_iteration":1000,"#), (1041, Some(1000)));
+        assert_eq!(at("null"), (1041, None));
+        assert_eq!(at("1000"), (1041, Some(1000)));
     }
 
     /// Applies the next event to a run, in the text of a record.
     fn apply(state: &mut RunState, event: &str) {
-        let text = format!(r#"{{"seq":0,"at_ms":0,"attempt":1,{event}}}"#);
+        let text = format!(r#"{{"seq":0,"at_ms":0,"attempt":1,"test":0,{event}}}"#);
         state.apply(&serde_json::from_str(&text).unwrap());
     }
 
@@ -812,30 +809,26 @@ mod tests {
     /// show nothing about that.
     #[test]
     fn a_launcher_that_starts_nobody_is_no_bug() {
-        let told = |computed: bool, seen: &str| {
+        let told = |computed: bool, seen: bool| {
             let mut state = RunState::default();
             let mut tell = |event: &str| apply(&mut state, event);
             let iteration = if computed { 30 } else { 0 };
-            let fault = |seen: &str| {
+            let fault = |seen: bool| {
                 format!(
-                    r#""event":"fault","fault":1,"kind":"launcher-gone","struck_ms":0,"node":null,"position":null,"iteration":{iteration},{seen}"detail":"""#
+                    r#""event":"fault","fault":1,"kind":"launcher-gone","struck_ms":0,"node":null,"position":null,"iteration":{iteration},"ranks_seen":{seen},"detail":"""#
                 )
             };
             if computed {
                 tell(r#""event":"computing","iteration":0"#);
-                tell(&fault(r#""ranks_seen":true,"#));
+                tell(&fault(true));
             }
             (0..SAME_FAULT_MAX).for_each(|_| tell(&fault(seen)));
             attempt(state.faults_that_count())
         };
-        let unseen = r#""ranks_seen":false,"#;
-        assert_eq!(told(true, unseen), Attempt::Relaunch { after_ms: 4000 });
+        assert_eq!(told(true, false), Attempt::Relaunch { after_ms: 4000 });
         // If nothing was ever computed, the run soon stops because the launcher cannot be used.
-        assert!(matches!(told(false, unseen), Attempt::Stop { why } if why.contains("same fault")));
-        // Ranks were seen, or the record is an older one.
-        for seen in [r#""ranks_seen":true,"#, ""] {
-            assert!(matches!(told(true, seen), Attempt::Stop { why } if why.contains("bug")));
-        }
+        assert!(matches!(told(false, false), Attempt::Stop { why } if why.contains("same fault")));
+        assert!(matches!(told(true, true), Attempt::Stop { why } if why.contains("bug")));
     }
 
     #[test]
@@ -864,7 +857,7 @@ mod tests {
                 );
                 tell(r#""event":"computing","iteration":32"#);
                 tell(&format!(
-                    r#""event":"fault","fault":1,"kind":"{kind}","struck_ms":0,"node":{node},"position":null,"iteration":40,"detail":"""#
+                    r#""event":"fault","fault":1,"kind":"{kind}","struck_ms":0,"node":{node},"position":null,"iteration":40,"ranks_seen":true,"detail":"""#
                 ));
                 lost.iter().for_each(|node| {
                     tell(&format!(

@@ -63,11 +63,6 @@ impl FaultKind {
     }
 }
 
-/// Default for records of older versions without the field.
-fn yes() -> bool {
-    true
-}
-
 /// A process; its start time keeps a reused pid from being mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
@@ -90,10 +85,8 @@ pub enum Event {
         hosts: Vec<Host>,
         spares: Vec<Host>,
         /// Name of the ranks' memory, if they have any.
-        #[serde(default)]
         job: Option<String>,
         /// An earlier run was given up for this run, which does not use that run's checkpoints.
-        #[serde(default)]
         anew: bool,
         supervisor_host: String,
         supervisor_pid: u32,
@@ -108,24 +101,13 @@ pub enum Event {
     Computing {
         attempt: u32,
         /// Number of the test in the input file, from zero: in each test iterations begin at 0 again.
-        #[serde(default)]
         test: u32,
         iteration: u64,
     },
     /// The iteration reached before the last fault has been reached again.
-    CaughtUp {
-        attempt: u32,
-        #[serde(default)]
-        test: u32,
-        iteration: u64,
-    },
+    CaughtUp { attempt: u32, test: u32, iteration: u64 },
     /// A save was completed.
-    Saved {
-        attempt: u32,
-        #[serde(default)]
-        test: u32,
-        iteration: u64,
-    },
+    Saved { attempt: u32, test: u32, iteration: u64 },
     /// The run is broken; `at_ms` of the record is the time at which that was noticed.
     Fault {
         fault: u32,
@@ -135,15 +117,12 @@ pub enum Event {
         struck_ms: u64,
         node: Option<String>,
         position: Option<u32>,
-        #[serde(default)]
         test: u32,
         /// Furthest iteration that any rank had reached.
         iteration: u64,
         /// Iteration of the rank that died, if that is known and the rank was in the same test.
-        #[serde(default)]
         rank_iteration: Option<u64>,
         /// Ranks of this attempt were seen. If not, `iteration` is that of the ranks before them.
-        #[serde(default = "yes")]
         ranks_seen: bool,
         detail: String,
     },
@@ -158,7 +137,6 @@ pub enum Event {
         agreed_ms: u64,
         going_on_ms: u64,
         lost: Vec<Gone>,
-        #[serde(default)]
         test: u32,
         /// Furthest iteration that heartbeats had shown, or the boundary.
         iteration: u64,

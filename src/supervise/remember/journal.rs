@@ -794,7 +794,7 @@ mod tests {
         };
         let fault = |at: u64| {
             format!(
-                r#""event":"fault","fault":1,"kind":"node-silent","struck_ms":0,"node":null,"position":null,"iteration":{at},"detail":"""#
+                r#""event":"fault","fault":1,"kind":"node-silent","struck_ms":0,"node":null,"position":null,"iteration":{at},"ranks_seen":true,"detail":"""#
             )
         };
         for test in 0..5 {

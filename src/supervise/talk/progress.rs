@@ -71,9 +71,7 @@ pub struct Progress {
     pub busy_us: u64,
     pub flops: u64,
     /// Changes while the rank waits for others, if it can show that.
-    #[serde(default)]
     pub waits: u16,
-    #[serde(default)]
     pub role: Role,
 }
 

@@ -31,7 +31,6 @@ pub struct Attend {
     pub login_ms: Option<u64>,
     pub shell: RemoteShell,
     /// The supervisor's folder: paths in the shell's words may begin there, on every node that has the folder.
-    #[serde(default)]
     pub dir: Option<String>,
     /// Command that starts an agent.
     pub agent: Vec<String>,
@@ -113,7 +112,7 @@ pub struct Beat {
     /// Number of the request; None if the agent sends the heartbeat by itself.
     pub seq: Option<u64>,
     /// Time until the answer, as the requester has measured it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<u32>,
     /// Processes of the run on this node.
     pub processes: usize,
@@ -124,9 +123,7 @@ pub struct Beat {
     pub shm_free_bytes: u64,
     pub memory_free_bytes: u64,
     /// Free bytes as in [`Facts`]; None if the node has no such memory, or does not report it.
-    #[serde(default)]
     pub huge_free_bytes: Option<u64>,
-    #[serde(default)]
     pub sysv_free_bytes: Option<u64>,
     /// Bytes and number of positions of this job's memory here.
     pub held_bytes: u64,
@@ -248,7 +245,6 @@ pub struct Facts {
     /// Digest of the program file.
     pub binary: String,
     /// Arithmetic that the node would compute with.
-    #[serde(default)]
     pub arithmetic: Arithmetic,
     pub host: String,
     /// Changes with every boot.
@@ -263,7 +259,6 @@ pub struct Facts {
     pub huge_free_bytes: Option<u64>,
     /// Bytes that the kernel's limits leave for System V shared memory, for all segments together; None if the kernel does not
     /// report it.
-    #[serde(default)]
     pub sysv_free_bytes: Option<u64>,
     /// Whether systemd-logind removes a user's shared memory at the last logout: this matters for users other than system users.
     pub remove_ipc: Option<bool>,
@@ -271,10 +266,8 @@ pub struct Facts {
     /// Memory of the agent.
     pub agent_resident_bytes: u64,
     /// State of the checkpoint directory, if there is one, or the reason why it cannot be used.
-    #[serde(default)]
     pub storage: Option<Result<Storage, String>>,
     /// Reason why helpers cannot have the processors here that they are to have for themselves.
-    #[serde(default)]
     pub helper_cores: Option<String>,
 }
 
@@ -286,7 +279,6 @@ pub struct Storage {
     /// Bytes of this job's files there: they are removed as newer checkpoints come.
     pub held_bytes: u64,
     /// Checkpoints to which these files belong, if the directory is the node's own.
-    #[serde(default)]
     pub lying: Vec<Lying>,
 }
 

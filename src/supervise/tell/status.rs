@@ -43,7 +43,6 @@ pub struct NodeStatus {
     pub role: NodeRole,
     pub ranks: usize,
     /// Part of its ranks, if some of them stand by; empty otherwise.
-    #[serde(default)]
     pub part: String,
     /// Reason why it is not in its proper state; empty otherwise.
     pub note: String,
@@ -117,7 +116,6 @@ pub struct Status {
     pub doing: String,
     pub attempt: u32,
     /// Test of the input file, from zero, and the iteration in it.
-    #[serde(default)]
     pub test: u32,
     pub iteration: u64,
     pub problem: Option<Problem>,
@@ -131,14 +129,12 @@ pub struct Status {
     pub started_ms: u64,
     /// Time of writing, by the clock on the wall and by the supervisor's own, which is used for all other moments here.
     pub updated_ms: u64,
-    #[serde(default)]
     pub own_ms: u64,
     pub supervisor_host: String,
     pub supervisor_pid: u32,
     pub exit_code: Option<u8>,
     pub why: String,
     /// Parts of the wall time, once the run has ended.
-    #[serde(default)]
     pub wall: Option<WallTime>,
 }
 

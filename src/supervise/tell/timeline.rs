@@ -20,7 +20,6 @@ pub struct FaultTimes {
     pub node: Option<String>,
     pub position: Option<u32>,
     /// Test of the input file, from zero.
-    #[serde(default)]
     pub test: u32,
     pub iteration: u64,
     pub struck_ms: u64,
@@ -32,7 +31,6 @@ pub struct FaultTimes {
     pub restored_at: Option<u64>,
     pub caught_up_ms: Option<u64>,
     /// Moment at which all remaining ranks had agreed on it, if they continued without a restart.
-    #[serde(default)]
     pub agreed_ms: Option<u64>,
 }
 

@@ -57,7 +57,7 @@ struct Supervisor<'a> {
     journal_writer: JournalWriter,
     /// Touches the other files of the run's folder.
     io_thread: IoThread,
-    /// News that came while a record was on its way to disk.
+    /// News that came while a record was on its way to disk, without heartbeats.
     backlog: VecDeque<(usize, News)>,
     records: Vec<Record>,
     state: RunState,

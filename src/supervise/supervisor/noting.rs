@@ -4,7 +4,6 @@
 //! All steps of the supervisor come through here. `remember::journal_writer` writes the journal, and `remember::io_thread` does
 //! all other work in the run's folder.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Supervisor;
@@ -22,9 +21,6 @@ const DISK_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_LATER: Duration = Duration::from_millis(20);
 const SOON: Duration = Duration::from_millis(100);
-
-/// News that are laid aside, for each node on average. Beyond that, of a node's heartbeats only the last is kept.
-const BACKLOG: usize = 8;
 
 impl Supervisor<'_> {
     pub(super) fn note(&mut self, event: Event) -> anyhow::Result<()> {
@@ -78,7 +74,8 @@ impl Supervisor<'_> {
         self.hear_until(|_| job.has_looked().then_some(()))
     }
 
-    /// Waits for a result, while heartbeats are asked for and nodes judged. News are laid aside.
+    /// Waits for a result, while heartbeats are asked for and nodes judged. Other news are laid aside. Heartbeats are dropped: the
+    /// next ones are due soon, and later these would show ranks that have been ended.
     fn hear_until<T>(&mut self, mut come: impl FnMut(&mut Self) -> Option<T>) -> anyhow::Result<T> {
         let since = Instant::now();
         let mut told = false;
@@ -87,9 +84,8 @@ impl Supervisor<'_> {
                 return Ok(it);
             }
             let patience = if since.elapsed() < SOON { LOOK } else { LOOK_LATER };
-            if let Some(news) = self.cluster.hear(patience) {
-                self.lay_aside(news);
-            }
+            let news = self.cluster.hear(patience);
+            self.backlog.extend(news.filter(|(_, news)| !matches!(news, News::Beat { .. })));
             self.weigh_if_due()?;
             self.keep_status();
             if !told && since.elapsed() > DISK_PATIENCE {
@@ -100,21 +96,6 @@ impl Supervisor<'_> {
                 ));
             }
         }
-    }
-
-    fn lay_aside(&mut self, news: (usize, News)) {
-        self.backlog.push_back(news);
-        if self.backlog.len() <= BACKLOG * (self.cluster.nodes.len() + 1) {
-            return;
-        }
-        let mut later = BTreeSet::new();
-        let mut kept: Vec<(usize, News)> = std::mem::take(&mut self.backlog)
-            .into_iter()
-            .rev()
-            .filter(|(node, news)| !matches!(news, News::Beat { .. }) || later.insert(*node))
-            .collect();
-        kept.reverse();
-        self.backlog.extend(kept);
     }
 
     /// Reports when records cannot be written, and when they can be written again.

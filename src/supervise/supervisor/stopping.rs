@@ -63,9 +63,6 @@ impl Supervisor<'_> {
         // A node that was rebooted has answered.
         let silent = failed.iter().map(|(node, _)| *node).filter(|at| !self.is_anew(*at));
         let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
-        // Heartbeats that were laid aside belong to ranks that have just been ended. The next attempt's watchdog would take them
-        // for its own, and see them die.
-        self.backlog.retain(|(_, news)| !matches!(news, News::Beat { .. }));
         let mut unreachable = self.state.lost.clone();
         unreachable
             .extend(failed.iter().map(|(node, _)| self.cluster.nodes[*node].host.name.clone()));

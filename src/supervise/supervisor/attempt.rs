@@ -1,13 +1,13 @@
 //! An attempt of the run: its launch, the judgement of its end, and the decision about the next attempt.
 //!
-//! The restart loop calls [`Supervisor::launch`] and [`Supervisor::see_through`] in turn until one of them ends the run.
+//! The restart loop calls [`Supervisor::launch`] and [`Supervisor::see_through`] in turn until a step ends the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::{AttemptState, Supervisor};
+use super::{AttemptState, Supervisor, over};
 use crate::base::clock::{Instant, steady_ms};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{
@@ -40,14 +40,6 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
-/// Outcome of a launch.
-pub(super) enum Launched {
-    Job(Box<Job>),
-    /// A request to stop came during the launch, or one of its nodes was lost: choose nodes again.
-    No,
-    End((u8, String)),
-}
-
 impl Supervisor<'_> {
     /// Returns the plan for a launch of the benchmark on these hosts, with its files in `dir`.
     pub(super) fn launch_plan<'p>(
@@ -78,8 +70,9 @@ impl Supervisor<'_> {
     }
 
     /// Starts the next attempt. The memory of an earlier attempt's ranks is worth a wait. For room on the disk the wait has no
-    /// limit; for anything else that this machine refuses, the limit is the start timeout.
-    pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Launched> {
+    /// limit; for anything else that this machine refuses, the limit is the start timeout. None: a request to stop
+    /// came meanwhile, or one of the nodes was lost.
+    pub(super) fn launch(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Job>> {
         let settings = self.settings;
         let attempt = self.state.attempts + 1;
         if let (None, Some(with)) = (&self.state.rounding, self.rounding.clone()) {
@@ -119,18 +112,18 @@ impl Supervisor<'_> {
                     "the job could not be restarted for {} s: {dir}: {error}",
                     patience.as_secs()
                 );
-                return Ok(Launched::End((STATUS_RESUMABLE, why)));
+                return over(STATUS_RESUMABLE, why);
             }
             self.idle(START_PAUSE)?;
             let lost = |host: &Host| self.state.lost.contains(&host.name);
             if hosts.iter().any(lost) || self.is_to_halt()?.is_some() {
-                return Ok(Launched::No);
+                return Ok(None);
             }
         };
         self.note(Event::Launched { attempt, launcher: job.id(), hosts: hosts.to_vec() })?;
         self.attempt = AttemptState::default();
         self.room.is_doubted = false;
-        Ok(Launched::Job(Box::new(job)))
+        Ok(Some(job))
     }
 
     /// Returns the facts by which an attempt's end is judged.
@@ -148,8 +141,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Watches one attempt to its end and cleans up after it. Some: the run has ended.
-    pub(super) fn see_through(&mut self, mut job: Job) -> anyhow::Result<Option<(u8, String)>> {
+    /// Watches one attempt to its end and cleans up after it.
+    pub(super) fn see_through(&mut self, mut job: Job) -> anyhow::Result<()> {
         self.status.attempt = self.state.attempts;
         self.display.echo.again();
         let mut watch = self.new_watch();
@@ -161,11 +154,11 @@ impl Supervisor<'_> {
         match verdict(end, &self.facts(&job, zero_counts)) {
             Next::Over { code, why, all_done } => {
                 self.finish(&mut job, code, all_done)?;
-                Ok(Some((code, why)))
+                over(code, why)
             }
             Next::Resumable { why } => {
                 self.stop(Some(&mut job), false)?;
-                Ok(Some((STATUS_RESUMABLE, why)))
+                over(STATUS_RESUMABLE, why)
             }
             Next::Fault { mut fault, code } => {
                 let rank_iteration = self.complete(&mut fault, &job, came_to)?;
@@ -200,15 +193,14 @@ impl Supervisor<'_> {
         Ok(own.map(|(_, iteration)| iteration))
     }
 
-    /// Notes a fault, ends the rest of the job and decides about the next attempt. `code` is the launcher's status. Some: the run
-    /// has ended.
+    /// Notes a fault, ends the rest of the job and decides about the next attempt. `code` is the launcher's status.
     fn recover(
         &mut self,
         job: &mut Job,
         fault: Breakage,
         rank_iteration: Option<u64>,
         code: Option<i32>,
-    ) -> anyhow::Result<Option<(u8, String)>> {
+    ) -> anyhow::Result<()> {
         let Breakage { kind, struck_ms, mut node, mut position, test, iteration, detail } = fault;
         // A refusal of the benchmark is not the fault of a node, even if the launcher names one.
         let refused = job.refused().map(i32::from).filter(|refused| code == Some(*refused));
@@ -243,10 +235,10 @@ impl Supervisor<'_> {
         self.look_once_more(job)?;
         if let Announced::All { status } = job.announced() {
             self.finish(job, status, true)?;
-            return Ok(Some((status, format!("{}; afterwards {detail}", finished_words(status)))));
+            return over(status, format!("{}; afterwards {detail}", finished_words(status)));
         }
         if self.halt.is_some() {
-            return Ok(Some((STATUS_RESUMABLE, format!("halted, after a fault ({detail})"))));
+            return over(STATUS_RESUMABLE, format!("halted, after a fault ({detail})"));
         }
         // If the benchmark refuses before anything was computed, and every node is well, it would refuse again. Another program
         // cannot report a refusal: its status is believed.
@@ -255,7 +247,7 @@ impl Supervisor<'_> {
             && (refused.is_some() || !self.settings.benchmark.progress_shows)
             && self.state.lost.len() == lost_before
         {
-            return Ok(Some((code as u8, detail)));
+            return over(code as u8, detail);
         }
         // If nothing was computed, the end of the run loses nothing. A doubtful status, or no rank seen, means that the launcher
         // cannot be used. Ranks that began to work and died are not the launcher's fault.
@@ -269,7 +261,7 @@ impl Supervisor<'_> {
         &mut self,
         refused: Option<i32>,
         hopeless: Option<String>,
-    ) -> anyhow::Result<Option<(u8, String)>> {
+    ) -> anyhow::Result<()> {
         let no_room = refused.is_some_and(|code| ROOM_REFUSED.contains(&code));
         self.room.refusals = if no_room { self.room.refusals + 1 } else { 0 };
         let replaceable = |node: &str| self.has_spare_for(node);
@@ -282,34 +274,31 @@ impl Supervisor<'_> {
             attempt => attempt,
         };
         match attempt {
-            Attempt::Stop { why } => Ok(Some(match (hopeless, refused) {
-                (Some(detail), _) => {
-                    let why =
-                        format!("nothing was computed, again and again; the last time {detail}");
-                    (STATUS_ENVIRONMENT, why)
-                }
-                (None, Some(code)) => {
-                    let why = format!(
+            Attempt::Stop { why } => match (hopeless, refused) {
+                (Some(detail), _) => over(
+                    STATUS_ENVIRONMENT,
+                    format!("nothing was computed, again and again; the last time {detail}"),
+                ),
+                (None, Some(code)) => over(
+                    STATUS_LOSS,
+                    format!(
                         "the benchmark refuses to go on (status {code}): what it says above tells why, and once that is put right \
                          the same command continues"
-                    );
-                    (STATUS_LOSS, why)
-                }
-                (None, None) => (STATUS_LOSS, why),
-            })),
-            Attempt::Without { node, why } => {
-                if let Some(at) = self.cluster.find(&node) {
-                    self.lose(at, &why)?;
-                }
-                Ok(None)
-            }
+                    ),
+                ),
+                (None, None) => over(STATUS_LOSS, why),
+            },
+            Attempt::Without { node, why } => match self.cluster.find(&node) {
+                Some(at) => self.lose(at, &why),
+                None => Ok(()),
+            },
             Attempt::Relaunch { after_ms } => {
                 if after_ms > 0 {
                     self.note(Event::BackOff { delay_ms: after_ms })?;
                     self.idle_unless_halted(Duration::from_millis(after_ms))?;
                 }
                 self.room.is_doubted = self.room.refusals >= REFUSALS_THAT_ASK;
-                Ok(None)
+                Ok(())
             }
         }
     }

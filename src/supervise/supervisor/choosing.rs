@@ -6,7 +6,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use super::Supervisor;
+use super::{Supervisor, over};
 use crate::base::clock::{Instant, unix_ms};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
@@ -82,15 +82,14 @@ impl Supervisor<'_> {
         self.lose_all(unnamed.into_iter().map(|at| (at, why.to_owned())))
     }
 
-    /// Chooses the nodes of the next attempt, and waits for a node if the settings allow it. Error: the end of the run.
-    #[allow(clippy::type_complexity)] // A decision and its alternative; a name would hide neither.
-    pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Result<Vec<Host>, (u8, String)>> {
+    /// Chooses the nodes of the next attempt, and waits for a node if the settings allow it.
+    pub(super) fn choose_nodes(&mut self) -> anyhow::Result<Vec<Host>> {
         let mut waiting_since: Option<Instant> = None;
         let mut silent_since: Option<Instant> = None;
         let mut called = false;
         loop {
             if let Some(why) = self.is_to_halt()? {
-                return Ok(Err((STATUS_RESUMABLE, why)));
+                return over(STATUS_RESUMABLE, why);
             }
             self.learn_rounding();
             let placement = self.placement();
@@ -107,7 +106,7 @@ impl Supervisor<'_> {
                 Placement::Go { replaced, .. } if !self.make_room(&replaced)? => {}
                 Placement::Go { hosts, replaced } => {
                     self.replace(replaced)?;
-                    return Ok(Ok(hosts));
+                    return Ok(hosts);
                 }
                 // A launch that may find room is better than none.
                 Placement::GiveUp { .. } | Placement::Wait { .. } if self.room.is_doubted => {
@@ -119,10 +118,10 @@ impl Supervisor<'_> {
                     self.await_lost()?;
                 }
                 Placement::GiveUp { why } => {
-                    return Ok(Err(match self.state.attempts {
-                        0 => (STATUS_ENVIRONMENT, self.unfit_words()),
-                        _ => (STATUS_RESUMABLE, why),
-                    }));
+                    return match self.state.attempts {
+                        0 => over(STATUS_ENVIRONMENT, self.unfit_words()),
+                        _ => over(STATUS_RESUMABLE, why),
+                    };
                 }
                 Placement::Wait { missing } => {
                     if waiting_since.is_none() {
@@ -133,7 +132,7 @@ impl Supervisor<'_> {
                     let limit = self.settings.wait.unwrap_or_default();
                     if since.elapsed() >= limit {
                         let why = format!("{missing} node(s) missing for {} s", limit.as_secs());
-                        return Ok(Err((STATUS_RESUMABLE, why)));
+                        return over(STATUS_RESUMABLE, why);
                     }
                     self.status.activity = Activity::Waiting;
                     self.idle(Duration::from_millis(200))?;

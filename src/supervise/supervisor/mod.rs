@@ -18,15 +18,16 @@ mod trying;
 mod watching;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::time::Duration;
 
-use self::attempt::Launched;
+use thiserror::Error;
+
 use self::contact::Contact;
 use self::halting::{Halt, Requests};
 use self::opening::Run;
 pub use self::settings::{Benchmark, Settings};
 use self::telling::Display;
-use self::trying::Tried;
 use crate::base::clock::{Instant, steady_ms};
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::judge::ending::{End, Next, STATUS_ENVIRONMENT, STATUS_RESUMABLE, verdict};
@@ -122,6 +123,19 @@ struct RoomDoubts {
     is_doubted: bool,
 }
 
+/// The end of the run. Any step returns it as its error, which ends all steps that have called it.
+#[derive(Debug, Error)]
+#[error("status {code}: {why}")]
+struct Over {
+    code: u8,
+    why: String,
+}
+
+/// Ends the run with this status, for this reason.
+fn over<T>(code: u8, why: impl Into<String>) -> anyhow::Result<T> {
+    Err(Over { code, why: why.into() }.into())
+}
+
 /// Runs to the end and returns the exit status.
 pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
     let result = supervise_to_the_end(settings);
@@ -157,10 +171,10 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     // From here on the status is kept up to date: other hosts, which cannot see the journal's lock, learn from it that a
     // supervisor works.
     this.write_status();
-    let result = this.run(resumed);
+    let Err(ended) = this.run(resumed);
     this.finish_line();
-    match result {
-        Ok((code, why)) => this.report_end(code, &why),
+    match ended.downcast::<Over>() {
+        Ok(Over { code, why }) => this.report_end(code, &why),
         Err(error) => {
             // A running job is left as it is: the same command takes it over.
             say!("skt-hpl run: {error:#}");
@@ -176,7 +190,7 @@ impl Supervisor<'_> {
     }
 
     /// Runs from first contact to the end of the run.
-    fn run(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
+    fn run(&mut self, resumed: bool) -> anyhow::Result<Infallible> {
         // A job that has come to its end needs no node any more.
         let runs =
             self.knows_job()? && self.recorded_end(!self.settings.tool.hides_losses())?.is_none();
@@ -202,35 +216,23 @@ impl Supervisor<'_> {
         self.learn_rounding();
         self.print_findings();
         if let Some(job) = left.take_if(|_| adopted) {
-            if let Some(end) = self.see_through(job)? {
-                return Ok(end);
-            }
-        } else if resumed && let Some(end) = self.end_left_job(left)? {
-            return Ok(end);
+            self.see_through(job)?;
+        } else if resumed {
+            self.end_left_job(left)?;
         }
         loop {
             self.settle_losses()?;
-            let hosts = match self.choose_nodes()? {
-                Ok(hosts) => hosts,
-                Err(end) => return Ok(end),
-            };
+            let hosts = self.choose_nodes()?;
             if self.state.attempts == 0 && self.settings.trial {
                 self.status.doing = "trying whether MPI starts".to_owned();
-                let tried = self.try_mpi(&hosts)?;
+                let well = self.try_mpi(&hosts)?;
                 self.status.doing.clear();
-                match tried {
-                    Tried::Well => {}
-                    Tried::Unfit => continue,
-                    Tried::End(end) => return Ok(end),
+                if !well {
+                    continue;
                 }
             }
-            let job = match self.launch(&hosts)? {
-                Launched::Job(job) => *job,
-                Launched::No => continue,
-                Launched::End(end) => return Ok(end),
-            };
-            if let Some(end) = self.see_through(job)? {
-                return Ok(end);
+            if let Some(job) = self.launch(&hosts)? {
+                self.see_through(job)?;
             }
         }
     }
@@ -260,8 +262,8 @@ impl Supervisor<'_> {
         Ok(Some(job))
     }
 
-    /// Ends the rest of a job that is not watched further. Returns the end of the run if the job had come to it.
-    fn end_left_job(&mut self, left: Option<Job>) -> anyhow::Result<Option<(u8, String)>> {
+    /// Ends the rest of a job that is not watched further, or the run if the job had come to its end.
+    fn end_left_job(&mut self, left: Option<Job>) -> anyhow::Result<()> {
         if let Some(mut job) = left
             && let Some(code) = self.left_end()?
         {
@@ -270,13 +272,12 @@ impl Supervisor<'_> {
             let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
             if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
                 self.finish(&mut job, code, all_done)?;
-                return Ok(Some((code, why)));
+                return over(code, why);
             }
         }
         // Processes of the old job must not meet those of the new job.
         self.stop(None, false)?;
-        self.leave_unnamed()?;
-        Ok(None)
+        self.leave_unnamed()
     }
 
     fn note_takeover(&mut self, adopted: bool) -> anyhow::Result<()> {
@@ -290,7 +291,7 @@ impl Supervisor<'_> {
     /// Ends a run that was stopped on request during the first calls. No job that could save is known, or the job could not be
     /// reached for as long as a halt may take. No node is declared lost for not having answered yet. On nodes that have answered,
     /// the rest of a job is ended.
-    fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<(u8, String)> {
+    fn halted_at_first(&mut self, resumed: bool) -> anyhow::Result<Infallible> {
         if resumed {
             self.left_job(None)?;
             self.note_takeover(false)?;
@@ -300,7 +301,7 @@ impl Supervisor<'_> {
             self.meanwhile(here)?;
         }
         let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
-        Ok((STATUS_RESUMABLE, why.to_string()))
+        over(STATUS_RESUMABLE, why)
     }
 
     /// Returns the status with which the last attempt ended unseen, if it did.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::Supervisor;
+use super::{Supervisor, over};
 use crate::base::clock::Instant;
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::policy::Fitness;
@@ -18,22 +18,15 @@ use crate::supervise::start::search::Search;
 use crate::supervise::start::trial::{NUMBER, Place, Trial, Trouble, WORTH_ANOTHER, launch_of};
 use crate::supervise::tell::say;
 
-/// Outcome of a trial start of MPI.
-pub(super) enum Tried {
-    Well,
-    /// A node was found unfit: choose again.
-    Unfit,
-    End((u8, String)),
-}
-
 /// Reason that a trial gives for a node that was lost during the trial.
 const LOST_MEANWHILE: &str = "it was lost meanwhile";
 
 impl Supervisor<'_> {
-    /// Starts MPI on trial over the chosen nodes and the spares. If MPI does not start, finds the nodes at fault.
+    /// Starts MPI on trial over the chosen nodes and the spares. If MPI does not start, finds the nodes at fault. False:
+    /// a node was found unfit or was lost, and nodes have to be chosen again.
     ///
     /// A node that is blamed for an accident would be missing for the whole run, so there is a second chance first.
-    pub(super) fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<Tried> {
+    pub(super) fn try_mpi(&mut self, hosts: &[Host]) -> anyhow::Result<bool> {
         let mut left = self.settings.ranks;
         let mut working: Vec<Host> = hosts.to_vec();
         for host in &mut working {
@@ -46,13 +39,12 @@ impl Supervisor<'_> {
         loop {
             // If a chosen node was lost during a trial, choose again. If a spare was lost, the next trial leaves it out.
             if self.any_lost(hosts) {
-                return Ok(Tried::Unfit);
+                return Ok(false);
             }
             let spares = self.find_spares(hosts, slots);
             let all = [&working[..], &spares[..]].concat();
             let since = Instant::now();
-            let Some(result) = self.trial(&all)? else { return self.halted() };
-            let Err(trouble) = result else { return Ok(Tried::Well) };
+            let Err(trouble) = self.trial(&all)? else { return Ok(true) };
             if self.any_lost(&all) {
                 continue;
             }
@@ -62,9 +54,7 @@ impl Supervisor<'_> {
                 say!("skt-hpl run: MPI did not start on trial, it is tried again: {what}");
                 continue;
             }
-            let Some(culprits) = self.whose_fault(&working, &spares, &trouble)? else {
-                return self.halted();
-            };
+            let culprits = self.whose_fault(&working, &spares, &trouble)?;
             // Without a node that all parts have in common, no trial went well.
             if self.any_lost(&all) {
                 continue;
@@ -76,7 +66,7 @@ impl Supervisor<'_> {
                      --no-trial leaves this check out",
                     trouble.what
                 );
-                return Ok(Tried::End((STATUS_ENVIRONMENT, why)));
+                return over(STATUS_ENVIRONMENT, why);
             }
             for (name, what) in &culprits {
                 say!("skt-hpl run: {name} cannot be used: MPI does not start there: {what}");
@@ -86,7 +76,7 @@ impl Supervisor<'_> {
                 }
             }
             if hosts.iter().any(|h| culprits.iter().any(|(name, _)| *name == h.name)) {
-                return Ok(Tried::Unfit);
+                return Ok(false);
             }
         }
     }
@@ -105,24 +95,23 @@ impl Supervisor<'_> {
         hosts.iter().any(|host| self.state.lost.contains(&host.name))
     }
 
-    /// Returns the nodes at fault for the `trouble` of a trial on all these nodes, each with its failure. None: the user asked to
-    /// stop.
+    /// Returns the nodes at fault for the `trouble` of a trial on all these nodes, each with its failure.
     fn whose_fault(
         &mut self,
         working: &[Host],
         spares: &[Host],
         trouble: &Trouble,
-    ) -> anyhow::Result<Option<Vec<(String, String)>>> {
+    ) -> anyhow::Result<Vec<(String, String)>> {
         let all = [working, spares].concat();
         if !trouble.nodes.is_empty() {
             let named = trouble.nodes.iter().map(|n| (all[*n].name.clone(), trouble.what.clone()));
-            return Ok(Some(named.collect()));
+            return Ok(named.collect());
         }
         // If the trouble names no node, parts of the nodes are tried, each half the size of the last.
         if !spares.is_empty() {
-            let Some(without_spares) = self.trial(working)? else { return Ok(None) };
+            let without_spares = self.trial(working)?;
             if self.any_lost(working) {
-                return Ok(Some(Vec::new()));
+                return Ok(Vec::new());
             }
             if without_spares.is_ok() {
                 let suspects = (working.len()..all.len()).collect();
@@ -130,31 +119,31 @@ impl Supervisor<'_> {
                 // No spare fails alone, so all spares are at fault.
                 let each =
                     || spares.iter().map(|s| (s.name.clone(), trouble.what.clone())).collect();
-                return Ok(found.map(|found| if found.is_empty() { each() } else { found }));
+                return Ok(if found.is_empty() { each() } else { found });
             }
         }
         if working.len() == 1 {
-            return Ok(Some(Vec::new()));
+            return Ok(Vec::new());
         }
         let search = Search::among((0..working.len()).collect(), None);
         self.find_culprits(working, search, trouble)
     }
 
-    /// Returns the hosts that make a trial fail with this `trouble`, each with its failure. None: the user asked to stop.
+    /// Returns the hosts that make a trial fail with this `trouble`, each with its failure.
     fn find_culprits(
         &mut self,
         hosts: &[Host],
         mut search: Search,
         trouble: &Trouble,
-    ) -> anyhow::Result<Option<Vec<(String, String)>>> {
+    ) -> anyhow::Result<Vec<(String, String)>> {
         // Of several failed trials with a node, the smallest says most about the node.
         let mut said: BTreeMap<usize, (usize, String)> = BTreeMap::new();
         while let Some(set) = search.next_set() {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
-            let Some(result) = self.trial(&part)? else { return Ok(None) };
+            let result = self.trial(&part)?;
             // The loss of a node ends the trials, and says nothing about the nodes that were tried with it.
             if self.any_lost(&part) {
-                return Ok(Some(Vec::new()));
+                return Ok(Vec::new());
             }
             search.went(result.is_ok());
             if let Err(trouble) = result {
@@ -168,16 +157,11 @@ impl Supervisor<'_> {
         // The last suspect is found by elimination, so it may not have been tried by itself.
         let words = |n: usize| said.get(&n).map_or(&trouble.what, |(_, what)| what).clone();
         let named = search.culprits().into_iter().map(|n| (hosts[n].name.clone(), words(n)));
-        Ok(Some(named.collect()))
+        Ok(named.collect())
     }
 
-    pub(super) fn halted(&self) -> anyhow::Result<Tried> {
-        let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
-        Ok(Tried::End((STATUS_RESUMABLE, why.to_string())))
-    }
-
-    /// Starts one trial that takes every slot of the hosts. None: the user asked to stop.
-    pub(super) fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Option<Result<(), Trouble>>> {
+    /// Starts one trial that takes every slot of the hosts.
+    fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Result<(), Trouble>> {
         let settings = self.settings;
         let mut places = Vec::new();
         for (at, host) in hosts.iter().enumerate() {
@@ -186,7 +170,7 @@ impl Supervisor<'_> {
                 Some((facts, _)) => places.push(Place::of(facts)),
                 None => {
                     let what = "its agent has not answered".to_string();
-                    return Ok(Some(Err(Trouble { nodes: vec![at], what })));
+                    return Ok(Err(Trouble { nodes: vec![at], what }));
                 }
             }
         }
@@ -203,26 +187,27 @@ impl Supervisor<'_> {
         let mut trial = Trial::new(job, &self.state.run_id, hosts, ranks, &places, patience);
         let result = loop {
             if let Some(result) = trial.poll() {
-                break Some(result.map(|_| ()));
+                break result.map(drop);
             }
             self.idle(Duration::from_millis(20))?;
-            if self.is_to_halt()?.is_some() {
-                self.meanwhile(trial.abandon())?;
-                break None;
-            }
-            // The trial would wait for that node's ranks until its own timeout.
+            // The trial would wait for the ranks of a lost node until its own timeout.
             let lost = |host: &Host| self.state.lost.contains(&host.name);
-            if let Some(at) = hosts.iter().position(lost) {
+            let lost = hosts.iter().position(lost);
+            if lost.is_some() || self.is_to_halt()?.is_some() {
                 self.meanwhile(trial.abandon())?;
-                break Some(Err(Trouble { nodes: vec![at], what: LOST_MEANWHILE.to_string() }));
+                let what = LOST_MEANWHILE.to_string();
+                break Err(Trouble { nodes: Vec::from_iter(lost), what });
             }
         };
-        if !matches!(result, Some(Ok(()))) {
+        if result.is_err() {
             // No process of this trial may be left when the next trial starts.
             let failed = self.end_everywhere(&BTreeSet::new(), None)?.1;
             // If no node can be reached, this machine is cut off, and none of them is declared lost.
             if !self.nodes.is_alone() {
                 self.lose_all(failed)?;
+            }
+            if let Some(why) = self.is_to_halt()? {
+                return over(STATUS_RESUMABLE, why);
             }
         }
         Ok(result)

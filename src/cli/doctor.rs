@@ -232,7 +232,7 @@ fn hear_of_all(cluster: &mut Cluster) {
     let mut missing = cluster.up();
     let until = Instant::now() + FIRST_BEAT;
     while !missing.is_empty() && Instant::now() < until {
-        if let Some((node, News::Beat { .. } | News::Closed(_))) =
+        if let Some((node, News::Beat(_) | News::Closed(_))) =
             cluster.hear(Duration::from_millis(50))
         {
             missing.remove(&node);

@@ -8,31 +8,11 @@
 
 use super::hang::Hang;
 use super::nodes::Loss;
-use super::ranks::{Breakage, RankSeen, Ranks, Step};
+use super::ranks::{Breakage, Ranks, Step};
 use super::speed::Speed;
 use super::thresholds::Thresholds;
 use crate::supervise::remember::events::FaultKind;
-use crate::supervise::talk::progress::Doing;
-
-/// Event from the outside for the restart loop.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
-    /// A heartbeat came back.
-    Beat {
-        node: usize,
-        round_trip_ms: f64,
-        /// Processes of the job on the node, ranks or not, and how many of them are stopped.
-        processes: usize,
-        stopped: usize,
-        ranks: Vec<RankSeen>,
-    },
-    /// The launcher ended with this status; None where it vanished without one.
-    LauncherEnded { code: Option<i32> },
-    /// A node that ranks run on is lost.
-    NodeLost(Loss),
-    /// The node answers again after it was unresponsive.
-    HeardAgain { node: usize },
-}
+use crate::supervise::talk::wire::Beat;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
@@ -45,19 +25,8 @@ pub enum Verdict {
     Hung { node: usize, pid: u32, detail: String },
     /// A node has become much slower than the others; given once a node and reason.
     Slow { node: usize, detail: String },
-    /// Ranks compute for the first time in this attempt.
-    Computing { test: u32, iteration: u64 },
-    /// A save was seen to end.
-    Saved { test: u32, iteration: u64 },
-}
-
-impl From<Step> for Verdict {
-    fn from(step: Step) -> Self {
-        match step {
-            Step::Computing { test, iteration } => Verdict::Computing { test, iteration },
-            Step::Saved { test, iteration } => Verdict::Saved { test, iteration },
-        }
-    }
+    /// An event of the ranks as a whole.
+    Step(Step),
 }
 
 /// An attempt under watch.
@@ -65,15 +34,18 @@ impl From<Step> for Verdict {
 pub struct Watch {
     thresholds: Thresholds,
     names: Vec<String>,
-    ranks: Ranks,
+    pub ranks: Ranks,
     hang: Hang,
     speed: Speed,
     started_ms: u64,
     ticked_ms: u64,
     over: bool,
-    end_expected: bool,
-    progress_shows: bool,
-    goes_on: bool,
+    /// The ranks have been asked to stop, so that their end is no fault.
+    pub end_expected: bool,
+    /// Every rank shows progress once MPI has started; for another program that is unknown.
+    pub progress_shows: bool,
+    /// The ranks continue without one that dies.
+    pub goes_on: bool,
     /// Moment since when a hanging rank is being ended, and the breakage if that fails.
     ending: Option<(u64, Breakage)>,
     seen_processes: bool,
@@ -105,27 +77,6 @@ impl Watch {
         }
     }
 
-    /// Sets whether every rank shows progress once MPI has started; for another program that is unknown.
-    pub fn progress_shows(mut self, shows: bool) -> Self {
-        self.progress_shows = shows;
-        self
-    }
-
-    /// Sets whether the ranks continue without one that dies.
-    pub fn goes_on(mut self, goes_on: bool) -> Self {
-        self.goes_on = goes_on;
-        self
-    }
-
-    /// Notes that the ranks have been asked to stop: their end is no fault.
-    pub fn expect_end(&mut self) {
-        self.end_expected = true;
-    }
-
-    pub fn ranks(&self) -> &Ranks {
-        &self.ranks
-    }
-
     /// Notes that the ranks have lost some of their number and continue. Returns the moment since when a rank that had to be
     /// ended for it hung.
     pub fn gone_on(&mut self, now_ms: u64) -> Option<u64> {
@@ -134,70 +85,45 @@ impl Watch {
         Some(breakage.struck_ms)
     }
 
-    /// Notes that the ranks resume at this iteration.
-    pub fn set_back(&mut self, now_ms: u64, iteration: u64) {
-        self.ranks.set_back(now_ms, iteration);
-    }
-
-    /// Notes that all continue without the rank of this position, and no rank takes it.
-    pub fn excuse(&mut self, position: u32) {
-        self.ranks.excuse(position);
-    }
-
     /// Whether the launcher has got as far as starting ranks; for a program whose ranks do not show, any process.
     pub fn has_seen_ranks(&self) -> bool {
         if self.progress_shows { !self.ranks.is_empty() } else { self.seen_processes }
     }
 
-    /// The furthest iteration any rank has been seen at.
-    pub fn iteration(&self) -> u64 {
-        self.ranks.foremost()
-    }
-
-    /// Activity of most ranks.
-    pub fn doing(&self) -> Doing {
-        self.ranks.doing()
-    }
-
-    /// Whether all ranks that have appeared are done, or have ended.
-    pub fn all_through(&self) -> bool {
-        self.ranks.all_through()
-    }
-
-    pub fn see(&mut self, now_ms: u64, seen: Seen) -> Vec<Verdict> {
+    /// Takes in a heartbeat of a node.
+    pub fn beat(&mut self, now_ms: u64, node: usize, beat: &Beat) -> Vec<Verdict> {
         if self.over {
             return Vec::new();
         }
-        match seen {
-            Seen::Beat { node, round_trip_ms, processes, stopped, ranks } => {
-                self.seen_processes |= processes > 0;
-                self.hang.beat(now_ms, node, stopped);
-                let steps = self.ranks.beat(now_ms, node, &ranks);
-                let slow = self.speed.beat(now_ms, node, round_trip_ms, &ranks);
-                let slow = slow.map(|detail| Verdict::Slow { node, detail });
-                steps.into_iter().map(Verdict::from).chain(slow).collect()
-            }
-            Seen::LauncherEnded { code } => {
-                self.over = true;
-                let first = self.ranks.first_death();
-                let struck_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
-                let death = first.map(|(_, node, position)| (node, position));
-                vec![Verdict::Ended { code, struck_ms, death }]
-            }
-            Seen::NodeLost(Loss { node, kind, struck_ms, detail }) => self.broken(Breakage {
-                kind,
-                struck_ms,
-                node: Some(node),
-                position: None,
-                test: self.ranks.front().0,
-                iteration: self.ranks.foremost(),
-                detail,
-            }),
-            Seen::HeardAgain { node } => {
-                self.ranks.heard_again(now_ms, node);
-                Vec::new()
-            }
+        self.seen_processes |= beat.processes > 0;
+        self.hang.beat(now_ms, node, beat.stopped);
+        let steps = self.ranks.beat(now_ms, node, &beat.ranks);
+        let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
+        let slow = self.speed.beat(now_ms, node, round_trip_ms, &beat.ranks);
+        let slow = slow.map(|detail| Verdict::Slow { node, detail });
+        steps.into_iter().map(Verdict::Step).chain(slow).collect()
+    }
+
+    /// Notes that the launcher ended with this status; None if it vanished without one.
+    pub fn launcher_ends(&mut self, now_ms: u64, code: Option<i32>) -> Vec<Verdict> {
+        if std::mem::replace(&mut self.over, true) {
+            return Vec::new();
         }
+        let first = self.ranks.first_death();
+        let struck_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
+        let death = first.map(|(_, node, position)| (node, position));
+        vec![Verdict::Ended { code, struck_ms, death }]
+    }
+
+    /// Notes that a node with ranks is lost.
+    pub fn loses(&mut self, loss: Loss) -> Vec<Verdict> {
+        if self.over {
+            return Vec::new();
+        }
+        let Loss { node, kind, struck_ms, detail } = loss;
+        let (test, iteration) = self.ranks.front();
+        let (node, position) = (Some(node), None);
+        self.broken(Breakage { kind, struck_ms, node, position, test, iteration, detail })
     }
 
     fn broken(&mut self, breakage: Breakage) -> Vec<Verdict> {
@@ -302,7 +228,8 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::shm::header::CheckpointId;
-    use crate::supervise::talk::progress::Progress;
+    use crate::supervise::judge::ranks::RankSeen;
+    use crate::supervise::talk::progress::{Doing, Progress};
     use proptest::prelude::*;
 
     /// Four nodes with a rank each, an iteration a second, heartbeats twice a second. Events are applied as the clock passes
@@ -317,14 +244,13 @@ mod tests {
         /// Activity of a node in which it differs from the others.
         own: [Option<Doing>; 4],
         states: [char; 4],
-        round_trip: [f64; 4],
         stuck: [Option<u64>; 4],
         waiting: [bool; 4],
         saved: Option<(CheckpointId, u64)>,
     }
 
-    fn beat_without_ranks(node: usize, processes: usize, stopped: usize) -> Seen {
-        Seen::Beat { node, round_trip_ms: 1.0, processes, stopped, ranks: vec![] }
+    fn beat(processes: usize, stopped: usize, ranks: Vec<RankSeen>) -> Beat {
+        Beat { round_trip_ms: Some(1), processes, stopped, ranks, ..Beat::default() }
     }
 
     fn lost_node() -> Loss {
@@ -345,7 +271,6 @@ mod tests {
                 doing: Doing::Computing,
                 own: [None; 4],
                 states: ['R'; 4],
-                round_trip: [1.0; 4],
                 stuck: [None; 4],
                 waiting: [false; 4],
                 saved: None,
@@ -387,22 +312,17 @@ mod tests {
                 },
                 state: self.states[node],
             };
-            let more = self.watch.see(
-                self.now,
-                Seen::Beat {
-                    node,
-                    round_trip_ms: self.round_trip[node],
-                    processes: 1,
-                    stopped: usize::from(self.states[node] == 'T'),
-                    ranks: vec![seen],
-                },
-            );
+            let beat = beat(1, usize::from(self.states[node] == 'T'), vec![seen]);
+            let more = self.watch.beat(self.now, node, &beat);
             self.note(more);
         }
-        fn see(&mut self, seen: Seen) -> &mut Self {
-            let more = self.watch.see(self.now, seen);
+        fn loses(&mut self, loss: Loss) {
+            let more = self.watch.loses(loss);
             self.note(more);
-            self
+        }
+        fn launcher_ends(&mut self, code: i32) {
+            let more = self.watch.launcher_ends(self.now, Some(code));
+            self.note(more);
         }
         fn breakage(&self) -> (u64, &Breakage) {
             let found: Vec<_> = self
@@ -424,18 +344,18 @@ mod tests {
         run.until(100_000);
         assert_eq!(
             run.verdicts,
-            [(500, Verdict::Computing { test: 0, iteration: 0 })],
+            [(500, Verdict::Step(Step::Computing { test: 0, iteration: 0 }))],
             "only that it computes"
         );
-        assert_eq!(run.watch.iteration(), 100);
-        assert!(run.watch.ranks().iteration_ms().unwrap().abs_diff(1000) <= 500);
+        assert_eq!(run.watch.ranks.foremost(), 100);
+        assert!(run.watch.ranks.iteration_ms().unwrap().abs_diff(1000) <= 500);
     }
 
     #[test]
     fn a_lost_node_breaks_the_run_where_the_others_have_come_to() {
         let mut run = Run::new();
         run.until(20_000).beating[2] = false;
-        run.until(24_000).see(Seen::NodeLost(lost_node()));
+        run.until(24_000).loses(lost_node());
         run.until(90_000);
         let (at, broken) = run.breakage();
         assert_eq!((broken.kind, broken.node), (FaultKind::NodeSilent, Some(2)));
@@ -457,7 +377,7 @@ mod tests {
             run.note(more);
         }
         assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
-        run.see(Seen::HeardAgain { node: 1 });
+        run.watch.ranks.heard_again(run.now, 1);
         run.until(68_000);
         assert_eq!(run.verdicts.len(), 1, "{:?}", run.verdicts);
         run.until(80_000);
@@ -505,7 +425,7 @@ mod tests {
         let now = run.now;
         assert_eq!(run.watch.gone_on(now), Some(20_000));
         assert_eq!(run.watch.gone_on(now), None);
-        run.watch.set_back(now, 18);
+        run.watch.ranks.set_back(now, 18);
         run.until(now + 5_000);
         assert_eq!(hung(&run), 1, "{:?}", run.verdicts);
         run.until(now + 20_000);
@@ -554,7 +474,7 @@ mod tests {
 
         let mut run = Run::new();
         run.until(20_000).states[3] = 'X';
-        run.until(20_600).see(Seen::LauncherEnded { code: Some(137) });
+        run.until(20_600).launcher_ends(137);
         run.until(30_000);
         assert_eq!(
             run.verdicts.last(),
@@ -569,7 +489,7 @@ mod tests {
     fn ranks_that_have_all_gone_are_given_time_to_say_why() {
         let mut run = Run::new();
         run.until(20_000).states = ['X'; 4];
-        run.until(24_000).see(Seen::LauncherEnded { code: Some(4) });
+        run.until(24_000).launcher_ends(4);
         assert_eq!(
             run.verdicts.last(),
             Some(&(
@@ -691,7 +611,10 @@ mod tests {
         run.moving = true;
         run.saved = Some((CheckpointId { number: 1, made: 1 }, 20));
         run.until(60_000);
-        assert_eq!(run.verdicts[1..], [(50_500, Verdict::Saved { test: 0, iteration: 20 })],);
+        assert_eq!(
+            run.verdicts[1..],
+            [(50_500, Verdict::Step(Step::Saved { test: 0, iteration: 20 }))],
+        );
     }
 
     #[test]
@@ -710,7 +633,7 @@ mod tests {
         let mut watch = Watch::new(Thresholds::default(), &["n1".to_string()], 0);
         let mut found = Vec::new();
         for now in (0..310_000).step_by(100) {
-            watch.see(now, beat_without_ranks(0, 0, 0));
+            watch.beat(now, 0, &beat(0, 0, vec![]));
             found.extend(watch.tick(now, |_| true));
         }
         assert!(matches!(&found[..], [Verdict::Broken(b)] if b.kind == FaultKind::LaunchFailed));
@@ -720,10 +643,11 @@ mod tests {
     fn mpi_that_does_not_start_is_a_failed_launch() {
         for (shows, verdicts) in [(true, 1), (false, 0)] {
             let nodes = ["n1".to_string()];
-            let mut watch = Watch::new(Thresholds::default(), &nodes, 0).progress_shows(shows);
+            let mut watch = Watch::new(Thresholds::default(), &nodes, 0);
+            watch.progress_shows = shows;
             let mut found = Vec::new();
             for now in (0..310_000).step_by(100) {
-                watch.see(now, beat_without_ranks(0, 3, 0));
+                watch.beat(now, 0, &beat(3, 0, vec![]));
                 found.extend(watch.tick(now, |_| true));
             }
             assert_eq!(found.len(), verdicts, "of another program nobody knows: {found:?}");
@@ -739,7 +663,8 @@ mod tests {
         let mut run = Run::new();
         run.beating[2] = false;
         for now in (100..30_000).step_by(100) {
-            run.see(beat_without_ranks(2, 2, usize::from(now >= 5000)));
+            let more = run.watch.beat(run.now, 2, &beat(2, usize::from(now >= 5000), vec![]));
+            run.note(more);
             run.until(now);
         }
         let (at, broken) = run.breakage();
@@ -778,20 +703,19 @@ mod tests {
                         doing: Doing::Computing, ..Progress::default()
                     };
                     let ranks = vec![RankSeen { progress, state: 'R' }];
-                    let seen = Seen::Beat { node, round_trip_ms: 1.0, processes: 1, stopped: 0, ranks };
-                    prop_assert_eq!(count(watch.see(now, seen)), 0);
+                    prop_assert_eq!(count(watch.beat(now, node, &self::beat(1, 0, ranks))), 0);
                 }
             }
             match end {
-                0 => { count(watch.see(now, Seen::LauncherEnded { code: None })); }
-                1 => { count(watch.see(now, Seen::NodeLost(lost_node()))); }
+                0 => { count(watch.launcher_ends(now, None)); }
+                1 => { count(watch.loses(lost_node())); }
                 _ => {}
             }
             for _ in 0..600 {
                 now += 100;
                 count(watch.tick(now, |_| true));
             }
-            prop_assert_eq!(count(watch.see(now, Seen::LauncherEnded { code: Some(1) })), 1);
+            prop_assert_eq!(count(watch.launcher_ends(now, Some(1))), 1);
         }
     }
 }

@@ -407,7 +407,7 @@ impl Supervisor<'_> {
         self.cluster.beat_all();
         let until = Instant::now() + time;
         while !missing.is_empty() && Instant::now() < until {
-            if let Some((node, News::Beat { beat, .. })) = self.hear(BEAT_LOOK)? {
+            if let Some((node, News::Beat(beat))) = self.hear(BEAT_LOOK)? {
                 missing.remove(&node);
                 seen(self, &beat);
             }

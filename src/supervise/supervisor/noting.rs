@@ -85,7 +85,7 @@ impl Supervisor<'_> {
             }
             let patience = if since.elapsed() < SOON { LOOK } else { LOOK_LATER };
             let news = self.cluster.hear(patience);
-            self.backlog.extend(news.filter(|(_, news)| !matches!(news, News::Beat { .. })));
+            self.backlog.extend(news.filter(|(_, news)| !matches!(news, News::Beat(_))));
             self.weigh_if_due()?;
             self.keep_status();
             if !told && since.elapsed() > DISK_PATIENCE {

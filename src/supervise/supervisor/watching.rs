@@ -10,13 +10,13 @@ use anyhow::anyhow;
 use super::Supervisor;
 use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::ending::End;
-use crate::supervise::judge::ranks::RankSeen;
-use crate::supervise::judge::watch::{Seen, Verdict, Watch};
+use crate::supervise::judge::ranks::{RankSeen, Step};
+use crate::supervise::judge::watch::{Verdict, Watch};
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::job::{Announced, Job};
 use crate::supervise::talk::cluster::News;
 use crate::supervise::talk::progress::words;
-use crate::supervise::talk::wire::{Beat, Which};
+use crate::supervise::talk::wire::Which;
 use crate::supervise::tell::status::{Activity, LastSave, Problem};
 
 /// Interval at which the launcher's end and output are looked for.
@@ -70,9 +70,10 @@ impl Course {
 impl Supervisor<'_> {
     /// Returns a watch that has seen nothing yet.
     pub(super) fn new_watch(&self) -> Watch {
-        Watch::new(self.settings.thresholds, &self.cluster.names(), self.now_ms())
-            .progress_shows(self.settings.benchmark.progress_shows)
-            .goes_on(self.settings.benchmark.in_place)
+        let mut watch = Watch::new(self.settings.thresholds, &self.cluster.names(), self.now_ms());
+        watch.progress_shows = self.settings.benchmark.progress_shows;
+        watch.goes_on = self.settings.benchmark.in_place;
+        watch
     }
 
     /// Watches the job until it ends, breaks or is halted. Returns its end, and the progress of the rank that was seen to die
@@ -87,14 +88,12 @@ impl Supervisor<'_> {
             self.show_progress();
             let news = self.hear(course.patience())?;
             let mut verdicts = self.see_nodes(watch, &course.placed)?;
-            if let Some((node, News::Beat { beat, round_trip_ms })) = news
+            if let Some((node, News::Beat(beat))) = news
                 && course.placed.contains(&node)
             {
                 self.see_members(node, &beat.ranks);
                 self.learn_problem(&beat.ranks);
-                let Beat { processes, stopped, ranks, .. } = beat;
-                let seen = Seen::Beat { node, round_trip_ms, processes, stopped, ranks };
-                verdicts.extend(watch.see(self.now_ms(), seen));
+                verdicts.extend(watch.beat(self.now_ms(), node, &beat));
             }
             // Every message of an agent wakes this loop; files need not be looked at as often.
             let looks = course.looked.elapsed() >= LOOK_EVERY;
@@ -109,11 +108,11 @@ impl Supervisor<'_> {
                     return Ok((End::Lingering, None));
                 }
                 if let Some(code) = job.poll() {
-                    verdicts.extend(watch.see(self.now_ms(), Seen::LauncherEnded { code }));
+                    verdicts.extend(watch.launcher_ends(self.now_ms(), code));
                 }
             }
             self.begin_test(watch);
-            self.status.iteration = watch.iteration();
+            self.status.iteration = watch.ranks.foremost();
             // News come by the thousand; time passes in tens of milliseconds.
             if course.ticked.elapsed() >= TICK_EVERY {
                 verdicts.extend(self.tick(watch, &mut course));
@@ -129,9 +128,7 @@ impl Supervisor<'_> {
             if looks && let Some(why) = self.halting()? {
                 return Ok((End::Halted { why }, None));
             }
-            if self.halt.is_some() {
-                watch.expect_end();
-            }
+            watch.end_expected = self.halt.is_some();
         }
     }
 
@@ -163,7 +160,7 @@ impl Supervisor<'_> {
 
     /// Notes once that the run is where it had been before.
     fn note_caught_up(&mut self, watch: &Watch, course: &mut Course) -> anyhow::Result<()> {
-        let (test, iteration) = watch.ranks().front();
+        let (test, iteration) = watch.ranks.front();
         let computes = self.attempt.computing_since.is_some();
         if course.caught_up || !computes || (test, iteration) < course.aim {
             return Ok(());
@@ -182,7 +179,7 @@ impl Supervisor<'_> {
         let now = self.now_ms();
         let mut verdicts = Vec::new();
         for node in std::mem::take(&mut self.contact.heard_again) {
-            verdicts.extend(watch.see(now, Seen::HeardAgain { node }));
+            watch.ranks.heard_again(now, node);
         }
         let mut broken = false;
         for loss in std::mem::take(&mut self.contact.losses) {
@@ -190,7 +187,7 @@ impl Supervisor<'_> {
                 self.lose(loss.node, &loss.detail)?;
             } else if !broken {
                 broken = true;
-                verdicts.extend(watch.see(now, Seen::NodeLost(loss)));
+                verdicts.extend(watch.loses(loss));
             } else if loss.kind != FaultKind::NodeGone {
                 // A single loss ends the attempt; the other nodes are declared lost when the attempt is stopped. Nodes whose
                 // connection ended have a second chance then.
@@ -219,7 +216,7 @@ impl Supervisor<'_> {
         let done = match job.announced() {
             Announced::All { .. } => {
                 self.settings.benchmark.progress_shows
-                    && (watch.all_through() || self.nodes.is_alone())
+                    && (watch.ranks.all_through() || self.nodes.is_alone())
             }
             announced => announced == Announced::Halted,
         };
@@ -231,12 +228,12 @@ impl Supervisor<'_> {
     fn tick(&mut self, watch: &mut Watch, course: &mut Course) -> Vec<Verdict> {
         let now = self.now_ms();
         course.ticked = Instant::now();
-        self.status.doing = words(watch.doing()).to_string();
+        self.status.doing = words(watch.ranks.doing()).to_string();
         let due = course.positions_taken.is_none_or(|at| at.elapsed() >= PLACES_EVERY);
-        if self.settings.benchmark.in_place && !watch.ranks().is_empty() && due {
+        if self.settings.benchmark.in_place && !watch.ranks.is_empty() && due {
             course.positions_taken = Some(course.ticked);
             self.attempt.positions =
-                Some(watch.ranks().positions(self.settings.benchmark.stays_vacant));
+                Some(watch.ranks.positions(self.settings.benchmark.stays_vacant));
         }
         if self.nodes.is_alone() {
             // While no node can be heard, no node is blamed for missing news.
@@ -253,7 +250,7 @@ impl Supervisor<'_> {
         course: &mut Course,
     ) -> anyhow::Result<Option<(End, Option<Front>)>> {
         let attempt = self.state.attempts;
-        let came_to = |position| watch.ranks().seen_at(position);
+        let came_to = |position| watch.ranks.seen_at(position);
         match verdict {
             Verdict::Ended { code, struck_ms, death } => {
                 let came_to = death.and_then(|(_, position)| came_to(position));
@@ -272,7 +269,7 @@ impl Supervisor<'_> {
                 self.attempt.slow.insert(node.clone(), detail.clone());
                 self.note(Event::SlowNode { node, detail })?;
             }
-            Verdict::Computing { test, iteration } => {
+            Verdict::Step(Step::Computing { test, iteration }) => {
                 if self.halt.is_none() {
                     self.status.activity = Activity::Running;
                 }
@@ -280,7 +277,7 @@ impl Supervisor<'_> {
                 course.caught_up |= (test, iteration) >= course.aim;
                 self.note(Event::Computing { attempt, test, iteration })?;
             }
-            Verdict::Saved { test, iteration } => {
+            Verdict::Step(Step::Saved { test, iteration }) => {
                 self.status.last_save =
                     LastSave { iteration: Some(iteration), ms: Some(steady_ms()) };
                 self.note(Event::Saved { attempt, test, iteration })?;
@@ -307,7 +304,7 @@ impl Supervisor<'_> {
             let own = |at_ms: u64| steady_ms().saturating_sub(now.saturating_sub(at_ms));
             let hung_ms = watch.gone_on(now).map(own);
             let positions = it.lost.iter().filter_map(|gone| gone.position);
-            let lived = positions.filter_map(|p| watch.ranks().last_lived_ms(p as u32)).map(own);
+            let lived = positions.filter_map(|p| watch.ranks.last_lived_ms(p as u32)).map(own);
             let well_ms = lived.chain(hung_ms).min();
             // A process that was only stopped would stay, and the launcher would wait for it for ever.
             for gone in &it.lost {
@@ -318,14 +315,14 @@ impl Supervisor<'_> {
             }
             if self.settings.benchmark.stays_vacant {
                 let lost = it.lost.iter().filter_map(|gone| gone.position);
-                lost.for_each(|position| watch.excuse(position as u32));
+                lost.for_each(|position| watch.ranks.excuse(position as u32));
             }
             let noticed_ms = it.noticed_ms(well_ms, read_ms);
             // The ranks may have come further since the last heartbeat.
-            let (test, iteration) = if watch.ranks().is_empty() {
+            let (test, iteration) = if watch.ranks.is_empty() {
                 self.state.progress.furthest
             } else {
-                watch.ranks().front()
+                watch.ranks.front()
             };
             let iteration = iteration.max(it.boundary.unwrap_or(0));
             self.note(Event::GoneOn {
@@ -342,7 +339,7 @@ impl Supervisor<'_> {
                 detail: it.words,
             })?;
             if let Some(boundary) = it.boundary {
-                watch.set_back(now, boundary);
+                watch.ranks.set_back(now, boundary);
                 self.attempt.computing_since =
                     self.attempt.computing_since.map(|_| (Instant::now(), boundary));
                 if boundary < iteration {
@@ -355,7 +352,7 @@ impl Supervisor<'_> {
 
     /// Begins to measure again at the start of a test: its iterations begin at 0, and nothing of it is saved yet.
     fn begin_test(&mut self, watch: &Watch) {
-        let (test, iteration) = watch.ranks().front();
+        let (test, iteration) = watch.ranks.front();
         if std::mem::replace(&mut self.status.test, test) < test {
             self.attempt.computing_since =
                 self.attempt.computing_since.map(|_| (Instant::now(), iteration));

@@ -81,7 +81,7 @@ struct Free {
 #[derive(Debug)]
 pub enum News {
     Up(Box<Facts>),
-    Beat { beat: Beat, round_trip_ms: f64 },
+    Beat(Beat),
     Ended { id: u64, ended: usize },
     Closed(String),
 }
@@ -459,9 +459,7 @@ impl Cluster {
                         FromAgent::Beat(beat) => node.beat = beat,
                         _ => {}
                     }
-                    let beat = node.beat.clone();
-                    let round_trip_ms = beat.round_trip_ms.map_or(0.0, f64::from);
-                    News::Beat { beat, round_trip_ms }
+                    News::Beat(node.beat.clone())
                 }
                 FromAgent::Ended { id, ended, beat } => {
                     node.beat = beat;
@@ -554,7 +552,7 @@ impl Cluster {
                     self.ask_end(&[node], id, &names);
                     gets_on.insert(node, (self.nodes[node].beat.held_bytes, Instant::now()));
                 }
-                Some((node, News::Beat { beat, .. })) => {
+                Some((node, News::Beat(beat))) => {
                     if let Some(known) = gets_on.get_mut(&node)
                         && known.0 != beat.held_bytes
                     {

@@ -39,7 +39,7 @@ use crate::base::terminal::{print, printed, say};
 use crate::base::{closed, cores};
 use crate::config::flags::BenchFlags;
 use crate::driver::{benchmark, launcher_rank};
-use crate::supervise::start::job::Refused;
+use crate::supervise::start::job::Announcement;
 use crate::supervise::start::launcher::own_run_id;
 
 /// High-Performance Linpack that survives the loss of nodes
@@ -222,7 +222,7 @@ pub fn main() -> ExitCode {
 fn tell_once(answer: &clap::Error) -> ExitCode {
     if launcher_rank::speaks_for_all() {
         if answer.exit_code() != 0 && own_run_id().is_some() {
-            say(Refused { status: Exit::Usage.code() });
+            say(Announcement::Refused { status: Exit::Usage.code() });
         }
         if let Some(hint) = file_in_place_of_a_command(answer) {
             let _ = answer.print();

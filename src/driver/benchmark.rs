@@ -45,7 +45,7 @@ use crate::lu::{Context, Event, Milestone, Observer, Seat, Start, own_part, solv
 use crate::report::machine::Machine;
 use crate::report::text;
 use crate::shm::{self, MemoryStore, Store};
-use crate::supervise::start::job::{Done, Halted, Refused};
+use crate::supervise::start::job::Announcement;
 use crate::supervise::start::launcher::own_run_id;
 
 /// This process after the start of MPI.
@@ -318,7 +318,7 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
             _ => false,
         };
         if refused && own_run_id().is_some() {
-            say(Refused { status: exit.code() });
+            say(Announcement::Refused { status: exit.code() });
         }
     }
     // Launchers end a job at the first rank that fails, so rank 0 must print first.
@@ -326,7 +326,7 @@ fn refuse(world: &World, exit: Exit, why: &str, for_good: bool) -> Exit {
     if exit == Exit::Stopped {
         // All ranks have stopped using storage by now. A supervisor relies on this message.
         if world.comm().rank() == 0 && own_run_id().is_some() {
-            say(Halted);
+            say(Announcement::Halted);
         }
         world.comm().barrier();
     }
@@ -339,7 +339,7 @@ fn refuse_to_start(why: &str) -> Exit {
     if launcher_rank::speaks_for_node() {
         say(why);
         if own_run_id().is_some() {
-            say(Refused { status: Exit::Environment.code() });
+            say(Announcement::Refused { status: Exit::Environment.code() });
         }
     } else {
         clock::sleep(Duration::from_secs(1));
@@ -755,7 +755,7 @@ impl Job<'_> {
             if own_run_id().is_some() {
                 // From here on, no event affects the results.
                 let printed = self.kept.progress_bytes + reports.printed(&loaded.dat);
-                say(Done { status: exit(failed).code(), printed });
+                say(Announcement::Done { status: exit(failed).code(), printed });
             }
         }
         comm.broadcast(&mut failed, 0);

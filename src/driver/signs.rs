@@ -13,7 +13,7 @@ use crate::shm::header::{
     BESIDE_SUMS, Claim, Doing, HEAD_BYTES, Head, Header, Identity, Mark, NO_CODE, SUMS,
 };
 use crate::shm::{Hold, MemoryError, MemoryStore, Store};
-use crate::supervise::start::job::Refused;
+use crate::supervise::start::job::Announcement;
 use crate::supervise::start::launcher::own_run_id;
 
 /// Names of a milestone for injected faults and for the supervisor.
@@ -75,7 +75,7 @@ fn shown(context: &Context, number: usize, code: u8) -> Option<(Hold, Head)> {
             i32::from(Exit::NoSharedMemory.code()),
             &format!(
                 "no place to show progress to skt-hpl run: {why}\nskt-hpl: {}",
-                Refused { status: Exit::NoSharedMemory.code() }
+                Announcement::Refused { status: Exit::NoSharedMemory.code() }
             ),
         ),
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use skt_hpl::base::course::What;
-use skt_hpl::supervise::start::job::Halted;
+use skt_hpl::supervise::start::job::Announcement;
 use skt_hpl::supervise::talk::processes::catches;
 
 use crate::job::{Job, PROGRAM, Ran};
@@ -231,7 +231,7 @@ fn a_stop_while_ranks_still_start_is_obeyed() {
     ask(&running, Signal::SIGUSR1);
     std::fs::write(&asked, "").unwrap();
     let ran = running.end().expect_code(75);
-    assert!(ran.err.contains(&Halted.to_string()), "{}", ran.told());
+    assert!(ran.err.contains(&Announcement::Halted.to_string()), "{}", ran.told());
     assert!(resumed_at(&scene.finish()).is_some());
 }
 

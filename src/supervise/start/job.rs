@@ -61,55 +61,51 @@ impl Tail {
     }
 }
 
-/// Announcement on the benchmark's standard error that all tests are over and reported, before it tidies up and MPI ends. If it
-/// is killed after that, or hangs, its work is not lost.
+/// Announcement of the benchmark on its standard error, for the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    pub status: u8,
-    /// Number of bytes it has written to its standard output.
-    pub printed: u64,
+pub enum Announcement {
+    /// All tests are over and reported, with so many bytes on standard output. Then the benchmark tidies up and MPI ends: if it is
+    /// killed there, or hangs, its work is not lost.
+    Done { status: u8, printed: u64 },
+    /// It ends because a restart would not help: its input is bad, it lacks something, or too much is lost. A launcher that fails
+    /// by itself, or reports a signal, may end with the same status.
+    Refused { status: u8 },
+    /// It stops as it was asked to. No rank has any work in progress on storage any more: only MPI's end is left.
+    Halted,
 }
 
 const DONE: &str = "all tests are done: status ";
-
-/// Announcement on the benchmark's standard error that it ends because a restart would not help: its input is bad, it lacks
-/// something, or too much is lost. A launcher that fails by itself, or reports a signal, may end with the same status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
-    pub status: u8,
-}
-
 const REFUSED: &str = "refused: status ";
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "{REFUSED}{}, as it would be another time", self.status)
-    }
-}
-
-impl Refused {
-    fn find(text: &str) -> Option<Self> {
-        let (status, _) = text.rsplit_once(REFUSED)?.1.split_once(", as it")?;
-        Some(Self { status: status.parse().ok()? })
-    }
-}
-
-/// Announcement on the benchmark's standard error that it stops as it was asked to. No rank has any work in progress on storage
-/// any more: only MPI's end is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Halted;
-
 const HALTED: &str = "halted: all ranks are about to end";
 
-impl std::fmt::Display for Halted {
+impl std::fmt::Display for Announcement {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(HALTED)
+        match self {
+            Self::Done { status, printed } => {
+                write!(f, "{DONE}{status}, {printed} bytes of results on standard output")
+            }
+            Self::Refused { status } => write!(f, "{REFUSED}{status}, as it would be another time"),
+            Self::Halted => f.write_str(HALTED),
+        }
     }
 }
 
-impl Halted {
-    fn find(text: &str) -> Option<Self> {
-        text.contains(HALTED).then_some(Self)
+impl Announcement {
+    /// Reads a whole line, which may have a launcher's prefix.
+    fn find(line: &str) -> Option<Self> {
+        if let Some((_, rest)) = line.rsplit_once(DONE) {
+            let (status, rest) = rest.split_once(", ")?;
+            let (printed, _) = rest.split_once(" bytes ")?;
+            return Some(Self::Done {
+                status: status.parse().ok()?,
+                printed: printed.parse().ok()?,
+            });
+        }
+        if let Some((_, rest)) = line.rsplit_once(REFUSED) {
+            let (status, _) = rest.split_once(", as it")?;
+            return Some(Self::Refused { status: status.parse().ok()? });
+        }
+        line.contains(HALTED).then_some(Self::Halted)
     }
 }
 
@@ -124,17 +120,6 @@ pub enum Announced {
     All { status: u8 },
     /// The benchmark is done, but only so many bytes of its output are here.
     Part { status: u8, here: u64, printed: u64 },
-}
-
-impl Announced {
-    fn of(done: Option<Done>, halted: Option<Halted>, here: u64) -> Self {
-        match done {
-            None if halted.is_some() => Announced::Halted,
-            None => Announced::Nothing,
-            Some(Done { status, printed }) if here >= printed => Announced::All { status },
-            Some(Done { status, printed }) => Announced::Part { status, here, printed },
-        }
-    }
 }
 
 /// Whether a status means that all tests are over, with success or with a failed residual.
@@ -155,30 +140,15 @@ pub fn end_of(folder: &Folder, attempt: u32, zero_counts: bool) -> Option<u8> {
         })
 }
 
-impl std::fmt::Display for Done {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "{DONE}{}, {} bytes of results on standard output", self.status, self.printed)
-    }
-}
-
-impl Done {
-    fn find(text: &str) -> Option<Self> {
-        let (status, rest) = text.rsplit_once(DONE)?.1.split_once(", ")?;
-        let printed = rest.split_once(" bytes ")?.0;
-        Some(Self { status: status.parse().ok()?, printed: printed.parse().ok()? })
-    }
-}
-
 /// Files of a launch. Only the I/O thread touches them.
 struct Files {
     exit: PathBuf,
     output: Tail,
     errors: Tail,
-    done: Option<Done>,
-    refused: Option<Refused>,
-    halted: Option<Halted>,
-    /// End of the part last searched for the benchmark's announcements: they may come in parts.
-    end: Vec<u8>,
+    /// Status and bytes of results, once all tests are done.
+    done: Option<(u8, u64)>,
+    refused: Option<u8>,
+    halted: bool,
     /// A last line that is not complete yet.
     line: Vec<u8>,
 }
@@ -190,12 +160,9 @@ struct Look {
     errors: Vec<u8>,
     exit: Option<i32>,
     announced: Announced,
-    refused: Option<Refused>,
+    refused: Option<u8>,
     gone_on: Vec<(GoneOn, u64)>,
 }
-
-/// Upper bound of the length of an announcement with a launcher's prefix.
-const DONE_LENGTH: usize = 256;
 
 impl Files {
     fn of(folder: &Folder, attempt: u32) -> Self {
@@ -206,22 +173,26 @@ impl Files {
             errors: tail(folder.errors(attempt)),
             done: None,
             refused: None,
-            halted: None,
-            end: Vec::new(),
+            halted: false,
             line: Vec::new(),
         }
     }
 
-    /// Returns the reports of losses in lines that these bytes complete, and the moment of reading. Notes a refusal, too, which a
-    /// recovered loss makes void.
-    fn losses(&mut self, bytes: &[u8]) -> Vec<(GoneOn, u64)> {
+    /// Returns the reports of losses in lines that these bytes complete, and the moment of reading. Notes the benchmark's
+    /// announcements. A recovered loss makes a refusal void.
+    fn read_lines(&mut self, bytes: &[u8]) -> Vec<(GoneOn, u64)> {
         self.line.extend_from_slice(bytes);
         let Some(end) = self.line.iter().rposition(|&b| b == b'\n') else { return Vec::new() };
         let lines: Vec<u8> = self.line.drain(..=end).collect();
         let read_ms = steady_ms();
         let mut gone_on = Vec::new();
         for line in String::from_utf8_lossy(&lines).lines() {
-            self.refused = Refused::find(line).or(self.refused);
+            match Announcement::find(line) {
+                Some(Announcement::Done { status, printed }) => self.done = Some((status, printed)),
+                Some(Announcement::Refused { status }) => self.refused = Some(status),
+                Some(Announcement::Halted) => self.halted = true,
+                None => {}
+            }
             if let Some(it) = GoneOn::find(line) {
                 self.refused = None;
                 gone_on.push((it, read_ms));
@@ -236,15 +207,14 @@ impl Files {
         let exit = fs::read_to_string(&self.exit).ok().and_then(|text| text.trim().parse().ok());
         let errors = self.errors.read();
         let output = self.output.read();
-        if !errors.is_empty() {
-            self.end.extend_from_slice(&errors);
-            let end = String::from_utf8_lossy(&self.end);
-            self.done = Done::find(&end).or(self.done);
-            self.halted = Halted::find(&end).or(self.halted);
-            self.end.drain(..self.end.len().saturating_sub(DONE_LENGTH));
-        }
-        let gone_on = self.losses(&errors);
-        let announced = Announced::of(self.done, self.halted, self.output.at);
+        let gone_on = self.read_lines(&errors);
+        let here = self.output.at;
+        let announced = match self.done {
+            None if self.halted => Announced::Halted,
+            None => Announced::Nothing,
+            Some((status, printed)) if here >= printed => Announced::All { status },
+            Some((status, printed)) => Announced::Part { status, here, printed },
+        };
         Look { began, output, errors, exit, announced, refused: self.refused, gone_on }
     }
 }
@@ -299,7 +269,7 @@ pub struct Job {
     unsaid: (Vec<u8>, Vec<u8>),
     exit: Option<i32>,
     announced: Announced,
-    refused: Option<Refused>,
+    refused: Option<u8>,
     gone_on: Vec<(GoneOn, u64)>,
     vanished: Option<Instant>,
 }
@@ -467,7 +437,7 @@ impl Job {
 
     /// Status with which the benchmark has refused to run, if it has, as far as the last look has seen.
     pub fn refused(&self) -> Option<u8> {
-        self.refused.map(|refused| refused.status)
+        self.refused
     }
 
     /// Losses that it has recovered in place, as far as the last look has seen, and the moment when each was read.
@@ -552,12 +522,9 @@ mod tests {
 
     #[test]
     fn done_is_done_when_all_that_was_printed_is_here() {
-        let done = Done { status: 3, printed: 12 };
-        assert_eq!(
-            Done::find(&format!("noise\n[1,0]<stderr>:skt-hpl: {done}\nmore\n")),
-            Some(done)
-        );
-        assert_eq!(Done::find("all tests are done: status 3, 1"), None, "cut short");
+        let done = Announcement::Done { status: 3, printed: 12 };
+        assert_eq!(Announcement::find(&format!("[1,0]<stderr>:skt-hpl: {done}")), Some(done));
+        assert_eq!(Announcement::find("all tests are done: status 3, 1"), None, "cut short");
         let part = Announced::Part { status: 3, here: 11, printed: 12 };
         for (text, told) in [("twelve bytes", Announced::All { status: 3 }), ("eleven byte", part)]
         {
@@ -571,15 +538,13 @@ mod tests {
     /// A launcher's own status means nothing for the benchmark's input.
     #[test]
     fn only_the_benchmark_refuses() {
-        let refused = Refused { status: 1 };
+        let refused = Announcement::Refused { status: 1 };
         let lost = vec![Gone { rank: 1, node: "n1".into(), position: None }];
         let lost = Notice { lost, noticed_unix_s: 0.0, agreed_s: 0.0, takers: String::new() };
         let gone_on = format!("skt-hpl: {}", lost.told("all tests are done"));
-        assert_eq!(
-            Refused::find(&format!("[1,0]<stderr>:skt-hpl: {refused}\nmore")),
-            Some(refused)
-        );
-        assert_eq!(Refused::find("refused: status 1"), None, "cut short");
+        let line = format!("[1,0]<stderr>:skt-hpl: {refused}");
+        assert_eq!(Announcement::find(&line), Some(refused));
+        assert_eq!(Announcement::find("refused: status 1"), None, "cut short");
         for (script, found) in [
             ("exit 1".to_owned(), None),
             (format!("echo 'skt-hpl: {refused}' >&2; exit 1"), Some(1)),
@@ -596,7 +561,7 @@ mod tests {
     /// Open MPI 5 ends with 0 when a node is lost: only the benchmark's announcement counts then.
     #[test]
     fn a_launchers_zero_is_no_word_of_the_benchmarks() {
-        let done = Done { status: 0, printed: 0 };
+        let done = Announcement::Done { status: 0, printed: 0 };
         for (script, loose, strict) in [
             ("exit 0".to_string(), Some(0), None),
             ("exit 3".to_string(), Some(3), Some(3)),
@@ -666,10 +631,11 @@ mod tests {
     fn an_end_that_is_told_in_parts_is_heard() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path());
-        let done = Done { status: 3, printed: 0 }.to_string();
-        for (words, told) in
-            [(done, Announced::All { status: 3 }), (Halted.to_string(), Announced::Halted)]
+        let done = Announcement::Done { status: 3, printed: 0 };
+        for (said, told) in
+            [(done, Announced::All { status: 3 }), (Announcement::Halted, Announced::Halted)]
         {
+            let words = said.to_string();
             let text = format!("{}\nskt-hpl: {words}\n", "x".repeat(1000));
             fs::write(folder.output(1), "").unwrap();
             let mut files = Files::of(&folder, 1);

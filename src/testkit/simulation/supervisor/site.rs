@@ -9,7 +9,7 @@ use crate::shm::header::CheckpointId;
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
-use crate::supervise::start::job::{Done, Halted, Refused};
+use crate::supervise::start::job::Announcement;
 use crate::supervise::talk::progress::{Doing, Progress};
 use crate::supervise::talk::wire::Beat;
 
@@ -788,7 +788,7 @@ impl Site {
     /// Refuses to continue: the started ranks cannot reach enough memory.
     fn refuses(&mut self) {
         self.has_refused = true;
-        self.says(&format!("skt-hpl: {}\n", Refused { status: 4 }));
+        self.says(&format!("skt-hpl: {}\n", Announcement::Refused { status: 4 }));
         self.kills_ranks(|_| true);
         self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
         self.launcher_ends(4);
@@ -833,11 +833,11 @@ impl Site {
             let path = attempt.folder.output(attempt.number);
             fs::write(path, RESULT).expect("room in /dev/shm");
             self.is_done = true;
-            let done = Done { status: 0, printed: RESULT.len() as u64 };
+            let done = Announcement::Done { status: 0, printed: RESULT.len() as u64 };
             self.says(&format!("skt-hpl: {done}\n"));
             self.notes("all tests are done".to_owned());
         } else {
-            self.says(&format!("skt-hpl: {Halted}\n"));
+            self.says(&format!("skt-hpl: {}\n", Announcement::Halted));
             self.notes("the ranks have halted".to_owned());
         }
     }

@@ -39,6 +39,7 @@ use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER}
 use crate::supervise::talk::agent::{binary_digest, facts, storage};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
+use crate::supervise::talk::wire::Attend;
 
 /// Time that agents wait without a message, in addition to the time of two trials of MPI.
 const LEFT_ALONE: Duration = Duration::from_secs(120);
@@ -148,13 +149,14 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let agent = run::agent_words(&own, &asked);
     // Memory that this run has already is not asked for again; memory of other runs is not this run's.
     let job = planned.as_ref().and_then(|plan| plan.job.clone()).unwrap_or_else(|| run_id.clone());
-    let mut cluster =
-        Cluster::new(nodes.shell.clone(), agent, &nodes.hosts, &nodes.spares, &run_id, Some(job));
-    cluster
-        .manner(flags.nodes.fanout as usize, 500, 4000)
+    let attend = Attend {
+        fanout: flags.nodes.fanout as usize,
+        // Agents receive nothing while MPI starts, and must not end it as orphaned.
+        lonely_ms: (2 * flags.mpi_patience + LEFT_ALONE).as_millis() as u64,
+        ..Attend::new(nodes.shell.clone(), agent, &run_id, Some(job))
+    };
+    let mut cluster = Cluster::new(attend, &nodes.hosts, &nodes.spares)
         .map_err(|why| Refusal(Exit::Environment, why))?;
-    // Agents receive nothing while MPI starts, and must not end it as orphaned.
-    cluster.lonely_after((2 * flags.mpi_patience + LEFT_ALONE).as_millis() as u64);
     let mut problems = 0;
     for (at, why) in cluster.call_all(FIRST_CALL, |_| ()) {
         show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);

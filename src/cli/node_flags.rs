@@ -13,8 +13,8 @@ use crate::supervise::start::hosts::{
     Allocation, BatchSystem, Host, filled, from_allocation, read_host_file,
 };
 use crate::supervise::start::launcher::{Launcher, Tool};
-use crate::supervise::talk::cluster::FANOUT;
 use crate::supervise::talk::shell::{RemoteShell, split_words};
+use crate::supervise::talk::wire::FANOUT;
 
 /// Flags for the nodes and the remote shell; shared with `skt-hpl doctor`.
 #[derive(Clone, Debug, Default, Args)]

@@ -104,9 +104,7 @@ pub(super) fn give_up(
     // If nothing was saved, ranks have shown their progress under the run's own name.
     let job = state.job.clone().unwrap_or_else(|| state.run_id.clone());
     let silence_ms = settings.thresholds.silence_ms;
-    let (shell, agent) = (settings.shell.clone(), settings.agent.clone());
-    let mut cluster = Cluster::new(shell, agent, &nodes, &[], &state.run_id, Some(job.clone()));
-    cluster.manner(settings.fanout, settings.beat_ms, silence_ms)?;
+    let mut cluster = Cluster::new(settings.attend(&state.run_id, Some(job.clone())), &nodes, &[])?;
     let mut lines: Vec<(usize, String)> = Vec::new();
     let command = settings.clean_command(&job, None);
     let stays =

@@ -105,12 +105,8 @@ impl Run {
         } else {
             settings.job.clone()
         };
-        let (shell, agent) = (settings.shell.clone(), settings.agent.clone());
-        let mut cluster = Cluster::new(shell, agent, &hosts, &spares, &self.state.run_id, job);
-        cluster
-            .manner(settings.fanout, settings.beat_ms, settings.thresholds.silence_ms)
-            .map_err(anyhow::Error::msg)?;
-        cluster.lonely_after(settings.lonely_ms);
+        let attend = settings.attend(&self.state.run_id, job);
+        let mut cluster = Cluster::new(attend, &hosts, &spares).map_err(anyhow::Error::msg)?;
         for name in &self.state.lost {
             if let Some(node) = cluster.find(name) {
                 cluster.lose(node, "lost earlier in this run");

@@ -15,6 +15,7 @@ use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::launcher::Tool;
 use crate::supervise::talk::shell::{RemoteShell, quote_all};
+use crate::supervise::talk::wire::Attend;
 use crate::supervise::tell::status::Problem;
 
 /// Environment variable for the benchmark's `--restart`, set if its command has no such flag.
@@ -95,6 +96,17 @@ impl Settings {
     /// Returns whether nothing is saved: ranks then use persistent shared memory only to show their progress.
     pub(super) fn shows_only_progress(&self) -> bool {
         self.job.is_none() && self.benchmark.progress_shows
+    }
+
+    /// Returns the settings that agents get of a run whose memory is that of `job`.
+    pub(super) fn attend(&self, run_id: &str, job: Option<String>) -> Attend {
+        Attend {
+            fanout: self.fanout,
+            beat_ms: self.beat_ms,
+            silence_ms: self.thresholds.silence_ms,
+            lonely_ms: self.lonely_ms,
+            ..Attend::new(self.shell.clone(), self.agent.clone(), run_id, job)
+        }
     }
 
     /// Returns the command that removes what a run of `job` has left on a node. `host` is the node's own host name, if known.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
-use super::shell::RemoteShell;
 use super::wire::{Attend, Beat, Charge, Facts, FromAgent, Shm, ToAgent, Which};
 use crate::base::clock::{Instant, unix_ms};
 use crate::shm::Store;
@@ -116,9 +115,6 @@ pub struct Cleared {
 /// shell reports that much sooner.
 pub const FIRST_CALL: Duration = Duration::from_secs(30);
 
-/// Number of connections that the supervisor or an agent has; more nodes make a tree.
-pub const FANOUT: usize = 32;
-
 /// Interval at which missing messages are looked for: this adds to the time after which a loss is noticed.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -162,14 +158,10 @@ fn call_again_in(lost: Duration) -> Duration {
 }
 
 impl Cluster {
-    pub fn new(
-        shell: RemoteShell,
-        agent: Vec<String>,
-        hosts: &[Host],
-        spares: &[Host],
-        run_id: &str,
-        job: Option<String>,
-    ) -> Self {
+    /// Returns the nodes of a run, none of them called yet. Error: there are too few file descriptors for the connections.
+    pub fn new(attend: Attend, hosts: &[Host], spares: &[Host]) -> Result<Self, String> {
+        // Bypassed connections stay open for a while, in addition to those made in their place.
+        room_for(MOST_TIMES * attend.fanout.min(hosts.len() + spares.len()))?;
         let now = Instant::now();
         let node = |host: &Host, spare| Node {
             host: host.clone(),
@@ -191,20 +183,7 @@ impl Cluster {
             .chain(spares.iter().map(|h| node(h, true)))
             .collect();
         let by_name = nodes.iter().enumerate().map(|(at, n)| (n.host.name.clone(), at)).collect();
-        let attend = Attend {
-            run_id: run_id.to_string(),
-            job,
-            node: String::new(),
-            lonely_ms: 60_000,
-            beat_ms: 500,
-            silence_ms: 4000,
-            fanout: FANOUT,
-            login_ms: None,
-            shell,
-            dir: std::env::current_dir().ok().and_then(|dir| Some(dir.to_str()?.to_owned())),
-            agent,
-        };
-        Self {
+        Ok(Self {
             branch: Branch::new(attend, 0, true),
             links: simulated()
                 .map_or_else(|| Box::new(Links::default()) as _, Machine::connections),
@@ -217,23 +196,7 @@ impl Cluster {
             signs: VecDeque::new(),
             next_end: 0,
             login: Duration::ZERO,
-        }
-    }
-
-    /// Sets the largest number of connections, the interval of heartbeats, and the time after which an unresponsive node is lost.
-    /// To be called before the first call to a node.
-    pub fn manner(&mut self, fanout: usize, beat_ms: u64, silence_ms: u64) -> Result<(), String> {
-        // Bypassed connections stay open for a while, in addition to those made in their place.
-        room_for(MOST_TIMES * fanout.min(self.nodes.len()))?;
-        let attend = Attend { fanout, beat_ms, silence_ms, ..self.branch.attend().clone() };
-        self.branch = Branch::new(attend, 0, true);
-        Ok(())
-    }
-
-    /// Sets the time without a message after which agents end ranks that stand still. To be called before the first call to a
-    /// node, after `manner`.
-    pub fn lonely_after(&mut self, lonely_ms: u64) {
-        self.branch = Branch::new(Attend { lonely_ms, ..self.branch.attend().clone() }, 0, true);
+        })
     }
 
     pub fn find(&self, name: &str) -> Option<usize> {
@@ -770,16 +733,21 @@ pub fn unreachable_words(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shell::RemoteShell;
     use super::super::wire::{WIRE_VERSION, to_line};
     use super::*;
     use crate::supervise::judge::fitness::Need;
     use crate::supervise::talk::processes::script;
 
+    fn attend(shell: RemoteShell) -> Attend {
+        Attend::new(shell, vec!["agent".to_owned()], "r", None)
+    }
+
     /// Returns a cluster of nodes with these names on the list and these own names.
     fn cluster(nodes: &[(&str, &str)]) -> Cluster {
         let hosts: Vec<Host> = nodes.iter().map(|(name, _)| Host::new(*name, 1)).collect();
         let shell = RemoteShell::parse(None).unwrap();
-        let mut cluster = Cluster::new(shell, vec!["agent".to_owned()], &hosts, &[], "r", None);
+        let mut cluster = Cluster::new(attend(shell), &hosts, &[]).unwrap();
         for (node, (_, host)) in cluster.nodes.iter_mut().zip(nodes) {
             let facts = Facts { host: (*host).to_owned(), ..Facts::default() };
             node.facts = (!host.is_empty()).then_some((facts, 0));
@@ -911,7 +879,7 @@ mod tests {
         // The shell waits for an input that never comes, as at a login that hangs.
         let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
         let hosts = [Host::new("n1", 1), Host::new("n2", 1)];
-        let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
+        let mut cluster = Cluster::new(attend(shell), &hosts, &[]).unwrap();
         let began = Instant::now();
         let failed = cluster.call_all(Duration::from_secs(2), |_| ());
         let waited = began.elapsed();
@@ -924,8 +892,8 @@ mod tests {
         // A cluster of many nodes, most of which have not been called yet, is given up as well.
         let shell = RemoteShell::Ssh(["sh", "-c", "sleep 60"].map(str::to_owned).to_vec());
         let hosts: Vec<Host> = (0..12).map(|node| Host::new(format!("n{node}"), 1)).collect();
-        let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
-        cluster.manner(2, 500, 4000).unwrap();
+        let attend = Attend { fanout: 2, ..attend(shell) };
+        let mut cluster = Cluster::new(attend, &hosts, &[]).unwrap();
         let began = Instant::now();
         assert_eq!(cluster.call_all(Duration::from_secs(2), |_| ()).len(), 12);
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
@@ -952,7 +920,7 @@ mod tests {
         std::thread::spawn(move || {
             let shell = RemoteShell::parse(shell.to_str()).unwrap();
             let hosts = [Host::new("n1", 1)];
-            let mut cluster = Cluster::new(shell, vec!["agent".into()], &hosts, &[], "r", None);
+            let mut cluster = Cluster::new(attend(shell), &hosts, &[]).unwrap();
             let failed = cluster.call_all(Duration::from_secs(20), |_| ());
             let cleared = cluster.clear(&[0], Duration::from_secs(20), |_| false);
             let _ = tell.send((failed, cleared));

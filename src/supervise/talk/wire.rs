@@ -12,6 +12,9 @@ pub use crate::supervise::judge::ranks::RankSeen;
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
 pub const WIRE_VERSION: u32 = 15;
 
+/// Number of connections that the supervisor or an agent has; more nodes make a tree.
+pub const FANOUT: usize = 32;
+
 /// The run to watch, and the settings for reaching the nodes below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attend {
@@ -34,6 +37,25 @@ pub struct Attend {
     pub dir: Option<String>,
     /// Command that starts an agent.
     pub agent: Vec<String>,
+}
+
+impl Attend {
+    /// Attends to a run with the default timings.
+    pub fn new(shell: RemoteShell, agent: Vec<String>, run_id: &str, job: Option<String>) -> Self {
+        Self {
+            run_id: run_id.to_string(),
+            job,
+            node: String::new(),
+            lonely_ms: 60_000,
+            beat_ms: 500,
+            silence_ms: 4000,
+            fanout: FANOUT,
+            login_ms: None,
+            shell,
+            dir: std::env::current_dir().ok().and_then(|dir| Some(dir.to_str()?.to_owned())),
+            agent,
+        }
+    }
 }
 
 /// A node to be in charge of.

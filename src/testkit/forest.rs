@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 use super::simulated_agents::{self, Manner, SimulatedAgents};
 use crate::supervise::judge::logins::Logins;
-use crate::supervise::judge::nodes::{Judged, Limits, Nodes, Report};
+use crate::supervise::judge::nodes::{Judged, Nodes, Report};
+use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::talk::branch::{Branch, Heard, MOST_TIMES};
 use crate::supervise::talk::relay::Hands;
 use crate::supervise::talk::shell::RemoteShell;
@@ -111,7 +112,7 @@ impl Forest {
             simulated_agents: SimulatedAgents::new(Played::default(), MANNER),
             up: BTreeSet::new(),
             judge: Nodes::new(
-                Limits { silence_ms, redial_ms: REDIAL_MS },
+                &Thresholds { silence_ms, redial_ms: REDIAL_MS, ..Thresholds::default() },
                 (0..nodes).map(|node| node.to_string()).collect(),
             ),
             logins: Logins::default(),

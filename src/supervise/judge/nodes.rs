@@ -15,17 +15,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::thresholds::Thresholds;
 use crate::base::faults::{Sabotage, sabotaged};
 use crate::supervise::remember::events::FaultKind;
-
-/// Timeouts for nodes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Time without a heartbeat after which a node is lost.
-    pub silence_ms: u64,
-    /// Time in which a connection that ended must be made again.
-    pub redial_ms: u64,
-}
 
 /// Report on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +75,9 @@ struct Trouble {
 /// All nodes that have answered once and are not lost; those in trouble by name.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    limits: Limits,
+    silence_ms: u64,
+    /// Time in which a connection that ended must be made again.
+    redial_ms: u64,
     names: Vec<String>,
     /// Nodes whose agents are this machine's own: they show nothing about the network.
     here: BTreeSet<usize>,
@@ -120,9 +114,10 @@ fn is_our_outage(asked: usize, silent: usize) -> bool {
 }
 
 impl Nodes {
-    pub fn new(limits: Limits, names: Vec<String>) -> Self {
+    pub fn new(thresholds: &Thresholds, names: Vec<String>) -> Self {
         Self {
-            limits,
+            silence_ms: thresholds.silence_ms,
+            redial_ms: thresholds.redial_ms,
             names,
             here: BTreeSet::new(),
             boots: BTreeMap::new(),
@@ -144,7 +139,7 @@ impl Nodes {
 
     /// Sets the timeout of a login.
     pub fn redial_within(&mut self, ms: u64) {
-        self.limits.redial_ms = ms;
+        self.redial_ms = ms;
     }
 
     /// Whether the node has answered and is neither lost nor forgotten.
@@ -296,9 +291,9 @@ impl Nodes {
     /// Moment from which the time of a node counts that is called now. If the supervisor could just not hear, all are called at
     /// once, and may be as late as an unresponsive one.
     fn called_from_ms(&self, now_ms: u64) -> u64 {
-        let deaf = self.deaf_until_ms > 0
-            && now_ms.saturating_sub(self.deaf_until_ms) < self.limits.silence_ms;
-        if deaf { now_ms + self.limits.silence_ms } else { now_ms }
+        let deaf =
+            self.deaf_until_ms > 0 && now_ms.saturating_sub(self.deaf_until_ms) < self.silence_ms;
+        if deaf { now_ms + self.silence_ms } else { now_ms }
     }
 
     /// Notes that time has passed. If the supervisor itself was suspended, no node could be heard meanwhile.
@@ -346,11 +341,11 @@ impl Nodes {
             let name = &self.names[node];
             let known_ms = trouble.known_ms;
             let (kind, detail) = match trouble.closed_ms {
-                Some(_) if known_ms >= self.limits.redial_ms || sabotaged(Sabotage::NoRedial) => (
+                Some(_) if known_ms >= self.redial_ms || sabotaged(Sabotage::NoRedial) => (
                     FaultKind::NodeGone,
                     format!("the connection to {name} ended and cannot be made again"),
                 ),
-                None if known_ms >= self.limits.silence_ms => (
+                None if known_ms >= self.silence_ms => (
                     FaultKind::NodeSilent,
                     format!("no heartbeat from {name} for {:.1} s", known_ms as f64 / 1e3),
                 ),
@@ -378,9 +373,8 @@ impl Nodes {
         if self.alone_since_ms.is_none() {
             // A moment without heartbeats is no outage yet; nodes due for a judgement are.
             let due = self.trouble.values().any(|t| {
-                now_ms.saturating_sub(t.heard_ms) >= self.limits.silence_ms
-                    || t.closed_ms
-                        .is_some_and(|c| now_ms.saturating_sub(c) >= self.limits.redial_ms)
+                now_ms.saturating_sub(t.heard_ms) >= self.silence_ms
+                    || t.closed_ms.is_some_and(|c| now_ms.saturating_sub(c) >= self.redial_ms)
             });
             if !due {
                 return;
@@ -395,7 +389,7 @@ impl Nodes {
             return;
         }
         // A call ends the one before it. That needs the time to give up the caller of a node, and then to log in at the node.
-        self.call_at_ms = now_ms + self.back_off_ms.max(2 * self.limits.redial_ms);
+        self.call_at_ms = now_ms + self.back_off_ms.max(2 * self.redial_ms);
         self.back_off_ms = (2 * self.back_off_ms).min(CALL_MAX_MS);
         for (node, trouble) in &mut self.trouble {
             trouble.closed_ms.get_or_insert(now_ms);
@@ -407,8 +401,6 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LIMITS: Limits = Limits { silence_ms: 4000, redial_ms: 700 };
 
     /// Four nodes, with the judgements and their moments. An unresponsive node is reported at every step; a node that is called
     /// again does not answer.
@@ -422,7 +414,7 @@ mod tests {
     impl World {
         fn new() -> Self {
             let names = (1..=4).map(|n| format!("n{n}")).collect();
-            let nodes = Nodes::new(LIMITS, names);
+            let nodes = Nodes::new(&Thresholds::default(), names);
             let mut world = Self { nodes, now: 0, judged: Vec::new(), quiet: BTreeMap::new() };
             for node in 0..4 {
                 world.up(node);
@@ -628,7 +620,7 @@ mod tests {
     #[test]
     fn who_has_never_answered_is_not_lost_by_silence() {
         let names = vec!["n1".to_string(), "n2".to_string()];
-        let mut nodes = Nodes::new(LIMITS, names);
+        let mut nodes = Nodes::new(&Thresholds::default(), names);
         assert_eq!(nodes.hear(0, Report::Quiet { node: 0, heard_ms: 0 }), []);
         assert_eq!(nodes.hear(0, Report::Closed { node: 1 }), []);
         assert!((0..50_000).step_by(100).all(|now| nodes.tick(now).is_empty()));

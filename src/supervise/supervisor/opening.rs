@@ -12,7 +12,7 @@ use super::telling::Display;
 use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess, leftovers};
 use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::fitness::Need;
-use crate::supervise::judge::nodes::{Limits, Nodes};
+use crate::supervise::judge::nodes::Nodes;
 use crate::supervise::remember::events::{Event, Record};
 use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::remember::journal::{Journal, RunState};
@@ -142,8 +142,6 @@ impl<'a> Supervisor<'a> {
     pub(super) fn new(settings: &'a Settings, run: Run) -> anyhow::Result<Self> {
         let cluster = run.cluster(settings)?;
         let Run { journal, records, state, io_thread, .. } = run;
-        let thresholds = &settings.thresholds;
-        let limits = Limits { silence_ms: thresholds.silence_ms, redial_ms: thresholds.redial_ms };
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let most = settings.benchmark.needs.values().copied().reduce(Need::max);
         Ok(Supervisor {
@@ -165,7 +163,7 @@ impl<'a> Supervisor<'a> {
             backlog: VecDeque::new(),
             records,
             state,
-            nodes: Nodes::new(limits, cluster.names()),
+            nodes: Nodes::new(&settings.thresholds, cluster.names()),
             cluster,
             contact: Contact::default(),
             own: ThisProcess { binary: binary_digest(), boot: boot(), zero: Instant::now() },

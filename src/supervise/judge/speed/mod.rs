@@ -5,7 +5,7 @@
 pub mod pace;
 pub mod trips;
 
-use self::pace::{Limits, Pace, Work};
+use self::pace::{Pace, Work};
 use self::trips::Trips;
 use super::ranks::RankSeen;
 use super::thresholds::Thresholds;
@@ -21,7 +21,7 @@ impl Speed {
     pub fn new(t: &Thresholds) -> Self {
         Self {
             trips: Trips::new(t.slow_factor, t.slow_min_ms),
-            pace: Pace::new(Limits { factor: t.pace_factor, after_ms: t.pace_ms }),
+            pace: Pace::new(t.pace_factor, t.pace_ms),
         }
     }
 

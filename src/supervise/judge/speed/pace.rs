@@ -21,14 +21,6 @@ const EVEN_SHARE: f64 = 0.3;
 /// Least number of other ranks for a median.
 const OTHERS_LEAST: usize = 2;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Factor on the others' time for an operation that is slow...
-    pub factor: f64,
-    /// ...if it lasts for so long.
-    pub after_ms: u64,
-}
-
 /// Work that a rank reports, counted from its process's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
@@ -57,15 +49,17 @@ pub struct Slow {
 
 #[derive(Clone, Debug)]
 pub struct Pace {
-    limits: Limits,
+    /// Factor on the others' time for an operation that is slow, if it lasts for so long.
+    factor: f64,
+    after_ms: u64,
     ranks: BTreeMap<u32, Rank>,
     since_ms: Option<u64>,
     told: BTreeSet<usize>,
 }
 
 impl Pace {
-    pub fn new(limits: Limits) -> Self {
-        Self { limits, ranks: BTreeMap::new(), since_ms: None, told: BTreeSet::new() }
+    pub fn new(factor: f64, after_ms: u64) -> Self {
+        Self { factor, after_ms, ranks: BTreeMap::new(), since_ms: None, told: BTreeSet::new() }
     }
 
     /// Notes that a rank was seen to compute.
@@ -104,7 +98,7 @@ impl Pace {
     /// Judges a stretch that has passed; to be called now and then. Returns nodes that are certain to be slow.
     pub fn tick(&mut self, now_ms: u64) -> Vec<Slow> {
         let since_ms = *self.since_ms.get_or_insert(now_ms);
-        let stretch_ms = (self.limits.after_ms / u64::from(STRETCHES)).max(1);
+        let stretch_ms = (self.after_ms / u64::from(STRETCHES)).max(1);
         let passed_ms = now_ms.saturating_sub(since_ms);
         if passed_ms < stretch_ms {
             return Vec::new();
@@ -120,7 +114,7 @@ impl Pace {
                 Some(usual) if usual > 0.0 => own / usual,
                 _ => 0.0,
             };
-            let slow = cost.busy && times > self.limits.factor;
+            let slow = cost.busy && times > self.factor;
             rank.slow = if slow { rank.slow + 1 } else { 0 };
             if rank.slow >= STRETCHES && self.told.insert(rank.node) {
                 found.push(Slow { node: rank.node, position, times });
@@ -200,8 +194,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LIMITS: Limits = Limits { factor: 1.5, after_ms: 15_000 };
-
     /// Ranks in step: all do the same operations, each at a cost of its own that may change.
     struct Run {
         pace: Pace,
@@ -215,7 +207,7 @@ mod tests {
         fn new(ranks: usize, ranks_a_node: usize) -> Self {
             let work = (0..ranks).map(|r| Work { pid: 10 + r as u32, busy_us: 0, flops: 0 });
             Self {
-                pace: Pace::new(LIMITS),
+                pace: Pace::new(1.5, 15_000),
                 now: 0,
                 work: work.collect(),
                 ranks_a_node,
@@ -266,7 +258,7 @@ mod tests {
     /// Ranks report an iteration when it is through, and those of a slow node may take minutes.
     #[test]
     fn however_long_an_iteration_takes_it_is_compared() {
-        let mut pace = Pace::new(LIMITS);
+        let mut pace = Pace::new(1.5, 15_000);
         let mut found = Vec::new();
         for half_s in 1..4000u64 {
             let iterations = half_s / 400;
@@ -335,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_uneven_end_of_a_run_is_not_judged() {
-        let mut pace = Pace::new(LIMITS);
+        let mut pace = Pace::new(1.5, 15_000);
         let mut found = Vec::new();
         for half_s in 1..400u64 {
             for r in 0..4u32 {

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// A node and its number of ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,18 +30,6 @@ pub fn slots(hosts: &[Host]) -> impl Iterator<Item = usize> {
 /// Number of these hosts that have ranks.
 pub fn filled(hosts: &[Host], ranks: usize) -> usize {
     slots(hosts).take(ranks).last().map_or(0, |last| last + 1)
-}
-
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum HostsError {
-    #[error("{origin}, line {line}: {what}")]
-    Line { origin: String, line: usize, what: String },
-    #[error("{origin}: {what}")]
-    Whole { origin: String, what: String },
-}
-
-fn whole(origin: &str, what: impl Into<String>) -> HostsError {
-    HostsError::Whole { origin: origin.to_string(), what: what.into() }
 }
 
 /// Batch system an allocation came from.
@@ -74,15 +61,14 @@ pub struct Allocation {
 
 /// Reads a host file in any of the common forms, one node a line, `#` comments allowed:
 /// `n1`, `n1 slots=4 max_slots=4` (Open MPI), `n1:4` (Hydra); a node on several lines adds up (PBS).
-pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, HostsError> {
+pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, String> {
     let mut list = Merged::default();
     for (at, raw) in text.lines().enumerate() {
         let line = raw.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
         }
-        let fail =
-            |what: String| HostsError::Line { origin: origin.to_string(), line: at + 1, what };
+        let fail = |what: String| format!("{origin}, line {}: {what}", at + 1);
         let mut words = line.split_whitespace();
         let first = words.next().unwrap_or_default();
         let (name, mut slots) = match first.rsplit_once(':') {
@@ -127,21 +113,18 @@ pub fn read_host_file(text: &str, origin: &str) -> Result<Vec<Host>, HostsError>
 pub fn from_allocation(
     var: impl Fn(&str) -> Option<String>,
     read: impl Fn(&str) -> std::io::Result<String>,
-) -> Result<Option<Allocation>, HostsError> {
+) -> Result<Option<Allocation>, String> {
     if let Some(list) = var("SLURM_JOB_NODELIST").or_else(|| var("SLURM_NODELIST")) {
-        let names = expand_slurm(&list).map_err(|what| whole("SLURM_JOB_NODELIST", what))?;
+        let names = expand_slurm(&list).map_err(|what| format!("SLURM_JOB_NODELIST: {what}"))?;
         let tasks = match var("SLURM_TASKS_PER_NODE") {
             Some(text) => {
                 let tasks =
-                    expand_counts(&text).map_err(|what| whole("SLURM_TASKS_PER_NODE", what))?;
+                    expand_counts(&text).map_err(|what| format!("SLURM_TASKS_PER_NODE: {what}"))?;
                 if tasks.len() != names.len() {
-                    return Err(whole(
-                        "SLURM_TASKS_PER_NODE",
-                        format!(
-                            "'{text}' speaks of {} nodes, SLURM_JOB_NODELIST of {}",
-                            tasks.len(),
-                            names.len()
-                        ),
+                    return Err(format!(
+                        "SLURM_TASKS_PER_NODE: '{text}' speaks of {} nodes, SLURM_JOB_NODELIST of {}",
+                        tasks.len(),
+                        names.len()
                     ));
                 }
                 tasks
@@ -157,7 +140,7 @@ pub fn from_allocation(
         }));
     }
     if let Some(path) = var("PBS_NODEFILE") {
-        let text = read(&path).map_err(|e| whole("PBS_NODEFILE", format!("{path}: {e}")))?;
+        let text = read(&path).map_err(|e| format!("PBS_NODEFILE: {path}: {e}"))?;
         return Ok(Some(Allocation {
             system: BatchSystem::Pbs,
             job: var("PBS_JOBID").unwrap_or_default(),
@@ -168,12 +151,13 @@ pub fn from_allocation(
     if let Some(list) = var(LSF) {
         let words: Vec<&str> = list.split_whitespace().collect();
         if !words.len().is_multiple_of(2) {
-            return Err(whole(LSF, format!("'{list}' should be pairs of a host and a number")));
+            return Err(format!("{LSF}: '{list}' should be pairs of a host and a number"));
         }
         let mut merged = Merged::default();
         for pair in words.chunks(2) {
-            check_name(pair[0]).map_err(|what| whole(LSF, what))?;
-            merged.add(pair[0], number(pair[1]).map_err(|what| whole(LSF, what))?);
+            let fail = |what: String| format!("{LSF}: {what}");
+            check_name(pair[0]).map_err(fail)?;
+            merged.add(pair[0], number(pair[1]).map_err(fail)?);
         }
         return Ok(Some(Allocation {
             system: BatchSystem::Lsf,
@@ -317,9 +301,9 @@ impl Merged {
         }
     }
 
-    fn finish(self, origin: &str) -> Result<Vec<Host>, HostsError> {
+    fn finish(self, origin: &str) -> Result<Vec<Host>, String> {
         if self.hosts.is_empty() {
-            return Err(whole(origin, "it names no node"));
+            return Err(format!("{origin}: it names no node"));
         }
         Ok(self.hosts)
     }
@@ -365,7 +349,7 @@ mod tests {
 
     #[test]
     fn another_user_is_for_the_remote_shell_to_know() {
-        let why = read_host_file("n1 username=me slots=2\n", "f").unwrap_err().to_string();
+        let why = read_host_file("n1 username=me slots=2\n", "f").unwrap_err();
         assert!(why.contains("line 1") && why.contains("--rsh 'ssh -l me'"), "{why}");
     }
 
@@ -379,13 +363,9 @@ mod tests {
             ("\n\n-oProxyCommand=evil", 3, "not a host name"),
             ("n1;reboot", 1, "not a host name"),
         ] {
-            match read_host_file(text, "f") {
-                Err(HostsError::Line { line: l, what, .. }) => {
-                    assert_eq!(l, line, "{text:?}");
-                    assert!(what.contains(part), "{what:?} does not speak of {part}");
-                }
-                other => panic!("{text:?} gave {other:?}"),
-            }
+            let why = read_host_file(text, "f").unwrap_err();
+            assert!(why.starts_with(&format!("f, line {line}: ")), "{text:?}: {why}");
+            assert!(why.contains(part), "{why:?} does not speak of {part}");
         }
         assert!(read_host_file("# nothing\n", "f").is_err());
     }

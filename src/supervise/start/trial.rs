@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::hosts::Host;
+use super::hosts::{Host, filled};
 use super::job::{Complaint, Job};
 use super::launch::{Launch, LaunchPlan, launch};
 use crate::base::clock::Instant;
@@ -204,8 +204,7 @@ impl Trial {
         places: &[Place],
         patience: Duration,
     ) -> Self {
-        let with_ranks = hosts_with_ranks(hosts, ranks);
-        let nodes = hosts[..with_ranks]
+        let nodes = hosts[..filled(hosts, ranks)]
             .iter()
             .zip(places)
             .map(|(host, place)| (host.name.clone(), place.clone()))
@@ -262,19 +261,6 @@ impl Trial {
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
-}
-
-/// Number of the hosts that get a rank, filled in order.
-fn hosts_with_ranks(hosts: &[Host], ranks: usize) -> usize {
-    let mut filled = 0;
-    hosts
-        .iter()
-        .take_while(|host| {
-            let open = filled < ranks;
-            filled += host.slots;
-            open
-        })
-        .count()
 }
 
 #[cfg(test)]
@@ -386,6 +372,6 @@ mod tests {
     #[test]
     fn hosts_are_filled_in_order() {
         let hosts = [2, 2, 2].map(|slots| Host::new("n", slots));
-        assert_eq!([1, 2, 3, 4, 5, 6].map(|r| hosts_with_ranks(&hosts, r)), [1, 1, 2, 2, 3, 3]);
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|r| filled(&hosts, r)), [1, 1, 2, 2, 3, 3]);
     }
 }

@@ -6,34 +6,16 @@
 
 use std::io::{Write, stderr, stdout};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, channel};
 
-use crate::base::{closed, new_thread};
+use crate::base::closed;
 pub use crate::supervise::machine::Stream;
 use crate::supervise::machine::simulated;
+use crate::supervise::remember::io_thread::IoThread;
 
-enum Word {
-    Say(Stream, Vec<u8>),
-    /// Answer when all before this has been tried.
-    Settle(Sender<()>),
-}
-
-/// Returns the queue for output; None if the system gives no thread for it.
-fn words() -> Option<&'static Sender<Word>> {
-    static WORDS: OnceLock<Option<Sender<Word>>> = OnceLock::new();
-    let words = WORDS.get_or_init(|| {
-        let (words, heard) = channel();
-        let speak = move || {
-            for word in heard {
-                match word {
-                    Word::Say(stream, bytes) => say_now(stream, &bytes),
-                    Word::Settle(done) => drop(done.send(())),
-                }
-            }
-        };
-        new_thread::start("voice", speak).ok().map(|_| words)
-    });
-    words.as_ref()
+/// Returns the thread that writes; None if the system gives none.
+fn writer() -> Option<&'static IoThread> {
+    static WRITER: OnceLock<Option<IoThread>> = OnceLock::new();
+    WRITER.get_or_init(|| IoThread::new("voice").ok()).as_ref()
 }
 
 /// Reason why output did not get to standard output, the first time.
@@ -65,19 +47,17 @@ pub fn say(stream: Stream, bytes: Vec<u8>) {
     if let Some(machine) = simulated() {
         return machine.prints(stream, &bytes);
     }
-    match words() {
-        Some(words) => drop(words.send(Word::Say(stream, bytes))),
+    match writer() {
+        Some(writer) => drop(writer.ask(move || say_now(stream, &bytes))),
         None => say_now(stream, &bytes),
     }
 }
 
 /// Waits until all output has been written, or could not be.
 pub fn all_said() {
-    if simulated().is_some() {
-        return;
-    }
-    let (done, heard) = channel();
-    if words().is_some_and(|words| words.send(Word::Settle(done)).is_ok()) {
-        let _ = heard.recv();
+    if simulated().is_none()
+        && let Some(writer) = writer()
+    {
+        writer.ask(|| ()).wait();
     }
 }

@@ -27,7 +27,7 @@ use super::branch::{Heard, MOST_TIMES};
 use super::link::{Links, room_for};
 use super::lonely::Lonely;
 use super::processes::{self, Watched};
-use super::progress::{Heads, Progress, ProgressSource};
+use super::progress::{Heads, Progress};
 use super::relay::{Hands, LOOKS, Relay};
 use super::wire::{Attend, Beat, Facts, FromAgent, Shm, Storage, WIRE_VERSION, Which, to_line};
 use crate::base::clock::unix_ms;
@@ -66,8 +66,8 @@ const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 /// The line upward; those to children count from 1.
 const UP: u64 = 0;
 
-struct Agent<S> {
-    source: S,
+struct Agent {
+    source: Heads,
     run_id: String,
     /// Name of the run's memory, if it has a name of its own.
     job: Option<String>,
@@ -203,10 +203,10 @@ pub fn run(asked: &Asked) -> io::Result<()> {
     }
 }
 
-impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
+impl Hands for Agent {
     fn attend(&mut self, attend: &Attend) {
         self.run_id = attend.run_id.clone();
-        self.source = S::from(attend.job.clone());
+        self.source = Heads::new(attend.job.clone());
         self.job = attend.job.clone();
         // A lack of descriptors shows when a connection cannot be made, with its own message.
         let _ = room_for(MOST_TIMES * attend.fanout);
@@ -287,7 +287,7 @@ impl<S: ProgressSource + From<Option<String>>> Hands for Agent<S> {
     }
 }
 
-impl Agent<Heads> {
+impl Agent {
     fn new() -> Self {
         Self {
             source: Heads::new(None),
@@ -303,9 +303,7 @@ impl Agent<Heads> {
             lonely: Lonely::new(Instant::now()),
         }
     }
-}
 
-impl<S: ProgressSource> Agent<S> {
     /// Waits until a line has news or a process of the run has ended. Returns the processes that have ended, and whether the work
     /// of ending the run is done.
     fn poll(&self, links: &mut Links, patience: Duration) -> io::Result<(Vec<u32>, bool)> {

@@ -83,15 +83,6 @@ impl Progress {
     }
 }
 
-/// Source of the agent's progress data.
-pub trait ProgressSource {
-    /// Returns every position found on this node, also those whose process has died.
-    fn sample(&mut self) -> Vec<Progress>;
-    /// Returns the bytes of shared memory that positions of this job had on this node at the last sample, and the number of
-    /// positions.
-    fn held(&self) -> (u64, usize);
-}
-
 /// The heads of persistent shared memory on this node, of one job or of all this user's jobs.
 #[derive(Debug, Default)]
 pub struct Heads {
@@ -125,6 +116,22 @@ impl Heads {
         });
         open.collect()
     }
+
+    /// Returns every position found on this node, also those whose process has died.
+    pub fn sample(&mut self) -> Vec<Progress> {
+        if self.listed.look() {
+            self.open = self.open();
+        }
+        let heads = self.open.iter().filter(|(_, head)| head.is_readable());
+        heads.filter_map(|(position, head)| shown(*position, head)).collect()
+    }
+
+    /// Returns the bytes of shared memory that positions of this job had on this node at the last sample, and the number of
+    /// positions.
+    pub fn held(&self) -> (u64, usize) {
+        let heads = self.found().filter(|h| h.part == Part::Head).count();
+        (self.found().map(|h| h.bytes).sum(), heads)
+    }
 }
 
 /// Returns the progress that a head shows.
@@ -148,27 +155,6 @@ fn shown(position: u32, head: &Head) -> Option<Progress> {
         progress.role = Role::of(&header.id).unwrap_or_default();
     }
     Some(progress)
-}
-
-impl From<Option<String>> for Heads {
-    fn from(job: Option<String>) -> Self {
-        Self::new(job)
-    }
-}
-
-impl ProgressSource for Heads {
-    fn sample(&mut self) -> Vec<Progress> {
-        if self.listed.look() {
-            self.open = self.open();
-        }
-        let heads = self.open.iter().filter(|(_, head)| head.is_readable());
-        heads.filter_map(|(position, head)| shown(*position, head)).collect()
-    }
-
-    fn held(&self) -> (u64, usize) {
-        let heads = self.found().filter(|h| h.part == Part::Head).count();
-        (self.found().map(|h| h.bytes).sum(), heads)
-    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ use crate::supervise::start::job::Job;
 use crate::supervise::start::launch::LaunchPlan;
 use crate::supervise::start::launcher::Tool;
 use crate::supervise::start::room::{maps, room};
-use crate::supervise::start::trial::{self, Place, Trial, Trouble, WORTH_ANOTHER};
+use crate::supervise::start::trial::{self, Place, Trouble, WORTH_ANOTHER};
 use crate::supervise::talk::agent::{binary_digest, facts, storage};
 use crate::supervise::talk::cluster::{Cluster, FIRST_CALL, News};
 use crate::supervise::talk::shell::{RemoteShell, library_path};
@@ -313,7 +313,9 @@ fn start_mpi(
     }
     listen_to_signals().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let dir = private_folder(&tool, run_id)?;
-    let (hosts, places): (Vec<Host>, Vec<Place>) = nodes.iter().cloned().unzip();
+    let hosts: Vec<Host> = nodes.iter().map(|(host, _)| host.clone()).collect();
+    let named: Vec<(String, Place)> =
+        nodes.iter().map(|(host, place)| (host.name.clone(), place.clone())).collect();
     let found_by = library_path();
     let plan = LaunchPlan {
         tool: &tool,
@@ -332,13 +334,13 @@ fn start_mpi(
     let io_thread =
         IoThread::new("I/O").map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let since = Instant::now();
-    let mut result = try_mpi(&plan, own, &places, flags.mpi_patience, &io_thread);
+    let mut result = try_mpi(&plan, own, &named, flags.mpi_patience, &io_thread);
     if let Ok(Err(trouble)) = &result
         && since.elapsed() < WORTH_ANOTHER
         && !asked_by_signal()
     {
         show!("MPI: it did not start and is tried again: {}", trouble.what);
-        result = try_mpi(&plan, own, &places, flags.mpi_patience, &io_thread);
+        result = try_mpi(&plan, own, &named, flags.mpi_patience, &io_thread);
     }
     let _ = std::fs::remove_dir_all(&dir);
     if asked_by_signal() {
@@ -387,28 +389,29 @@ type Tried = std::io::Result<Result<String, Trouble>>;
 fn try_mpi(
     plan: &LaunchPlan,
     own: &str,
-    places: &[Place],
+    nodes: &[(String, Place)],
     patience: Duration,
     io_thread: &IoThread,
 ) -> Tried {
     let folder = Folder::new(plan.dir);
     let started = Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER)?;
-    let job = Job::new(started, &folder, trial::NUMBER, io_thread);
-    let mut trial = Trial::new(job, plan.run_id, plan.hosts, plan.ranks, places, patience);
-    loop {
-        if let Some(result) = trial.poll() {
-            let (ranks, nodes) = (trial.ranks(), trial.nodes());
-            return Ok(result.map(|took| {
-                format!("{ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64())
-            }));
-        }
-        if asked_by_signal() {
-            let ended = trial.abandon();
-            while ended.here().is_none() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            return Ok(Err(Trouble { nodes: Vec::new(), what: INTERRUPTED.into() }));
+    let mut job = Job::new(started, &folder, trial::NUMBER, io_thread);
+    let since = Instant::now();
+    let end = loop {
+        let end = trial::end_of(&mut job, since, patience);
+        if end.is_some() || asked_by_signal() {
+            break end;
         }
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
+    let took = since.elapsed();
+    job.end(plan.run_id).wait();
+    let Some(end) = end else {
+        return Ok(Err(Trouble { nodes: Vec::new(), what: INTERRUPTED.into() }));
+    };
+    let (output, complaint) = job.words().wait().unwrap_or_default();
+    let judged = trial::judge(&output, &complaint.words, &end, nodes, plan.ranks);
+    let (ranks, nodes) = (plan.ranks, nodes.len());
+    Ok(judged
+        .map(|()| format!("{ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64())))
 }

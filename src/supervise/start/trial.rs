@@ -10,11 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::hosts::{Host, filled};
-use super::job::{Complaint, Job};
+use super::job::Job;
 use super::launch::{Launch, LaunchPlan, launch};
 use crate::base::clock::Instant;
-use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::talk::wire::Facts;
 
 /// Place of a process of the trial.
@@ -88,7 +86,7 @@ impl End {
     }
 }
 
-/// Judges a trial by its output. `nodes` are the hosts with a rank or more, each with its agent's facts. Pure.
+/// Judges a trial by its output. `nodes` are its hosts, each with its agent's report. Pure.
 pub fn judge(
     output: &str,
     complaint: &str,
@@ -165,26 +163,6 @@ fn join_names(nodes: &[(String, Place)], which: &[usize]) -> String {
 /// daemon that is not ready or a port that is taken.
 pub const WORTH_ANOTHER: Duration = Duration::from_secs(30);
 
-/// Progress of a trial: its end, and the time until then.
-enum Step {
-    Running,
-    /// The rest of the trial is being ended.
-    Ending(End, Duration, Answer<usize>),
-    /// The output is being read.
-    Reading(End, Duration, Answer<(String, Complaint)>),
-}
-
-/// A running trial.
-pub struct Trial {
-    job: Job,
-    step: Step,
-    run_id: String,
-    nodes: Vec<(String, Place)>,
-    ranks: usize,
-    since: Instant,
-    patience: Duration,
-}
-
 /// Number of a trial's files; attempts count from 1.
 pub const NUMBER: u32 = 0;
 
@@ -194,72 +172,16 @@ pub fn launch_of(plan: &LaunchPlan, own: &str) -> Launch {
     launch(&LaunchPlan { attempt: NUMBER, command: &command, ..plan.clone() })
 }
 
-impl Trial {
-    /// The trial that was started as `job` of a run, so many ranks on these hosts. `places` are their agents' reports.
-    pub fn new(
-        job: Job,
-        run_id: &str,
-        hosts: &[Host],
-        ranks: usize,
-        places: &[Place],
-        patience: Duration,
-    ) -> Self {
-        let nodes = hosts[..filled(hosts, ranks)]
-            .iter()
-            .zip(places)
-            .map(|(host, place)| (host.name.clone(), place.clone()))
-            .collect();
-        Self {
-            job,
-            step: Step::Running,
-            run_id: run_id.to_string(),
-            nodes,
-            ranks,
-            since: Instant::now(),
-            patience,
-        }
+/// Returns the end of the trial that runs as `job` since that moment, once it has ended or is late.
+pub fn end_of(job: &mut Job, since: Instant, patience: Duration) -> Option<End> {
+    job.look();
+    let late = since.elapsed() >= patience;
+    if !job.has_looked() && !late {
+        return None;
     }
-
-    /// Returns None while the trial runs. A late trial is ended, on this machine; elsewhere the agents can end it.
-    pub fn poll(&mut self) -> Option<Result<Duration, Trouble>> {
-        match &self.step {
-            Step::Running => {
-                self.job.look();
-                let late = self.since.elapsed() >= self.patience;
-                if !self.job.has_looked() && !late {
-                    return None;
-                }
-                let end = match self.job.poll() {
-                    Some(code) => End::Exit(code),
-                    None if late => End::Late(self.patience),
-                    None => return None,
-                };
-                self.step = Step::Ending(end, self.since.elapsed(), self.abandon());
-                None
-            }
-            Step::Ending(end, took, ending) => {
-                ending.here()?;
-                self.step = Step::Reading(end.clone(), *took, self.job.words());
-                None
-            }
-            Step::Reading(end, took, words) => {
-                let (output, Complaint { words, .. }) = words.here()?;
-                Some(judge(&output, &words, end, &self.nodes, self.ranks).map(|()| *took))
-            }
-        }
-    }
-
-    /// Ends the trial, on this machine. Nothing else of the run may be started before that is done.
-    pub fn abandon(&mut self) -> Answer<usize> {
-        self.job.end(&self.run_id)
-    }
-
-    pub fn ranks(&self) -> usize {
-        self.ranks
-    }
-
-    pub fn nodes(&self) -> usize {
-        self.nodes.len()
+    match job.poll() {
+        Some(code) => Some(End::Exit(code)),
+        None => late.then_some(End::Late(patience)),
     }
 }
 
@@ -367,11 +289,5 @@ mod tests {
         let found = judge(&output, "", &End::Exit(Some(1)), &nodes, NODES * EACH).unwrap_err();
         assert_eq!(found.nodes, [499, 999, 1499, 1999]);
         assert!(found.what.contains("nothing on n499 n999 n1499 n1999:"), "{found:?}");
-    }
-
-    #[test]
-    fn hosts_are_filled_in_order() {
-        let hosts = [2, 2, 2].map(|slots| Host::new("n", slots));
-        assert_eq!([1, 2, 3, 4, 5, 6].map(|r| filled(&hosts, r)), [1, 1, 2, 2, 3, 3]);
     }
 }

@@ -15,7 +15,9 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
 use crate::supervise::start::launch::LaunchPlan;
 use crate::supervise::start::search::Search;
-use crate::supervise::start::trial::{NUMBER, Place, Trial, Trouble, WORTH_ANOTHER, launch_of};
+use crate::supervise::start::trial::{
+    NUMBER, Place, Trouble, WORTH_ANOTHER, end_of, judge, launch_of,
+};
 use crate::supervise::tell::say;
 
 /// Reason that a trial gives for a node that was lost during the trial.
@@ -163,11 +165,11 @@ impl Supervisor<'_> {
     /// Starts one trial that takes every slot of the hosts.
     fn trial(&mut self, hosts: &[Host]) -> anyhow::Result<Result<(), Trouble>> {
         let settings = self.settings;
-        let mut places = Vec::new();
+        let mut nodes = Vec::new();
         for (at, host) in hosts.iter().enumerate() {
             let node = self.cluster.find(&host.name).map(|n| &self.cluster.nodes[n]);
             match node.and_then(|n| n.facts.as_ref()) {
-                Some((facts, _)) => places.push(Place::of(facts)),
+                Some((facts, _)) => nodes.push((host.name.clone(), Place::of(facts))),
                 None => {
                     let what = "its agent has not answered".to_string();
                     return Ok(Err(Trouble { nodes: vec![at], what }));
@@ -183,21 +185,29 @@ impl Supervisor<'_> {
         let started = self.in_folder(move || Job::start(&launch, &folder, NUMBER))?;
         let started =
             started.with_context(|| format!("cannot start {}", settings.tool.program.display()))?;
-        let job = Job::new(started, &settings.folder, NUMBER, &self.io_thread);
-        let mut trial = Trial::new(job, &self.state.run_id, hosts, ranks, &places, patience);
-        let result = loop {
-            if let Some(result) = trial.poll() {
-                break result.map(drop);
+        let mut job = Job::new(started, &settings.folder, NUMBER, &self.io_thread);
+        let since = Instant::now();
+        let end = loop {
+            if let Some(end) = end_of(&mut job, since, patience) {
+                break Ok(end);
             }
             self.idle(Duration::from_millis(20))?;
             // The trial would wait for the ranks of a lost node until its own timeout.
             let lost = |host: &Host| self.state.lost.contains(&host.name);
             let lost = hosts.iter().position(lost);
             if lost.is_some() || self.is_to_halt()?.is_some() {
-                self.meanwhile(trial.abandon())?;
                 let what = LOST_MEANWHILE.to_string();
                 break Err(Trouble { nodes: Vec::from_iter(lost), what });
             }
+        };
+        // Nothing else of the run may be started on this machine before the rest of the trial has ended.
+        self.meanwhile(job.end(&self.state.run_id))?;
+        let result = match end {
+            Ok(end) => {
+                let (output, complaint) = self.meanwhile(job.words())?;
+                judge(&output, &complaint.words, &end, &nodes, ranks)
+            }
+            Err(trouble) => Err(trouble),
         };
         if result.is_err() {
             // No process of this trial may be left when the next trial starts.

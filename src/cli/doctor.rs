@@ -17,7 +17,7 @@ use super::node_flags::{NodeFlags, Nodes};
 use super::run::{self, Plan};
 use super::stored_checkpoints;
 use super::template::own_program;
-use crate::base::clock::unix_ms;
+use crate::base::clock::{self, unix_ms};
 use crate::base::exit::{Exit, Refusal};
 use crate::base::units::some_time;
 use crate::checkpoint::plan::Helpers;
@@ -158,7 +158,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let mut cluster = Cluster::new(attend, &nodes.hosts, &nodes.spares)
         .map_err(|why| Refusal(Exit::Environment, why))?;
     let mut problems = 0;
-    for (at, why) in cluster.call_all(FIRST_CALL, |_| ()) {
+    for (at, why) in cluster.call_all(FIRST_CALL) {
         show!("{}: PROBLEM: {why}", cluster.nodes[at].host.name);
         problems += 1;
     }
@@ -396,7 +396,7 @@ fn try_mpi(
     let folder = Folder::new(plan.dir);
     let started = Job::start(&trial::launch_of(plan, own), &folder, trial::NUMBER)?;
     let mut job = Job::new(started, &folder, trial::NUMBER, io_thread);
-    let since = Instant::now();
+    let since = clock::Instant::now();
     let end = loop {
         let end = trial::end_of(&mut job, since, patience);
         if end.is_some() || asked_by_signal() {

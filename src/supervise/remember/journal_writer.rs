@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::events::{Event, Record};
 use super::folder::write_bytes;
 use super::io_thread::{Answer, IoThread};
-use super::journal::Journal;
+use super::journal::{Journal, JournalError};
 use crate::base::clock::steady_ms;
 use crate::base::new_thread::NoThread;
 
@@ -64,6 +64,15 @@ impl JournalWriter {
         if open(&self.desk).file.replace((path, bytes)).is_none() {
             drop(self.write());
         }
+    }
+
+    /// Removes all records, also those that wait for the disk.
+    pub fn clear(&mut self) -> Result<(), JournalError> {
+        // A write that still runs has the journal.
+        let mut journal = open(&self.journal);
+        open(&self.desk).records.clear();
+        self.next = 0;
+        journal.clear()
     }
 
     fn write(&self) -> Answer<()> {

@@ -8,23 +8,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::Supervisor;
-use super::settings::Settings;
-use super::telling::StatusFile;
-use crate::base::clock::Instant;
+use anyhow::bail;
+
+use super::opening::Run;
+use super::{LAST_WRITES, Supervisor};
 use crate::supervise::remember::events::Event;
-use crate::supervise::remember::folder::write_whole;
-use crate::supervise::remember::io_thread::{Answer, IoThread};
-use crate::supervise::remember::journal::RunState;
-use crate::supervise::signals::asked_by_signal;
-use crate::supervise::start::hosts::Host;
-use crate::supervise::talk::cluster::{Cleared, Cluster, FIRST_CALL};
+use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::talk::processes::end_run;
 use crate::supervise::tell::say;
-use crate::supervise::tell::status::{NodeRole, NodeStatus, Status};
 
 /// Time limit for the nodes' first heartbeat, which reports the memory that they have.
 const BEAT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time limit for ending the processes on this machine.
+const HERE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Result of removing from a node the processes and memory of a run.
+#[derive(Clone, Copy)]
+struct Cleared {
+    ended: usize,
+    freed_bytes: u64,
+    /// Memory that another process uses.
+    left_bytes: u64,
+}
 
 impl Supervisor<'_> {
     /// Makes room on lost nodes that are back and are to take ranks. False: one of them could not, and is not available after
@@ -37,7 +43,8 @@ impl Supervisor<'_> {
             .filter_map(|name| self.cluster.find(name))
             .filter(|node| self.cluster.nodes[*node].lost.is_some())
             .collect();
-        Ok(self.remove_from(&stale, asked_by_signal)?.len() == stale.len())
+        let done = self.remove_from(&stale, |this| this.halt.is_some())?;
+        Ok(done.len() == stale.len())
     }
 
     /// Removes the run's memory at its end, also from lost nodes that are back. Returns the nodes that have removed it.
@@ -50,181 +57,92 @@ impl Supervisor<'_> {
         });
         returned.retain(|at| self.cluster.is_up(*at));
         // An earlier request to stop is passed over, because the run came to its end all the same.
-        self.remove_from(&returned, || false)
+        self.remove_from(&returned, |this| this.nodes.is_alone())
     }
 
-    /// Asks nodes to remove the run's memory, and waits until `enough` says to stop. Returns the nodes that have done it.
+    /// Has nodes remove the run's memory, until `enough` says to stop. Returns the nodes that have done it.
     fn remove_from(
         &mut self,
         nodes: &[usize],
-        enough: fn() -> bool,
+        enough: fn(&Self) -> bool,
     ) -> anyhow::Result<BTreeSet<String>> {
         let mut done = BTreeSet::new();
-        if nodes.is_empty() {
-            return Ok(done);
-        }
-        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        let Self { cluster, display, status, journal_writer, .. } = self;
-        let cleared = cluster.clear(nodes, silence, |_| {
-            display.status_file.keep(status, journal_writer);
-            enough()
-        });
-        for (at, cleared) in cleared {
+        for (at, cleared) in self.clear(nodes, enough)? {
             let node = self.cluster.nodes[at].host.name.clone();
             match cleared {
                 Some(Cleared { freed_bytes, .. }) => {
                     done.insert(node.clone());
                     self.note(Event::MemoryRemoved { node, bytes: freed_bytes })?;
                 }
-                None if enough() => {}
+                None if enough(self) => {}
                 None => self.lose(at, "it was asked to remove memory, and does not answer")?,
             }
         }
         Ok(done)
     }
-}
 
-/// Ends a run that is given up for a new one, and removes its memory, on all its nodes that can be reached. The other nodes are
-/// named in a message. Error: the reason why the run is not given up on all its nodes.
-pub(super) fn give_up(
-    settings: &Settings,
-    state: &RunState,
-    io_thread: &IoThread,
-) -> Result<(), String> {
-    let nodes = ran_on(state);
-    let mut status = OldStatus::new(settings, state, &nodes, io_thread);
-    let here = end_run(&state.run_id, Duration::from_secs(3));
-    if here > 0 {
-        say!("skt-hpl run: --new: on this machine {here} process(es) of the old run were ended");
-    }
-    if nodes.is_empty() {
-        status.settle();
-        return Ok(());
-    }
-    // If nothing was saved, ranks have shown their progress under the run's own name.
-    let job = state.job.clone().unwrap_or_else(|| state.run_id.clone());
-    let silence_ms = settings.thresholds.silence_ms;
-    let mut cluster = Cluster::new(settings.attend(&state.run_id, Some(job.clone())), &nodes, &[])?;
-    let mut lines: Vec<(usize, String)> = Vec::new();
-    let command = settings.clean_command(&job, None);
-    let stays =
-        |why: &str| format!("{why}; what the old run left there stays: {command} removes it");
-    let interrupted = || {
-        if asked_by_signal() {
-            Err(format!(
-                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command continues that"
-            ))
-        } else {
-            Ok(())
+    /// Has nodes, also lost ones that are back, end the run's processes and remove its memory. None for nodes that have not done
+    /// it.
+    fn clear(
+        &mut self,
+        nodes: &[usize],
+        enough: fn(&Self) -> bool,
+    ) -> anyhow::Result<Vec<(usize, Option<Cleared>)>> {
+        if nodes.is_empty() {
+            return Ok(Vec::new());
         }
-    };
-    let failed = cluster.call_all(FIRST_CALL, |cluster| status.keep(cluster));
-    lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));
-    status.failed = failed.into_iter().collect();
-    interrupted()?;
-    let up: Vec<usize> = (0..nodes.len()).filter(|node| cluster.is_up(*node)).collect();
-    await_beats(&mut cluster, &up, &mut status);
-    status.clears = true;
-    let enough = |cluster: &Cluster| {
-        status.keep(cluster);
-        asked_by_signal()
-    };
-    for (node, cleared) in cluster.clear(&up, Duration::from_millis(silence_ms), enough) {
-        lines.push((node, cleared.map_or_else(|| stays("it does not answer"), words)));
-    }
-    interrupted()?;
-    lines.sort();
-    for (node, line) in lines {
-        say!("skt-hpl run: --new: {}: {line}", nodes[node].name);
-    }
-    status.settle();
-    Ok(())
-}
-
-/// Status of the old run, shown while the run is given up, because there is no new run yet. A host that cannot see the journal's
-/// lock learns from it that a supervisor works.
-struct OldStatus {
-    written: StatusFile,
-    io_thread: IoThread,
-    status: Status,
-    /// The write that is not on disk yet, if any.
-    writing: Option<Answer<()>>,
-    /// Nodes that cannot be reached, and why.
-    failed: BTreeMap<usize, String>,
-    /// Set once the nodes have been asked to end their processes: no node is called any more.
-    clears: bool,
-}
-
-impl OldStatus {
-    fn new(settings: &Settings, state: &RunState, nodes: &[Host], io_thread: &IoThread) -> Self {
-        let host = nix::unistd::gethostname().unwrap_or_default();
-        let node = |host: &Host| NodeStatus {
-            name: host.name.clone(),
-            role: NodeRole::Called,
-            ranks: 0,
-            part: String::new(),
-            note: String::new(),
+        let name = |at: &usize| self.cluster.nodes[*at].host.name.clone();
+        let clean = nodes.iter().map(name).collect();
+        let held = |this: &Self, at: usize| this.cluster.nodes[at].beat.held_bytes;
+        let before: Vec<u64> = nodes.iter().map(|at| held(self, *at)).collect();
+        let (counts, _) = self.end_on(nodes, &clean, enough)?;
+        let cleared = |(at, before_bytes): (&usize, u64)| {
+            let left_bytes = held(self, *at);
+            let freed_bytes = before_bytes.saturating_sub(left_bytes);
+            let count = counts.get(at);
+            (*at, count.map(|&ended| Cleared { ended, freed_bytes, left_bytes }))
         };
-        let status = Status {
-            run_id: state.run_id.clone(),
-            doing: "giving up the old run".to_owned(),
-            attempt: state.attempts,
-            started_ms: state.started_ms,
-            supervisor_host: host.to_string_lossy().into_owned(),
-            supervisor_pid: std::process::id(),
-            nodes: nodes.iter().map(node).collect(),
-            ..Status::default()
-        };
-        let mut shown = Self {
-            written: StatusFile::new(settings.folder.status()),
-            io_thread: io_thread.clone(),
-            status,
-            writing: None,
-            failed: BTreeMap::new(),
-            clears: false,
-        };
-        shown.write();
-        shown
+        Ok(nodes.iter().zip(before).map(cleared).collect())
     }
 
-    /// Writes the status if that is due and the disk has taken the last one.
-    fn keep(&mut self, cluster: &Cluster) {
-        if !self.written.is_due() {
-            return;
+    /// Ends a run that is given up for a new one, and removes its memory, on all its nodes that can be reached. The other nodes
+    /// are named in a message. Error: the reason why the run is not given up on all its nodes.
+    pub(super) fn give_up(mut self, job: &str) -> anyhow::Result<Run> {
+        self.status.doing = "giving up the old run".to_owned();
+        self.write_status();
+        let run_id = self.state.run_id.clone();
+        let here = self.meanwhile(Answer::beside(move || end_run(&run_id, HERE_PATIENCE)))?;
+        if here > 0 {
+            say!(
+                "skt-hpl run: --new: on this machine {here} process(es) of the old run were ended"
+            );
         }
-        // An answer comes only once: a second request would find no sender.
-        if self.writing.as_ref().is_some_and(|writing| writing.here().is_none()) {
-            return;
-        }
-        for (at, (node, seen)) in self.status.nodes.iter_mut().zip(&cluster.nodes).enumerate() {
-            (node.role, node.note) = match self.failed.get(&at) {
-                Some(why) => (NodeRole::Unfit, why.clone()),
-                None => match (self.clears, cluster.is_up(at)) {
-                    (false, false) => (NodeRole::Called, String::new()),
-                    (false, true) => (NodeRole::Called, "its agent has answered".to_owned()),
-                    (true, false) => (NodeRole::Unfit, "it answers no more".to_owned()),
-                    (true, true) => {
-                        let bytes = seen.beat.held_bytes;
-                        let held = format!("{bytes} bytes of the old run's memory are there");
-                        let known = seen.beat.seq.is_some();
-                        (NodeRole::Clearing, if known { held } else { String::new() })
-                    }
-                },
+        let mut lines = BTreeMap::new();
+        if let Some(failed) = self.first_contact(false)? {
+            let command = self.settings.clean_command(job, None);
+            let stays = |why: &str| {
+                format!("{why}; what the old run left there stays: {command} removes it")
             };
+            lines.extend(failed.iter().map(|(node, why)| (*node, stays(why))));
+            self.contact.all_called = true;
+            self.await_beats(self.cluster.up(), BEAT_PATIENCE, |_, _| ())?;
+            let up = Vec::from_iter(self.cluster.up());
+            let cleared = self.clear(&up, |this| this.halt.is_some())?.into_iter();
+            lines.extend(cleared.map(|(node, cleared)| {
+                (node, cleared.map_or_else(|| stays("it does not answer"), words))
+            }));
         }
-        self.write();
-    }
-
-    fn write(&mut self) {
-        self.written.stamp(&mut self.status);
-        let (path, status) = (self.written.path.clone(), self.status.clone());
-        // After a write that fails, the next status is written all the same.
-        self.writing = Some(self.io_thread.ask(move || drop(write_whole(&path, &status))));
-    }
-
-    /// Waits until the last status is written.
-    fn settle(self) {
-        self.writing.and_then(Answer::wait);
+        if self.halt.is_some() {
+            bail!(
+                "--new: stopped on request before the old run (job {job}) was given up on all its nodes; the same command continues that"
+            );
+        }
+        for (node, line) in lines {
+            say!("skt-hpl run: --new: {}: {line}", self.cluster.nodes[node].host.name);
+        }
+        self.journal_writer.settle(LAST_WRITES);
+        let Self { journal_writer, records, state, io_thread, .. } = self;
+        Ok(Run { journal_writer, records, state, io_thread, resumed: true })
     }
 }
 
@@ -240,28 +158,6 @@ fn words(cleared: Cleared) -> String {
     words
 }
 
-/// Waits until each node has reported its memory.
-fn await_beats(cluster: &mut Cluster, nodes: &[usize], status: &mut OldStatus) {
-    cluster.beat_all();
-    let until = Instant::now() + BEAT_PATIENCE;
-    let silent = |cluster: &Cluster| nodes.iter().any(|n| cluster.nodes[*n].beat.seq.is_none());
-    while silent(cluster) && Instant::now() < until {
-        let _ = cluster.hear(Duration::from_millis(50));
-        status.keep(cluster);
-    }
-}
-
-/// Returns every node that any of the run's attempts was launched on.
-fn ran_on(state: &RunState) -> Vec<Host> {
-    let known = state.placed.iter().chain(&state.hosts).chain(&state.spares);
-    let known: Vec<&Host> = known.collect();
-    let host = |name: &String| match known.iter().find(|host| host.name == *name) {
-        Some(host) => (*host).clone(),
-        None => Host::new(name, 1),
-    };
-    state.ran_on.iter().map(host).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,17 +171,5 @@ mod tests {
         );
         let text = words(Cleared { left_bytes: 7, ..done });
         assert!(text.ends_with("; 7 bytes under its name are in use by somebody else"), "{text}");
-    }
-
-    #[test]
-    fn nodes_of_all_attempts_are_asked() {
-        let names = ["n1", "n2", "s1", "later"].map(str::to_owned);
-        let mut state = RunState::default();
-        state.hosts = vec![Host::new("n1", 2), Host::new("n2", 2), Host::new("n3", 2)];
-        state.spares = vec![Host::new("s1", 4)];
-        state.placed = vec![Host::new("n1", 2), Host::new("later", 2)];
-        state.ran_on = names.into_iter().collect();
-        let asked: Vec<String> = ran_on(&state).into_iter().map(|host| host.name).collect();
-        assert_eq!(asked, ["later", "n1", "n2", "s1"], "a node that never ran ranks is left alone");
     }
 }

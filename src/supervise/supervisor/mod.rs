@@ -160,7 +160,8 @@ pub fn supervise(settings: &Settings) -> anyhow::Result<u8> {
 fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     let run = Run::open(settings)?;
     let resumed = run.resumed;
-    let mut this = Supervisor::new(settings, run)?;
+    let cluster = run.cluster(settings)?;
+    let mut this = Supervisor::new(settings, run, cluster)?;
     if !resumed {
         this.note_start()?;
     }

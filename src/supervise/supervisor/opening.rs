@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
-use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess, leftovers};
+use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
 use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::Nodes;
@@ -18,6 +18,7 @@ use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::remember::journal::{Journal, RunState};
 use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::signals::listen_to_signals;
+use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::is_over;
 use crate::supervise::talk::agent::{binary_digest, boot};
 use crate::supervise::talk::cluster::Cluster;
@@ -25,10 +26,10 @@ use crate::supervise::tell::status::{self, Status};
 
 /// The run in a folder, as read from its journal.
 pub(super) struct Run {
-    journal: Journal,
-    records: Vec<Record>,
-    state: RunState,
-    io_thread: IoThread,
+    pub(super) journal_writer: JournalWriter,
+    pub(super) records: Vec<Record>,
+    pub(super) state: RunState,
+    pub(super) io_thread: IoThread,
     /// Whether the folder has a run that is not finished.
     pub(super) resumed: bool,
 }
@@ -50,21 +51,25 @@ impl Run {
         }
         // Once the journal is locked, `skt-hpl halt` means this supervisor.
         let before = OldRequest::of(folder);
-        let (mut journal, mut records) = Journal::open(&folder.journal())?;
+        let (journal, records) = Journal::open(&folder.journal())?;
         before.remove(folder);
         listen_to_signals()?;
         let io_thread = IoThread::new("I/O")?;
-        let mut state = RunState::replay(&records);
-        if settings.discard || !state.can_go_on() {
-            if !records.is_empty() {
-                set_aside(settings, &state, &io_thread)?;
-            }
-            journal.clear()?;
-            records.clear();
-            state = RunState::default();
-        }
-        state.go_on();
+        let journal_writer = JournalWriter::new(journal)?;
+        let state = RunState::replay(&records);
         let resumed = !records.is_empty();
+        let mut run = Self { journal_writer, records, state, io_thread, resumed };
+        if settings.discard || !run.state.can_go_on() {
+            if resumed {
+                run = run.set_aside(settings)?;
+            }
+            run.journal_writer.clear()?;
+            run.records.clear();
+            (run.state, run.resumed) = (RunState::default(), false);
+        }
+        let Self { state, resumed, .. } = &mut run;
+        state.go_on();
+        let resumed = *resumed;
         if resumed && (state.command != settings.command || state.ranks != settings.ranks) {
             bail!(
                 "{} holds an unfinished run of another command ({} ranks: {}); give that command to go on with it, \
@@ -81,11 +86,31 @@ impl Run {
             state.anew = std::fs::read_to_string(folder.given_up())
                 .is_ok_and(|job| settings.job.as_ref() == Some(&job));
         }
-        Ok(Self { journal, records, state, io_thread, resumed })
+        Ok(run)
+    }
+
+    /// Sets the files of the folder's run aside. A run that `--new` gives up is ended on its nodes first.
+    fn set_aside(mut self, settings: &Settings) -> anyhow::Result<Self> {
+        // The run is given up before its files are moved: after an interruption the same command finds them again.
+        if settings.discard && !self.state.finished.is_some_and(|code| is_over(code.into())) {
+            let ran_on = self.state.ran_on.iter().map(|name| Host::new(name, 1));
+            let nodes: Vec<Host> = ran_on.collect();
+            // If nothing was saved, ranks have shown their progress under the run's own name.
+            let job = self.state.job.clone().unwrap_or_else(|| self.state.run_id.clone());
+            let attend = settings.attend(&self.state.run_id, Some(job.clone()));
+            let cluster = Cluster::new(attend, &nodes, &[]).map_err(anyhow::Error::msg)?;
+            self = Supervisor::new(settings, self, cluster)?.give_up(&job)?;
+            let name = self.state.job.as_deref().unwrap_or_default();
+            let marked = std::fs::write(settings.folder.given_up(), name);
+            marked.context("cannot note that the old run is given up")?;
+        }
+        let aside = settings.folder.set_aside(&self.state.run_id);
+        aside.context("cannot set the old run's files aside")?;
+        Ok(self)
     }
 
     /// Returns the nodes of the run, none of them called yet.
-    fn cluster(&self, settings: &Settings) -> anyhow::Result<Cluster> {
+    pub(super) fn cluster(&self, settings: &Settings) -> anyhow::Result<Cluster> {
         // A resumed run continues on its own nodes. Newly named nodes become further spares. So do nodes that an earlier command
         // added and that this command need not name.
         let (hosts, spares) = if self.resumed {
@@ -116,18 +141,6 @@ impl Run {
     }
 }
 
-/// Sets the files of the folder's run aside. A run that `--new` gives up is ended on its nodes first.
-fn set_aside(settings: &Settings, state: &RunState, io_thread: &IoThread) -> anyhow::Result<()> {
-    // The run is given up before its files are moved: after an interruption the same command finds them again.
-    if settings.discard && !state.finished.is_some_and(|code| is_over(code.into())) {
-        leftovers::give_up(settings, state, io_thread).map_err(|why| anyhow!(why))?;
-        let name = state.job.as_deref().unwrap_or_default();
-        let marked = std::fs::write(settings.folder.given_up(), name);
-        marked.context("cannot note that the old run is given up")?;
-    }
-    settings.folder.set_aside(&state.run_id).context("cannot set the old run's files aside")
-}
-
 fn fresh_run_id() -> String {
     let mut bytes = [0u8; 4];
     // If there is no such device, time and pid make the id unique.
@@ -139,9 +152,8 @@ fn fresh_run_id() -> String {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(settings: &'a Settings, run: Run) -> anyhow::Result<Self> {
-        let cluster = run.cluster(settings)?;
-        let Run { journal, records, state, io_thread, .. } = run;
+    pub(super) fn new(settings: &'a Settings, run: Run, cluster: Cluster) -> anyhow::Result<Self> {
+        let Run { journal_writer, records, state, io_thread, .. } = run;
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let most = settings.benchmark.needs.values().copied().reduce(Need::max);
         Ok(Supervisor {
@@ -158,7 +170,7 @@ impl<'a> Supervisor<'a> {
             began_after: state.attempts,
             settings,
             env: settings.variables(state.anew),
-            journal_writer: JournalWriter::new(journal)?,
+            journal_writer,
             io_thread,
             backlog: VecDeque::new(),
             records,

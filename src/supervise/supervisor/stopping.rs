@@ -58,8 +58,10 @@ impl Supervisor<'_> {
         let clean = self.to_clean(over);
         let asked = self.cluster.those(|node| node.lost.is_none());
         // For tidying up alone, the wait has a limit.
-        let until = over.then(|| Instant::now() + TIDY_PATIENCE);
-        let (there, failed) = self.end_everywhere(&clean, until)?;
+        let until = Instant::now() + TIDY_PATIENCE;
+        let late = |this: &Self| this.halt.is_some() || over && Instant::now() >= until;
+        let (ended, failed) =
+            self.end_on(&asked, &clean, |this| this.nodes.is_alone() && late(this))?;
         // A node that was rebooted has answered.
         let silent = failed.iter().map(|(node, _)| *node).filter(|at| !self.is_anew(*at));
         let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
@@ -72,7 +74,7 @@ impl Supervisor<'_> {
         }
         self.note(Event::Stopped {
             attempt: self.state.attempts,
-            ended: here + there,
+            ended: here + ended.values().sum::<usize>(),
             unreachable: unreachable.iter().cloned().collect(),
         })?;
         Ok(unreachable)
@@ -86,24 +88,24 @@ impl Supervisor<'_> {
             .any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
     }
 
-    /// Ends the run's processes on all nodes that are not lost. Returns how many were ended, and which nodes are lost. Nodes
-    /// named in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node can, or until
-    /// `until`.
-    pub(super) fn end_everywhere(
+    /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes named
+    /// in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node can. `enough` ends
+    /// the wait.
+    pub(super) fn end_on(
         &mut self,
+        nodes: &[usize],
         clean: &BTreeSet<String>,
-        until: Option<Instant>,
-    ) -> anyhow::Result<(usize, Failed)> {
+        enough: impl Fn(&Self) -> bool,
+    ) -> anyhow::Result<(BTreeMap<usize, usize>, Failed)> {
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
         let redial = REDIAL_PATIENCE.max((2 * self.cluster.login()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
-        let here = self.cluster.those(|node| node.lost.is_none());
         let (up, down): (Vec<usize>, Vec<usize>) =
-            here.into_iter().partition(|node| self.cluster.is_up(*node));
+            nodes.iter().partition(|node| self.cluster.is_up(**node));
         // For each node: when it was asked, or, if it could not be asked yet, since when that is tried.
         let mut waiting: BTreeMap<usize, Instant> =
-            up.iter().chain(&down).map(|node| (*node, begun)).collect();
+            nodes.iter().map(|node| (*node, begun)).collect();
         // Ended connections that were laid aside are known: `down` has their nodes.
         self.backlog
             .retain(|(node, news)| !waiting.contains_key(node) || !matches!(news, News::Closed(_)));
@@ -112,7 +114,7 @@ impl Supervisor<'_> {
         let mut called: BTreeSet<usize> = down.iter().copied().collect();
         self.cluster.ask_end(&up, id, clean);
         self.cluster.call_new();
-        let mut total = 0;
+        let mut counts = BTreeMap::new();
         let mut failed = Vec::new();
         let mut looked = begun;
         while !waiting.is_empty() && !sabotaged(Sabotage::LeavesRanks) {
@@ -120,7 +122,7 @@ impl Supervisor<'_> {
                 Some((node, News::Ended { id: of, ended }))
                     if of == id && waiting.remove(&node).is_some() =>
                 {
-                    total += ended;
+                    counts.insert(node, ended);
                 }
                 // An earlier request may have been lost on the way.
                 Some((node, News::Up(_))) if waiting.contains_key(&node) => {
@@ -145,8 +147,8 @@ impl Supervisor<'_> {
                     failed.push((loss.node, loss.detail.clone()));
                 }
             }
-            let enough = until.is_some_and(|until| Instant::now() >= until);
-            if self.nodes.is_alone() && (enough || self.is_to_halt()?.is_some()) {
+            self.is_to_halt()?;
+            if enough(self) {
                 break;
             }
             if looked.elapsed() < END_LOOK {
@@ -168,7 +170,7 @@ impl Supervisor<'_> {
         }
         let unasked = waiting.into_keys().map(|node| (node, "it does not answer".to_string()));
         failed.extend(unasked);
-        Ok((total, failed))
+        Ok((counts, failed))
     }
 
     /// Returns whether a node that was asked at that time to end its processes is late. The time begins again while no node can

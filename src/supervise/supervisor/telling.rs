@@ -48,36 +48,24 @@ impl Display {
 
 /// The status in the run's folder.
 pub(super) struct StatusFile {
-    pub(super) path: PathBuf,
+    path: PathBuf,
     /// Time of the last write, if any.
     at: Option<Instant>,
 }
 
 impl StatusFile {
-    pub(super) fn new(path: PathBuf) -> Self {
+    fn new(path: PathBuf) -> Self {
         Self { path, at: None }
     }
 
-    pub(super) fn is_due(&self) -> bool {
+    fn is_due(&self) -> bool {
         self.at.is_some_and(|at| at.elapsed() >= STATUS_EVERY)
     }
 
-    /// Writes an unchanged status if that is due, which shows that a supervisor works while a step leaves nothing else to report.
-    pub(super) fn keep(&mut self, status: &mut Status, journal_writer: &JournalWriter) {
-        if self.is_due() {
-            self.write(status, journal_writer);
-        }
-    }
-
-    /// Marks the status as written now.
-    pub(super) fn stamp(&mut self, status: &mut Status) {
+    fn write(&mut self, status: &mut Status, journal_writer: &JournalWriter) {
         self.at = Some(Instant::now());
         status.updated_ms = unix_ms();
         status.own_ms = steady_ms();
-    }
-
-    fn write(&mut self, status: &mut Status, journal_writer: &JournalWriter) {
-        self.stamp(status);
         if let Ok(bytes) = serde_json::to_vec_pretty(status) {
             journal_writer.file(self.path.clone(), bytes);
         }

@@ -211,7 +211,9 @@ impl Supervisor<'_> {
         };
         if result.is_err() {
             // No process of this trial may be left when the next trial starts.
-            let failed = self.end_everywhere(&BTreeSet::new(), None)?.1;
+            let asked = self.cluster.those(|node| node.lost.is_none());
+            let halted = |this: &Self| this.nodes.is_alone() && this.halt.is_some();
+            let failed = self.end_on(&asked, &BTreeSet::new(), halted)?.1;
             // If no node can be reached, this machine is cut off, and none of them is declared lost.
             if !self.nodes.is_alone() {
                 self.lose_all(failed)?;

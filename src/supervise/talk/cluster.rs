@@ -102,15 +102,6 @@ pub enum Sign {
     Closed,
 }
 
-/// Result of removing from a node the processes and memory of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cleared {
-    pub ended: usize,
-    pub freed_bytes: u64,
-    /// Memory that another process uses.
-    pub left_bytes: u64,
-}
-
 /// Time for the first call to a node. A login with all its start-up files may take long; if a node does not exist, the remote
 /// shell reports that much sooner.
 pub const FIRST_CALL: Duration = Duration::from_secs(30);
@@ -134,15 +125,8 @@ pub struct Cluster {
     login: Duration,
 }
 
-/// Interval at which nodes that remove memory are checked.
-const CLEAR_LOOK: Duration = Duration::from_millis(50);
-
 /// Interval at which a wait for nodes' first answers can be ended.
 const CALL_LOOK: Duration = Duration::from_millis(100);
-
-/// Longest time for which a node's memory may stay the same in size while the node removes it. Freeing a file of hundreds of
-/// gigabytes takes a while, and ending processes some seconds.
-const CLEAR_MOST: Duration = Duration::from_secs(300);
 
 /// Intervals at which a lost node is called, to see whether it is back: at first and at last.
 const CALL_AGAIN: Duration = Duration::from_secs(5);
@@ -317,19 +301,13 @@ impl Cluster {
     /// Calls all nodes that are not lost and waits until each has answered or failed, or a signal asks to stop. Returns the nodes
     /// that failed, and why. `patience` with a node counts from the call to the node itself, because the nodes that call it may
     /// have used theirs up. If none at all answers in that time, no node is left that could call others, and all have failed.
-    /// `meanwhile` is called several times a second.
-    pub fn call_all(
-        &mut self,
-        patience: Duration,
-        mut meanwhile: impl FnMut(&Self),
-    ) -> Vec<(usize, String)> {
+    pub fn call_all(&mut self, patience: Duration) -> Vec<(usize, String)> {
         let began = Instant::now();
         let mut missing: BTreeSet<usize> = self.call_new().into_iter().collect();
         let all = missing.len();
         missing.retain(|node| !self.is_up(*node));
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         while !missing.is_empty() && !asked_by_signal() {
-            meanwhile(self);
             match self.hear(CALL_LOOK) {
                 Some((node, News::Up(_))) => drop(missing.remove(&node)),
                 Some((node, News::Closed(why))) if missing.remove(&node) => {
@@ -477,71 +455,6 @@ impl Cluster {
     pub fn next_end(&mut self) -> u64 {
         self.next_end += 1;
         self.next_end
-    }
-
-    /// Has nodes, also lost ones that are back, end the run's processes and remove its memory. Removing hundreds of gigabytes
-    /// takes time, so the wait lasts while nodes are heard and make progress. `enough` is asked several times a second and can
-    /// end the wait. None for nodes that have not done it. Other news are kept for the next [`hear`](Self::hear), except for
-    /// heartbeats.
-    pub fn clear(
-        &mut self,
-        nodes: &[usize],
-        silence: Duration,
-        mut enough: impl FnMut(&Self) -> bool,
-    ) -> Vec<(usize, Option<Cleared>)> {
-        let id = self.next_end();
-        let names: BTreeSet<String> =
-            nodes.iter().map(|n| self.nodes[*n].host.name.clone()).collect();
-        let held: BTreeMap<usize, u64> =
-            nodes.iter().map(|n| (*n, self.nodes[*n].beat.held_bytes)).collect();
-        self.ask_end(nodes, id, &names);
-        let mut waiting: BTreeSet<usize> = nodes.iter().copied().collect();
-        let mut done: BTreeMap<usize, Option<Cleared>> = BTreeMap::new();
-        let mut unclaimed = VecDeque::new();
-        // Bytes of memory that each node has, and since when.
-        let mut gets_on: BTreeMap<usize, (u64, Instant)> =
-            held.iter().map(|(node, bytes)| (*node, (*bytes, Instant::now()))).collect();
-        while !waiting.is_empty() {
-            match self.hear(CLEAR_LOOK) {
-                Some((node, News::Ended { id: of, ended }))
-                    if of == id && waiting.remove(&node) =>
-                {
-                    let left_bytes = self.nodes[node].beat.held_bytes;
-                    let freed_bytes = held[&node].saturating_sub(left_bytes);
-                    done.insert(node, Some(Cleared { ended, freed_bytes, left_bytes }));
-                }
-                // This agent has replaced the agent that was asked.
-                Some((node, News::Up(_))) if waiting.contains(&node) => {
-                    self.ask_end(&[node], id, &names);
-                    gets_on.insert(node, (self.nodes[node].beat.held_bytes, Instant::now()));
-                }
-                Some((node, News::Beat(beat))) => {
-                    if let Some(known) = gets_on.get_mut(&node)
-                        && known.0 != beat.held_bytes
-                    {
-                        *known = (beat.held_bytes, Instant::now());
-                    }
-                }
-                Some(news) => unclaimed.push_back(news),
-                None => {}
-            }
-            let is_enough = enough(self);
-            let state = |node: &usize| &self.nodes[*node];
-            let dumb = |node: &usize| {
-                is_enough
-                    || !state(node).up
-                    || state(node).silent.is_some_and(|s| s >= silence)
-                    || gets_on[node].1.elapsed() >= silence + CLEAR_MOST
-            };
-            let gone: Vec<usize> = waiting.iter().copied().filter(dumb).collect();
-            for node in gone {
-                waiting.remove(&node);
-                done.insert(node, None);
-            }
-        }
-        unclaimed.append(&mut self.news);
-        self.news = unclaimed;
-        done.into_iter().collect()
     }
 
     /// Returns the time that a lost node may take to answer a call: the time of a login there, as far as that is known.
@@ -734,10 +647,9 @@ pub fn unreachable_words(said: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::shell::RemoteShell;
-    use super::super::wire::{WIRE_VERSION, to_line};
+    use super::super::wire::WIRE_VERSION;
     use super::*;
     use crate::supervise::judge::fitness::Need;
-    use crate::supervise::talk::processes::script;
 
     fn attend(shell: RemoteShell) -> Attend {
         Attend::new(shell, vec!["agent".to_owned()], "r", None)
@@ -881,7 +793,7 @@ mod tests {
         let hosts = [Host::new("n1", 1), Host::new("n2", 1)];
         let mut cluster = Cluster::new(attend(shell), &hosts, &[]).unwrap();
         let began = Instant::now();
-        let failed = cluster.call_all(Duration::from_secs(2), |_| ());
+        let failed = cluster.call_all(Duration::from_secs(2));
         let waited = began.elapsed();
         assert_eq!(failed.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [0, 1]);
         assert!(
@@ -895,40 +807,7 @@ mod tests {
         let attend = Attend { fanout: 2, ..attend(shell) };
         let mut cluster = Cluster::new(attend, &hosts, &[]).unwrap();
         let began = Instant::now();
-        assert_eq!(cluster.call_all(Duration::from_secs(2), |_| ()).len(), 12);
+        assert_eq!(cluster.call_all(Duration::from_secs(2)).len(), 12);
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
-    }
-
-    /// An agent that replaces another in the middle of a removal has not been asked for it.
-    #[test]
-    fn who_takes_an_agents_place_while_memory_is_removed_is_asked_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let hello = to_line(&FromAgent::Hello(Box::default()));
-        let beat = Beat { held_bytes: 7, ..Beat::default() };
-        let beat = to_line(&FromAgent::Beat(beat));
-        let ended = FromAgent::Ended { id: 1, ended: 3, beat: Beat::default() };
-        let ended = to_line(&ended);
-        // The shell receives a first request, and answers the next as a new agent.
-        let words = format!(
-            "hello() {{ echo '{hello}'; }}\nhello\nwhile read -r line; do case $line in\n\
-             *'\"end\"'*) if [ \"$asked\" ]; then echo '{ended}'; else asked=1; hello; fi ;;\n\
-             *'\"beat\":'*) echo '{beat}' ;;\nesac; done\n"
-        );
-        let shell = dir.path().join("shell");
-        script(&shell, &words);
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let shell = RemoteShell::parse(shell.to_str()).unwrap();
-            let hosts = [Host::new("n1", 1)];
-            let mut cluster = Cluster::new(attend(shell), &hosts, &[]).unwrap();
-            let failed = cluster.call_all(Duration::from_secs(20), |_| ());
-            let cleared = cluster.clear(&[0], Duration::from_secs(20), |_| false);
-            let _ = tell.send((failed, cleared));
-        });
-        let (failed, cleared) =
-            told.recv_timeout(Duration::from_secs(30)).expect("it waits for ever");
-        assert!(failed.is_empty(), "{failed:?}");
-        let done = Cleared { ended: 3, freed_bytes: 0, left_bytes: 0 };
-        assert_eq!(cleared, [(0, Some(done))]);
     }
 }

@@ -33,8 +33,6 @@ pub enum NodeRole {
     Unfit,
     /// It is being called, or has answered and waits for others that are.
     Called,
-    /// It ends the processes and memory that a run which is given up has left there.
-    Clearing,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -290,11 +288,9 @@ impl Status {
             self.count(NodeRole::Spare),
             self.count(NodeRole::Lost) + self.count(NodeRole::Unfit)
         );
-        for (role, word) in [(NodeRole::Called, "being called"), (NodeRole::Clearing, "clearing")] {
-            let count = self.count(role);
-            if count > 0 {
-                let _ = write!(text, " {count} {word}");
-            }
+        let called = self.count(NodeRole::Called);
+        if called > 0 {
+            let _ = write!(text, " {called} being called");
         }
         if !self.faults.is_empty() {
             let _ = write!(text, ", {} fault(s)", self.faults.len());

@@ -74,33 +74,6 @@ fn what_the_benchmark_refuses_after_a_halt_is_nobodys_fault() {
     lab.same_x("run", &end);
 }
 
-/// A user who does not want to wait for that save any more asks again, in any way.
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn a_halt_that_waits_for_a_save_is_brought_forward() {
-    let lab = Lab::up(4, 0);
-    for (number, way) in ["halt", "signal", "limit"].iter().enumerate() {
-        let limit: &[&str] = if *way == "limit" { &["--time-limit", "45s"] } else { &[] };
-        let place = format!("{}@iteration:1:6", number + 1);
-        // The next regular save is after the run's end.
-        let plan = lab.benchmark("run").flags(limit).saves_every("100");
-        let mut run = plan.hold(&place);
-        let asked = 2 * number;
-        run.halt(&["--after-checkpoint"]);
-        assert_eq!(run.wait_for("halt-requested", asked + 1)["after_checkpoint"], true);
-        match *way {
-            "halt" => run.halt(&[]),
-            "signal" => run.signal(Signal::SIGTERM),
-            _ => {}
-        }
-        assert_eq!(run.wait_for_halt(asked + 2)["after_checkpoint"], false, "{way}");
-        lab.vcluster(&["resume", "n2", "skt-hpl"]);
-        let end = run.end();
-        assert_eq!(end.code, Some(75), "{way}: {}", end.told());
-        assert!(end.told().contains("stopped as asked, after a save"), "{way}: {}", end.told());
-    }
-}
-
 /// A terminal that closes may send two signals in a row: from the kernel and from the shell.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -328,5 +301,32 @@ mod rest {
         assert!(told < delay / 2, "it was told after {told:?} of {delay:?}: {}", end.told());
         let end = lab.benchmark("run").start().end();
         lab.same_x("run", &end);
+    }
+
+    /// A user who does not want to wait for that save any more asks again, in any way.
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn a_halt_that_waits_for_a_save_is_brought_forward() {
+        let lab = Lab::up(4, 0);
+        for (number, way) in ["halt", "signal", "limit"].iter().enumerate() {
+            let limit: &[&str] = if *way == "limit" { &["--time-limit", "45s"] } else { &[] };
+            let place = format!("{}@iteration:1:6", number + 1);
+            // The next regular save is after the run's end.
+            let plan = lab.benchmark("run").flags(limit).saves_every("100");
+            let mut run = plan.hold(&place);
+            let asked = 2 * number;
+            run.halt(&["--after-checkpoint"]);
+            assert_eq!(run.wait_for("halt-requested", asked + 1)["after_checkpoint"], true);
+            match *way {
+                "halt" => run.halt(&[]),
+                "signal" => run.signal(Signal::SIGTERM),
+                _ => {}
+            }
+            assert_eq!(run.wait_for_halt(asked + 2)["after_checkpoint"], false, "{way}");
+            lab.vcluster(&["resume", "n2", "skt-hpl"]);
+            let end = run.end();
+            assert_eq!(end.code, Some(75), "{way}: {}", end.told());
+            assert!(end.told().contains("stopped as asked, after a save"), "{way}: {}", end.told());
+        }
     }
 }

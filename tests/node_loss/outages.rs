@@ -98,37 +98,6 @@ fn a_node_lost_while_a_culprit_is_searched_is_replaced() {
     assert!(!end.errors.contains("n6 cannot be used"), "{}", end.told());
 }
 
-/// Cut off from all nodes, and then stopped, each time for longer than any limit; the run computes on. Every limit is made
-/// smaller for that, unless `SKT_TEST_OUTAGE` sets the seconds of an outage.
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn the_supervisors_own_outages_cost_nothing() {
-    let asked = std::env::var("SKT_TEST_OUTAGE").ok().map(|text| text.parse().unwrap());
-    let outage = Duration::from_secs(asked.unwrap_or(16));
-    let lab = Lab::up(3, 1);
-    // An iteration takes a tenth of a second.
-    let mut plan = lab.stand_in("run", (2 * outage.as_secs() + 6) as u32 * 10);
-    if asked.is_none() {
-        plan = plan.flags(&["--silence", "6s", "--lonely", "8s", "--hang-min", "14s"]);
-        plan = plan.flags(&["--patience", "14s", "--start-patience", "14s"]);
-    }
-    let mut run = plan.start();
-    run.computing();
-    lab.vcluster(&["cut", "uplink"]);
-    std::thread::sleep(outage);
-    lab.vcluster(&["join", "uplink"]);
-    run.wait_for("together", 1);
-    run.signal(Signal::SIGSTOP);
-    // The test waits for a time in which the supervisor is stopped.
-    std::thread::sleep(outage);
-    run.signal(Signal::SIGCONT);
-    let end = run.end();
-    end.passed();
-    assert!(end.faults().is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
-    assert_eq!(end.of("launched").len(), 1, "{}", end.told());
-    assert_eq!(end.of("alone").len(), 1, "{}", end.told());
-}
-
 /// If a lock works on one node only, others see from the status that a supervisor is at work; they watch it for five seconds.
 /// Logins take longer. The folder is in memory, because disks are busy with other tests.
 #[test]
@@ -526,5 +495,36 @@ mod rest {
         let with_it: Vec<bool> = end.of("launched").into_iter().map(places).collect();
         assert_eq!(with_it, [true, false], "{}", end.told());
         lab.same_x("run", &end);
+    }
+
+    /// Cut off from all nodes, and then stopped, each time for longer than any limit; the run computes on. Every limit is made
+    /// smaller for that, unless `SKT_TEST_OUTAGE` sets the seconds of an outage.
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn the_supervisors_own_outages_cost_nothing() {
+        let asked = std::env::var("SKT_TEST_OUTAGE").ok().map(|text| text.parse().unwrap());
+        let outage = Duration::from_secs(asked.unwrap_or(16));
+        let lab = Lab::up(3, 1);
+        // An iteration takes a tenth of a second.
+        let mut plan = lab.stand_in("run", (2 * outage.as_secs() + 6) as u32 * 10);
+        if asked.is_none() {
+            plan = plan.flags(&["--silence", "6s", "--lonely", "8s", "--hang-min", "14s"]);
+            plan = plan.flags(&["--patience", "14s", "--start-patience", "14s"]);
+        }
+        let mut run = plan.start();
+        run.computing();
+        lab.vcluster(&["cut", "uplink"]);
+        std::thread::sleep(outage);
+        lab.vcluster(&["join", "uplink"]);
+        run.wait_for("together", 1);
+        run.signal(Signal::SIGSTOP);
+        // The test waits for a time in which the supervisor is stopped.
+        std::thread::sleep(outage);
+        run.signal(Signal::SIGCONT);
+        let end = run.end();
+        end.passed();
+        assert!(end.faults().is_empty() && end.of("node-lost").is_empty(), "{}", end.told());
+        assert_eq!(end.of("launched").len(), 1, "{}", end.told());
+        assert_eq!(end.of("alone").len(), 1, "{}", end.told());
     }
 }

@@ -2,30 +2,6 @@
 
 use crate::lab::Lab;
 
-/// Both of a pair were cut off, one of them a spare that had taken a lost node's place. Once they answer again, the same command
-/// resumes from their memory. It uses neither the node that was replaced long before nor those called in for them.
-#[test]
-#[ignore = "needs root and network namespaces"]
-fn more_was_lost_than_can_be_borne_until_it_is_back() {
-    let lab = Lab::up(4, 3);
-    let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
-    lab.vcluster(&["cut-off", "n2"]);
-    run.struck("2@iteration:3:30");
-    lab.vcluster(&["cut", "n1"]);
-    lab.vcluster(&["cut", "n5"]);
-    let end = run.end();
-    assert_eq!(end.code, Some(4), "{}", end.told());
-    assert!(end.errors.contains("the same command"), "{}", end.told());
-    for node in ["n1", "n5"] {
-        lab.vcluster(&["join", node]);
-    }
-    let end = lab.benchmark("run").start().end();
-    assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
-    lab.same_x("run", &end);
-    assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
-    assert!(end.rebuilt().is_empty(), "{}", end.told());
-}
-
 /// Rank 0 reads the input, writes the results, and sits where the launcher began.
 #[test]
 #[ignore = "needs root and network namespaces"]
@@ -79,5 +55,29 @@ mod rest {
             let memory = lab.memory_of(node);
             assert!(memory.contains(position), "{node} has {memory}");
         }
+    }
+
+    /// Both of a pair were cut off, one of them a spare that had taken a lost node's place. Once they answer again, the same command
+    /// resumes from their memory. It uses neither the node that was replaced long before nor those called in for them.
+    #[test]
+    #[ignore = "needs root and network namespaces"]
+    fn more_was_lost_than_can_be_borne_until_it_is_back() {
+        let lab = Lab::up(4, 3);
+        let mut run = lab.benchmark("run").hold_each(&["1@iteration:3:20", "2@iteration:3:30"]);
+        lab.vcluster(&["cut-off", "n2"]);
+        run.struck("2@iteration:3:30");
+        lab.vcluster(&["cut", "n1"]);
+        lab.vcluster(&["cut", "n5"]);
+        let end = run.end();
+        assert_eq!(end.code, Some(4), "{}", end.told());
+        assert!(end.errors.contains("the same command"), "{}", end.told());
+        for node in ["n1", "n5"] {
+            lab.vcluster(&["join", node]);
+        }
+        let end = lab.benchmark("run").start().end();
+        assert_eq!(end.hosts(), ["n1", "n5", "n3", "n4"], "{}", end.told());
+        lab.same_x("run", &end);
+        assert_eq!(end.resumed_at().len(), 1, "{}", end.told());
+        assert!(end.rebuilt().is_empty(), "{}", end.told());
     }
 }

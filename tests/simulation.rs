@@ -34,6 +34,10 @@ const FOUND: &[(Kind, u64)] = &[
     (Kind::Supervisor, 2_096_448),
     // A lost node that was back was not called while all others were silent.
     (Kind::Supervisor, 3_012_242),
+    // A node that answered together with another one, after a long outage, was given up before it was asked.
+    (Kind::Supervisor, 20_029_424),
+    // A spare froze while MPI was tried on nodes of which one was at fault: the supervisor gave up.
+    (Kind::Supervisor, 31_000_801),
     // Method double, code sum: parity encoded again after a rebuild up to rounding did not match its digests.
     (Kind::Ranks, 6_000_614),
 ];

@@ -183,14 +183,18 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
     ) -> bool {
         let called_for = self.cluster.called_for(node);
+        // A node that the judge knows is judged there while it is called or unresponsive.
+        let waits = match called_for {
+            Some(_) => self.nodes.knows(node),
+            None => self.nodes.is_in_trouble(node),
+        };
         // If no node can be reached, none is blamed for it.
-        if self.nodes.is_alone() || called_for.is_none() && self.nodes.is_in_trouble(node) {
+        if self.nodes.is_alone() || waits {
             *asked = Instant::now();
             return false;
         }
         if let Some(so_long) = called_for {
-            // A node that the judge knows is judged there.
-            return !self.nodes.knows(node) && so_long.min(asked.elapsed()) >= redial;
+            return so_long.min(asked.elapsed()) >= redial;
         }
         // The node lives, but does not end its processes.
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);

@@ -61,8 +61,9 @@ impl Supervisor<'_> {
             if self.any_lost(&all) {
                 continue;
             }
-            // If no node starts MPI even alone, the nodes are not at fault.
-            if culprits.is_empty() || culprits.len() >= working.len().max(2) {
+            // If no node starts MPI, the nodes are not at fault. Spares were tried, too, if the trouble names its nodes.
+            let tried = if trouble.nodes.is_empty() { working.len() } else { all.len() };
+            if culprits.is_empty() || culprits.len() >= tried.max(2) {
                 let why = format!(
                     "not started: MPI does not start on these nodes: {}. `skt-hpl doctor` tries again; \
                      --no-trial leaves this check out",

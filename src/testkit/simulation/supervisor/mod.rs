@@ -101,7 +101,7 @@ impl Office {
         let _ = fs::remove_dir_all(&self.folder);
         let folder = Folder::new(&self.folder);
         World::begin(scenario, &self.binary, &folder);
-        let ended = command(&settings(scenario, folder.clone()));
+        let ended = command(settings(scenario, folder.clone()), scenario.discards);
         let world = World::end();
         let text = fs::read(folder.journal()).unwrap_or_default();
         let _ = fs::remove_dir_all(&self.folder);
@@ -111,16 +111,26 @@ impl Office {
     }
 }
 
-/// Gives the command again and again until the run has ended. Returns its status. Error: a violation of the rules.
-fn command(settings: &Settings) -> Result<u8, String> {
+/// Gives the command again and again until the run has ended. If it `discards`, it has `--new` the second time. Returns the run's
+/// status. Error: a violation of the rules.
+fn command(mut settings: Settings, mut discards: bool) -> Result<u8, String> {
     loop {
         World::with(World::starts_supervisor);
-        let ended = catch_unwind(AssertUnwindSafe(|| supervise(settings)));
+        if settings.discard {
+            World::with(|world| world.site.borrow_mut().begins_from_scratch());
+        }
+        let ended = catch_unwind(AssertUnwindSafe(|| supervise(&settings)));
+        let has_discarded = std::mem::replace(&mut settings.discard, std::mem::take(&mut discards));
         match ended {
             Ok(Ok(75)) if World::with(World::is_to_go_on) => {
                 pause(1000)?;
             }
             Ok(Ok(status)) => return Ok(status),
+            // A stop while the old run is given up: the same command continues that.
+            Ok(Err(_)) if has_discarded && World::with(World::is_to_go_on) => {
+                settings.discard = true;
+                pause(1000)?;
+            }
             Ok(Err(error)) => return Err(format!("the supervisor gives up: {error:#}")),
             Err(thrown) if thrown.is::<Killed>() => {
                 let again_ms = World::with(|world| {
@@ -245,7 +255,7 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
         stop_at_ms: None,
         halt_patience: Duration::from_secs(60),
         rank_bytes: None,
-        trial: false,
+        trial: scenario.trial,
         progress_every: Duration::ZERO,
         discard: false,
     }

@@ -149,6 +149,11 @@ pub(super) struct Scenario {
     pub travel_ms: (u64, u64),
     pub wait: Option<Duration>,
     pub may_double: bool,
+    /// Whether MPI is started on trial, and the node on which it does not start.
+    pub trial: bool,
+    pub defect: Option<usize>,
+    /// Whether the command that is given again has `--new`.
+    pub discards: bool,
     pub work: Work,
     pub strikes: Vec<(When, Strike)>,
 }
@@ -203,6 +208,9 @@ impl Scenario {
             travel_ms: (1, 1 + dice.below(20)),
             wait: dice.one_in(2).then_some(Duration::from_secs(60)),
             may_double: dice.one_in(2),
+            trial: seed % 4 == 1,
+            defect: (seed % 12 == 1 && spares > 0).then_some(seed as usize / 12 % all),
+            discards: seed % 6 == 4,
             work,
             strikes,
         };
@@ -229,7 +237,8 @@ impl Scenario {
         let job_ms = work.start_ms + work.recover_ms + work.iterations * work.step_ms;
         let lasts_ms: u64 = self.strikes.iter().map(|(_, strike)| strike.lasts_ms()).sum();
         let wait_ms = self.wait.map_or(0, |wait| wait.as_millis() as u64);
-        (1 + self.strikes.len() as u64) * (job_ms + RECOVERED_MS + wait_ms) + lasts_ms
+        let begins = 1 + u64::from(self.discards) + u64::from(self.trial);
+        (begins + self.strikes.len() as u64) * (job_ms + RECOVERED_MS + wait_ms) + lasts_ms
     }
 }
 

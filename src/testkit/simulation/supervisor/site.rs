@@ -10,6 +10,7 @@ use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::job::Announcement;
+use crate::supervise::start::trial::{self, NUMBER as TRIAL};
 use crate::supervise::talk::progress::{Doing, Progress};
 use crate::supervise::talk::wire::Beat;
 
@@ -46,6 +47,8 @@ struct Memory {
     /// Iteration of the last save.
     saved: Option<u64>,
     pid: u32,
+    /// Run to which it belongs.
+    run: u32,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +117,7 @@ struct Save {
 #[derive(Debug)]
 struct Attempt {
     number: u32,
+    run: u32,
     folder: Folder,
     launcher: ProcessId,
     launcher_runs: bool,
@@ -145,6 +149,12 @@ pub(super) struct Site {
     pub now_ms: u64,
     work: Work,
     nodes: BTreeMap<String, Node>,
+    /// Node on which MPI does not start.
+    defect: Option<String>,
+    /// Number of runs that were given up for a new one.
+    run: u32,
+    /// Nodes that the supervisor has given up.
+    given_up: BTreeSet<String>,
     /// Time up to which no node can be reached from the supervisor.
     outage_ms: u64,
     outage_end_ms: u64,
@@ -170,14 +180,27 @@ pub(super) struct Site {
 
 impl Site {
     /// `is_tree`: some nodes are called by others.
-    pub fn new(work: Work, nodes: impl Iterator<Item = String>, is_tree: bool) -> Self {
+    pub fn new(
+        work: Work,
+        nodes: impl Iterator<Item = String>,
+        is_tree: bool,
+        defect: Option<String>,
+    ) -> Self {
+        let mut evidence = Evidence::new(is_tree);
+        if let Some(node) = &defect {
+            // It stays so when the node boots again.
+            evidence.condemns(node, 0, u64::MAX / 2);
+        }
         Self {
             now_ms: 0,
+            defect,
+            run: 0,
+            given_up: BTreeSet::new(),
             work,
             nodes: nodes.map(|name| (name, Node::default())).collect(),
             outage_ms: 0,
             outage_end_ms: 0,
-            evidence: Evidence::new(is_tree),
+            evidence,
             first_calls_ms: 0,
             may_halt: false,
             attempt: None,
@@ -222,9 +245,12 @@ impl Site {
         if !self.evidence.has_held(node, judged_ms, self.now_ms)
             && !((begins || why.contains(ASKED_IN_VAIN)) && self.evidence.has_held_since(node, 0))
             && !(begins && in_outage)
+            // What a node had in memory before it was started again is gone, whenever that is noticed.
+            && !(why.contains("rebooted") && self.nodes[node].boots > 0)
         {
             self.goes_wrong(format!("node {node} was given up without evidence: {why}"));
         }
+        self.given_up.insert(node.to_owned());
     }
 
     /// Returns the number of nodes against which there has never been any evidence.
@@ -299,6 +325,13 @@ impl Site {
         if self.evidence.is_unjudged(self.now_ms) {
             self.condemns_all();
         }
+        // The silence of a node that is struck already lasts as long as the outage.
+        let nodes: Vec<String> = self.nodes.keys().cloned().collect();
+        for node in
+            nodes.iter().filter(|node| self.evidence.holds(node, self.now_ms)).collect::<Vec<_>>()
+        {
+            self.evidence.condemns(node, self.now_ms, until_ms);
+        }
         self.judges_outage();
     }
 
@@ -309,7 +342,14 @@ impl Site {
         let runs = |attempt: &Attempt| attempt.launcher_runs && attempt.phase != Phase::Over;
         let runs = self.attempt.as_ref().is_some_and(runs);
         let begins = self.now_ms < self.first_calls_ms;
-        let well = self.nodes.keys().filter(|node| !self.evidence.holds(node, self.now_ms));
+        // Nodes that were given up tell nothing, unless they are in use again.
+        let hosts = self.attempt.iter().flat_map(|attempt| &attempt.hosts);
+        let given_up: BTreeSet<_> =
+            self.given_up.iter().filter(|node| !hosts.clone().any(|host| host == *node)).collect();
+        let well = self
+            .nodes
+            .keys()
+            .filter(|node| !given_up.contains(node) && !self.evidence.holds(node, self.now_ms));
         if !runs && begins || well.count() < 2 {
             self.condemns_all();
         }
@@ -401,7 +441,10 @@ impl Site {
         number: u32,
     ) -> ProcessId {
         self.launches += 1;
-        (self.may_halt, self.first_calls_ms) = (false, self.now_ms);
+        self.may_halt = false;
+        if number != TRIAL {
+            self.first_calls_ms = self.now_ms;
+        }
         let names: Vec<String> = hosts.iter().map(|(name, _)| name.clone()).collect();
         self.notes(format!("launch {number} on {}", names.join(" ")));
         let places = hosts.iter().flat_map(|(name, slots)| std::iter::repeat_n(name, *slots));
@@ -410,7 +453,8 @@ impl Site {
             self.goes_wrong(format!("{ranks} ranks were launched on {} places", places.len()));
         }
         let lives = |rank: &Rank| rank.health != Health::Dead && names.contains(&rank.node);
-        if let Some(before) = &self.attempt
+        // A node that did not answer when an earlier run was given up keeps that run's ranks, as the user was told.
+        if let Some(before) = self.attempt.as_ref().filter(|before| before.run == self.run)
             && let Some(rank) = before.ranks.iter().find(|rank| lives(rank))
         {
             let what = format!("rank {} of the last attempt lives on {}", rank.position, rank.node);
@@ -426,6 +470,7 @@ impl Site {
         let ranks = places.into_iter().enumerate();
         self.attempt = Some(Attempt {
             number,
+            run: self.run,
             folder: folder.clone(),
             launcher,
             launcher_runs: true,
@@ -532,6 +577,14 @@ impl Site {
         if attempt.ranks.iter().any(lives) {
             attempt.halt = Some(now || attempt.halt.unwrap_or(false));
         }
+    }
+
+    /// Notes that the run is given up for a new one.
+    pub fn begins_from_scratch(&mut self) {
+        self.run += 1;
+        self.may_halt = true;
+        self.last_save = None;
+        self.is_done = false;
     }
 
     /// Notes that somebody wants the job to stop.
@@ -708,7 +761,13 @@ impl Site {
             self.attempt.iter_mut().for_each(|attempt| attempt.phase = Phase::Over);
             return;
         }
-        if attempt.hosts.iter().any(|host| !reached.contains(host)) {
+        let starts = |host: &String| reached.contains(host) && self.defect.as_ref() != Some(host);
+        let all_start = attempt.hosts.iter().all(starts);
+        if attempt.number == TRIAL {
+            self.prints_trial(starts, all_start);
+            return self.launcher_ends(i32::from(!all_start));
+        }
+        if !all_start {
             // The launcher waits for a node that does not answer, and finally reports that.
             self.says("a node could not be reached\n");
             return self.launcher_ends(1);
@@ -719,6 +778,7 @@ impl Site {
         let mut saves: Vec<Option<u64>> = vec![None; attempt.ranks.len()];
         for rank in &attempt.ranks {
             let memory = self.nodes[&rank.node].memory.get(&rank.position);
+            let memory = memory.filter(|memory| memory.run == self.run);
             saves[rank.position as usize] = memory.and_then(|memory| memory.saved);
         }
         let target = saves.iter().flatten().max().copied();
@@ -749,9 +809,25 @@ impl Site {
         let attempt = self.attempt.as_ref().expect("one is launched");
         for rank in &attempt.ranks {
             let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");
-            node.memory.insert(rank.position, Memory { saved: target, pid: rank.pid });
+            let memory = Memory { saved: target, pid: rank.pid, run: self.run };
+            node.memory.insert(rank.position, memory);
         }
         self.settles();
+    }
+
+    /// Prints what the ranks of a trial report, on the nodes on which MPI starts.
+    fn prints_trial(&self, starts: impl Fn(&String) -> bool, all_start: bool) {
+        let Some(attempt) = &self.attempt else { return };
+        let mut text = String::new();
+        for rank in attempt.ranks.iter().filter(|rank| starts(&rank.node)) {
+            let (host, boot) = (rank.node.clone(), self.boot(&rank.node));
+            let place = trial::Place { host, boot, shm_device: 0 };
+            text += &trial::line(&trial::Said::Started(place.clone()));
+            if all_start {
+                text += &trial::line(&trial::Said::Joined { size: attempt.ranks.len(), place });
+            }
+        }
+        fs::write(attempt.folder.output(TRIAL), text).expect("room in /dev/shm");
     }
 
     /// Gives each rank a position whose memory its node has; the others get the remaining positions.
@@ -759,7 +835,9 @@ impl Site {
         let mut free: BTreeSet<Position> = (0..ranks.len() as Position).collect();
         let mut without = Vec::new();
         for rank in ranks {
-            let here = self.nodes[&rank.node].memory.keys().copied();
+            let here = self.nodes[&rank.node].memory.iter();
+            let here = here.filter(|(_, memory)| memory.run == self.run);
+            let here = here.map(|(position, _)| *position);
             match here.into_iter().find(|position| free.contains(position)) {
                 Some(position) => {
                     rank.position = position;
@@ -814,7 +892,7 @@ impl Site {
         let holders = attempt.ranks.iter().map(|rank| (rank.position, rank.node.clone()));
         let holders = holders.collect();
         // The successor of a supervisor that has recorded no launch removes all memory.
-        if attempt.excused_ms < u64::MAX {
+        if attempt.excused_ms < u64::MAX && attempt.run == self.run {
             self.last_save = Some(Save { iteration: at, at_ms: self.now_ms, holders });
         }
         // Iterations before the save are not repeated.
@@ -832,7 +910,7 @@ impl Site {
         if status == 0 {
             let path = attempt.folder.output(attempt.number);
             fs::write(path, RESULT).expect("room in /dev/shm");
-            self.is_done = true;
+            self.is_done = attempt.run == self.run;
             let done = Announcement::Done { status: 0, printed: RESULT.len() as u64 };
             self.says(&format!("skt-hpl: {done}\n"));
             self.notes("all tests are done".to_owned());

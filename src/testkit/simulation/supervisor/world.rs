@@ -17,6 +17,7 @@ use crate::supervise::remember::events::{Event, ProcessId, Record};
 use crate::supervise::remember::folder::{Folder, HaltRequest, write_whole};
 use crate::supervise::remember::journal::parse;
 use crate::supervise::start::launch::Launch;
+use crate::supervise::start::trial::NUMBER as TRIAL;
 use crate::supervise::talk::branch::{Heard, Lines};
 use crate::supervise::talk::relay::Hands;
 use crate::supervise::talk::wire::{Attend, Beat, Facts, Shm, WIRE_VERSION, Which};
@@ -58,6 +59,9 @@ impl Hands for Agent {
     }
 
     fn end(&mut self, id: u64, clean: bool) {
+        if std::env::var_os("SKT_DBG").is_some() {
+            eprintln!("DBG {} end on {} id {}", now_ms(), self.name, id);
+        }
         self.site.borrow_mut().ends_ranks(&self.name, clean);
         self.ended.push(id);
     }
@@ -191,7 +195,8 @@ impl World {
         let all = scenario.nodes + scenario.spares;
         let names: Vec<String> = (1..=all).map(|number| format!("n{number}")).collect();
         let is_tree = scenario.fanout < names.len();
-        let site = Site::new(scenario.work.clone(), names.iter().cloned(), is_tree);
+        let defect = scenario.defect.map(|node| names[node].clone());
+        let site = Site::new(scenario.work.clone(), names.iter().cloned(), is_tree, defect);
         let site = Rc::new(RefCell::new(site));
         let agents =
             Agents { site: Rc::clone(&site), agents: HashMap::new(), binary: binary.to_owned() };
@@ -439,7 +444,7 @@ impl World {
     }
 
     /// Looks at the journal after a write to the disk, and injects the faults that are due at its records. Returns whether the
-    /// Looks at the journal after something was written to the disk. Returns whether the supervisor survives it.
+    /// supervisor survives it.
     fn sees_journal(&mut self) -> bool {
         let length = std::fs::metadata(self.folder.journal()).map_or(0, |file| file.len());
         if std::mem::replace(&mut self.journal_bytes, length) == length {
@@ -447,6 +452,10 @@ impl World {
         }
         let records = records(&self.folder);
         let number = records.len() as u64;
+        if records.len() < self.seen_records {
+            // A new run has a new journal.
+            self.seen_records = 0;
+        }
         for record in records.iter().skip(self.seen_records) {
             if let Event::NodeLost { node, why } = &record.event {
                 let blamed = |record: &&Record| matches!(&record.event, Event::Fault { node: Some(it), .. } if it == node);
@@ -557,7 +566,8 @@ impl Machine for Simulated {
         let (hosts, ranks) = asked_for(launch);
         World::with(|world| {
             let (until_ms, full) = world.refuses;
-            if now_ms() < until_ms {
+            // A refused trial is an error of the command, which ends.
+            if now_ms() < until_ms && attempt != TRIAL {
                 world.refused_first |= attempt == 1;
                 let code = if full { libc::ENOSPC } else { libc::EAGAIN };
                 return Err(std::io::Error::from_raw_os_error(code));

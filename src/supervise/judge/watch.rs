@@ -518,7 +518,8 @@ mod tests {
         for now in (21_500..23_000 + patience_ms).step_by(500) {
             run.now = now;
             for node in 0..4 {
-                run.see(beat_without_ranks(node, 1, 0));
+                let more = run.watch.beat(now, node, &beat(1, 0, vec![]));
+                run.note(more);
             }
             let more = run.watch.tick(now, |_| true);
             run.note(more);

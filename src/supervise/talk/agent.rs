@@ -214,7 +214,32 @@ impl Hands for Agent {
     }
 
     fn beat(&mut self, seq: Option<u64>) -> Beat {
-        Agent::beat(self, seq)
+        let sample = self.source.sample();
+        self.lonely.sees(Instant::now(), &sample);
+        self.census(&sample);
+        let (held_bytes, held_positions) = self.source.held();
+        let ranks: Vec<RankSeen> = sample
+            .into_iter()
+            .filter(|p| p.pid != 0)
+            .map(|progress| {
+                // If the pid is not one of this run, it was reused, or the memory belongs to another run.
+                let state = self.known.get(&progress.pid).map_or('X', Watched::state);
+                RankSeen { progress, state }
+            })
+            .collect();
+        Beat {
+            seq,
+            round_trip_ms: None,
+            processes: self.known.len(),
+            stopped: self.stopped,
+            ranks,
+            shm_free_bytes: shm().free_bytes,
+            memory_free_bytes: memory().1,
+            huge_free_bytes: hugetlbfs::huge_free_bytes(),
+            sysv_free_bytes: room::sysv_free_bytes(),
+            held_bytes,
+            held_positions,
+        }
     }
 
     fn end(&mut self, id: u64, clean: bool) {
@@ -271,8 +296,27 @@ impl Hands for Agent {
         }
     }
 
+    /// Signals the ranks: found by their memory, or, if none has memory, by the launcher's variables.
     fn halt(&mut self, now: bool) {
-        Agent::halt(self, if now { HALT_NOW } else { HALT_AFTER_SAVE });
+        let signal = if now { HALT_NOW } else { HALT_AFTER_SAVE };
+        self.census_at = None;
+        let sample = self.source.sample();
+        self.census(&sample);
+        let mut ranks: Vec<u32> =
+            sample.iter().map(|p| p.pid).filter(|pid| self.known.contains_key(pid)).collect();
+        if ranks.is_empty() {
+            ranks = self.known.keys().copied().filter(|pid| has_rank(*pid)).collect();
+        }
+        let asked = *self.halted.get_or_insert_with(Instant::now);
+        let starts = |pid: u32| {
+            let seen = self.known.get(&pid).map_or(asked, Watched::known_since);
+            seen.max(asked).elapsed() <= DEAF_PATIENCE
+        };
+        for pid in ranks {
+            if processes::catches(pid, signal) || !starts(pid) {
+                processes::send(pid, signal, |p| processes::belongs(p, &self.run_id));
+            }
+        }
     }
 
     fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
@@ -355,35 +399,6 @@ impl Agent {
         self.lonely.heard_at(now.checked_sub(silent).unwrap_or(now));
     }
 
-    fn beat(&mut self, seq: Option<u64>) -> Beat {
-        let sample = self.source.sample();
-        self.lonely.sees(Instant::now(), &sample);
-        self.census(&sample);
-        let (held_bytes, held_positions) = self.source.held();
-        let ranks: Vec<RankSeen> = sample
-            .into_iter()
-            .filter(|p| p.pid != 0)
-            .map(|progress| {
-                // If the pid is not one of this run, it was reused, or the memory belongs to another run.
-                let state = self.known.get(&progress.pid).map_or('X', Watched::state);
-                RankSeen { progress, state }
-            })
-            .collect();
-        Beat {
-            seq,
-            round_trip_ms: None,
-            processes: self.known.len(),
-            stopped: self.stopped,
-            ranks,
-            shm_free_bytes: shm().free_bytes,
-            memory_free_bytes: memory().1,
-            huge_free_bytes: hugetlbfs::huge_free_bytes(),
-            sysv_free_bytes: room::sysv_free_bytes(),
-            held_bytes,
-            held_positions,
-        }
-    }
-
     /// Updates the list of the run's processes: ranks that show in memory at once, others at the next look through all processes.
     fn census(&mut self, sample: &[Progress]) {
         if self.run_id.is_empty() {
@@ -425,28 +440,6 @@ impl Agent {
             self.known.insert(pid, Watched::new(pid));
         }
         self.leaves.extend(self.known.values_mut().flat_map(Watched::shares));
-    }
-
-    /// Signals the ranks: found by their memory, or, if none has memory, by the launcher's variables.
-    fn halt(&mut self, signal: Signal) {
-        self.census_at = None;
-        let sample = self.source.sample();
-        self.census(&sample);
-        let mut ranks: Vec<u32> =
-            sample.iter().map(|p| p.pid).filter(|pid| self.known.contains_key(pid)).collect();
-        if ranks.is_empty() {
-            ranks = self.known.keys().copied().filter(|pid| has_rank(*pid)).collect();
-        }
-        let asked = *self.halted.get_or_insert_with(Instant::now);
-        let starts = |pid: u32| {
-            let seen = self.known.get(&pid).map_or(asked, Watched::known_since);
-            seen.max(asked).elapsed() <= DEAF_PATIENCE
-        };
-        for pid in ranks {
-            if processes::catches(pid, signal) || !starts(pid) {
-                processes::send(pid, signal, |p| processes::belongs(p, &self.run_id));
-            }
-        }
     }
 }
 
@@ -694,14 +687,14 @@ mod tests {
         }
         let long_ago = Instant::now().checked_sub(10 * DEAF_PATIENCE);
         let mut agent = Agent { run_id, halted: long_ago, ..Agent::new() };
-        let told = agent.halt(HALT_NOW);
+        agent.halt(true);
         std::thread::sleep(Duration::from_millis(50));
         let ended = ranks.each_mut().map(|rank| rank.try_wait().unwrap().is_some());
         for rank in &mut ranks {
             rank.kill().unwrap();
             rank.wait().unwrap();
         }
-        assert_eq!((told, ended), (1, [false, false]));
+        assert_eq!(ended, [false, false]);
     }
 
     /// A process started in the meantime, like a remote shell, may run for hours: it must not delay the report.
@@ -715,7 +708,7 @@ mod tests {
         };
         let mut rank = sleep().env(RUN_ID_VAR, &run_id).spawn().unwrap();
         let mut agent = Agent { run_id, ..Agent::new() };
-        agent.end(1, None, false);
+        agent.end(1, false);
         let mut meanwhile = sleep().spawn().unwrap();
         let ending = agent.ending.as_ref().unwrap();
         let done = ending.done.as_ref().unwrap().as_fd();

@@ -3,6 +3,8 @@
 //! A connection that ended is made again by a login. Its time depends on the site: a home on a slow file system, a remote shell
 //! that asks a batch system. The supervisor notes each login and asks for the timeout of the next.
 
+use std::time::Duration;
+
 /// Number of logins that are kept.
 const KEPT: usize = 200;
 /// Factor on the usual time that a login may take.
@@ -33,6 +35,11 @@ impl Logins {
             let (slowest_ms, most) = self.first.unwrap_or_default();
             self.first = Some((slowest_ms.max(ms), most.max(at_once)));
         }
+    }
+
+    /// Slowest of the last logins.
+    pub fn slowest(&self) -> Duration {
+        Duration::from_millis(self.took_ms.iter().copied().max().unwrap_or_default())
     }
 
     /// Time that all `asked` nodes have for their first answer when so many have answered, `most_ms` at most. The answers show

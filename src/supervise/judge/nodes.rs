@@ -32,6 +32,17 @@ pub enum Report {
     AgentUp { node: usize, boot: String },
 }
 
+impl Report {
+    pub fn node(&self) -> usize {
+        match self {
+            Self::Quiet { node, .. }
+            | Self::Heard { node }
+            | Self::Closed { node }
+            | Self::AgentUp { node, .. } => *node,
+        }
+    }
+}
+
 /// A node is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {

@@ -8,10 +8,9 @@ use std::time::Duration;
 use super::Supervisor;
 use crate::base::clock::Instant;
 use crate::supervise::judge::first_calls::FirstCalls;
-use crate::supervise::judge::logins::Logins;
 use crate::supervise::judge::nodes::{Judged, Loss, Report};
 use crate::supervise::remember::events::{Event, FaultKind};
-use crate::supervise::talk::cluster::{FIRST_CALL, News, Sign, unreachable_words};
+use crate::supervise::talk::cluster::{FIRST_CALL, News, unreachable_words};
 use crate::supervise::talk::wire::Beat;
 
 /// Interval at which nodes without heartbeats are judged.
@@ -32,8 +31,6 @@ const REPEAT_FIRST: Duration = Duration::from_secs(3);
 /// State of the calls to nodes, and news of nodes that the supervisor has yet to act on.
 #[derive(Default)]
 pub(super) struct Contact {
-    pub(super) logins: Logins,
-    called_at_once: usize,
     /// Set once all nodes have been called.
     pub(super) all_called: bool,
     /// Nodes that are not called again for now, and why.
@@ -60,7 +57,7 @@ impl Supervisor<'_> {
         runs: bool,
     ) -> anyhow::Result<Option<BTreeMap<usize, String>>> {
         let asked = self.cluster.call_new();
-        self.contact.called_at_once = asked.len();
+        self.cluster.called_at_once = asked.len();
         let began_ms = self.now_ms();
         let mut calls = FirstCalls::new(began_ms, &asked);
         let placed = self.state.placed.iter().filter(|_| runs);
@@ -111,7 +108,7 @@ impl Supervisor<'_> {
             let most_ms = FIRST_CALL.as_millis() as u64;
             let answered =
                 asked.len().saturating_sub(calls.open().count() + self.contact.given_up.len());
-            let usual_ms = self.contact.logins.first_ms(most_ms, answered, asked.len());
+            let usual_ms = self.cluster.logins.first_ms(most_ms, answered, asked.len());
             // The time counts from the call to the node itself: the nodes that were to call it may have been lost first.
             let in_vain = |node| {
                 let ms = if needed.contains(&node) { most_ms } else { usual_ms };
@@ -146,7 +143,7 @@ impl Supervisor<'_> {
                 self.contact.given_up.extend(spent.into_iter().filter_map(given_up));
             }
         }
-        self.contact.called_at_once = 1;
+        self.cluster.called_at_once = 1;
         Ok(Some(std::mem::take(&mut self.contact.given_up)))
     }
 
@@ -177,55 +174,41 @@ impl Supervisor<'_> {
         Ok(news)
     }
 
-    /// Judges nodes if there are new signs or enough time has passed.
+    /// Judges nodes if there are new reports or enough time has passed.
     pub(super) fn weigh_if_due(&mut self) -> anyhow::Result<()> {
         // News come by the thousand; time passes in tens of milliseconds.
-        if self.cluster.has_signs()
+        if self.cluster.has_reports()
             || self.contact.weighed.is_none_or(|at| at.elapsed() >= WEIGH_EVERY)
         {
-            self.weigh_signs()
+            self.weigh_reports()
         } else {
             Ok(())
         }
     }
 
-    /// Judges the signs of nodes since the last call.
-    fn weigh_signs(&mut self) -> anyhow::Result<()> {
+    /// Judges the reports of nodes since the last call.
+    fn weigh_reports(&mut self) -> anyhow::Result<()> {
         self.contact.weighed = Some(Instant::now());
-        let zero = self.own.zero;
-        let ms = |at: Instant| at.saturating_duration_since(zero).as_millis() as u64;
         let mut judged = Vec::new();
-        for (at, node, sign) in self.cluster.signs().collect::<Vec<_>>() {
-            let answers = matches!(sign, Sign::Up { .. } | Sign::Heard);
-            if let Sign::Up { boot, took } = &sign {
-                // A node that was called again by another way has no time of its own.
-                if !took.is_zero() {
-                    let ms = took.as_millis() as u64;
-                    self.contact.logins.note(ms, self.contact.called_at_once);
-                }
-                if *boot == self.own.boot {
-                    self.nodes.is_here(node);
-                }
+        for (at_ms, report) in self.cluster.reports() {
+            let node = report.node();
+            let answers = matches!(report, Report::AgentUp { .. } | Report::Heard { .. });
+            if matches!(&report, Report::AgentUp { boot, .. } if *boot == self.own.boot) {
+                self.nodes.is_here(node);
             }
             if self.cluster.nodes[node].lost.is_some() {
-                judged.extend(self.nodes.hear_lost(ms(at), node, answers));
+                judged.extend(self.nodes.hear_lost(at_ms, node, answers));
                 continue;
             }
             if answers && self.nodes.is_in_trouble(node) {
                 self.contact.heard_again.push(node);
             }
-            let report = match sign {
-                Sign::Up { boot, .. } => Report::AgentUp { node, boot },
-                Sign::Quiet { since } => Report::Quiet { node, heard_ms: ms(since) },
-                Sign::Heard => Report::Heard { node },
-                Sign::Closed => Report::Closed { node },
-            };
-            judged.extend(self.nodes.hear(ms(at), report));
+            judged.extend(self.nodes.hear(at_ms, report));
         }
         let called = self.nodes.in_trouble().count();
         if called > 0 {
             let least_ms = self.settings.thresholds.redial_ms;
-            self.nodes.redial_within(self.contact.logins.patience_ms(least_ms, called));
+            self.nodes.redial_within(self.cluster.logins.patience_ms(least_ms, called));
         }
         judged.extend(self.nodes.tick(self.now_ms()));
         self.heed(judged)
@@ -287,7 +270,7 @@ impl Supervisor<'_> {
     /// Declares the nodes lost that were judged so. True if there were any.
     pub(super) fn settle_losses(&mut self) -> anyhow::Result<bool> {
         // A node that was off may have answered again while the run was being stopped: its memory is empty.
-        self.weigh_signs()?;
+        self.weigh_reports()?;
         let mut losses = std::mem::take(&mut self.contact.losses);
         losses.retain(|loss| self.cluster.nodes[loss.node].lost.is_none());
         let any = !losses.is_empty();

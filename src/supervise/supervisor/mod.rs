@@ -83,8 +83,6 @@ struct Supervisor<'a> {
 struct ThisProcess {
     binary: String,
     boot: String,
-    /// Beginning of the watchdog's time.
-    zero: Instant,
 }
 
 /// Facts about the ranks that outlast an attempt.
@@ -187,7 +185,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
 
 impl Supervisor<'_> {
     fn now_ms(&self) -> u64 {
-        self.own.zero.elapsed().as_millis() as u64
+        self.cluster.now_ms()
     }
 
     /// Runs from first contact to the end of the run.

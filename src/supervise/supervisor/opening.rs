@@ -10,7 +10,7 @@ use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
 use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
-use crate::base::clock::{Instant, steady_ms};
+use crate::base::clock::steady_ms;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::Nodes;
 use crate::supervise::remember::events::{Event, Record};
@@ -178,7 +178,7 @@ impl<'a> Supervisor<'a> {
             nodes: Nodes::new(&settings.thresholds, cluster.names()),
             cluster,
             contact: Contact::default(),
-            own: ThisProcess { binary: binary_digest(), boot: boot(), zero: Instant::now() },
+            own: ThisProcess { binary: binary_digest(), boot: boot() },
             display: Display::new(settings),
             halt: None,
             requests: Requests::default(),

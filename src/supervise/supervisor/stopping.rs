@@ -98,7 +98,7 @@ impl Supervisor<'_> {
         enough: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<(BTreeMap<usize, usize>, Failed)> {
         let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        let redial = REDIAL_PATIENCE.max((2 * self.cluster.login()).min(silence));
+        let redial = REDIAL_PATIENCE.max((2 * self.cluster.logins.slowest()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
         let (up, down): (Vec<usize>, Vec<usize>) =

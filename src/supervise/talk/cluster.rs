@@ -13,6 +13,8 @@ use super::wire::{Attend, Beat, Charge, Facts, FromAgent, Shm, ToAgent, Which};
 use crate::base::clock::{Instant, unix_ms};
 use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
+use crate::supervise::judge::logins::Logins;
+use crate::supervise::judge::nodes::Report;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::machine::{Connections, Machine, simulated};
 use crate::supervise::signals::asked_by_signal;
@@ -85,23 +87,6 @@ pub enum News {
     Closed(String),
 }
 
-/// A sign whether a node is well; `judge::nodes` judges by these.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sign {
-    /// The agent has answered on a new connection, `took` after the call.
-    Up {
-        boot: String,
-        took: Duration,
-    },
-    /// No message has come since this moment.
-    Quiet {
-        since: Instant,
-    },
-    /// Messages come again.
-    Heard,
-    Closed,
-}
-
 /// Time for the first call to a node. A login with all its start-up files may take long; if a node does not exist, the remote
 /// shell reports that much sooner.
 pub const FIRST_CALL: Duration = Duration::from_secs(30);
@@ -119,10 +104,12 @@ pub struct Cluster {
     /// Time of the last look for messages.
     looked_ms: u64,
     news: VecDeque<(usize, News)>,
-    signs: VecDeque<(Instant, usize, Sign)>,
+    /// Reports for the judge of nodes, and their times.
+    reports: VecDeque<(u64, Report)>,
     next_end: u64,
-    /// Longest time that a node took to answer a call.
-    login: Duration,
+    /// Times that nodes took to answer a call, and the number of nodes that are called at once.
+    pub logins: Logins,
+    pub called_at_once: usize,
 }
 
 /// Interval at which a wait for nodes' first answers can be ended.
@@ -177,9 +164,10 @@ impl Cluster {
             ticked: None,
             looked_ms: 0,
             news: VecDeque::new(),
-            signs: VecDeque::new(),
+            reports: VecDeque::new(),
             next_end: 0,
-            login: Duration::ZERO,
+            logins: Logins::default(),
+            called_at_once: 1,
         })
     }
 
@@ -238,22 +226,18 @@ impl Cluster {
         node.called.filter(|_| !node.up).map(|at| at.elapsed())
     }
 
-    /// Returns the longest time that a node took to answer a call.
-    pub fn login(&self) -> Duration {
-        self.login
-    }
-
-    fn now_ms(&self) -> u64 {
+    /// Returns the time since the cluster was made.
+    pub fn now_ms(&self) -> u64 {
         self.zero.elapsed().as_millis() as u64
     }
 
-    pub fn has_signs(&self) -> bool {
-        !self.signs.is_empty()
+    pub fn has_reports(&self) -> bool {
+        !self.reports.is_empty()
     }
 
-    /// Takes the signs of nodes since the last call, in order.
-    pub fn signs(&mut self) -> impl Iterator<Item = (Instant, usize, Sign)> {
-        std::mem::take(&mut self.signs).into_iter()
+    /// Takes the reports since the last call, in order.
+    pub fn reports(&mut self) -> VecDeque<(u64, Report)> {
+        std::mem::take(&mut self.reports)
     }
 
     /// Opens connections to nodes: directly, or by way of other nodes if they are many.
@@ -373,7 +357,7 @@ impl Cluster {
     fn take_in(&mut self, told: Vec<super::branch::Told>) {
         for (node, word) in told {
             let at = node as usize;
-            let now = Instant::now();
+            let now_ms = self.now_ms();
             let Some(node) = self.nodes.get_mut(at) else { continue };
             if node.called.is_none() {
                 continue;
@@ -381,16 +365,18 @@ impl Cluster {
             // Any message of the node's own is a heartbeat.
             let of_others = matches!(word, FromAgent::Quiet { .. } | FromAgent::Closed { .. });
             if !of_others && node.silent.take().is_some() {
-                self.signs.push_back((now, at, Sign::Heard));
+                self.reports.push_back((now_ms, Report::Heard { node: at }));
             }
             let news = match word {
                 FromAgent::Hello(facts) => {
-                    let took = node.called.map_or(Duration::ZERO, |c| now.duration_since(c));
-                    // A node that was called again by another way was called just now.
-                    let took = if node.up { Duration::ZERO } else { took };
-                    self.login = self.login.max(took);
+                    // A node that was called again by another way has no time of its own.
+                    if let Some(called) = node.called.filter(|_| !node.up) {
+                        let took_ms = called.elapsed().as_millis() as u64;
+                        self.logins.note(took_ms, self.called_at_once);
+                    }
                     node.up = true;
-                    self.signs.push_back((now, at, Sign::Up { boot: facts.boot.clone(), took }));
+                    let boot = facts.boot.clone();
+                    self.reports.push_back((now_ms, Report::AgentUp { node: at, boot }));
                     node.facts = Some(((*facts).clone(), unix_ms()));
                     News::Up(facts)
                 }
@@ -408,14 +394,13 @@ impl Cluster {
                 }
                 FromAgent::Closed { why } => {
                     (node.called, node.up, node.silent) = (None, false, None);
-                    self.signs.push_back((now, at, Sign::Closed));
+                    self.reports.push_back((now_ms, Report::Closed { node: at }));
                     News::Closed(why)
                 }
                 FromAgent::Quiet { age_ms } => {
-                    let silent = Duration::from_millis(age_ms);
-                    let since = now.checked_sub(silent).unwrap_or(now);
-                    node.silent = Some(silent);
-                    self.signs.push_back((now, at, Sign::Quiet { since }));
+                    node.silent = Some(Duration::from_millis(age_ms));
+                    let heard_ms = now_ms.saturating_sub(age_ms);
+                    self.reports.push_back((now_ms, Report::Quiet { node: at, heard_ms }));
                     continue;
                 }
                 FromAgent::Heard | FromAgent::Below { .. } => continue,
@@ -462,7 +447,7 @@ impl Cluster {
         match node.facts {
             // The node has not answered this supervisor yet.
             None => FIRST_CALL,
-            Some(_) => CALL_AGAIN.max(LOGIN_TIMES * self.login),
+            Some(_) => CALL_AGAIN.max(LOGIN_TIMES * self.logins.slowest()),
         }
     }
 

@@ -20,7 +20,7 @@ use skt_hpl::supervise::talk::agent::{Asked, facts};
 use skt_hpl::supervise::talk::branch::{Heard, Lines};
 use skt_hpl::supervise::talk::progress::{Doing, Progress};
 use skt_hpl::supervise::talk::relay::Hands;
-use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, RankSeen, Shm, Which};
+use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, Free, RankSeen, Shm, Which};
 use skt_hpl::testkit::simulated_agents::{Manner, Nodes, SimulatedAgents};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5), seed: 1 };
@@ -91,8 +91,7 @@ impl Hands for Node {
             seq,
             processes: self.positions.len(),
             ranks: ranks.collect(),
-            shm_free_bytes: self.facts.shm.free_bytes,
-            memory_free_bytes: self.facts.memory_free_bytes,
+            free: self.facts.free,
             ..Beat::default()
         }
     }
@@ -163,8 +162,8 @@ pub fn simulate(socket: &Path, log: &Path, digest: &str) -> std::io::Result<()> 
         binary: digest.to_string(),
         cores: 64,
         memory_bytes: 256 * gib,
-        memory_free_bytes: 250 * gib,
-        shm: Shm { bytes: 200 * gib, free_bytes: 200 * gib, is_memory: true, device: 0 },
+        free: Free { shm_bytes: 200 * gib, memory_bytes: 250 * gib, ..Free::default() },
+        shm: Shm { bytes: 200 * gib, is_memory: true, device: 0 },
         remove_ipc: None,
         ..facts(&Asked::default())
     };

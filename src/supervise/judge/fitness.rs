@@ -128,16 +128,16 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
     let left = need.named_bytes.saturating_sub(held_bytes);
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let memory_bytes = match need.store {
-        Store::Posix if left > facts.shm.free_bytes => {
+        Store::Posix if left > facts.free.shm_bytes => {
             return Some(format!(
                 "/dev/shm has {} MiB free, the ranks there need {} MiB; remove what lies there (skt-hpl status \
                  lists our own), enlarge it (mount -o remount,size={}m /dev/shm), or lower N",
-                facts.shm.free_bytes >> 20,
+                facts.free.shm_bytes >> 20,
                 mib(left),
-                mib(facts.shm.bytes - facts.shm.free_bytes.min(facts.shm.bytes) + left)
+                mib(facts.shm.bytes - facts.free.shm_bytes.min(facts.shm.bytes) + left)
             ));
         }
-        Store::HugeTlbfs => match facts.huge_free_bytes {
+        Store::HugeTlbfs => match facts.free.huge_bytes {
             None => {
                 return Some(
                     "no hugetlbfs is mounted for this user; mount one, or choose --store posix"
@@ -155,7 +155,7 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
             // Huge pages are set aside already.
             Some(_) => need.own_bytes,
         },
-        Store::SysV => match facts.sysv_free_bytes {
+        Store::SysV => match facts.free.sysv_bytes {
             Some(free) if left > free => {
                 return Some(format!(
                     "the kernel's limit of System V shared memory leaves {} MiB, the ranks there need {} MiB; raise it \
@@ -168,11 +168,11 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
         },
         Store::Posix => left.saturating_add(need.own_bytes),
     };
-    (memory_bytes > facts.memory_free_bytes).then(|| {
+    (memory_bytes > facts.free.memory_bytes).then(|| {
         format!(
             "{} MiB of memory are free, the ranks there need {} MiB; end what else runs there, take fewer ranks \
              a node, or lower N",
-            facts.memory_free_bytes >> 20,
+            facts.free.memory_bytes >> 20,
             mib(memory_bytes)
         )
     })
@@ -182,7 +182,7 @@ fn lacking(facts: &Facts, need: &Need, held_bytes: u64) -> Option<String> {
 mod tests {
     use super::*;
     use crate::supervise::talk::wire::Shm;
-    use crate::supervise::talk::wire::Storage;
+    use crate::supervise::talk::wire::{Free, Storage};
 
     fn good() -> Facts {
         Facts {
@@ -190,8 +190,8 @@ mod tests {
             version: "1".into(),
             binary: "b".into(),
             unix_ms: 1_000_000,
-            shm: Shm { bytes: 8 << 30, free_bytes: 4 << 30, is_memory: true, device: 0 },
-            memory_free_bytes: 6 << 30,
+            shm: Shm { bytes: 8 << 30, is_memory: true, device: 0 },
+            free: Free { shm_bytes: 4 << 30, memory_bytes: 6 << 30, ..Free::default() },
             remove_ipc: Some(false),
             uid: 1000,
             ..Facts::default()
@@ -248,12 +248,12 @@ mod tests {
             (|f| f.binary = "c".into(), true, "program file differs"),
             (|f| f.shm.is_memory = false, true, "tmpfs"),
             (
-                |f| f.shm.free_bytes = 1 << 30,
+                |f| f.free.shm_bytes = 1 << 30,
                 true,
                 "/dev/shm has 1024 MiB free, the ranks there need 3072 MiB",
             ),
             (
-                |f| f.memory_free_bytes = 1 << 30,
+                |f| f.free.memory_bytes = 1 << 30,
                 true,
                 "1024 MiB of memory are free, the ranks there need 4096",
             ),
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn memory_held_already_counts_as_room_and_root_need_not_mind_logind() {
         let mut facts = good();
-        facts.shm.free_bytes = 1 << 30;
+        facts.free.shm_bytes = 1 << 30;
         facts.remove_ipc = Some(true);
         facts.uid = 0;
         let held = Expected { held_bytes: 2 << 30, ..expected(3 << 30) };
@@ -290,7 +290,7 @@ mod tests {
             judge(facts, &Expected { need, held_bytes, ..expected(0) })
         };
         assert_eq!(ask(&facts, Store::SysV, 0), [], "nobody knows");
-        facts.sysv_free_bytes = Some(2 << 30);
+        facts.free.sysv_bytes = Some(2 << 30);
         match &ask(&facts, Store::SysV, 0)[..] {
             [Finding::Problem(why)] => {
                 assert!(why.contains("leaves 2048 MiB") && why.contains("need 3072 MiB"), "{why}");
@@ -337,18 +337,18 @@ mod tests {
             judge(facts, &Expected { need: Some(need), ..expected(0) })
         };
         let mut facts = good();
-        facts.shm.free_bytes = 1 << 30;
+        facts.free.shm_bytes = 1 << 30;
         assert_eq!(ask(&facts, Store::Posix).len(), 1);
         assert_eq!(ask(&facts, Store::SysV), []);
         for (free, part) in [(None, "no hugetlbfs"), (Some(1 << 30), "pool of huge pages")] {
-            facts.huge_free_bytes = free;
+            facts.free.huge_bytes = free;
             match &ask(&facts, Store::HugeTlbfs)[..] {
                 [Finding::Problem(text)] => assert!(text.contains(part), "{text}"),
                 other => panic!("{other:?}"),
             }
         }
-        facts.huge_free_bytes = Some(3 << 30);
-        facts.memory_free_bytes = 1 << 30;
+        facts.free.huge_bytes = Some(3 << 30);
+        facts.free.memory_bytes = 1 << 30;
         assert_eq!(ask(&facts, Store::HugeTlbfs), []);
         assert_eq!(ask(&facts, Store::SysV).len(), 1);
     }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
+use nix::sys::statfs::{Statfs, statfs};
 use nix::unistd::pipe2;
 use serde::de::DeserializeOwned;
 
@@ -29,7 +30,9 @@ use super::lonely::Lonely;
 use super::processes::{self, Watched};
 use super::progress::{Heads, Progress};
 use super::relay::{Hands, LOOKS, Relay};
-use super::wire::{Attend, Beat, Facts, FromAgent, Shm, Storage, WIRE_VERSION, Which, to_line};
+use super::wire::{
+    Attend, Beat, Facts, Free, FromAgent, Shm, Storage, WIRE_VERSION, Which, to_line,
+};
 use crate::base::clock::unix_ms;
 use crate::base::cores;
 use crate::base::timed_command::ask;
@@ -233,10 +236,7 @@ impl Hands for Agent {
             processes: self.known.len(),
             stopped: self.stopped,
             ranks,
-            shm_free_bytes: shm().free_bytes,
-            memory_free_bytes: memory().1,
-            huge_free_bytes: hugetlbfs::huge_free_bytes(),
-            sysv_free_bytes: room::sysv_free_bytes(),
+            free: free(),
             held_bytes,
             held_positions,
         }
@@ -453,9 +453,8 @@ fn has_rank(pid: u32) -> bool {
 fn shm() -> Shm {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     let mut shm = Shm::default();
-    if let Ok(fs) = nix::sys::statfs::statfs("/dev/shm") {
-        let block = fs.block_size() as u64;
-        (shm.bytes, shm.free_bytes) = room::of_mount(fs.blocks(), fs.blocks_available(), block);
+    if let Ok(fs) = statfs("/dev/shm") {
+        (shm.bytes, _) = room_of(&fs);
         #[allow(clippy::unnecessary_cast)] // The type differs between C libraries.
         let kind = fs.filesystem_type().0 as i64;
         shm.is_memory = kind == TMPFS_MAGIC;
@@ -464,12 +463,27 @@ fn shm() -> Shm {
     shm
 }
 
-/// Returns the total memory of the node, and the memory that can still be taken here: a control group's limit counts as well.
-fn memory() -> (u64, u64) {
+/// Returns the size of a file system, and its free room.
+fn room_of(fs: &Statfs) -> (u64, u64) {
+    room::of_mount(fs.blocks(), fs.blocks_available(), fs.block_size() as u64)
+}
+
+/// Returns the total memory of the node.
+fn memory_bytes() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
     let total = total.and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    (total.map_or(u64::MAX, |kib| kib * 1024), room::available_bytes().unwrap_or(u64::MAX))
+    total.map_or(u64::MAX, |kib| kib * 1024)
+}
+
+/// Returns the room that is free here. For memory, a control group's limit counts as well.
+fn free() -> Free {
+    Free {
+        shm_bytes: statfs("/dev/shm").map_or(0, |fs| room_of(&fs).1),
+        memory_bytes: room::available_bytes().unwrap_or(u64::MAX),
+        huge_bytes: hugetlbfs::huge_free_bytes(),
+        sysv_bytes: room::sysv_free_bytes(),
+    }
 }
 
 /// Returns whether logind removes shared memory of users who have logged out; None if there is no logind.
@@ -597,7 +611,6 @@ pub fn facts(asked: &Asked) -> Facts {
         let named = read_list(list).into_iter().collect();
         cannot_have(list, &named, Topology::here(), cores::bound_to())
     });
-    let (memory_bytes, memory_free_bytes) = memory();
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let resident_pages: u64 =
         statm.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
@@ -611,11 +624,9 @@ pub fn facts(asked: &Asked) -> Facts {
         boot: boot(),
         unix_ms: unix_ms(),
         cores: cores::count(),
-        memory_bytes,
-        memory_free_bytes,
+        memory_bytes: memory_bytes(),
+        free: free(),
         shm: shm(),
-        huge_free_bytes: hugetlbfs::huge_free_bytes(),
-        sysv_free_bytes: room::sysv_free_bytes(),
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),
         agent_resident_bytes: resident_pages * huge::page() as u64,

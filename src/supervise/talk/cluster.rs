@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::branch::{Branch, MOST_TIMES};
 use super::link::{Links, room_for};
-use super::wire::{Attend, Beat, Charge, Facts, FromAgent, Shm, ToAgent, Which};
+use super::wire::{Attend, Beat, Charge, Facts, Free, FromAgent, ToAgent, Which};
 use crate::base::clock::{Instant, unix_ms};
 use crate::shm::Store;
 use crate::supervise::judge::fitness::{Expected, Finding, judge};
@@ -51,31 +51,11 @@ impl Node {
     /// Returns the node's free room. Room changes, unlike the other facts, so the last heartbeat counts. Before the first
     /// heartbeat, which takes longer the more nodes there are, the facts at the call count.
     fn free(&self) -> Free {
-        let (facts, beat) = (self.facts.as_ref().map(|(facts, _)| facts), &self.beat);
-        match facts {
-            Some(facts) if beat.memory_free_bytes == 0 => Free {
-                shm_bytes: facts.shm.free_bytes,
-                memory_bytes: facts.memory_free_bytes,
-                huge_bytes: facts.huge_free_bytes,
-                sysv_bytes: facts.sysv_free_bytes,
-            },
-            _ => Free {
-                shm_bytes: beat.shm_free_bytes,
-                memory_bytes: beat.memory_free_bytes,
-                huge_bytes: beat.huge_free_bytes.or(facts.and_then(|f| f.huge_free_bytes)),
-                sysv_bytes: beat.sysv_free_bytes.or(facts.and_then(|f| f.sysv_free_bytes)),
-            },
+        match &self.facts {
+            Some((facts, _)) if self.beat.free.memory_bytes == 0 => facts.free,
+            _ => self.beat.free,
         }
     }
-}
-
-/// Free room of a node: in /dev/shm, in memory, in the pool of huge pages, and within the kernel's limits of System V shared
-/// memory.
-struct Free {
-    shm_bytes: u64,
-    memory_bytes: u64,
-    huge_bytes: Option<u64>,
-    sysv_bytes: Option<u64>,
 }
 
 /// News from a node.
@@ -557,14 +537,7 @@ impl Cluster {
     pub fn findings(&self, at: usize, expected: &Expected) -> Vec<Finding> {
         let node = &self.nodes[at];
         let Some((facts, at_ms)) = &node.facts else { return Vec::new() };
-        let free = node.free();
-        let facts = Facts {
-            shm: Shm { free_bytes: free.shm_bytes, ..facts.shm },
-            memory_free_bytes: free.memory_bytes,
-            huge_free_bytes: free.huge_bytes,
-            sysv_free_bytes: free.sysv_bytes,
-            ..facts.clone()
-        };
+        let facts = Facts { free: node.free(), ..facts.clone() };
         let expected =
             Expected { unix_ms: *at_ms, held_bytes: node.beat.held_bytes, ..expected.clone() };
         let mut found = judge(&facts, &expected);
@@ -632,7 +605,7 @@ pub fn unreachable_words(said: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::shell::RemoteShell;
-    use super::super::wire::WIRE_VERSION;
+    use super::super::wire::{Shm, WIRE_VERSION};
     use super::*;
     use crate::supervise::judge::fitness::Need;
 
@@ -733,8 +706,8 @@ mod tests {
                 wire: WIRE_VERSION,
                 version: "1".into(),
                 binary: "b".into(),
-                shm: Shm { free_bytes: 90 * GIB, is_memory: true, ..Shm::default() },
-                memory_free_bytes: 100 * GIB,
+                shm: Shm { is_memory: true, ..Shm::default() },
+                free: Free { shm_bytes: 90 * GIB, memory_bytes: 100 * GIB, ..Free::default() },
                 ..Facts::default()
             },
             0,
@@ -742,8 +715,7 @@ mod tests {
         let fit = |free_bytes, held_bytes| Fitness::Fit { free_bytes, held_bytes };
         assert_eq!(cluster.fitness("n1", &expected), fit(90 * GIB, 0));
         cluster.nodes[0].beat = Beat {
-            shm_free_bytes: 80 * GIB,
-            memory_free_bytes: 70 * GIB,
+            free: Free { shm_bytes: 80 * GIB, memory_bytes: 70 * GIB, ..Free::default() },
             held_bytes: GIB,
             ..Beat::default()
         };
@@ -754,18 +726,14 @@ mod tests {
             let need = Need { store, named_bytes: 100 * GIB, own_bytes: 0, stored_bytes: 0 };
             Expected { need: Some(need), ..expected.clone() }
         };
-        let facts = cluster.nodes[0].facts.as_mut().map(|(facts, _)| facts).unwrap();
-        (facts.huge_free_bytes, facts.sysv_free_bytes) = (Some(100 * GIB), Some(100 * GIB));
+        let (huge, sysv) = (of(Store::HugeTlbfs), of(Store::SysV));
         let beat = &mut cluster.nodes[0].beat;
         beat.held_bytes = 90 * GIB;
-        let (huge, sysv) = (of(Store::HugeTlbfs), of(Store::SysV));
-        assert_eq!(cluster.fitness("n1", &huge), fit(100 * GIB, 90 * GIB), "as it said at first");
-        let beat = &mut cluster.nodes[0].beat;
-        (beat.huge_free_bytes, beat.sysv_free_bytes) = (Some(10 * GIB), Some(20 * GIB));
+        (beat.free.huge_bytes, beat.free.sysv_bytes) = (Some(10 * GIB), Some(20 * GIB));
         assert_eq!(cluster.fitness("n1", &huge), fit(10 * GIB, 90 * GIB));
         assert_eq!(cluster.fitness("n1", &sysv), fit(20 * GIB, 90 * GIB));
         // Other processes took a part of the pool.
-        cluster.nodes[0].beat.huge_free_bytes = Some(9 * GIB);
+        cluster.nodes[0].beat.free.huge_bytes = Some(9 * GIB);
         assert!(
             matches!(cluster.fitness("n1", &huge), Fitness::Unfit(why) if why.contains("pool"))
         );

@@ -141,12 +141,7 @@ pub struct Beat {
     /// Number of these processes that are stopped (state T), ranks or not.
     pub stopped: usize,
     pub ranks: Vec<RankSeen>,
-    /// Free bytes of /dev/shm and of memory.
-    pub shm_free_bytes: u64,
-    pub memory_free_bytes: u64,
-    /// Free bytes as in [`Facts`]; None if the node has no such memory, or does not report it.
-    pub huge_free_bytes: Option<u64>,
-    pub sysv_free_bytes: Option<u64>,
+    pub free: Free,
     /// Bytes and number of positions of this job's memory here.
     pub held_bytes: u64,
     pub held_positions: usize,
@@ -213,10 +208,10 @@ impl Beat {
             == (last.processes, last.stopped, last.held_bytes, last.held_positions)
             && self.ranks.len() == last.ranks.len()
             && self.ranks.iter().zip(&last.ranks).all(same_rank)
-            && like(self.shm_free_bytes, last.shm_free_bytes)
-            && like(self.memory_free_bytes, last.memory_free_bytes)
-            && like_some(self.huge_free_bytes, last.huge_free_bytes)
-            && like_some(self.sysv_free_bytes, last.sysv_free_bytes)
+            && like(self.free.shm_bytes, last.free.shm_bytes)
+            && like(self.free.memory_bytes, last.free.memory_bytes)
+            && like_some(self.free.huge_bytes, last.free.huge_bytes)
+            && like_some(self.free.sysv_bytes, last.free.sysv_bytes)
     }
 
     /// Returns the ranks that have moved since `last`, if nothing else has changed.
@@ -244,18 +239,25 @@ impl Beat {
     }
 }
 
+/// Free room of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Free {
+    pub shm_bytes: u64,
+    pub memory_bytes: u64,
+    /// Pool of huge pages; None if no hugetlbfs is mounted.
+    pub huge_bytes: Option<u64>,
+    /// Bytes that the kernel's limits leave for System V shared memory, for all segments together; None if the kernel does not
+    /// report it.
+    pub sysv_bytes: Option<u64>,
+}
+
 /// The file system at /dev/shm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shm {
-    #[serde(rename = "shm_bytes")]
     pub bytes: u64,
-    #[serde(rename = "shm_free_bytes")]
-    pub free_bytes: u64,
     /// Whether the file system is in memory.
-    #[serde(rename = "shm_is_memory")]
     pub is_memory: bool,
     /// Device number, which identifies a private /dev/shm.
-    #[serde(rename = "shm_device")]
     pub device: u64,
 }
 
@@ -274,14 +276,8 @@ pub struct Facts {
     pub unix_ms: u64,
     pub cores: usize,
     pub memory_bytes: u64,
-    pub memory_free_bytes: u64,
-    #[serde(flatten)]
+    pub free: Free,
     pub shm: Shm,
-    /// Free bytes of the pool of huge pages; None if no hugetlbfs is mounted.
-    pub huge_free_bytes: Option<u64>,
-    /// Bytes that the kernel's limits leave for System V shared memory, for all segments together; None if the kernel does not
-    /// report it.
-    pub sysv_free_bytes: Option<u64>,
     /// Whether systemd-logind removes a user's shared memory at the last logout: this matters for users other than system users.
     pub remove_ipc: Option<bool>,
     pub uid: u32,
@@ -344,9 +340,9 @@ impl Facts {
             "{} cores, {} MiB of memory with {} MiB free, /dev/shm {} MiB with {} MiB free",
             self.cores,
             mib(self.memory_bytes),
-            mib(self.memory_free_bytes),
+            mib(self.free.memory_bytes),
             mib(self.shm.bytes),
-            mib(self.shm.free_bytes)
+            mib(self.free.shm_bytes)
         )
     }
 }
@@ -391,7 +387,7 @@ mod tests {
         let beat = |iteration, doing, free| Beat {
             processes: 2,
             ranks: vec![rank(4, iteration, doing), rank(5, iteration + 1, doing)],
-            memory_free_bytes: free,
+            free: Free { memory_bytes: free, ..Free::default() },
             ..Beat::default()
         };
         let first = beat(10, Doing::Computing, 1 << 36);
@@ -401,7 +397,7 @@ mod tests {
         assert!(text.len() < 50 * later.ranks.len(), "{text}");
         let mut known = first.clone();
         known.moves(&moved);
-        assert_eq!(known, Beat { memory_free_bytes: 1 << 36, ..later.clone() });
+        assert_eq!(known, Beat { free: first.free, ..later.clone() });
         // Ranks that have not moved are left out, and two messages in turn have the effect of both.
         let last =
             Beat { ranks: vec![later.ranks[0], rank(5, 14, Doing::Computing)], ..later.clone() };
@@ -434,7 +430,10 @@ mod tests {
         // All other changes are reported in full.
         assert_eq!(beat(12, Doing::Saving, 1 << 36).moved_since(&first), None);
         assert_eq!(beat(12, Doing::Computing, 1 << 35).moved_since(&first), None);
-        let pool = |free| Beat { huge_free_bytes: Some(free), ..later.clone() };
+        let pool = |huge| {
+            let free = Free { huge_bytes: Some(huge), ..later.free };
+            Beat { free, ..later.clone() }
+        };
         assert_eq!(pool(1 << 30).moved_since(&first), None);
         assert_eq!(pool(1 << 30).moved_since(&pool(1 << 31)), None);
         assert!(pool(1 << 30).moved_since(&pool(1 << 30)).is_some());

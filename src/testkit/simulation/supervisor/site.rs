@@ -12,7 +12,7 @@ use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::job::Announcement;
 use crate::supervise::start::trial::{self, NUMBER as TRIAL};
 use crate::supervise::talk::progress::{Doing, Progress};
-use crate::supervise::talk::wire::Beat;
+use crate::supervise::talk::wire::{Beat, Free};
 
 /// Bytes of shared memory of a rank, and of all memory of a node.
 const RANK_BYTES: u64 = 1 << 20;
@@ -946,8 +946,11 @@ impl Site {
             processes: here().count(),
             stopped: here().filter(is_stopped).count(),
             ranks: node.memory.iter().map(|(at, memory)| self.seen(name, *at, memory)).collect(),
-            shm_free_bytes: NODE_BYTES - held,
-            memory_free_bytes: NODE_BYTES - held,
+            free: Free {
+                shm_bytes: NODE_BYTES - held,
+                memory_bytes: NODE_BYTES - held,
+                ..Free::default()
+            },
             held_bytes: held,
             held_positions: node.memory.len(),
             ..Beat::default()

@@ -20,7 +20,7 @@ use crate::supervise::start::launch::Launch;
 use crate::supervise::start::trial::NUMBER as TRIAL;
 use crate::supervise::talk::branch::{Heard, Lines};
 use crate::supervise::talk::relay::Hands;
-use crate::supervise::talk::wire::{Attend, Beat, Facts, Shm, WIRE_VERSION, Which};
+use crate::supervise::talk::wire::{Attend, Beat, Facts, Free, Shm, WIRE_VERSION, Which};
 use crate::testkit::simulated_agents::{self, Manner, OUTSIDE, SimulatedAgents};
 use crate::testkit::simulation::Report;
 use crate::testkit::simulation::dice::Dice;
@@ -100,8 +100,8 @@ impl simulated_agents::Nodes for Agents {
             unix_ms: crate::base::clock::since_1970().as_millis() as u64,
             cores: 4,
             memory_bytes: bytes,
-            memory_free_bytes: bytes,
-            shm: Shm { bytes, free_bytes: bytes, is_memory: true, device: 0 },
+            free: Free { shm_bytes: bytes, memory_bytes: bytes, ..Free::default() },
+            shm: Shm { bytes, is_memory: true, device: 0 },
             remove_ipc: Some(false),
             uid: 1000,
             ..Facts::default()

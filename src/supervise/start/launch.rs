@@ -193,7 +193,7 @@ fn host_file(hosts: &[Host], between: &str) -> String {
 mod tests {
     use super::*;
     use crate::supervise::start::hosts::read_host_file;
-    use crate::supervise::start::launcher::tests::{tool, tools};
+    use crate::supervise::start::launcher::{tool, tools};
 
     fn plan_with<'a>(tool: &'a Tool, shell: &'a RemoteShell, parts: &'a Parts) -> LaunchPlan<'a> {
         LaunchPlan {

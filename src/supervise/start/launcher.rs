@@ -119,7 +119,10 @@ pub fn major_version(text: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(super) use tests::{tool, tools};
+
+#[cfg(test)]
+mod tests {
     use super::*;
 
     pub(in crate::supervise::start) fn tool(kind: Launcher, major: u32) -> Tool {

@@ -27,7 +27,7 @@ use crate::driver::need::{self, Needs};
 use crate::kernels::Library;
 use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
-use crate::supervise::judge::policy::Patience;
+use crate::supervise::judge::policy::RETRIES;
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::folder::{self, Folder};
 use crate::supervise::remember::journal::{self, RunState};
@@ -104,7 +104,7 @@ pub struct RunFlags {
     pub no_doubling: bool,
 
     /// Give up after so many faults in a row without progress between them
-    #[arg(long, value_name = "N", default_value_t = Patience::default().barren_max,
+    #[arg(long, value_name = "N", default_value_t = RETRIES,
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Recovery")]
     pub retries: u32,
 
@@ -409,7 +409,7 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         beat_ms: ms(flags.detection.heartbeat),
         lonely_ms: ms(flags.detection.lonely),
         fanout: flags.nodes.fanout as usize,
-        patience: Patience { barren_max: flags.retries, ..Patience::default() },
+        retries: flags.retries,
         may_double: !flags.no_doubling,
         wait: flags.wait,
         halt_patience: flags.halt_patience,

@@ -274,20 +274,12 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Bounds on trying again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Largest number of faults in a row without any progress between them.
-    pub barren_max: u32,
-    pub back_off_first_ms: u64,
-    pub back_off_max_ms: u64,
-}
+/// Largest number of faults in a row without any progress between them, by default.
+pub const RETRIES: u32 = 5;
 
-impl Default for Patience {
-    fn default() -> Self {
-        Self { barren_max: 5, back_off_first_ms: 1000, back_off_max_ms: 30_000 }
-    }
-}
+/// Delay of an attempt after the first fault without progress, and at most.
+const BACK_OFF_FIRST_MS: u64 = 1000;
+const BACK_OFF_MAX_MS: u64 = 30_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
@@ -346,7 +338,7 @@ fn sick(history: &[PastFault]) -> Option<&str> {
 /// place. A bug follows the ranks to the spare and then stops the run.
 pub fn next_attempt(
     history: &[PastFault],
-    patience: &Patience,
+    retries: u32,
     replaceable: &dyn Fn(&str) -> bool,
 ) -> Attempt {
     let Some(last) = history.last() else {
@@ -370,7 +362,7 @@ pub fn next_attempt(
     }
     // The first fault after a gain costs no delay; nor does a lost node, which will not come again.
     let barren = history.iter().rev().take_while(|f| !f.advanced).count() as u32;
-    if barren >= patience.barren_max {
+    if barren >= retries {
         return Attempt::Stop {
             why: format!("{barren} faults in a row without any progress between them"),
         };
@@ -380,10 +372,7 @@ pub fn next_attempt(
             as u32;
     let after_ms = match own {
         0 => 0,
-        n => patience
-            .back_off_first_ms
-            .saturating_mul(1 << (n - 1).min(20))
-            .min(patience.back_off_max_ms),
+        n => BACK_OFF_FIRST_MS.saturating_mul(1 << (n - 1).min(20)).min(BACK_OFF_MAX_MS),
     };
     Attempt::Relaunch { after_ms }
 }
@@ -688,7 +677,7 @@ mod tests {
 
     /// Next attempt if every node could be replaced.
     fn attempt(history: &[PastFault]) -> Attempt {
-        next_attempt(history, &Patience::default(), &|_| true)
+        next_attempt(history, RETRIES, &|_| true)
     }
 
     /// Deaths on one node are that node's fault; on the next node they are the program's.
@@ -703,9 +692,8 @@ mod tests {
         history.push(on("n2", 7));
         assert!(matches!(attempt(&history), Attempt::Without { node, .. } if node == "n2"));
         // Without a spare for its place the node is judged as usual.
-        let patience = Patience::default();
         assert!(matches!(
-            next_attempt(&history, &patience, &|_| false),
+            next_attempt(&history, RETRIES, &|_| false),
             Attempt::Stop { why } if why.contains("bug")
         ));
         history.push(on("n5", 7));
@@ -868,7 +856,7 @@ mod tests {
                 // A node lost later has not ended the attempt.
                 tell(r#""event":"node-lost","node":"n1","why":"sick""#);
             }
-            next_attempt(state.faults_that_count(), &Patience::default(), &|_| false)
+            next_attempt(state.faults_that_count(), RETRIES, &|_| false)
         };
         for (kind, node) in [("launcher-gone", "null"), ("rank-died", r#""n1""#)] {
             let lost = told(kind, node, Some("n2"));

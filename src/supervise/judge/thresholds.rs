@@ -12,8 +12,6 @@ pub struct Thresholds {
     pub redial_ms: u64,
     /// Time that a dead rank waits for the launcher's exit status, which is more precise.
     pub exit_grace_ms: u64,
-    /// Time to wait for the exit status if all ranks have ended.
-    pub end_grace_ms: u64,
     /// Factor on its usual iteration after which a rank hangs...
     pub hang_factor: f64,
     /// ...but never before this.
@@ -24,10 +22,7 @@ pub struct Thresholds {
     pub stopped_ms: u64,
     /// Time after the launch in which the first rank must appear.
     pub start_ms: u64,
-    /// Factor on the others' time (and at least `slow_min_ms`) after which a node with slow replies is slow.
-    pub slow_factor: f64,
-    pub slow_min_ms: f64,
-    /// Factor by which a node's ranks compute slower than the others', for so long, after which it is slow too.
+    /// Factor by which a node's ranks compute slower than the others', for so long, after which it is slow.
     pub pace_factor: f64,
     pub pace_ms: u64,
 }
@@ -38,14 +33,11 @@ impl Default for Thresholds {
             silence_ms: 4000,
             redial_ms: 700,
             exit_grace_ms: 300,
-            end_grace_ms: 5000,
             hang_factor: 3.0,
             hang_min_ms: 9_000,
             stopped_ms: 9_000,
             patience_ms: 120_000,
             start_ms: 300_000,
-            slow_factor: 8.0,
-            slow_min_ms: 20.0,
             pace_factor: 1.5,
             pace_ms: 15_000,
         }

@@ -51,6 +51,9 @@ pub struct Watch {
     seen_processes: bool,
 }
 
+/// Time to wait for the exit status if all ranks have ended.
+const END_GRACE_MS: u64 = 5000;
+
 /// Number of iterations that others may take to report that they continue without a rank.
 const ITERATIONS_TO_GO_ON: u64 = 3;
 
@@ -143,11 +146,10 @@ impl Watch {
             self.forgive(gap_ms);
             return Vec::new();
         }
-        let t = self.thresholds;
         let name = |node: usize| self.names[node].clone();
         // If all have ended at once, the benchmark has most likely ended by itself, and its exit status is on its way.
         let all_gone = self.end_expected || self.ranks.all_through();
-        let grace_ms = if all_gone { t.end_grace_ms } else { self.grace_ms() };
+        let grace_ms = if all_gone { END_GRACE_MS } else { self.grace_ms() };
         if let Some(breakage) = self.ranks.dead(now_ms, grace_ms, name) {
             return self.broken(breakage);
         }

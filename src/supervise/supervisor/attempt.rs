@@ -266,7 +266,7 @@ impl Supervisor<'_> {
         self.room.refusals = if no_room { self.room.refusals + 1 } else { 0 };
         let replaceable = |node: &str| self.has_spare_for(node);
         let history = self.state.faults_that_count();
-        let attempt = match next_attempt(history, &self.settings.patience, &replaceable) {
+        let attempt = match next_attempt(history, self.settings.retries, &replaceable) {
             // The history looks like a single fault that comes again, but no node has been asked for room yet.
             Attempt::Stop { .. } if (1..=REFUSALS_THAT_ASK).contains(&self.room.refusals) => {
                 Attempt::Relaunch { after_ms: 0 }

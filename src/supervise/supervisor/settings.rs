@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::checkpoint::storage::names::dir_of;
 use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::fitness::Need;
-use crate::supervise::judge::policy::Patience;
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::hosts::Host;
@@ -47,7 +46,8 @@ pub struct Settings {
     pub lonely_ms: u64,
     /// Largest number of connections that the supervisor, or an agent, has to nodes.
     pub fanout: usize,
-    pub patience: Patience,
+    /// Largest number of faults in a row without any progress between them.
+    pub retries: u32,
     pub may_double: bool,
     /// Time to wait for a repaired node; None: no wait.
     pub wait: Option<Duration>,

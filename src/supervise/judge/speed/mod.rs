@@ -19,10 +19,7 @@ pub struct Speed {
 
 impl Speed {
     pub fn new(t: &Thresholds) -> Self {
-        Self {
-            trips: Trips::new(t.slow_factor, t.slow_min_ms),
-            pace: Pace::new(t.pace_factor, t.pace_ms),
-        }
+        Self { trips: Trips::default(), pace: Pace::new(t.pace_factor, t.pace_ms) }
     }
 
     /// Takes in a heartbeat of a node; returns a description if it shows the node to be slow.

@@ -13,16 +13,17 @@ struct Node {
     slow: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Trips {
-    factor: f64,
-    least_ms: f64,
     nodes: BTreeMap<usize, Node>,
     usual_ms: Option<f64>,
     worked_out_ms: Option<u64>,
     told: BTreeSet<usize>,
 }
 
+/// Factor on the other nodes' time after which a reply is slow, and its least time.
+const SLOW_FACTOR: f64 = 8.0;
+const SLOW_LEAST_MS: f64 = 20.0;
 /// Least number of nodes for a median.
 const NODES_LEAST: usize = 3;
 /// Number of slow replies in a row before a node is named.
@@ -30,17 +31,6 @@ const SLOW_REPLIES: u32 = 5;
 const EVERY_MS: u64 = 1000;
 
 impl Trips {
-    pub fn new(factor: f64, least_ms: f64) -> Self {
-        Self {
-            factor,
-            least_ms,
-            nodes: BTreeMap::new(),
-            usual_ms: None,
-            worked_out_ms: None,
-            told: BTreeSet::new(),
-        }
-    }
-
     /// Takes in the time of a reply. Returns a description, once a node, if it is slow.
     pub fn see(&mut self, now_ms: u64, node: usize, trip_ms: f64) -> Option<String> {
         if self.worked_out_ms.is_none_or(|at| now_ms.saturating_sub(at) >= EVERY_MS) {
@@ -51,7 +41,7 @@ impl Trips {
         state.trip_ms = 0.7 * state.trip_ms + 0.3 * trip_ms;
         let usual_ms = self.usual_ms?;
         // Both times must be slow: one stall alone would stay in the smoothed time for many quick replies.
-        let is_slow = |ms: f64| ms > self.least_ms && ms > self.factor * usual_ms;
+        let is_slow = |ms: f64| ms > SLOW_LEAST_MS && ms > SLOW_FACTOR * usual_ms;
         let slow = is_slow(trip_ms) && is_slow(state.trip_ms);
         state.slow = if slow { state.slow + 1 } else { 0 };
         if state.slow < SLOW_REPLIES || !self.told.insert(node) {
@@ -77,7 +67,7 @@ mod tests {
 
     /// Runs `nodes` nodes, of which the first one's replies take so long from 20 s on, and returns the slow nodes.
     fn said(nodes: usize, slow_ms: f64) -> Vec<(u64, usize)> {
-        let mut trips = Trips::new(8.0, 20.0);
+        let mut trips = Trips::default();
         let mut said = Vec::new();
         for now in (0..60_000).step_by(500) {
             for node in 0..nodes {
@@ -100,7 +90,7 @@ mod tests {
     #[test]
     fn one_stall_is_no_slowness() {
         for stall in [300.0, 1000.0, 30_000.0] {
-            let mut trips = Trips::new(8.0, 20.0);
+            let mut trips = Trips::default();
             for now in (0..60_000).step_by(500) {
                 for node in 0..4 {
                     let trip = if node == 0 && now == 20_000 { stall } else { 1.0 };

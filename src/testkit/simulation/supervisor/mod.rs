@@ -21,7 +21,7 @@ use world::{Killed, Simulated, World, Wrong, now_ms};
 use super::{Failure, Report, Simulation};
 use crate::base::clock;
 use crate::base::simulated;
-use crate::supervise::judge::policy::{Patience, SAME_FAULT_MAX};
+use crate::supervise::judge::policy::{RETRIES, SAME_FAULT_MAX};
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::machine;
 use crate::supervise::remember::events::{Event, Record};
@@ -249,7 +249,7 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
         beat_ms: 500,
         lonely_ms: 60_000,
         fanout: scenario.fanout,
-        patience: Patience::default(),
+        retries: RETRIES,
         may_double: scenario.may_double,
         wait: scenario.wait,
         stop_at_ms: None,

@@ -342,11 +342,6 @@ impl Job {
         self.id
     }
 
-    /// Whether it runs, or has left an exit status.
-    pub fn is_known(id: ProcessId, exit: &Path) -> bool {
-        processes::is_alive(id) || exit.exists()
-    }
-
     /// Asks the I/O thread to look at the files, unless a look is still in progress.
     pub fn look(&mut self) {
         if self.looking.is_none() {

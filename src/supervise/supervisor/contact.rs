@@ -267,22 +267,13 @@ impl Supervisor<'_> {
         self.note_all(events)
     }
 
-    /// Declares the nodes lost that were judged so. True if there were any.
-    pub(super) fn settle_losses(&mut self) -> anyhow::Result<bool> {
+    /// Declares the nodes lost that were judged so.
+    pub(super) fn settle_losses(&mut self) -> anyhow::Result<()> {
         // A node that was off may have answered again while the run was being stopped: its memory is empty.
         self.weigh_reports()?;
         let mut losses = std::mem::take(&mut self.contact.losses);
         losses.retain(|loss| self.cluster.nodes[loss.node].lost.is_none());
-        let any = !losses.is_empty();
-        self.lose_all(losses.into_iter().map(|loss| (loss.node, loss.detail)))?;
-        Ok(any)
-    }
-
-    /// Waits for a heartbeat of every node, so that memory is known before nodes are chosen.
-    pub(super) fn beat_once(&mut self) -> anyhow::Result<()> {
-        self.await_beats(self.cluster.up(), Duration::from_millis(500), |_, _| ())?;
-        // Losses are left to the next step: they break a job that was taken over.
-        Ok(())
+        self.lose_all(losses.into_iter().map(|loss| (loss.node, loss.detail)))
     }
 
     /// Passes time as [`idle`](Self::idle) does, but ends early if the run is to stop.
@@ -325,8 +316,8 @@ impl Supervisor<'_> {
         }
         match news {
             News::Up(_) => {
-                let clean = self.to_clean(false);
-                self.cluster.end_leftovers(node, &clean);
+                let (id, clean) = (self.cluster.next_end(), self.to_clean(false));
+                self.cluster.ask_end(&[node], id, &clean);
             }
             // News that was laid aside may be from before the loss.
             News::Ended { ended, .. }

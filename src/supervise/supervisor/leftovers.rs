@@ -13,15 +13,10 @@ use anyhow::bail;
 use super::opening::Run;
 use super::{LAST_WRITES, Supervisor};
 use crate::supervise::remember::events::Event;
-use crate::supervise::remember::io_thread::Answer;
-use crate::supervise::talk::processes::end_run;
 use crate::supervise::tell::say;
 
 /// Time limit for the nodes' first heartbeat, which reports the memory that they have.
 const BEAT_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Time limit for ending the processes on this machine.
-const HERE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Result of removing from a node the processes and memory of a run.
 #[derive(Clone, Copy)]
@@ -110,8 +105,7 @@ impl Supervisor<'_> {
     pub(super) fn give_up(mut self, job: &str) -> anyhow::Result<Run> {
         self.status.doing = "giving up the old run".to_owned();
         self.write_status();
-        let run_id = self.state.run_id.clone();
-        let here = self.meanwhile(Answer::beside(move || end_run(&run_id, HERE_PATIENCE)))?;
+        let here = self.end_here()?;
         if here > 0 {
             say!(
                 "skt-hpl run: --new: on this machine {here} process(es) of the old run were ended"

@@ -35,18 +35,21 @@ use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::members::Members;
 use crate::supervise::judge::nodes::Nodes;
 use crate::supervise::remember::events::{Event, ProcessId, Record};
-use crate::supervise::remember::io_thread::{Answer, IoThread};
+use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::remember::journal::RunState;
 use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::start::job::{Job, end_of};
 use crate::supervise::talk::cluster::{Cluster, News};
-use crate::supervise::talk::processes::end_run;
+use crate::supervise::talk::processes::is_alive;
 use crate::supervise::talk::progress::Role;
 use crate::supervise::tell::status::{Activity, Status};
 use crate::supervise::tell::{say, say_on, timeline, voice};
 
 /// Time limit for writing the last records and the last status.
 const LAST_WRITES: Duration = Duration::from_secs(10);
+
+/// Time limit for a heartbeat of every node after the first calls.
+const FIRST_BEATS: Duration = Duration::from_millis(500);
 
 /// Time limit for the rest of a broken job to end, if the run is stopped before it has begun.
 const LEFT_PATIENCE: Duration = Duration::from_secs(4);
@@ -211,7 +214,8 @@ impl Supervisor<'_> {
             self.note_takeover(adopted)?;
         }
         self.lose_all(failed)?;
-        self.beat_once()?;
+        // Memory is known before nodes are chosen.
+        self.await_beats(self.cluster.up(), FIRST_BEATS, |_, _| ())?;
         self.learn_rounding();
         self.print_findings();
         if let Some(job) = left.take_if(|_| adopted) {
@@ -240,7 +244,7 @@ impl Supervisor<'_> {
     fn knows_job(&mut self) -> anyhow::Result<bool> {
         let exit = self.settings.folder.exit(self.state.attempts);
         match self.state.running {
-            Some(id) => self.in_folder(move || Job::is_known(id, &exit)),
+            Some(id) => self.in_folder(move || is_alive(id) || exit.exists()),
             None => Ok(false),
         }
     }
@@ -263,15 +267,16 @@ impl Supervisor<'_> {
 
     /// Ends the rest of a job that is not watched further, or the run if the job had come to its end.
     fn end_left_job(&mut self, left: Option<Job>) -> anyhow::Result<()> {
-        if let Some(mut job) = left
-            && let Some(code) = self.left_end()?
-        {
-            // The job had come to its end unseen, maybe after the last look at it.
-            self.look_once_more(&mut job)?;
-            let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
-            if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
-                self.finish(&mut job, code, all_done)?;
-                return over(code, why);
+        if let Some(mut job) = left {
+            let zero_counts = self.believes_zero()?;
+            if let Some(code) = self.recorded_end(zero_counts)? {
+                // The job had come to its end unseen, maybe after the last look at it.
+                self.look_once_more(&mut job)?;
+                let end = End::Exit { code: Some(code.into()), struck_ms: 0, death: None };
+                if let Next::Over { code, why, all_done } = verdict(end, &self.facts(&job, true)) {
+                    self.finish(&mut job, code, all_done)?;
+                    return over(code, why);
+                }
             }
         }
         // Processes of the old job must not meet those of the new job.
@@ -294,19 +299,11 @@ impl Supervisor<'_> {
         if resumed {
             self.left_job(None)?;
             self.note_takeover(false)?;
-            let run_id = self.state.run_id.clone();
-            let here = Answer::beside(move || end_run(&run_id, LEFT_PATIENCE));
             self.cluster.end_run(LEFT_PATIENCE);
-            self.meanwhile(here)?;
+            self.end_here()?;
         }
         let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
         over(STATUS_RESUMABLE, why)
-    }
-
-    /// Returns the status with which the last attempt ended unseen, if it did.
-    fn left_end(&mut self) -> anyhow::Result<Option<u8>> {
-        let zero_counts = self.believes_zero()?;
-        self.recorded_end(zero_counts)
     }
 
     /// Returns the status that the folder shows; `zero_counts` says whether a launcher's status 0 can be believed.

@@ -49,12 +49,10 @@ impl Supervisor<'_> {
         {
             self.ranks.bytes = Some(self.ranks.bytes.map_or(bytes, |known| known.max(bytes)));
         }
-        let run_id = self.state.run_id.clone();
         let here = match job {
-            Some(job) => job.end(&run_id),
-            None => Answer::beside(move || end_run(&run_id, HERE_PATIENCE)),
+            Some(job) => self.meanwhile(job.end(&self.state.run_id))?,
+            None => self.end_here()?,
         };
-        let here = self.meanwhile(here)?;
         let clean = self.to_clean(over);
         let asked = self.cluster.those(|node| node.lost.is_none());
         // For tidying up alone, the wait has a limit.
@@ -78,6 +76,12 @@ impl Supervisor<'_> {
             unreachable: unreachable.iter().cloned().collect(),
         })?;
         Ok(unreachable)
+    }
+
+    /// Ends the run's processes on this machine, and returns their number.
+    pub(super) fn end_here(&mut self) -> anyhow::Result<usize> {
+        let run_id = self.state.run_id.clone();
+        self.meanwhile(Answer::beside(move || end_run(&run_id, HERE_PATIENCE)))
     }
 
     /// Returns whether the node was judged lost because it was rebooted.

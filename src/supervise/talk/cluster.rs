@@ -493,12 +493,6 @@ impl Cluster {
         self.branch.tell(Some(&[node as u32]), &end, &mut *self.links);
     }
 
-    /// Asks a lost node that has just answered to end the run's processes.
-    pub fn end_leftovers(&mut self, node: usize, clean: &BTreeSet<String>) {
-        let id = self.next_end();
-        self.ask_end(&[node], id, clean);
-    }
-
     /// Returns the node's fitness, by its facts and last heartbeat.
     pub fn fitness(&self, name: &str, expected: &Expected) -> Fitness {
         let Some(at) = self.find(name) else {

@@ -16,7 +16,7 @@ pub struct Members {
 impl Members {
     /// Notes the positions of a node's ranks. An empty set shows nothing, so it is ignored.
     pub fn learn(&mut self, node: &str, positions: BTreeSet<u32>) {
-        if !positions.is_empty() && self.known.get(node) != Some(&positions) {
+        if !positions.is_empty() {
             self.known.insert(node.to_owned(), positions);
         }
     }

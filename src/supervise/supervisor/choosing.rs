@@ -26,7 +26,16 @@ impl Supervisor<'_> {
     /// Returns the requirements that a node has to meet. A working node that has its memory already is not asked for room again.
     /// The exception is a doubt whether there is room for the rest of its memory.
     pub(super) fn expected(&self, name: &str) -> Expected<'_> {
-        self.expected_of(name, self.state.placed.iter().any(|h| h.name == name))
+        self.expected_of(name, self.is_placed(name))
+    }
+
+    /// Returns whether a node has ranks.
+    fn is_placed(&self, name: &str) -> bool {
+        self.state.placed.iter().any(|host| host.name == name)
+    }
+
+    pub(super) fn is_fit(&self, name: &str) -> bool {
+        matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
     }
 
     /// Returns the requirements for a node, for callers that already know whether the node has ranks.
@@ -152,10 +161,7 @@ impl Supervisor<'_> {
 
     /// Returns whether an unresponsive node that the placement leaves out or lacks is not judged yet: it may be about to answer.
     fn is_too_soon(&self, placement: &Placement) -> bool {
-        let is_placed = |at: usize| {
-            let name = &self.cluster.nodes[at].host.name;
-            self.state.placed.iter().any(|host| host.name == *name)
-        };
+        let is_placed = |at: usize| self.is_placed(&self.cluster.nodes[at].host.name);
         let is_enough = matches!(placement, Placement::Go { .. });
         !sabotaged(Sabotage::ChoosesSoon)
             && self.nodes.in_trouble().any(|at| !is_enough || is_placed(at))
@@ -277,8 +283,7 @@ impl Supervisor<'_> {
         };
         for node in &self.cluster.nodes {
             let name = &node.host.name;
-            let spare =
-                if self.state.placed.iter().any(|h| h.name == *name) { "" } else { "spare " };
+            let spare = if self.is_placed(name) { "" } else { "spare " };
             match self.cluster.fitness(name, &self.expected(name)) {
                 Fitness::Fit { .. } => {}
                 Fitness::Unfit(why) => add(format!("{spare}{name}"), why),
@@ -297,11 +302,9 @@ impl Supervisor<'_> {
 
     /// Returns whether a node runs ranks now that a spare could take.
     pub(super) fn has_spare_for(&self, node: &str) -> bool {
-        let placed = |name: &str| self.state.placed.iter().any(|h| h.name == name);
-        let fit = |name: &str| {
-            matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
-        };
-        let names = self.cluster.nodes.iter().map(|n| n.host.name.as_str());
-        placed(node) && fit(node) && names.into_iter().any(|name| !placed(name) && fit(name))
+        let mut names = self.cluster.nodes.iter().map(|n| n.host.name.as_str());
+        self.is_placed(node)
+            && self.is_fit(node)
+            && names.any(|name| !self.is_placed(name) && self.is_fit(name))
     }
 }

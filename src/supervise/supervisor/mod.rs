@@ -302,8 +302,8 @@ impl Supervisor<'_> {
             self.cluster.end_run(LEFT_PATIENCE);
             self.end_here()?;
         }
-        let why = self.halt.as_ref().map_or("stopped on request", |h| h.why.as_str());
-        over(STATUS_RESUMABLE, why)
+        let halt = self.halt.as_ref().expect("a request has ended the first calls");
+        over(STATUS_RESUMABLE, halt.why.as_str())
     }
 
     /// Returns the status that the folder shows; `zero_counts` says whether a launcher's status 0 can be believed.

@@ -10,7 +10,6 @@ use anyhow::Context as _;
 use super::{Supervisor, over};
 use crate::base::clock::Instant;
 use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
-use crate::supervise::judge::policy::Fitness;
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
 use crate::supervise::start::launch::LaunchPlan;
@@ -86,12 +85,9 @@ impl Supervisor<'_> {
 
     /// Returns the fit nodes that are not among `hosts`, each with that many slots.
     fn find_spares(&self, hosts: &[Host], slots: usize) -> Vec<Host> {
-        let is_fit = |name: &&String| {
-            matches!(self.cluster.fitness(name, &self.expected(name)), Fitness::Fit { .. })
-        };
         let names = self.cluster.nodes.iter().map(|n| &n.host.name);
         let others = names.filter(|name| !hosts.iter().any(|h| h.name == **name));
-        others.filter(is_fit).map(|name| Host::new(name, slots)).collect()
+        others.filter(|name| self.is_fit(name)).map(|name| Host::new(name, slots)).collect()
     }
 
     fn any_lost(&self, hosts: &[Host]) -> bool {

@@ -165,7 +165,8 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         let (ended, done) = agent.poll(&mut links, patience)?;
         if !ended.is_empty() {
             for pid in &ended {
-                agent.known.entry(*pid).and_modify(Watched::has_ended);
+                // Its rank's earlier progress no longer shows that it runs.
+                agent.known.entry(*pid).and_modify(|process| process.end = None);
             }
             // A rank's end is reported at once, without a request.
             let beat = agent.beat(None);
@@ -226,7 +227,7 @@ impl Hands for Agent {
             .filter(|p| p.pid != 0)
             .map(|progress| {
                 // If the pid is not one of this run, it was reused, or the memory belongs to another run.
-                let state = self.known.get(&progress.pid).map_or('X', Watched::state);
+                let state = self.known.get(&progress.pid).map_or('X', |process| process.state);
                 RankSeen { progress, state }
             })
             .collect();
@@ -309,7 +310,7 @@ impl Hands for Agent {
         }
         let asked = *self.halted.get_or_insert_with(Instant::now);
         let starts = |pid: u32| {
-            let seen = self.known.get(&pid).map_or(asked, Watched::known_since);
+            let seen = self.known.get(&pid).map_or(asked, |process| process.known_since);
             seen.max(asked).elapsed() <= DEAF_PATIENCE
         };
         for pid in ranks {
@@ -354,7 +355,7 @@ impl Agent {
         let mut fds = Vec::new();
         let mut watched = Vec::new();
         for (pid, process) in &self.known {
-            if let Some(end) = process.end() {
+            if let Some(end) = &process.end {
                 fds.push(end.as_fd());
                 watched.push(*pid);
             }

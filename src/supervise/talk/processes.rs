@@ -154,10 +154,10 @@ fn is_halt(state: char) -> bool {
 pub struct Watched {
     pid: u32,
     /// Becomes readable when the process ends, if the kernel has such descriptors.
-    end: Option<OwnedFd>,
-    known_since: Instant,
+    pub end: Option<OwnedFd>,
+    pub known_since: Instant,
     /// State letter and run time at the last look.
-    state: char,
+    pub state: char,
     ran: Option<u64>,
     /// Age at which the process is next searched for shared files; None once some were found.
     shares_at: Option<Duration>,
@@ -175,14 +175,6 @@ impl Watched {
         let mut watched = Self { pid, end, known_since, state: 'X', ran: None, shares_at };
         watched.look();
         watched
-    }
-
-    pub fn known_since(&self) -> Instant {
-        self.known_since
-    }
-
-    pub fn end(&self) -> Option<&OwnedFd> {
-        self.end.as_ref()
     }
 
     /// Returns whether the process exists. A process that is stopped now, but has run since the last look, counts as running.
@@ -210,11 +202,6 @@ impl Watched {
         self.end.is_some()
     }
 
-    /// Notes that the descriptor reports the end of the process: its rank's earlier progress no longer shows that it runs.
-    pub fn has_ended(&mut self) {
-        self.end = None;
-    }
-
     /// Returns the files that the process shares on this node, if they are not known and a search is due.
     pub fn shares(&mut self) -> Vec<PathBuf> {
         self.shares_at_age(self.known_since.elapsed())
@@ -229,10 +216,6 @@ impl Watched {
         let found = segments_of(self.pid);
         self.shares_at = found.is_empty().then(|| ASKED_AGAIN.max(2 * age));
         found
-    }
-
-    pub fn state(&self) -> char {
-        self.state
     }
 
     pub fn is_halted(&self) -> bool {
@@ -459,14 +442,14 @@ mod tests {
         for _ in 0..3 {
             run_a_little();
             assert!(watched.look());
-            assert_eq!((watched.state(), watched.is_halted()), ('R', false));
+            assert_eq!((watched.state, watched.is_halted()), ('R', false));
         }
         assert!(watched.look());
-        assert_eq!((watched.state(), watched.is_halted()), ('T', true));
+        assert_eq!((watched.state, watched.is_halted()), ('T', true));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!watched.look());
-        assert_eq!(watched.state(), 'X');
+        assert_eq!(watched.state, 'X');
     }
 
     /// A process that was seen to make progress runs. Once it has ended, its earlier progress does not count.
@@ -475,7 +458,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let mut watched = Watched::new(child.id());
         assert!(watched.gets_on());
-        assert_eq!(watched.state(), 'R');
+        assert_eq!(watched.state, 'R');
         kill(Pid::from_raw(child.id() as i32), Signal::SIGSTOP).unwrap();
         let until = Instant::now() + Duration::from_secs(5);
         while look(child.id()).unwrap().0 != 'T' {
@@ -485,9 +468,9 @@ mod tests {
         assert!(watched.look() && watched.is_halted(), "since when it did nothing");
         child.kill().unwrap();
         child.wait().unwrap();
-        watched.has_ended();
+        watched.end = None;
         assert!(!watched.gets_on() && !watched.look());
-        assert_eq!(watched.state(), 'X');
+        assert_eq!(watched.state, 'X');
     }
 
     fn sleeper(run_id: &str, attempt: &str) -> Child {

@@ -88,7 +88,7 @@ plan_run() {
     # As many ranks as suit the machine, each with its share of the cores and of the memory, but two at least, so that
     # they protect each other. On one node this guards against a process that dies; on several, against nodes. To the
     # plan each rank is a node of its own.
-    read -r ranks _ _ _ threads _ < <("$skt" plan --layout)
+    read -r ranks _ _ _ threads _ < <("$skt" plan --show-ranks)
     cores=$((ranks * threads))
     if ((ranks < 2)); then
         ranks=2

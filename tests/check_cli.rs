@@ -717,7 +717,7 @@ fn durations_and_sizes_are_written_alike_everywhere() {
     }
     for args in [
         vec!["--mtbf", "5parsecs"],
-        vec!["run", "--silence", "5parsecs"],
+        vec!["run", "--node-timeout", "5parsecs"],
         vec!["plan", "--mtbf", "5parsecs"],
     ] {
         let ran = case.run(&args);
@@ -1013,6 +1013,6 @@ fn the_doctor_tells_of_helpers_and_of_what_it_does_not_look_at() {
     said(&ran, 6, &["PROBLEM: --helper-cores 1000: there is no processor 1000"]);
     assert!(!ran.out.contains("ranks stop"), "{}", ran.out);
     // A single node, whose ranks are given three domains: two that compute and one that keeps their checksum.
-    let ran = doctor("--layout dedicated --level2-scope node", "{domain}");
+    let ran = doctor("--parity-layout dedicated --level2-scope node", "{domain}");
     said(&ran, 0, &["no problem found"]);
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use skt_hpl::base::faults::{self, Action, Fault, Point, Struck};
 use skt_hpl::base::params::{Mapping, Rng};
 use skt_hpl::base::threads::Pool;
-use skt_hpl::checkpoint::layout::ChecksumLayout;
+use skt_hpl::checkpoint::layout::ParityLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
 use skt_hpl::checkpoint::world::threads::ThreadWorld;
@@ -71,7 +71,7 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
             scope: Scope::Corner,
             code: if losses == 1 { Code::Xor } else { Code::ReedSolomon },
             losses,
-            layout: ChecksumLayout::Striped,
+            layout: ParityLayout::Striped,
         },
         group: None,
         encode: Encoding::Pipelined,
@@ -536,7 +536,7 @@ fn any_two_of_six_may_be_lost(base: &Job) {
     }
 }
 
-fn laid_out(p: usize, q: usize, losses: usize, layout: ChecksumLayout) -> Job {
+fn laid_out(p: usize, q: usize, losses: usize, layout: ParityLayout) -> Job {
     let mut base = job(p, q, Method::SelfCheckpoint, losses);
     base.scheme.layout = layout;
     base
@@ -544,7 +544,7 @@ fn laid_out(p: usize, q: usize, losses: usize, layout: ChecksumLayout) -> Job {
 
 #[test]
 fn localised_checksums_survive_second_faults_and_any_two_losses() {
-    let six = laid_out(2, 3, 2, ChecksumLayout::Localised);
+    let six = laid_out(2, 3, 2, ParityLayout::Localised);
     let truth = finished(with_job(&six, |job| launch(job, &[])));
     let mut came_to = Vec::new();
     for (point, second) in backward().into_iter().flat_map(|point| [(point, 1), (point, 4)]) {
@@ -578,7 +578,7 @@ fn localised_checksums_survive_second_faults_and_any_two_losses() {
 /// The rows of the grid, which are longer than its columns: one member of each may be lost at the same time.
 #[test]
 fn rows_of_the_grid_survive_a_loss_in_each() {
-    let base = laid_out(2, 3, 1, ChecksumLayout::Grid);
+    let base = laid_out(2, 3, 1, ParityLayout::Grid);
     let truth = finished(with_job(&base, |job| launch(job, &[])));
     for first in 0..3 {
         for second in 3..6 {
@@ -601,15 +601,15 @@ fn rows_of_the_grid_survive_a_loss_in_each() {
 
 #[test]
 fn memory_of_another_layout_is_refused_by_name() {
-    let base = laid_out(2, 3, 1, ChecksumLayout::Striped);
+    let base = laid_out(2, 3, 1, ParityLayout::Striped);
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 7);
-        for layout in [ChecksumLayout::Grid, ChecksumLayout::Localised] {
+        for layout in [ParityLayout::Grid, ParityLayout::Localised] {
             // Dropped, it would remove the memory.
             let mut other = ManuallyDrop::new(job.clone());
             other.scheme.layout = layout;
             let why = refused(launch(&other, &[]));
-            let words = format!("--layout striped, and this one asks for {}", layout.name());
+            let words = format!("--parity-layout striped, and this one asks for {}", layout.name());
             assert!(why.contains(&words), "{why}");
         }
         finished(launch(job, &[]));

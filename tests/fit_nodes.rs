@@ -84,7 +84,7 @@ impl Lab {
 
     fn run(&self, state: &str, with_spares: bool, bench: &str) -> Output {
         let mut command = self.command("run", with_spares);
-        command.args(["--state", state, "--start-patience", "60s"]).args(bench.split(' '));
+        command.args(["--state", state, "--startup-timeout", "60s"]).args(bench.split(' '));
         command.output().unwrap()
     }
 
@@ -315,7 +315,7 @@ fn burnin_with_a_wrong_node(lab: &Lab) -> Command {
     std::fs::write(lab.dir.path().join("hosts"), "n1 slots=1\nn2 slots=1\nn3 slots=1\n").unwrap();
     let mut command = lab.command("burnin", false);
     command.env("SKT_FAULT_PRODUCT", "n2");
-    command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--threads", "1"]);
+    command.args(["--state", "state", "--time", "1s", "--slot", "1ms", "--cores", "1"]);
     command.args(["--json", "found.json"]);
     command.args("-n 500 --nb 64 -p 1 -q 3 --threads 1 --no-preflight".split(' '));
     command
@@ -357,7 +357,7 @@ fn a_burn_in_that_is_interrupted_leaves_nothing_behind() {
         [("amid-pass", "600s", Signal::SIGINT), ("amid-run", "1s", Signal::SIGTERM)]
     {
         let mut command = lab.command("burnin", false);
-        command.args(["--state", state, "--time", time, "--slot", "1ms", "--threads", "1"]);
+        command.args(["--state", state, "--time", time, "--slot", "1ms", "--cores", "1"]);
         command.args(bench.split(' '));
         inheriting(&mut command, signal, SigHandler::SigDfl);
         let mut burnin = Running::start(&mut command);
@@ -400,7 +400,7 @@ mod rest {
         std::fs::write(at("skt.toml"), "nbmin = [2, 4]\n").unwrap();
         let mut command = lab.command("burnin", false);
         command.env("SKT_JSON", "mine.json").env("SKT_BCAST", "0,1");
-        command.args(["--state", "state", "--time", "40s", "--slot", "1ms", "--threads", "1"]);
+        command.args(["--state", "state", "--time", "40s", "--slot", "1ms", "--cores", "1"]);
         let out = command.output().unwrap();
         let text = String::from_utf8_lossy(&out.stdout);
         assert!(text.contains("HPL run 1: N = "), "{text}{}", errors(&out));

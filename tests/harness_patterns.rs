@@ -8,7 +8,7 @@ mod patterns;
 use patterns::{Expected, rate};
 use proptest::prelude::*;
 use regex::Regex;
-use skt_hpl::base::outcome::{Halves, Outcome, Residual, Times, Verdict};
+use skt_hpl::base::outcome::{Outcome, Residual, SplitUpdates, Times, Verdict};
 use skt_hpl::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use skt_hpl::report::text::{Echo, TextReport, progress};
 
@@ -172,7 +172,7 @@ fn outcome() -> impl Strategy<Value = Result<Outcome, String>> {
                     b_inf: 0.499776,
                 }),
                 verdict: if scaled < 16.0 { Verdict::Passed } else { Verdict::Failed },
-                halves: Halves::default(),
+                split_update: SplitUpdates::default(),
                 x_digest: "0123456789abcdef".into(),
                 threads: 2,
                 matrix_bytes_max: 1,

@@ -371,13 +371,28 @@ fn a_layout_follows_from_what_a_node_has() {
         ("--cores 24", "1 rank a node, 24 threads a rank\n"),
         ("--cores 24 --ranks-per-node 24", "24 ranks a node, 1 thread a rank\n"),
     ] {
-        let words: Vec<&str> = ["plan", "--layout"].into_iter().chain(given.split(' ')).collect();
+        let words: Vec<&str> =
+            ["plan", "--show-ranks"].into_iter().chain(given.split(' ')).collect();
         assert_eq!(stdout(&words), told);
     }
-    let here = stdout(&["plan", "--layout"]);
+    let here = stdout(&["plan", "--show-ranks"]);
     assert!(here.contains(" a node, ") && here.ends_with(" a rank\n"), "{here}");
     let plan = ["plan", "--cores", "64", "--numa", "8", "--memory", "64GiB", "--runs", "0"];
     assert!(stdout(&plan).contains("8 ranks a node, 8 threads a rank"));
+}
+
+/// The plan takes the parity layouts of the benchmark, by the same name, and writes them for it.
+#[test]
+fn a_plan_takes_the_parity_layouts_of_the_benchmark() {
+    let machine = ["plan", "--nodes", "4", "--memory", "16GiB", "--cores", "2", "--runs", "0"];
+    for layout in ["grid", "localised", "dedicated"] {
+        let dir = tempfile::tempdir().unwrap();
+        let write = ["--parity-layout", layout, "--write", dir.path().to_str().unwrap()];
+        stdout(&[&machine[..], &write].concat());
+        let written = std::fs::read_to_string(dir.path().join("skt.toml")).unwrap();
+        assert!(written.contains(&format!("parity-layout = \"{layout}\"")), "{written}");
+    }
+    assert!(refusal(&["plan", "--layout", "grid"], 2).contains("unexpected argument '--layout'"));
 }
 
 #[test]
@@ -392,12 +407,8 @@ fn free_memory_is_no_more_than_the_machine_has() {
 
 #[test]
 fn a_plan_as_json() {
-    let told = |limit| {
-        let flags = ["plan", "--nodes", "16", "--memory", "16GiB", "--cores", "8", limit, "2h"];
-        [&flags[..], &["--json", "--runs", "50"]].concat()
-    };
-    let text = stdout(&told("--time-limit"));
-    assert_eq!(stdout(&told("--limit")), text, "the name it had before");
+    let machine = ["plan", "--nodes", "16", "--memory", "16GiB", "--cores", "8"];
+    let text = stdout(&[&machine[..], &["--time-limit", "2h", "--json", "--runs", "50"]].concat());
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["plan"]["group"], 16);
     assert!(json["plan"]["seconds_expected"].as_f64().unwrap() <= 7200.0);
@@ -546,7 +557,7 @@ fn calibration_runs_the_benchmark_and_reads_it() {
 /// Nodes that share this machine share its cores, as they do its memory.
 #[test]
 fn nodes_of_one_machine_have_no_core_twice() {
-    let words: Vec<usize> = stdout(&["plan", "--layout"])
+    let words: Vec<usize> = stdout(&["plan", "--show-ranks"])
         .split_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect();
@@ -644,11 +655,15 @@ fn every_topic_answers_and_draws() {
             Drawn::Curves(10),
         ),
         (
-            &["helpers", "--copy", "1s", "--encode-time", "10s", "--interval", "2min"],
+            &["helpers", "--copy-time", "1s", "--encode-time", "10s", "--interval", "2min"],
             "1 of   16 cores costs   7.08 %: pays",
             Drawn::Curves(4),
         ),
-        (&["waste", "--machine", "titan", "--mtbf", "14.75y"], "SELF-MEMORY", Drawn::Curves(14)),
+        (
+            &["waste", "--machine", "titan", "--mtbf-processor", "14.75y"],
+            "SELF-MEMORY",
+            Drawn::Curves(14),
+        ),
     ];
     for (args, expected, drawn) in topics {
         let svg = dir.path().join(format!("{}.svg", args[0]));
@@ -688,7 +703,7 @@ fn simulations_are_repeatable_and_explained() {
     let single = [&base[..], &["--method", "single", "--runs", "2000"]].concat();
     let text = stdout(&single);
     assert!(text.contains("a loss during a save"), "{text}");
-    assert_eq!(text, stdout(&[&single[..], &["--threads", "1"]].concat()));
+    assert_eq!(text, stdout(&[&single[..], &["--simulation-threads", "1"]].concat()));
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&[&single[..], &["--json"]].concat())).unwrap();
     let finished = json["summary"]["finished"]["value"].as_f64().unwrap();

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use skt_hpl::base::params::{Engine, Mapping, Rng, TestParams};
 use skt_hpl::base::units::{GIB, HOUR_S, YEAR_S};
-use skt_hpl::checkpoint::layout::ChecksumLayout;
+use skt_hpl::checkpoint::layout::ParityLayout;
 use skt_hpl::checkpoint::plan::{Buffers, Layout, Scheme};
 use skt_hpl::checkpoint::protocol;
 use skt_hpl::checkpoint::when::Interval;
@@ -81,7 +81,7 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
             assert_eq!(protection.scheme.losses as u64, losses);
             assert_eq!(protection.group, Some(plan.group_asked as usize));
             assert_eq!(protection.scheme.scope, plan.scope);
-            assert_eq!(protection.scheme.layout, plan.layout);
+            assert_eq!(protection.scheme.layout, plan.parity_layout);
             let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
             assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
             // The solver's methods are used if it has them.
@@ -150,7 +150,7 @@ proptest! {
     fn groups_and_memory_are_the_solvers(
         nodes in 2u64..40, rpn in 1u64..4, gib in 4.0..40.0f64, losses in 1u64..3,
         method in prop::sample::select(vec![Method::SelfCheckpoint, Method::Double, Method::Single]),
-        how in prop::sample::select(ChecksumLayout::ALL.to_vec()),
+        how in prop::sample::select(ParityLayout::ALL.to_vec()),
         group in prop::option::of(2u64..20),
     ) {
         prop_assume!(nodes > losses + 1);
@@ -176,7 +176,7 @@ proptest! {
             scope: Scope::Corner,
             code: if losses > 1 { Code::ReedSolomon } else { Code::Xor },
             losses: losses as usize,
-            layout: plan.layout,
+            layout: plan.parity_layout,
         };
         let size = Some(plan.group_asked as usize);
         let layout = layout.kept_by(&scheme, size);
@@ -227,7 +227,7 @@ proptest! {
             grid: on(14).then_some((int(6, 8), int(7, 8))), depth: int(3, 5),
             method: on(15).then_some(Method::ALL[(ints[0] % 6) as usize]),
             scope: Scope::Corner, group: on(16).then_some(int(6, 40)), losses: int(5, 4),
-            layout: ChecksumLayout::ALL[(ints[1] % 4) as usize],
+            layout: ParityLayout::ALL[(ints[1] % 4) as usize],
             helpers: on(20), checksum_columns: on(19).then_some(int(1, 6)), spare_ranks: on(23).then_some(int(2, 4)), measured: None, job: None, level2: on(21).then(|| "/scratch".into()), level2_every: opt(22, 7), simulate: 0, threads: 1, seed: 1,
         };
         if let Ok(advice) = plan(&inputs) {
@@ -266,7 +266,7 @@ proptest! {
     #[test]
     fn groups_are_even_and_can_be_asked_for(
         nodes in 2u64..1000, rpn in 1u64..9, wanted in 2u64..40, losses in 1u64..4,
-        layout in prop::sample::select(vec![ChecksumLayout::Striped, ChecksumLayout::Localised, ChecksumLayout::Grid]),
+        layout in prop::sample::select(vec![ParityLayout::Striped, ParityLayout::Localised, ParityLayout::Grid]),
     ) {
         let grid = squarest_grid(nodes * rpn);
         let of = |wanted| groups_of(layout, grid, Units { count: nodes, ranks: rpn }, Some(wanted), losses);
@@ -699,7 +699,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     assert!(set_aside((2, 4), None, 1).is_err());
     assert!(set_aside((4, 1), None, 3).is_err());
 
-    let inputs = Inputs { layout: ChecksumLayout::Dedicated, ..quick(17, 8, 16.0 * GIB) };
+    let inputs = Inputs { layout: ParityLayout::Dedicated, ..quick(17, 8, 16.0 * GIB) };
     let advice = plan(&inputs).unwrap();
     let striped = plan(&quick(17, 8, 16.0 * GIB)).unwrap().plan;
     let dedicated = &advice.plan;
@@ -707,7 +707,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     assert_eq!((dedicated.group, dedicated.group_most), (17, 17));
     assert_eq!(dedicated.rank.checksums, 0.0);
     assert!(dedicated.rate_bare < striped.rate_bare);
-    for line in ["group = 16", "layout = \"dedicated\""] {
+    for line in ["group = 16", "parity-layout = \"dedicated\""] {
         assert!(advice.skt_toml.contains(line), "{}", advice.skt_toml);
     }
     let mut layers = Layers::new();
@@ -728,13 +728,13 @@ fn ranks_for_checksums_alone_are_set_aside() {
     let stored = plan(&Inputs { level2, disk, ..inputs.clone() }).unwrap();
     let n = stored.plan.shape.n as f64;
     assert_eq!(stored.plan.storing.as_ref().unwrap().bytes, 8.0 * n * (n + 1.0));
-    for line in ["level2 = \"/x\"", "layout = \"dedicated\""] {
+    for line in ["level2 = \"/x\"", "parity-layout = \"dedicated\""] {
         assert!(stored.skt_toml.contains(line), "{}", stored.skt_toml);
     }
     let alone = plan(&Inputs { grid: Some((1, 1)), ..inputs }).unwrap();
     assert!(alone.skt_toml.contains("group = 2"), "{}", alone.skt_toml);
 
-    let flat = Inputs { layout: ChecksumLayout::Dedicated, ..quick(14, 8, 16.0 * GIB) };
+    let flat = Inputs { layout: ParityLayout::Dedicated, ..quick(14, 8, 16.0 * GIB) };
     let warnings = plan(&flat).unwrap().warnings.join("\n");
     let words = "13 ranks that compute only make a flat grid of 1 x 13; 12 ranks (3 x 4) may well be faster";
     assert!(warnings.contains(words), "{warnings}");

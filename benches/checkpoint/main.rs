@@ -32,7 +32,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use skt_hpl::base::cores;
-use skt_hpl::checkpoint::layout::ChecksumLayout;
+use skt_hpl::checkpoint::layout::ParityLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::Method;
 use skt_hpl::checkpoint::storage::DirScope;
@@ -78,7 +78,7 @@ const XOR: Scheme = Scheme {
     scope: Scope::Corner,
     code: Code::Xor,
     losses: 1,
-    layout: ChecksumLayout::Striped,
+    layout: ParityLayout::Striped,
 };
 
 /// Medians of what `of` picks from the rounds.
@@ -557,7 +557,7 @@ impl<'a> Conductor<'a> {
         let mut rows = Vec::new();
         for ranks in [8, 12, 16, 24, 32, 48, 64].into_iter().filter(|&ranks| ranks <= most) {
             for losses in 1..=losses {
-                for layout in ChecksumLayout::ALL {
+                for layout in ParityLayout::ALL {
                     let mut row = self.laid_out(ranks, losses, layout)?;
                     rows.append(&mut row);
                 }
@@ -584,7 +584,7 @@ impl<'a> Conductor<'a> {
         &mut self,
         ranks: usize,
         losses: usize,
-        layout: ChecksumLayout,
+        layout: ParityLayout,
     ) -> Result<Vec<Vec<String>>, String> {
         let grid = squarest_grid(ranks as u64);
         let grid = (grid.0 as usize, grid.1 as usize);

@@ -101,7 +101,7 @@ impl Hands for Node {
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
     fn halt(&mut self, _: bool) {}
-    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
         silent >= limit
     }
 }

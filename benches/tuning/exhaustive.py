@@ -64,7 +64,7 @@ class Machine:
 
     def cores(self):
         """Cores, as the program counts them: hardware threads of one are no places for two ranks."""
-        ran = subprocess.run([self.program, "plan", "--layout"], env=self.env, capture_output=True, text=True, check=True)
+        ran = subprocess.run([self.program, "plan", "--show-ranks"], env=self.env, capture_output=True, text=True, check=True)
         ranks, _, _, _, threads, *_ = ran.stdout.split()
         return int(ranks) * int(threads)
 

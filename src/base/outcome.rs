@@ -101,7 +101,7 @@ impl Times {
 
 /// Counts of updates that were split in halves, summed over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Halves {
+pub struct SplitUpdates {
     /// Updates of a rank that were split.
     pub iterations: u64,
     /// Split updates in which the row exchange of the first half began during the update before.
@@ -113,13 +113,13 @@ pub struct Halves {
     pub amid: u64,
 }
 
-impl Halves {
+impl SplitUpdates {
     /// Returns all counts, to combine them over ranks.
     pub fn to_array(self) -> [u64; 4] {
         [self.iterations, self.early, self.hidden, self.amid]
     }
 
-    /// Converts back from [`Halves::to_array`].
+    /// Converts back from [`SplitUpdates::to_array`].
     pub fn from_array([iterations, early, hidden, amid]: [u64; 4]) -> Self {
         Self { iterations, early, hidden, amid }
     }
@@ -269,7 +269,7 @@ pub struct Outcome {
     pub residual: Option<Residual>,
     pub verdict: Verdict,
     #[serde(default)]
-    pub halves: Halves,
+    pub split_update: SplitUpdates,
     /// Hash over the bits of x, in index order: 16 hex digits of XXH3-64.
     pub x_digest: String,
     pub threads: usize,

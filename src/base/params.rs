@@ -108,7 +108,7 @@ pub enum MemoryCheck {
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Halves {
+pub enum SplitUpdate {
     /// Where a half takes long enough to multiply
     #[default]
     Auto,

@@ -56,20 +56,21 @@ pub enum GroupError {
         best: String,
     },
     #[error(
-        "--layout grid makes groups of the columns or of the rows of the {p} x {q} grid, to survive {} in each, and neither \
-         will do: {columns}; {rows}. Take another grid or --pmap, fewer ranks a node, fewer --losses, or --layout striped",
+        "--parity-layout grid makes groups of the columns or of the rows of the {p} x {q} grid, to survive {} in each, and \
+         neither will do: {columns}; {rows}. Take another grid or --pmap, fewer ranks a node, fewer --losses, or --parity-layout \
+         striped",
         of_losses(*losses)
     )]
     NoLines { p: usize, q: usize, losses: usize, columns: String, rows: String },
     #[error(
-        "--layout dedicated makes {} of the {positions} positions of the grid here, and so that no two of one \
+        "--parity-layout dedicated makes {} of the {positions} positions of the grid here, and so that no two of one \
          share a failure domain there must be {needed}: {}",
         groups_of(*count), smaller(*most)
     )]
     NotSoFew { positions: usize, count: usize, needed: usize, most: usize },
     #[error(
-        "--layout dedicated: {here} ranks are on failure domain {name:?}, the one at position {position}, which is to keep \
-         checksums alone, among them, and with {} there is no room for so many, since no two of one may share a domain: put \
+        "--parity-layout dedicated: {here} ranks are on failure domain {name:?}, the one at position {position}, which is to \
+         keep checksums alone, among them, and with {} there is no room for so many, since no two of one may share a domain: put \
          the ranks behind those of the grid on nodes of their own, or take a smaller --group", groups_of(*count)
     )]
     NoRoomApart { position: usize, name: String, here: usize, count: usize },
@@ -100,7 +101,7 @@ fn of_losses(count: usize) -> String {
 fn with(spread: Spread) -> &'static str {
     match spread {
         Spread::Rotated | Spread::Apart => "",
-        Spread::Copied => " with --layout localised",
+        Spread::Copied => " with --parity-layout localised",
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
 pub(super) mod tests {
     use super::*;
     use crate::base::params::{Mapping, Rng};
-    use crate::checkpoint::layout::ChecksumLayout;
+    use crate::checkpoint::layout::ParityLayout;
     use crate::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
     use crate::checkpoint::protocol::{Method, Transitions};
     use crate::checkpoint::terms::Restart;
@@ -86,7 +86,7 @@ pub(super) mod tests {
             scope: Scope::Corner,
             code: Code::Xor,
             losses: 1,
-            layout: ChecksumLayout::Striped,
+            layout: ParityLayout::Striped,
         };
         let config = Config {
             memory_store: MemoryStore::new(Store::Posix, "identity").unwrap(),
@@ -154,7 +154,7 @@ pub(super) mod tests {
             ("code", |_, c| c.scheme.code = Code::ReedSolomon),
             ("method", |_, c| c.scheme.method = Method::Double),
             ("scope", |_, c| c.scheme.scope = Scope::Whole),
-            ("layout", |_, c| c.scheme.layout = ChecksumLayout::Grid),
+            ("layout", |_, c| c.scheme.layout = ParityLayout::Grid),
             ("state", |_, c| c.state_bytes += 1),
             ("q", |t, _| t.layout.q = 3),
         ];

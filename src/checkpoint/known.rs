@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::groups::Groups;
 use super::identity::belongs;
-use super::layout::ChecksumLayout;
+use super::layout::ParityLayout;
 use super::plan::{Layout, Scheme};
 use super::protocol::{
     Decision, Method, Recovery, Refusal, Setup, Trace, decide_in_place, decide_with, leading,
@@ -144,11 +144,8 @@ impl Known {
     /// memory: it must not be refused for that in hour nine, nor at its next test.
     pub(super) fn new_groups(&self, test: &Test, config: &Config) -> Result<Groups, StartError> {
         let Scheme { layout, losses, .. } = config.scheme;
-        let divide = if config.goes_on {
-            ChecksumLayout::groups_at_any_rate
-        } else {
-            ChecksumLayout::groups
-        };
+        let divide =
+            if config.goes_on { ParityLayout::groups_at_any_rate } else { ParityLayout::groups };
         Ok(divide(layout, &test.layout, &self.domains(), config.group, losses)?)
     }
 
@@ -337,9 +334,9 @@ impl Known {
 /// Error for memory of this run, but of another test.
 fn another(other: &Header, config: &Config) -> StartError {
     let id = &other.id;
-    let settings = match ChecksumLayout::from_byte(id.layout) {
+    let settings = match ParityLayout::from_byte(id.layout) {
         Some(layout) if layout != config.scheme.layout => format!(
-            "with --layout {}, and this one asks for {}",
+            "with --parity-layout {}, and this one asks for {}",
             layout.name(),
             config.scheme.layout.name()
         ),
@@ -512,9 +509,9 @@ mod tests {
         let why = Known::new(all, &test, &config).unwrap_err().to_string();
         assert!(why.contains("N = 101, NB = 10, grid 2 x 2, or other settings"), "{why}");
         let mut all = facts([true; 4]);
-        all[3].header.as_mut().unwrap().id.layout = ChecksumLayout::Grid.to_byte();
+        all[3].header.as_mut().unwrap().id.layout = ParityLayout::Grid.to_byte();
         let why = Known::new(all, &test, &config).unwrap_err().to_string();
-        assert!(why.contains("with --layout grid, and this one asks for striped"), "{why}");
+        assert!(why.contains("with --parity-layout grid, and this one asks for striped"), "{why}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::shm::header::GROUP_MAX;
 /// Layout chosen by the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChecksumLayout {
+pub enum ParityLayout {
     /// Groups over any failure domains; parity rotates over the members.
     #[default]
     Striped,
@@ -29,39 +29,39 @@ pub enum ChecksumLayout {
     Dedicated,
 }
 
-impl ChecksumLayout {
-    pub const ALL: [ChecksumLayout; 4] = [
-        ChecksumLayout::Striped,
-        ChecksumLayout::Grid,
-        ChecksumLayout::Localised,
-        ChecksumLayout::Dedicated,
+impl ParityLayout {
+    pub const ALL: [ParityLayout; 4] = [
+        ParityLayout::Striped,
+        ParityLayout::Grid,
+        ParityLayout::Localised,
+        ParityLayout::Dedicated,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            ChecksumLayout::Striped => "striped",
-            ChecksumLayout::Grid => "grid",
-            ChecksumLayout::Localised => "localised",
-            ChecksumLayout::Dedicated => "dedicated",
+            ParityLayout::Striped => "striped",
+            ParityLayout::Grid => "grid",
+            ParityLayout::Localised => "localised",
+            ParityLayout::Dedicated => "dedicated",
         }
     }
 
     /// Layout in words, for a sentence about checksums.
     pub fn words(self) -> &'static str {
         match self {
-            ChecksumLayout::Striped => "striped",
-            ChecksumLayout::Grid => "along the grid",
-            ChecksumLayout::Localised => "localised",
-            ChecksumLayout::Dedicated => "on ranks of their own",
+            ParityLayout::Striped => "striped",
+            ParityLayout::Grid => "along the grid",
+            ParityLayout::Localised => "localised",
+            ParityLayout::Dedicated => "on ranks of their own",
         }
     }
 
     pub fn to_byte(self) -> u8 {
         match self {
-            ChecksumLayout::Striped => 0,
-            ChecksumLayout::Grid => 1,
-            ChecksumLayout::Localised => 2,
-            ChecksumLayout::Dedicated => 3,
+            ParityLayout::Striped => 0,
+            ParityLayout::Grid => 1,
+            ParityLayout::Localised => 2,
+            ParityLayout::Dedicated => 3,
         }
     }
 
@@ -71,9 +71,9 @@ impl ChecksumLayout {
 
     pub fn spread(self) -> Spread {
         match self {
-            ChecksumLayout::Striped | ChecksumLayout::Grid => Spread::Rotated,
-            ChecksumLayout::Localised => Spread::Copied,
-            ChecksumLayout::Dedicated => Spread::Apart,
+            ParityLayout::Striped | ParityLayout::Grid => Spread::Rotated,
+            ParityLayout::Localised => Spread::Copied,
+            ParityLayout::Dedicated => Spread::Apart,
         }
     }
 
@@ -81,7 +81,7 @@ impl ChecksumLayout {
     /// It depends on the user's settings only, so that the launching program knows the number of ranks.
     pub fn dedicated(self, positions: usize, size: Option<usize>, losses: usize) -> usize {
         match self {
-            ChecksumLayout::Dedicated => {
+            ParityLayout::Dedicated => {
                 positions.div_ceil(size.unwrap_or(GROUP_DEFAULT).max(1)).saturating_mul(losses)
             }
             _ => 0,
@@ -104,8 +104,8 @@ impl ChecksumLayout {
         losses: usize,
     ) -> Result<Groups, GroupError> {
         match self {
-            ChecksumLayout::Grid if losses > 0 => lines(layout, domains, size, losses),
-            ChecksumLayout::Dedicated => with_dedicated(layout, domains, losses),
+            ParityLayout::Grid if losses > 0 => lines(layout, domains, size, losses),
+            ParityLayout::Dedicated => with_dedicated(layout, domains, losses),
             _ => divide(domains, size, losses, self.spread()),
         }
     }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     fn grid(p: usize, q: usize, domains: &[String], size: Option<usize>, losses: usize) -> Groups {
-        ChecksumLayout::Grid.groups(&layout(p, q, Mapping::Row), domains, size, losses).unwrap()
+        ParityLayout::Grid.groups(&layout(p, q, Mapping::Row), domains, size, losses).unwrap()
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_run_that_goes_on_is_divided_at_any_rate() {
-        let (striped, all) = (ChecksumLayout::Striped, [[0, 1, 2, 3]].map(Vec::from).to_vec());
+        let (striped, all) = (ParityLayout::Striped, [[0, 1, 2, 3]].map(Vec::from).to_vec());
         let divided = |domains: [usize; 4], size, losses| {
             let (layout, domains) = (layout(2, 2, Mapping::Row), names(domains.into_iter()));
             let groups = striped.groups_at_any_rate(&layout, &domains, size, losses).unwrap();
@@ -359,10 +359,10 @@ mod tests {
     fn a_grid_without_lines_that_will_do_is_refused_with_both_reasons() {
         let ask = |p, q, domains: &[String], size, losses| {
             let layout = layout(p, q, Mapping::Row);
-            ChecksumLayout::Grid.groups(&layout, domains, size, losses).unwrap_err().to_string()
+            ParityLayout::Grid.groups(&layout, domains, size, losses).unwrap_err().to_string()
         };
         let why = ask(2, 4, &names((0..8).map(|rank| rank % 2)), None, 1);
-        for word in ["columns", "rows", "positions 0 and 2", "\"n0\"", "--layout striped"] {
+        for word in ["columns", "rows", "positions 0 and 2", "\"n0\"", "--parity-layout striped"] {
             assert!(why.contains(word), "{word}: {why}");
         }
         let why = ask(2, 4, &names((0..8).map(|rank| rank / 2)), None, 2);
@@ -376,7 +376,7 @@ mod tests {
         let groups = |count: usize, size, losses| {
             let domains = names(0..count);
             let layout = layout(1, count, Mapping::Row);
-            ChecksumLayout::Localised.groups(&layout, &domains, size, losses)
+            ParityLayout::Localised.groups(&layout, &domains, size, losses)
         };
         let sizes = |count, size, losses| -> Vec<usize> {
             groups(count, size, losses).unwrap().iter().map(Vec::len).collect()
@@ -389,8 +389,8 @@ mod tests {
         assert!(why.contains("at least 6 failure domains") && why.contains("--losses 1"), "{why}");
         let why = groups(12, Some(4), 2).unwrap_err().to_string();
         assert!(why.contains("at least 6 members"), "{why}");
-        assert_eq!(ChecksumLayout::Localised.losses_max(), 15);
-        assert_eq!(ChecksumLayout::Striped.losses_max(), GROUP_MAX - 1);
+        assert_eq!(ParityLayout::Localised.losses_max(), 15);
+        assert_eq!(ParityLayout::Striped.losses_max(), GROUP_MAX - 1);
         // 15 losses take groups of 240, which is the maximum.
         assert!(matches!(groups(241, None, 15), Err(GroupError::TooMany(241))));
     }
@@ -402,7 +402,7 @@ mod tests {
             size in proptest::option::of(2usize..20), column: bool, which in 0usize..4,
         ) {
             let mapping = if column { Mapping::Column } else { Mapping::Row };
-            let asked = ChecksumLayout::ALL[which];
+            let asked = ParityLayout::ALL[which];
             let dedicated = asked.dedicated(p * q, size, losses);
             let layout = |p, q, mapping| Layout { dedicated, ..layout(p, q, mapping) };
             let positions = p * q + dedicated;
@@ -411,7 +411,7 @@ mod tests {
                 let mut all: Vec<usize> = groups.iter().flatten().copied().collect();
                 all.sort_unstable();
                 prop_assert!(all.iter().copied().eq(0..positions));
-                if asked == ChecksumLayout::Dedicated {
+                if asked == ParityLayout::Dedicated {
                     for group in &groups {
                         let apart = group.iter().filter(|&&member| member >= p * q).count();
                         prop_assert_eq!(apart, losses);
@@ -422,7 +422,7 @@ mod tests {
                 prop_assert_eq!(worst_sharing(&groups, &domains), 1);
                 let least = asked.spread().members_least(losses);
                 prop_assert!(groups.iter().all(|group| (least..=GROUP_MAX).contains(&group.len())));
-                if asked == ChecksumLayout::Grid {
+                if asked == ParityLayout::Grid {
                     let places = |group: &Vec<usize>| -> Vec<(usize, usize)> {
                         group.iter().map(|&m| layout(p, q, mapping).place(m)).collect()
                     };
@@ -438,10 +438,10 @@ mod tests {
 
     #[test]
     fn layouts_have_bytes() {
-        for layout in ChecksumLayout::ALL {
-            assert_eq!(ChecksumLayout::from_byte(layout.to_byte()), Some(layout));
+        for layout in ParityLayout::ALL {
+            assert_eq!(ParityLayout::from_byte(layout.to_byte()), Some(layout));
         }
-        assert_eq!(ChecksumLayout::from_byte(9), None);
+        assert_eq!(ParityLayout::from_byte(9), None);
     }
 
     /// Returns true if such groups exist, by trying each position in every group with room and without its domain.
@@ -487,12 +487,12 @@ mod tests {
             size in 2usize..5, losses in 1usize..3,
         ) {
             let working = raw.len();
-            let dedicated = ChecksumLayout::Dedicated.dedicated(working, Some(size), losses);
+            let dedicated = ParityLayout::Dedicated.dedicated(working, Some(size), losses);
             let count = dedicated / losses;
             let all: Vec<usize> = raw.into_iter().chain(rest.into_iter().cycle().take(dedicated)).collect();
             let layout = Layout { dedicated, ..layout(1, working, Mapping::Row) };
             let domains = names(all.iter().copied());
-            let found = ChecksumLayout::Dedicated.groups(&layout, &domains, Some(size), losses);
+            let found = ParityLayout::Dedicated.groups(&layout, &domains, Some(size), losses);
             prop_assert_eq!(found.is_ok(), can_be_had(&all, working, count, losses), "{:?}", found);
             if let Ok(groups) = found {
                 prop_assert_eq!(worst_sharing(&groups, &domains), 1);
@@ -514,17 +514,17 @@ mod tests {
         let near = divide(&domains[..4], Some(2), 0, Spread::Rotated).unwrap();
         assert_eq!(near, [[0, 1], [2, 3]]);
         assert_eq!(joined(near, &domains, 4, 1), None);
-        let groups = ChecksumLayout::Dedicated.groups(&layout, &domains, Some(2), 1).unwrap();
+        let groups = ParityLayout::Dedicated.groups(&layout, &domains, Some(2), 1).unwrap();
         assert_eq!(worst_sharing(&groups, &domains), 1);
     }
 
     #[test]
     fn dedicated_positions_are_on_nodes_that_their_group_has_nobody_on() {
         let groups = |(p, q): (usize, usize), domains: &[String], size, losses| {
-            let dedicated = ChecksumLayout::Dedicated.dedicated(p * q, size, losses);
+            let dedicated = ParityLayout::Dedicated.dedicated(p * q, size, losses);
             let layout = Layout { dedicated, ..layout(p, q, Mapping::Row) };
             assert_eq!(domains.len(), p * q + dedicated);
-            ChecksumLayout::Dedicated.groups(&layout, domains, size, losses)
+            ParityLayout::Dedicated.groups(&layout, domains, size, losses)
         };
         assert_eq!(groups((2, 2), &names(0..5), None, 1).unwrap(), [[0, 1, 2, 3, 4]]);
         assert_eq!(groups((2, 2), &names(0..6), None, 2).unwrap(), [[0, 1, 2, 3, 4, 5]]);

@@ -57,7 +57,7 @@ pub fn file_bytes(layout: &Layout, position: usize, ld: usize, state_bytes: usiz
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::ChecksumLayout;
+    use super::super::layout::ParityLayout;
     use super::super::plan::Scope;
     use super::super::protocol::Method;
     use super::*;
@@ -69,7 +69,7 @@ mod tests {
         scope: Scope::Corner,
         code: Code::Xor,
         losses: 1,
-        layout: ChecksumLayout::Striped,
+        layout: ParityLayout::Striped,
     };
 
     fn layout(n: usize, p: usize, q: usize) -> Layout {

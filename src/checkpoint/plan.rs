@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use super::distribution::{Corner, Layout, Scope};
-use super::layout::ChecksumLayout;
+use super::layout::ParityLayout;
 use super::protocol::Method;
 use crate::parity::code::LOSSES_MAX;
 use crate::parity::{Code, Encode, Stripes};
@@ -68,7 +68,7 @@ pub struct Scheme {
     /// Losses that each group survives; zero for method disk on shared storage, where each position is a group by itself.
     pub losses: usize,
     #[serde(default)]
-    pub layout: ChecksumLayout,
+    pub layout: ParityLayout,
 }
 
 /// Settings that no code supports.
@@ -77,7 +77,7 @@ pub enum SchemeError {
     #[error("--losses is 1 to {LOSSES_MAX}, not {0}")]
     Losses(usize),
     #[error(
-        "--code {name} survives {most} in a group; for {1} take --code reed-solomon",
+        "--parity-code {name} survives {most} in a group; for {1} take --parity-code reed-solomon",
         name = .0.name(),
         most = match .0.losses_max() {
             1 => "one loss".into(),
@@ -86,11 +86,11 @@ pub enum SchemeError {
     )]
     Code(Code, usize),
     #[error(
-        "--layout {name} has groups of {members} members for {losses} losses, and a group has at most {GROUP_MAX}: \
+        "--parity-layout {name} has groups of {members} members for {losses} losses, and a group has at most {GROUP_MAX}: \
          --losses is at most {most} with it",
         losses = .1, name = .0.name(), members = .0.spread().members_least(*.1), most = .0.losses_max()
     )]
-    Layout(ChecksumLayout, usize),
+    Layout(ParityLayout, usize),
 }
 
 impl Scheme {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn scheme(method: Method, losses: usize) -> Scheme {
-        let layout = ChecksumLayout::Striped;
+        let layout = ParityLayout::Striped;
         Scheme { method, scope: Scope::Corner, code: Code::ReedSolomon, losses, layout }
     }
 
@@ -340,8 +340,8 @@ mod tests {
     #[test]
     fn memory_is_what_the_formula_says() {
         let striped = [(1, 2), (1, 4), (1, 16), (2, 16), (4, 8)];
-        let copied = [(1, 2), (2, 6), (3, 12), (3, 16)].map(|of| (ChecksumLayout::Localised, of));
-        let striped = striped.map(|of| (ChecksumLayout::Striped, of));
+        let copied = [(1, 2), (2, 6), (3, 12), (3, 16)].map(|of| (ParityLayout::Localised, of));
+        let striped = striped.map(|of| (ParityLayout::Striped, of));
         for (how, (losses, size)) in striped.into_iter().chain(copied) {
             let layout = layout(12_000, 128, 4, 4);
             let members: Vec<usize> = (0..size).collect();
@@ -365,7 +365,7 @@ mod tests {
     fn who_keeps_checksums_alone_has_them_whole_and_nobody_else_has_any() {
         for (group, losses) in [(4, 1), (4, 2), (16, 4), (2, 1)] {
             for method in [Method::SelfCheckpoint, Method::Double, Method::Single] {
-                let scheme = Scheme { layout: ChecksumLayout::Dedicated, ..scheme(method, losses) };
+                let scheme = Scheme { layout: ParityLayout::Dedicated, ..scheme(method, losses) };
                 let layout = layout(12_000, 128, 4, 4).kept_by(&scheme, Some(group));
                 assert_eq!(layout.positions(), 16 + 16 / group * losses);
                 let domains: Vec<String> =
@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(ask(Code::Weighted, 5), Err(SchemeError::Code(Code::Weighted, 5)));
         assert_eq!(ask(Code::Xor, 0), Err(SchemeError::Losses(0)));
         let localised = |losses| {
-            let layout = ChecksumLayout::Localised;
+            let layout = ParityLayout::Localised;
             Scheme { layout, ..scheme(Method::SelfCheckpoint, losses) }.check()
         };
         assert!(localised(15).is_ok());

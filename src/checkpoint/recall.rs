@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::ChecksumLayout;
+use super::layout::ParityLayout;
 use super::protocol::Refusal;
 use crate::checkpoint::storage::Check;
 use crate::parity::Code;
@@ -34,7 +34,7 @@ pub struct Stored {
     /// Position whose file gave this description: the amount of parity differs if some members keep all of it.
     pub of: usize,
     pub code: Code,
-    pub layout: ChecksumLayout,
+    pub layout: ParityLayout,
     /// Members, by their index in the group, whose files are gone.
     pub lost: Vec<usize>,
 }
@@ -85,7 +85,7 @@ fn made(check: &Check) -> (&[u32], u32, u8, u8) {
 fn check_members(members: &[u32], positions: usize, working: usize) -> Result<(), String> {
     // Dedicated positions have numbers after all others.
     if members.iter().any(|&member| member as usize >= positions) {
-        return Err("its groups have more members that keep checksums alone than this run: start it with the --layout, the \
+        return Err("its groups have more members that keep checksums alone than this run: start it with the --parity-layout, the \
                     --group and the --losses that it was written with"
             .into());
     }
@@ -99,7 +99,7 @@ fn check_members(members: &[u32], positions: usize, working: usize) -> Result<()
     match missing.first() {
         None => Ok(()),
         Some(&first) if first >= working => {
-            Err("its groups have fewer members that keep checksums alone than this run: start it with the --layout, the \
+            Err("its groups have fewer members that keep checksums alone than this run: start it with the --parity-layout, the \
                  --group and the --losses that it was written with"
                 .into())
         }
@@ -156,7 +156,7 @@ pub fn recall(
             members.enumerate().filter(|(_, m)| is_lost(m)).map(|(place, _)| place).collect();
         let code =
             Code::from_byte(check.code).ok_or("its parity is in a code that is not known")?;
-        let layout = ChecksumLayout::from_byte(check.layout)
+        let layout = ParityLayout::from_byte(check.layout)
             .ok_or("its parity is in a layout that is not known")?;
         stored.push(Stored { check: check.clone(), of, code, layout, lost });
     }

@@ -61,7 +61,7 @@ pub struct DoctorFlags {
 
     /// How long MPI may take to start over all nodes
     #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "60s")]
-    pub mpi_patience: Duration,
+    pub mpi_timeout: Duration,
 
     /// Flags of the benchmark: then the nodes are measured by what that run needs
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
@@ -152,7 +152,7 @@ pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let attend = Attend {
         fanout: flags.nodes.fanout as usize,
         // Agents receive nothing while MPI starts, and must not end it as orphaned.
-        lonely_ms: (2 * flags.mpi_patience + LEFT_ALONE).as_millis() as u64,
+        orphan_timeout_ms: (2 * flags.mpi_timeout + LEFT_ALONE).as_millis() as u64,
         ..Attend::new(nodes.shell.clone(), agent, &run_id, Some(job))
     };
     let mut cluster = Cluster::new(attend, &nodes.hosts, &nodes.spares)
@@ -334,13 +334,13 @@ fn start_mpi(
     let io_thread =
         IoThread::new("I/O").map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let since = Instant::now();
-    let mut result = try_mpi(&plan, own, &named, flags.mpi_patience, &io_thread);
+    let mut result = try_mpi(&plan, own, &named, flags.mpi_timeout, &io_thread);
     if let Ok(Err(trouble)) = &result
         && since.elapsed() < WORTH_ANOTHER
         && !asked_by_signal()
     {
         show!("MPI: it did not start and is tried again: {}", trouble.what);
-        result = try_mpi(&plan, own, &named, flags.mpi_patience, &io_thread);
+        result = try_mpi(&plan, own, &named, flags.mpi_timeout, &io_thread);
     }
     let _ = std::fs::remove_dir_all(&dir);
     if asked_by_signal() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::stored_checkpoints;
 use crate::base::exit::Exit;
 use crate::base::terminal::say;
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::protocol::Method;
 use crate::config::job_name::job_name;
 use crate::config::memory_need::human;
@@ -45,7 +45,7 @@ pub struct Known {
     pub group: Vec<u32>,
     pub losses: u8,
     /// Layout of the group's checksums.
-    pub layout: Option<ChecksumLayout>,
+    pub parity_layout: Option<ParityLayout>,
     /// Role of the rank in a test of method abft, of which nothing is saved, and the process column whose work it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
@@ -121,7 +121,7 @@ fn known(header: Header, progress: crate::shm::header::Progress) -> Known {
         losses: id.losses,
         role,
         column: role.filter(|role| *role != Role::Sums).map(|_| id.group),
-        layout: ChecksumLayout::from_byte(id.layout),
+        parity_layout: ParityLayout::from_byte(id.layout),
         attempt: count_of(header.claim.joined),
         claim: header.claim,
         boundary: header.claim.base.map(|_| header.base.boundary),
@@ -188,8 +188,8 @@ fn line(position: &Position) -> String {
             "{held}{recovering}; start {}, group of {members} for {} loss(es){}",
             h.attempt,
             h.losses,
-            match h.layout {
-                None | Some(ChecksumLayout::Striped) => String::new(),
+            match h.parity_layout {
+                None | Some(ParityLayout::Striped) => String::new(),
                 Some(layout) => format!(", checksums {}", layout.words()),
             }
         ),

@@ -75,19 +75,19 @@ enum Topic {
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         save: f64,
         /// Mean time between failures of the system
-        #[arg(long, value_parser = seconds)]
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
         mtbf: f64,
         /// Time until a failure is noticed
         #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "60s")]
         detect: f64,
-        /// Restart and recovery
-        #[arg(long, value_parser = seconds, default_value = "40s")]
+        /// Time of restart and recovery
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "40s")]
         recover: f64,
     },
     /// Probability to finish (self-checkpoint, eqs. 11 to 16)
     Reliability {
-        /// Processes in all
-        #[arg(long, default_value_t = 160_000)]
+        /// Number of processes
+        #[arg(long, value_name = "COUNT", default_value_t = 160_000)]
         total: u64,
         /// Members of a group
         #[arg(long, value_name = "COUNT", default_value_t = 16)]
@@ -102,10 +102,10 @@ enum Topic {
         #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20s")]
         recover: f64,
         /// Time between saves
-        #[arg(long, value_parser = seconds, default_value = "13.6min")]
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "13.6min")]
         interval: f64,
         /// Length of the run
-        #[arg(long, value_parser = seconds, default_value = "100h")]
+        #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "100h")]
         run: f64,
     },
     /// Time to encode a checkpoint by each scheme (encoding, sections 2 to 4)
@@ -114,7 +114,7 @@ enum Topic {
         #[arg(long, value_name = "COUNT", default_value_t = 16)]
         processes: u64,
         /// Checkpoint of one process
-        #[arg(long, value_parser = bytes, default_value = "25MB")]
+        #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "25MB")]
         size: f64,
         /// Losses each group survives
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
@@ -126,22 +126,22 @@ enum Topic {
         #[arg(long, value_name = "RATE", value_parser = bytes_per_second, default_value = "120MB/s")]
         network: f64,
         /// Bytes added or xored a second
-        #[arg(long, value_parser = bytes_per_second, default_value = "1GB/s")]
+        #[arg(long, value_name = "RATE", value_parser = bytes_per_second, default_value = "1GB/s")]
         arithmetic: f64,
     },
     /// Whether helper cores pay (helpers, section 5.1)
     Helpers {
         /// Cores of a node
-        #[arg(long, value_delimiter = ',', default_value = "8,16,32")]
+        #[arg(long, value_name = "COUNT,..", value_delimiter = ',', default_value = "8,16,32")]
         cores: Vec<u64>,
         /// Time to hand a checkpoint to the helper
-        #[arg(long, value_parser = seconds)]
+        #[arg(long = "copy-time", value_name = "TIME", value_parser = seconds)]
         copy: f64,
-        /// Time to encode it inline
-        #[arg(long = "encode-time", value_parser = seconds)]
+        /// Time to encode a checkpoint inline
+        #[arg(long = "encode-time", value_name = "TIME", value_parser = seconds)]
         encode: f64,
         /// Time between saves
-        #[arg(long, value_parser = seconds)]
+        #[arg(long, value_name = "TIME", value_parser = seconds)]
         interval: f64,
     },
     /// One rank with many cores, from the parts of runs with few
@@ -174,7 +174,7 @@ enum Topic {
 #[derive(Debug, Args)]
 struct NonstopFlags {
     /// Mean time between failures of the system
-    #[arg(long, value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
     mtbf: f64,
     /// Share of the failures that end a process and leave its node, 0 to 1
     #[arg(long, value_name = "SHARE")]
@@ -226,11 +226,11 @@ struct WasteFlags {
     /// Inputs as printed in Table 1, not those that give Table 2
     #[arg(long)]
     printed: bool,
-    /// MTBF of one processor
-    #[arg(long, value_parser = seconds, default_value = "25y")]
+    /// Mean time between failures of one processor
+    #[arg(long = "mtbf-processor", value_name = "TIME", value_parser = seconds, default_value = "25y")]
     mtbf: f64,
     /// Time to write all memory [default: the machine's]
-    #[arg(long, value_parser = seconds)]
+    #[arg(long = "checkpoint-time", value_name = "TIME", value_parser = seconds)]
     checkpoint: Option<f64>,
     /// Time until a failed processor is replaced
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "60s")]

@@ -74,14 +74,14 @@ impl NodeFlags {
     }
 
     /// Reads the lists as `nodes` does, and refuses a run without any named node.
-    pub fn some_nodes(&self, silence: Duration) -> Result<Nodes, Refusal> {
+    pub fn some_nodes(&self, node_timeout: Duration) -> Result<Nodes, Refusal> {
         let why = "on which nodes? Give --hosts FILE, or run inside a Slurm, PBS or LSF allocation";
-        self.nodes(silence)?.ok_or_else(|| Refusal(Exit::Usage, why.into()))
+        self.nodes(node_timeout)?.ok_or_else(|| Refusal(Exit::Usage, why.into()))
     }
 
-    /// Reads the lists; None if neither a file nor a batch system names a node. `silence`: the time without a heartbeat that a
-    /// node may have and keep its connections.
-    pub fn nodes(&self, silence: Duration) -> Result<Option<Nodes>, Refusal> {
+    /// Reads the lists; None if neither a file nor a batch system names a node. `node_timeout`: the time without a heartbeat that
+    /// a node may have and keep its connections.
+    pub fn nodes(&self, node_timeout: Duration) -> Result<Option<Nodes>, Refusal> {
         let allocation = from_allocation(
             |name| std::env::var(name).ok().filter(|v| !v.is_empty()),
             |path| bounded_read::text(Path::new(path)),
@@ -121,7 +121,7 @@ impl NodeFlags {
             let why = format!("{} is a spare twice, by --spares and by --spare-nodes", twice.name);
             return Err(Refusal(Exit::Usage, format!("{why}; take it off one of them")));
         }
-        let shell = self.shell(allocation.as_ref())?.noticing_death(silence);
+        let shell = self.shell(allocation.as_ref())?.noticing_death(node_timeout);
         Ok(Some(Nodes { hosts, spares, shell, allocation }))
     }
 

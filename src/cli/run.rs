@@ -27,7 +27,7 @@ use crate::driver::need::{self, Needs};
 use crate::kernels::Library;
 use crate::kernels::arithmetic::Rules;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
-use crate::supervise::judge::policy::RETRIES;
+use crate::supervise::judge::policy::MAX_RESTARTS;
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::remember::folder::{self, Folder};
 use crate::supervise::remember::journal::{self, RunState};
@@ -93,7 +93,7 @@ pub struct RunFlags {
 
     /// How long saving and stopping may take before the ranks are ended; what `halt --after-checkpoint` waits for does not count
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Run")]
-    pub halt_patience: Duration,
+    pub stop_timeout: Duration,
 
     /// Wait so long for a repaired node when none is left [default: do not wait]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Recovery")]
@@ -104,9 +104,9 @@ pub struct RunFlags {
     pub no_doubling: bool,
 
     /// Give up after so many faults in a row without progress between them
-    #[arg(long, value_name = "N", default_value_t = RETRIES,
+    #[arg(long, value_name = "N", default_value_t = MAX_RESTARTS,
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Recovery")]
-    pub retries: u32,
+    pub max_restarts: u32,
 
     #[command(flatten)]
     pub detection: DetectionFlags,
@@ -125,11 +125,11 @@ pub struct DetectionFlags {
 
     /// A node that is silent for so long is lost
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "4s", help_heading = "Detection")]
-    pub silence: Duration,
+    pub node_timeout: Duration,
 
     /// A node that hears nothing of the run for so long, and whose ranks stand still as long, ends them
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Detection")]
-    pub lonely: Duration,
+    pub orphan_timeout: Duration,
 
     /// A rank that takes so many times its usual iteration hangs
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, help_heading = "Detection")]
@@ -141,11 +141,11 @@ pub struct DetectionFlags {
 
     /// Longest time without a sign of progress outside of iterations (generating, saving, solving)
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "120s", help_heading = "Detection")]
-    pub patience: Duration,
+    pub progress_timeout: Duration,
 
     /// The first rank must show progress within this time after a launch
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Detection")]
-    pub start_patience: Duration,
+    pub startup_timeout: Duration,
 
     /// A node whose ranks take so many times the others' time to compute the same is slow: it is named
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor,
@@ -360,7 +360,7 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 }
 
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
-    let mut nodes = flags.nodes.some_nodes(flags.detection.silence)?;
+    let mut nodes = flags.nodes.some_nodes(flags.detection.node_timeout)?;
     let (tool, mut extra) = flags.nodes.launcher()?;
     let own = own_program()?;
     let planned = if flags.program.is_none() { Some(plan(&flags.bench)?) } else { None };
@@ -407,12 +407,12 @@ fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
         thresholds: thresholds(&flags.detection, benchmark.in_place),
         benchmark,
         beat_ms: ms(flags.detection.heartbeat),
-        lonely_ms: ms(flags.detection.lonely),
+        orphan_timeout_ms: ms(flags.detection.orphan_timeout),
         fanout: flags.nodes.fanout as usize,
-        retries: flags.retries,
+        max_restarts: flags.max_restarts,
         may_double: !flags.no_doubling,
         wait: flags.wait,
-        halt_patience: flags.halt_patience,
+        stop_timeout: flags.stop_timeout,
         rank_bytes,
         trial,
         progress_every: flags.progress_every,
@@ -562,13 +562,13 @@ fn stop_at_ms(flags: &RunFlags, allocation: Option<&Allocation>) -> Option<u64> 
 fn thresholds(flags: &DetectionFlags, in_place: bool) -> Thresholds {
     let usual = Thresholds::default();
     Thresholds {
-        silence_ms: ms(flags.silence),
+        node_timeout_ms: ms(flags.node_timeout),
         hang_factor: flags.hang_factor,
         hang_min_ms: ms(flags.hang_min).max(if in_place { IN_PLACE_MS } else { 0 }),
         // The others take a stopped rank for dead, and continue without it; if they do not, they stop making progress.
-        stopped_ms: ms(if in_place { flags.patience } else { flags.hang_min }),
-        patience_ms: ms(flags.patience),
-        start_ms: ms(flags.start_patience),
+        stopped_ms: ms(if in_place { flags.progress_timeout } else { flags.hang_min }),
+        progress_timeout_ms: ms(flags.progress_timeout),
+        startup_timeout_ms: ms(flags.startup_timeout),
         pace_factor: flags.slow_factor,
         pace_ms: ms(flags.slow_after),
         // Another rank, or checksums, may take a dead one's place.
@@ -580,10 +580,14 @@ fn thresholds(flags: &DetectionFlags, in_place: bool) -> Thresholds {
 /// Refuses limits so short that healthy nodes and ranks would be taken for lost.
 fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
     let heard = [
-        ("silence", flags.silence, "a late answer looks like a loss"),
+        ("node-timeout", flags.node_timeout, "a late answer looks like a loss"),
         ("hang-min", flags.hang_min, "a rank hangs before anything can be heard of it"),
-        ("patience", flags.patience, "a rank hangs before anything can be heard of it"),
-        ("start-patience", flags.start_patience, "no rank can show progress in time"),
+        (
+            "progress-timeout",
+            flags.progress_timeout,
+            "a rank hangs before anything can be heard of it",
+        ),
+        ("startup-timeout", flags.startup_timeout, "no rank can show progress in time"),
     ];
     for (flag, time, or) in heard {
         if time < Duration::from_millis(2 * beat_ms) {
@@ -591,8 +595,8 @@ fn long_enough(flags: &DetectionFlags, beat_ms: u64) -> Result<(), Refusal> {
             return refuse(Exit::Usage, why);
         }
     }
-    if flags.lonely <= flags.silence {
-        let why = "--lonely must be longer than --silence, or nodes end their ranks before anybody has missed them";
+    if flags.orphan_timeout <= flags.node_timeout {
+        let why = "--orphan-timeout must be longer than --node-timeout, or nodes end their ranks before they count as lost";
         return refuse(Exit::Usage, why);
     }
     Ok(())
@@ -672,11 +676,25 @@ mod tests {
 
     #[test]
     fn own_flags_first_then_the_benchmarks() {
-        let words =
-            ["x", "--hosts", "h", "--silence", "2s", "-n", "8000", "--nb", "64", "--silence", "x"];
+        let words = [
+            "x",
+            "--hosts",
+            "h",
+            "--node-timeout",
+            "2s",
+            "-n",
+            "8000",
+            "--nb",
+            "64",
+            "--node-timeout",
+            "x",
+        ];
         let flags = Probe::try_parse_from(words).unwrap().run;
-        assert_eq!(flags.detection.silence, Duration::from_secs(2));
-        assert_eq!(flags.bench, ["-n", "8000", "--nb", "64", "--silence", "x"].map(OsString::from));
+        assert_eq!(flags.detection.node_timeout, Duration::from_secs(2));
+        assert_eq!(
+            flags.bench,
+            ["-n", "8000", "--nb", "64", "--node-timeout", "x"].map(OsString::from)
+        );
     }
 
     #[test]
@@ -723,21 +741,21 @@ mod tests {
         };
         for good in [
             &[][..],
-            &["--silence", "1s"],
-            &["--silence", "6s", "--lonely", "8s"],
-            &["--hang-min", "1s", "--patience", "1s", "--start-patience", "1s"],
+            &["--node-timeout", "1s"],
+            &["--node-timeout", "6s", "--orphan-timeout", "8s"],
+            &["--hang-min", "1s", "--progress-timeout", "1s", "--startup-timeout", "1s"],
         ] {
             assert_eq!(told(good), Ok(()), "{good:?}");
         }
         for (flag, short) in [
-            ("--silence", "900ms"),
+            ("--node-timeout", "900ms"),
             ("--hang-min", "0"),
-            ("--patience", "0"),
-            ("--patience", "900ms"),
-            ("--start-patience", "0s"),
-            ("--lonely", "0"),
-            ("--lonely", "3s"),
-            ("--lonely", "4s"),
+            ("--progress-timeout", "0"),
+            ("--progress-timeout", "900ms"),
+            ("--startup-timeout", "0s"),
+            ("--orphan-timeout", "0"),
+            ("--orphan-timeout", "3s"),
+            ("--orphan-timeout", "4s"),
         ] {
             let why = told(&[flag, short]).unwrap_err();
             assert!(why.starts_with(flag), "{flag} {short}: {why}");

@@ -24,7 +24,7 @@ use crate::model::simulate::{
     summarise,
 };
 
-const WORK: &str = "The run: HPL of order N, or any work saved at even intervals";
+const WORK: &str = "The run: HPL of order N, or other work with saves at even intervals";
 const PROTECTION: &str = "Protection";
 const FAILURES: &str = "Failures";
 const REPAIR: &str = "Repair";
@@ -223,7 +223,7 @@ struct OutputFlags {
 
     /// Threads [default: all cores]; the results do not depend on it
     #[arg(long, value_name = "COUNT")]
-    threads: Option<usize>,
+    simulation_threads: Option<usize>,
 
     /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
@@ -247,13 +247,13 @@ pub fn run(flags: &SimulateFlags) -> ExitCode {
 }
 
 fn answer(flags: &SimulateFlags) -> Result<String, Refusal> {
-    let OutputFlags { runs, seed, threads, json, svg } = &flags.output;
+    let OutputFlags { runs, seed, simulation_threads, json, svg } = &flags.output;
     let trace = &flags.failures.trace;
     json_flag::ready(json, trace)?;
     json_flag::ready_to_draw(svg.as_ref(), json, trace)?;
     let scenario = scenario(flags)?;
-    let threads =
-        threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let threads = simulation_threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     let outcomes = simulate(&scenario, *runs, *seed, threads)?;
     let summary = summarise(&outcomes)?;
     if let Some(file) = svg {
@@ -457,7 +457,7 @@ fn describe(scenario: &Scenario, s: &Summary) -> String {
     for (count, what) in [
         (s.in_place, "a run were recovered without a restart"),
         (s.renewed, "columns of checksums a run were made again"),
-        (s.from_scratch, "a run were not borne: the run began from scratch"),
+        (s.from_scratch, "a run were not survived: the run began from scratch"),
     ] {
         if count > 0.0 {
             let _ = writeln!(t, "           {count:.2} {what}");

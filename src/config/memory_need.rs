@@ -260,7 +260,7 @@ impl std::fmt::Display for TooFewRanks {
         let TooFewRanks { p, q, needed, spares, checksums, dedicated, have } = self;
         let beside: String = [
             (checksums, "more keep checksums (--method abft)"),
-            (dedicated, "more keep checksums (--layout dedicated)"),
+            (dedicated, "more keep checksums (--parity-layout dedicated)"),
             (spares, "stand by (--spare-ranks)"),
         ]
         .into_iter()

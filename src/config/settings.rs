@@ -19,12 +19,12 @@ use super::job_name::{LENGTH_MAX, job_name};
 use super::processors::List;
 use crate::base::output_target;
 use crate::base::params::{
-    Bcast, Engine, Fact, Form, Halves, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, Swap,
+    Bcast, Engine, Fact, Form, Mapping, MemoryCheck, Pinning, Rng, SIZE_MOST, SplitUpdate, Swap,
 };
 use crate::base::threads::THREADS_MAX;
 use crate::base::units::seconds;
 use crate::checkpoint::groups::{GROUP_DEFAULT, Groups};
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
 use crate::checkpoint::protocol::Method;
@@ -171,13 +171,13 @@ words!(method: Guarding {
 words!(scope: Scope {
     "corner" => Scope::Corner, "side" => Scope::Side, "whole" => Scope::Whole,
 });
-words!(code: Code {
+words!(parity_code: Code {
     "xor" => Code::Xor, "sum" => Code::Sum, "reed-solomon" => Code::ReedSolomon,
     "weighted" => Code::Weighted,
 });
-words!(pub layout: ChecksumLayout {
-    "striped" => ChecksumLayout::Striped, "grid" => ChecksumLayout::Grid,
-    "localised" => ChecksumLayout::Localised, "dedicated" => ChecksumLayout::Dedicated,
+words!(pub parity_layout: ParityLayout {
+    "striped" => ParityLayout::Striped, "grid" => ParityLayout::Grid,
+    "localised" => ParityLayout::Localised, "dedicated" => ParityLayout::Dedicated,
 });
 words!(level2_scope: DirScope { "shared" => DirScope::Shared, "node" => DirScope::Node });
 words!(encode: Encoding {
@@ -346,7 +346,7 @@ pub struct Overrides {
     /// Update the trailing matrix in two halves, and exchange the rows of one with the other process rows while the other is
     /// multiplied: `auto` where a half takes long enough, `always`, or `never`. No bit of a result depends on it [default: auto]
     #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
-    pub halves: Option<Halves>,
+    pub split_update: Option<SplitUpdate>,
 
     /// Call this BLAS instead of the one the program is built with: a file or a name that the loader finds, such as
     /// libmkl_rt.so.3 or /opt/aocl/lib/libblis.so
@@ -383,9 +383,9 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = scope(), help_heading = PROTECT)]
     pub scope: Option<Scope>,
 
-    /// How lost members are rebuilt [default: xor, reed-solomon for more than one loss]
-    #[arg(long, value_name = "NAME", value_parser = code(), help_heading = PROTECT)]
-    pub code: Option<Code>,
+    /// Arithmetic of the parity [default: xor; reed-solomon for more than one loss]
+    #[arg(long, value_name = "NAME", value_parser = parity_code(), help_heading = PROTECT)]
+    pub parity_code: Option<Code>,
 
     /// Losses each group survives [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = PROTECT)]
@@ -396,15 +396,19 @@ pub struct Overrides {
     #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT)]
     pub group: Option<usize>,
 
-    /// Where checksums lie: in turn with all members of a group (striped); the same in groups that are rows or columns of the
-    /// process grid (grid); each checksum whole with more members than may be lost (localised), which takes as much memory as
-    /// the matrix does; or on ranks of their own, the last of the job, which do not compute (dedicated): as many more for each
-    /// group as it is to survive losses, on other nodes than its members [default: striped]
-    #[arg(long, value_name = "NAME", value_parser = layout(), help_heading = PROTECT)]
-    pub layout: Option<ChecksumLayout>,
+    /// Distribution of the parity over the members of a group [default: striped].
+    ///
+    /// `striped`: all members take turns. `grid`: the same, and the groups are rows or columns of the process grid. `localised`:
+    /// more members than may be lost hold each parity whole, which takes as much memory as the matrix. `dedicated`: the last
+    /// ranks of the job hold the parity, and do not compute. Each group has one such rank for each loss, on other nodes than its
+    /// members.
+    #[arg(long, value_name = "NAME", value_parser = parity_layout(), help_heading = PROTECT)]
+    pub parity_layout: Option<ParityLayout>,
 
-    /// How checksums are made: by MPI_Reduce, passed round the group in segments, or so by a helper of each rank while the rank
-    /// goes on (helper, with --method double): then a save stops the ranks for the copy alone [default: pipelined]
+    /// Way to compute the parity [default: pipelined].
+    ///
+    /// `reduce`: by MPI_Reduce. `pipelined`: segments travel round the group. `helper`: as pipelined, by a helper of each rank
+    /// while the rank computes. This needs --method double. A save then stops the ranks only for the copy.
     #[arg(long, value_name = "NAME", value_parser = encode(), help_heading = PROTECT)]
     pub encode: Option<Encoding>,
 
@@ -559,7 +563,7 @@ pub struct Settings {
     pub memory_check: MemoryCheck,
     pub engine: Engine,
     #[serde(default)]
-    pub halves: Halves,
+    pub split_update: SplitUpdate,
     /// BLAS that was named in place of the linked one.
     pub blas: Option<String>,
     pub preflight: bool,
@@ -711,9 +715,13 @@ impl Protection {
                     Some(Guarding::Checksums) | None => Method::SelfCheckpoint,
                 },
                 scope: set.scope.unwrap_or(Scope::Corner),
-                code: set.code.unwrap_or(if losses <= 1 { Code::Xor } else { Code::ReedSolomon }),
+                code: set.parity_code.unwrap_or(if losses <= 1 {
+                    Code::Xor
+                } else {
+                    Code::ReedSolomon
+                }),
                 losses,
-                layout: set.layout.unwrap_or_default(),
+                layout: set.parity_layout.unwrap_or_default(),
             },
             group,
             encode: set.encode.unwrap_or(Encoding::Pipelined),
@@ -745,7 +753,7 @@ impl From<&Overrides> for Settings {
             pin: set.pin.unwrap_or_default(),
             memory_check: set.memory_check.unwrap_or_default(),
             engine: set.engine.unwrap_or_default(),
-            halves: set.halves.unwrap_or_default(),
+            split_update: set.split_update.unwrap_or_default(),
             blas: set.blas.clone(),
             preflight: set.preflight.unwrap_or(true),
             power_command: set.power_command.clone(),

@@ -532,7 +532,8 @@ mod tests {
         {
             assert!(has(key), "{key}");
         }
-        for key in ["blas", "engine", "pin", "threads", "preflight", "halves", "memory-check"] {
+        for key in ["blas", "engine", "pin", "threads", "preflight", "split-update", "memory-check"]
+        {
             assert!(!has(key), "{key}");
         }
     }

@@ -3,7 +3,7 @@
 
 use super::diagnostic::{Diagnostic, Diagnostics, Severity, and_list};
 use super::settings::{Guarding, Overrides, Restart, Saving};
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::plan::{Encoding, Helpers};
 use crate::checkpoint::protocol::Method;
 use crate::checkpoint::storage::DirScope;
@@ -67,10 +67,10 @@ impl Overrides {
             ("mtbf", self.mtbf.is_some()),
             ("method", self.method.is_some() && !abft),
             ("scope", self.scope.is_some()),
-            ("code", self.code.is_some()),
+            ("parity-code", self.parity_code.is_some()),
             ("losses", self.losses.is_some()),
             ("group", self.group.is_some()),
-            ("layout", self.layout.is_some()),
+            ("parity-layout", self.parity_layout.is_some()),
             ("encode", self.encode.is_some()),
             ("helpers", self.helpers.is_some()),
             ("store", self.store.is_some()),
@@ -271,7 +271,7 @@ impl Overrides {
     /// saves in memory alone.
     fn conflict_of_dedicated_ranks(&self) -> Option<Diagnostic> {
         let saves = self.saves();
-        if self.layout != Some(ChecksumLayout::Dedicated) {
+        if self.parity_layout != Some(ParityLayout::Dedicated) {
             return None;
         }
         let off = matches!(self.checkpoint, Some(Saving::Off));
@@ -300,8 +300,9 @@ impl Overrides {
         } else {
             return None;
         };
-        let what =
-            format!("layout is dedicated, which keeps checksums on ranks of their own: {what}");
+        let what = format!(
+            "parity-layout is dedicated, which keeps the parity on ranks of their own: {what}"
+        );
         Some(conflict(what, help))
     }
 
@@ -326,8 +327,8 @@ impl Overrides {
         let of_parity = [
             ("losses", self.losses.is_some()),
             ("group", self.group.is_some()),
-            ("code", self.code.is_some()),
-            ("layout", self.layout.is_some()),
+            ("parity-code", self.parity_code.is_some()),
+            ("parity-layout", self.parity_layout.is_some()),
             ("encode", self.encode.is_some()),
         ];
         let (name, _) = of_parity.iter().find(|(_, set)| *set && !self.has_parity())?;
@@ -367,10 +368,10 @@ impl Overrides {
     /// Refuses codes that are not exact: files that are lost with a node are rebuilt by the code, and must be identical.
     fn conflict_of_code(&self) -> Option<Diagnostic> {
         let node = self.level2_scope == Some(DirScope::Node);
-        (node && self.code.is_some_and(|code| !code.exact())).then(|| {
+        (node && self.parity_code.is_some_and(|code| !code.exact())).then(|| {
             conflict(
                 "level2-scope is node, and the code gives lost rows back only up to rounding",
-                "give --code xor or --code reed-solomon, or leave --code out",
+                "give --parity-code xor or --parity-code reed-solomon, or leave --parity-code out",
             )
         })
     }
@@ -419,7 +420,7 @@ mod tests {
         let own = Overrides { level2_scope: node, ..both.clone() };
         apply(own.clone()).unwrap();
         assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, DirScope::Node);
-        let why = apply(Overrides { code: Some(Code::Sum), ..own }).unwrap_err();
+        let why = apply(Overrides { parity_code: Some(Code::Sum), ..own }).unwrap_err();
         assert!(why.contains("up to rounding"), "{why}");
         // Saves turned off for once, with a file of settings that sets both.
         apply(Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
@@ -437,11 +438,11 @@ mod tests {
     fn what_speaks_of_saves_is_told_where_there_are_none() {
         let two = Overrides {
             losses: Some(2),
-            layout: Some(ChecksumLayout::Striped),
+            parity_layout: Some(ParityLayout::Striped),
             ..Overrides::default()
         };
         let why = idle(&two);
-        assert!(why.contains("losses and layout are set and do nothing"), "{why}");
+        assert!(why.contains("losses and parity-layout are set and do nothing"), "{why}");
         let one = Overrides { losses: Some(2), ..Overrides::default() };
         let why = idle(&one);
         assert!(why.contains("losses is set and does nothing"), "{why}");
@@ -482,10 +483,10 @@ mod tests {
         let all = Overrides {
             mtbf: Some(60.0),
             scope: Some(Scope::Whole),
-            code: Some(Code::Xor),
+            parity_code: Some(Code::Xor),
             losses: Some(2),
             group: Some(4),
-            layout: Some(ChecksumLayout::Striped),
+            parity_layout: Some(ParityLayout::Striped),
             encode: Some(Encoding::Reduce),
             helpers: Some(Helpers::Off),
             store: Some(Store::SysV),
@@ -496,7 +497,8 @@ mod tests {
         all.apply(&mut dat()).unwrap();
         let why = idle(&all);
         for words in [
-            "mtbf, scope, code, losses, group, layout, encode, helpers, store, domains and nonstop are set and do nothing",
+            "mtbf, scope, parity-code, losses, group, parity-layout, encode, helpers, store, domains and nonstop are set and do \
+             nothing",
             "method abft makes no saves",
             "--checksum-columns",
             "leave --mtbf, --scope,",
@@ -623,12 +625,15 @@ mod tests {
     #[test]
     fn ranks_for_checksums_alone_are_refused_where_they_would_have_no_part() {
         let every = Some(Saving::Every(Interval::Iterations(1)));
-        let layout = Some(ChecksumLayout::Dedicated);
-        let plain = Overrides { checkpoint: every, layout, ..Overrides::default() };
+        let parity_layout = Some(ParityLayout::Dedicated);
+        let plain = Overrides { checkpoint: every, parity_layout, ..Overrides::default() };
         plain.apply(&mut dat()).unwrap();
         let refused = |set: Overrides, word: &str| {
             let why = set.apply(&mut dat()).unwrap_err().0[0].to_string();
-            assert!(why.contains("layout is dedicated") && why.contains(word), "{word}: {why}");
+            assert!(
+                why.contains("parity-layout is dedicated") && why.contains(word),
+                "{word}: {why}"
+            );
             Overrides { checkpoint: Some(Saving::Off), ..set }
         };
         let abft = Some(Guarding::Checksums);
@@ -689,14 +694,22 @@ mod tests {
         for set in [
             Overrides { losses: Some(2), ..Overrides::default() },
             Overrides { group: Some(4), ..Overrides::default() },
-            Overrides { code: Some(Code::Xor), ..Overrides::default() },
-            Overrides { layout: Some(ChecksumLayout::Grid), ..Overrides::default() },
+            Overrides { parity_code: Some(Code::Xor), ..Overrides::default() },
+            Overrides { parity_layout: Some(ParityLayout::Grid), ..Overrides::default() },
             Overrides { encode: Some(Encoding::Reduce), ..Overrides::default() },
         ] {
-            let Overrides { losses, group, code, layout, encode, .. } = set;
-            let why = apply(&Overrides { losses, group, code, layout, encode, ..disk.clone() });
+            let Overrides { losses, group, parity_code, parity_layout, encode, .. } = set;
+            let why = apply(&Overrides {
+                losses,
+                group,
+                parity_code,
+                parity_layout,
+                encode,
+                ..disk.clone()
+            });
             assert!(why.unwrap_err().contains("--level2-scope node"));
-            apply(&Overrides { losses, group, code, layout, encode, ..node.clone() }).unwrap();
+            apply(&Overrides { losses, group, parity_code, parity_layout, encode, ..node.clone() })
+                .unwrap();
         }
     }
 

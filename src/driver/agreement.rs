@@ -145,8 +145,8 @@ pub struct Common {
 impl Common {
     /// Order of messages for all ranks. It suits the rank with the most threads, which may multiply while its main thread
     /// factors.
-    pub fn order(&self, halves: params::Halves) -> Order {
-        Order { threads: self.threads.1, halves }
+    pub fn order(&self, split_update: params::SplitUpdate) -> Order {
+        Order { threads: self.threads.1, split_update }
     }
 }
 

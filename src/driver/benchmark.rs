@@ -33,7 +33,7 @@ use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::checkpoint::groups::Groups;
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::plan::Layout;
 use crate::comm::{Comm, Reduce, World, set_phase};
 use crate::config::Loaded;
@@ -420,11 +420,8 @@ fn lacking(
 fn new_groups(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
-    let divide = if need::may_go_on(p) {
-        ChecksumLayout::groups_at_any_rate
-    } else {
-        ChecksumLayout::groups
-    };
+    let divide =
+        if need::may_go_on(p) { ParityLayout::groups_at_any_rate } else { ParityLayout::groups };
     divide(p.scheme.layout, &layout, domains, p.group, p.scheme.losses).ok()
 }
 
@@ -870,7 +867,7 @@ impl Job<'_> {
         // parts only after a collective call below, which this rank reaches later.
         self.kept.held.take_if(|held| idle && held.is_of(number));
         let engine = self.run.common.engines.of(params);
-        let order = self.run.common.order(settings.halves);
+        let order = self.run.common.order(settings.split_update);
         let mut context = Context::seated(comm, params, engine, order, position, roles.sums);
         // State of the previous test could still be needed by a rank that did not know its result. By now all ranks know it.
         self.kept.held.take_if(|_| idle);

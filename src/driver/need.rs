@@ -359,7 +359,7 @@ mod tests {
     /// A computing rank keeps the matrix twice and no checksums; a checksum rank keeps two checksums.
     #[test]
     fn checksums_on_ranks_of_their_own_take_memory_there() {
-        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated");
+        let loaded = loaded("-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --parity-layout dedicated");
         let needs = of_hosts(&loaded, &hosts(&[1, 1, 1, 1, 1]), 5, false).unwrap();
         let quarter = 8000.0 * 8001.0 * 8.0 / 4.0;
         for need in &needs.hosts {
@@ -372,7 +372,7 @@ mod tests {
         // Shared storage has the matrix. A node's own storage has a quarter of the matrix, or the checksums of all.
         let with = |scope: &str| {
             let words = format!(
-                "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --layout dedicated --level2 /x --level2-scope {scope}"
+                "-n 8000 --nb 64 -p 2 -q 2 --checkpoint 10 --parity-layout dedicated --level2 /x --level2-scope {scope}"
             );
             of_hosts(&self::loaded(&words), &hosts(&[1, 1, 1, 1, 1]), 5, false).unwrap().hosts
         };
@@ -383,7 +383,7 @@ mod tests {
             }
         }
         let why = of_hosts(&loaded, &hosts(&[1, 1, 1, 2]), 5, false).unwrap_err();
-        assert!(why.contains("\"n3\"") && why.contains("--layout dedicated"), "{why}");
+        assert!(why.contains("\"n3\"") && why.contains("--parity-layout dedicated"), "{why}");
     }
 
     /// The run then has other groups, and the nodes need enough memory for those.

@@ -1,7 +1,7 @@
 //! The data that every step of one test needs: parameters, grid position, communicators.
 
 use super::roles::SUMS_EVER;
-use crate::base::params::{Halves, TestParams};
+use crate::base::params::{SplitUpdate, TestParams};
 use crate::comm::Comm;
 use crate::grid::ProcessGrid;
 use crate::kernels::Engine;
@@ -13,7 +13,7 @@ use crate::matrix::Shape;
 pub struct Order {
     /// Maximum number of threads over all ranks.
     pub threads: usize,
-    pub halves: Halves,
+    pub split_update: SplitUpdate,
 }
 
 impl Order {

@@ -12,7 +12,7 @@
 use super::context::{Context, Order};
 use super::panel_threads::mates;
 use super::update::{blas_strips, from_rest};
-use crate::base::params::Halves;
+use crate::base::params::SplitUpdate;
 use crate::kernels::Engine;
 use crate::matrix::Shape;
 use std::ops::Range;
@@ -30,7 +30,7 @@ impl Context<'_> {
 
 /// Returns the local column at which the update with panel `k` is split. `None` if it is not split. Both sides have columns.
 pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) -> Option<usize> {
-    if shape.grid.p == 1 || order.halves == Halves::Never {
+    if shape.grid.p == 1 || order.split_update == SplitUpdate::Never {
         return None;
     }
     let rest = from_rest(shape, depth, k);
@@ -43,7 +43,8 @@ pub fn cut(shape: &Shape, depth: usize, engine: Engine, order: Order, k: usize) 
         rest + strips.iter().map(|strip| strip.start).find(|&at| rest + at >= middle)?
     };
     let there = rest < cut && cut < shape.cols;
-    (there && (order.halves == Halves::Always || pays(shape, depth, order, k, cut))).then_some(cut)
+    (there && (order.split_update == SplitUpdate::Always || pays(shape, depth, order, k, cut)))
+        .then_some(cut)
 }
 
 /// Returns whether the right half, which is no wider than the left one, keeps the threads busy long enough.
@@ -98,8 +99,8 @@ mod tests {
         Shape::of(n, nb, ProcessGrid { p, q, mapping: Mapping::Row }, row, col)
     }
 
-    fn order(threads: usize, halves: Halves) -> Order {
-        Order { threads, halves }
+    fn order(threads: usize, split_update: SplitUpdate) -> Order {
+        Order { threads, split_update }
     }
 
     proptest! {
@@ -112,14 +113,14 @@ mod tests {
         ) {
             for engine in Engine::runnable() {
                 for (col, k) in (0..q + sums).flat_map(|col| (0..n.div_ceil(nb)).map(move |k| (col, k))) {
-                    for halves in [Halves::Auto, Halves::Always, Halves::Never] {
-                        let order = order(threads, halves);
+                    for split_update in [SplitUpdate::Auto, SplitUpdate::Always, SplitUpdate::Never] {
+                        let order = order(threads, split_update);
                         let cut_at = |row| cut(&shape(n, nb, (p, q), row, col), depth, engine, order, k);
                         let first = cut_at(0);
                         prop_assert!((1..p).all(|row| cut_at(row) == first));
                         let shape = shape(n, nb, (p, q), 0, col);
                         let Some(cut) = first else { continue };
-                        prop_assert!(halves != Halves::Never);
+                        prop_assert!(split_update != SplitUpdate::Never);
                         let rest = from_rest(&shape, depth, k);
                         prop_assert!(rest < cut && cut < shape.cols);
                         if !engine.cuts_freely() {
@@ -144,7 +145,7 @@ mod tests {
             for engine in Engine::runnable() {
                 for (col, k) in (0..q).flat_map(|col| (0..n.div_ceil(nb)).map(move |k| (col, k))) {
                     let shape = shape(n, nb, (p, q), 0, col);
-                    let order = order(1, Halves::Always);
+                    let order = order(1, SplitUpdate::Always);
                     let width = nb.min(n);
                     let len = engine.upper_len(width, shape.cols) + slack(engine, width);
                     let cut_at = |k| cut(&shape, depth, engine, order, k);
@@ -169,7 +170,7 @@ mod tests {
         let engine = Engine::runnable()[0];
         let cuts = |(n, nb, grid), threads| {
             let shape = shape(n, nb, grid, 0, 0);
-            let order = order(threads, Halves::Auto);
+            let order = order(threads, SplitUpdate::Auto);
             (0..n / nb).filter(|&k| cut(&shape, 1, engine, order, k).is_some()).count()
         };
         let blocks = 8000 / 192;

@@ -194,7 +194,7 @@ impl<'a> Operations<'a> {
         pool: &mut Pool,
     ) {
         if begun {
-            self.work.halves.hidden += u64::from(!self.work.far.is_active());
+            self.work.split_update.hidden += u64::from(!self.work.far.is_active());
         } else {
             self.begin_rows(k, section, Some(pool));
         }

@@ -164,9 +164,9 @@ impl<'a, O: Observer> Run<'a, O> {
             let sections = self.operations.sections(k, context.first_column(k, factored));
             let mut early = self.early_section(k, factored, &sections);
             let mut begun = self.early.take().is_some_and(|early| early.begun);
-            let halves = &mut self.operations.work.halves;
-            halves.iterations += u64::from(sections.len() > 1);
-            halves.early += u64::from(begun);
+            let counts = &mut self.operations.work.split_update;
+            counts.iterations += u64::from(sections.len() > 1);
+            counts.early += u64::from(begun);
             for (i, section) in sections.iter().enumerate() {
                 // The section's rows have travelled while the section before was multiplied, or travel now.
                 self.operations.finish_rows(k, section, begun, self.pool);
@@ -283,7 +283,7 @@ impl<'a, O: Observer> Run<'a, O> {
         beside.look_after_panel(true);
         let begun = beside.begun;
         self.operations.clock.enter(before);
-        self.operations.work.halves.amid += u64::from(meets);
+        self.operations.work.split_update.amid += u64::from(meets);
         begun
     }
 

@@ -12,7 +12,7 @@ use super::solve::{back_substitute, room};
 use super::work::Work;
 use crate::base::clock;
 use crate::base::course::Course;
-use crate::base::outcome::{Halves, Outcome, Times, Verdict};
+use crate::base::outcome::{Outcome, SplitUpdates, Times, Verdict};
 use crate::base::threads::Pool;
 use crate::comm::{Reduce, Wire, set_phase};
 use crate::matrix::{Generator, Local, Storage};
@@ -114,8 +114,8 @@ pub(super) fn conclude<O: Observer>(
     let (times, times_mean) = gather_times(context, own);
     let work = work.take();
     let work_bytes = work.as_ref().map_or(0, Work::bytes) + 8 * room(&context.shape) as u64;
-    let halves = work.map(|work| work.halves).unwrap_or_default().to_array();
-    let halves = Halves::from_array(combine(context, halves, Reduce::Sum));
+    let split_update = work.map(|work| work.split_update).unwrap_or_default().to_array();
+    let split_update = SplitUpdates::from_array(combine(context, split_update, Reduce::Sum));
     set_phase("checking the solution");
     let residual =
         (params.threshold > 0.0).then(|| residual::check(context, &generator(context), &x, pool));
@@ -139,7 +139,7 @@ pub(super) fn conclude<O: Observer>(
         times_mean,
         residual,
         verdict,
-        halves,
+        split_update,
         x_digest: digest(context, &x),
         threads: pool.threads(),
         matrix_bytes_max: sizes[0] as u64,

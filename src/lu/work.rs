@@ -8,7 +8,7 @@ use super::context::Context;
 use super::factor::Factor;
 use super::panel::Panel;
 use super::swap::Swapper;
-use crate::base::outcome::Halves;
+use crate::base::outcome::SplitUpdates;
 use crate::base::threads::Pool;
 use crate::matrix::HugeBuffer;
 
@@ -28,7 +28,7 @@ pub struct Work {
     pub(super) ahead: HugeBuffer,
     pub(super) rest: HugeBuffer,
     /// Counts of the work done in halves so far.
-    pub halves: Halves,
+    pub split_update: SplitUpdates,
 }
 
 impl Work {
@@ -42,7 +42,7 @@ impl Work {
             far: Swapper::new(lengths.swap_rest, FAR_TAG)?,
             ahead: HugeBuffer::touched(lengths.ahead, pool)?,
             rest: HugeBuffer::touched(lengths.rest, pool)?,
-            halves: Halves::default(),
+            split_update: SplitUpdates::default(),
         })
     }
 

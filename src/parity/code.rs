@@ -88,7 +88,7 @@ const _: () =
 impl Code {
     pub const ALL: [Code; 4] = [Code::Xor, Code::Sum, Code::ReedSolomon, Code::Weighted];
 
-    /// Name of the code as in `--code`.
+    /// Name of the code as in `--parity-code`.
     pub fn name(self) -> &'static str {
         match self {
             Code::Xor => "xor",

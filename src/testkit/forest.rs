@@ -19,7 +19,7 @@ use crate::supervise::talk::shell::RemoteShell;
 use crate::supervise::talk::wire::{Attend, Beat, Charge, Facts, FromAgent, ToAgent, Which};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 3), seed: 1 };
-const SILENCE_MS: u64 = 4000;
+const NODE_TIMEOUT_MS: u64 = 4000;
 const REDIAL_MS: u64 = 700;
 
 fn charge(node: u32, again: bool) -> Charge {
@@ -42,7 +42,7 @@ impl Hands for Node {
     }
     fn end_rank(&mut self, _: Which, _: u32) {}
     fn halt(&mut self, _: bool) {}
-    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
         silent >= limit
     }
 }
@@ -89,17 +89,17 @@ struct Forest {
 
 impl Forest {
     fn new(nodes: u32, fanout: usize) -> Self {
-        Self::with_silence(nodes, fanout, SILENCE_MS)
+        Self::with_node_timeout(nodes, fanout, NODE_TIMEOUT_MS)
     }
 
-    fn with_silence(nodes: u32, fanout: usize, silence_ms: u64) -> Self {
+    fn with_node_timeout(nodes: u32, fanout: usize, node_timeout_ms: u64) -> Self {
         let attend = Attend {
             run_id: "run".into(),
             job: None,
             node: String::new(),
-            lonely_ms: 60_000,
+            orphan_timeout_ms: 60_000,
             beat_ms: 500,
-            silence_ms,
+            node_timeout_ms,
             fanout,
             login_ms: None,
             shell: RemoteShell::Ssh(vec!["ssh".into()]),
@@ -112,7 +112,7 @@ impl Forest {
             simulated_agents: SimulatedAgents::new(Played::default(), MANNER),
             up: BTreeSet::new(),
             judge: Nodes::new(
-                &Thresholds { silence_ms, redial_ms: REDIAL_MS, ..Thresholds::default() },
+                &Thresholds { node_timeout_ms, redial_ms: REDIAL_MS, ..Thresholds::default() },
                 (0..nodes).map(|node| node.to_string()).collect(),
             ),
             logins: Logins::default(),
@@ -345,7 +345,7 @@ fn a_supervisor_that_falls_behind_gives_nobody_up() {
     forest.lines_a_tick = Some(1);
     forest.run(35_000);
     let (since_ms, ..) = forest.backlog.front().unwrap();
-    assert!(35_000 - since_ms > 2 * SILENCE_MS, "behind since {since_ms} ms");
+    assert!(35_000 - since_ms > 2 * NODE_TIMEOUT_MS, "behind since {since_ms} ms");
     assert_eq!(forest.judge.in_trouble().count(), 0);
     assert_eq!(forest.started(), 100, "nobody was called again");
     forest.lines_a_tick = None;
@@ -403,7 +403,7 @@ fn a_supervisor_that_can_call_few_at_once_comes_past_those_that_are_off() {
 #[test]
 fn a_silence_of_any_length_is_noticed() {
     for fanout in [8, 2] {
-        let mut forest = Forest::with_silence(8, fanout, 60_000);
+        let mut forest = Forest::with_node_timeout(8, fanout, 60_000);
         forest.run(5000);
         let last = BTreeSet::from([7]);
         forest.lose(&last, false);

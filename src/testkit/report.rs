@@ -2,7 +2,7 @@
 
 use crate::base::course::{Course, Recorder, What};
 use crate::base::outcome::{
-    Checksums, Halves, Level2, Outcome, Power, Protection, Replaced, Residual, Times, Verdict,
+    Checksums, Level2, Outcome, Power, Protection, Replaced, Residual, SplitUpdates, Times, Verdict,
 };
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
 use crate::report::machine::{Kind, Machine, Make};
@@ -115,7 +115,7 @@ pub fn outcome() -> Outcome {
         times_mean: times(),
         residual: Some(residual()),
         verdict: Verdict::Passed,
-        halves: Halves { iterations: 240, early: 236, hidden: 470, amid: 60 },
+        split_update: SplitUpdates { iterations: 240, early: 236, hidden: 470, amid: 60 },
         x_digest: "0123456789abcdef".into(),
         threads: 2,
         matrix_bytes_max: 192_000_000,

@@ -122,7 +122,7 @@ fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
     ];
     for (args, point, lost) in some(cases, 4) {
         let idle = if args == two { 2 } else { 1 };
-        let scene = Apart::with_idle(2, 2, idle, args).protect(&["--layout", "dedicated"]);
+        let scene = Apart::with_idle(2, 2, idle, args).protect(&["--parity-layout", "dedicated"]);
         scene.strike(&format!("{point}:kill"));
         scene.lose_all_and(lost);
         let ran = scene.comes_back(lost);
@@ -133,7 +133,7 @@ fn memory_is_gone_and_nodes_that_keep_checksums_alone() {
 /// Refusal of one loss more than is survived; damage in a checksum's file when it is needed; a run without such a rank.
 #[test]
 fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
-    let scene = Apart::with_idle(2, 2, 1, &["--layout", "dedicated"]);
+    let scene = Apart::with_idle(2, 2, 1, &["--parity-layout", "dedicated"]);
     scene.strike("pruned:0:2:kill");
     scene.lose_all_and(&[]);
     // No older checkpoint is used in its place.
@@ -157,8 +157,8 @@ fn files_of_checksums_alone_are_named_where_they_cannot_be_used() {
         assert!(ran.err.contains(word), "{word}: {}", ran.told());
     }
     (3..5).for_each(put_back);
-    let ran = scene.job().args(&["--layout", "striped"]).run().expect_code(4);
-    assert!(ran.err.contains("--layout, the --group and the --losses"), "{}", ran.told());
+    let ran = scene.job().args(&["--parity-layout", "striped"]).run().expect_code(4);
+    assert!(ran.err.contains("--parity-layout, the --group and the --losses"), "{}", ran.told());
     // A bit of the checksum, and the file that it is needed for.
     let file = scene.checkpoints(4).pop().unwrap().join("p4");
     flip(&file, 0.9);
@@ -469,8 +469,8 @@ mod rest {
             ((2, 2), &["--losses", "2", "--method", "double"], &[1, 3]),
             ((1, 2), &["--method", "single"], &[0]),
             ((2, 2), &["--helpers", "off"], &[2]),
-            ((2, 3), &["--losses", "2", "--layout", "localised"], &[1, 4]),
-            ((2, 3), &["--layout", "grid"], &[2, 3]),
+            ((2, 3), &["--losses", "2", "--parity-layout", "localised"], &[1, 4]),
+            ((2, 3), &["--parity-layout", "grid"], &[2, 3]),
             ((2, 2), &["--group", "2"], &[1, 2]),
             ((2, 2), &["--losses", "3", "--encode", "reduce"], &[0, 1, 2]),
             ((2, 3), &["--losses", "2"], &[0, 4]),

@@ -16,10 +16,10 @@ fn methods_scopes_codes_and_encodings() {
         &["--method", "double", "--scope", "whole"],
         &["--scope", "side"],
         &["--scope", "whole"],
-        &["--code", "reed-solomon"],
+        &["--parity-code", "reed-solomon"],
         &["--encode", "reduce"],
         &["--encode", "reduce", "--losses", "2"],
-        &["--method", "double", "--code", "reed-solomon", "--losses", "3"],
+        &["--method", "double", "--parity-code", "reed-solomon", "--losses", "3"],
         &["--group", "3"],
     ];
     for (i, case) in cases.iter().enumerate() {
@@ -58,10 +58,10 @@ fn threads_on_other_cores_go_on_with_the_same_bits() {
 /// Sums of doubles rebuild a lost member only nearly: the run passes, with other bits. Memory that is not lost is not touched.
 #[test]
 fn the_sum_restores_up_to_rounding() {
-    let scene = protected(&["--code", "sum"]);
+    let scene = protected(&["--parity-code", "sum"]);
     scene.strike("flush-half:1:3:kill");
     scene.finish();
-    let scene = protected(&["--code", "sum"]);
+    let scene = protected(&["--parity-code", "sum"]);
     scene.strike("flush-half:1:3:kill");
     scene.lose(1);
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1]));
@@ -70,7 +70,7 @@ fn the_sum_restores_up_to_rounding() {
 /// Sums with weights survive more than one loss; a process lost with its memory kept costs no bit.
 #[test]
 fn weighted_sums_restore_two_up_to_rounding() {
-    let weighted = || protected(&["--code", "weighted", "--losses", "2"]);
+    let weighted = || protected(&["--parity-code", "weighted", "--losses", "2"]);
     let scene = weighted();
     scene.strike("flush-half:1:3:kill");
     scene.finish();
@@ -110,7 +110,7 @@ fn memory_of_system_v() {
 #[test]
 fn column_mapping_and_every_depth() {
     for (depth, mapping) in [("0", "column"), ("1", "row"), ("2", "column")] {
-        let problem = ["--depth", depth, "--pmap", mapping, "--halves", "always"];
+        let problem = ["--depth", depth, "--pmap", mapping, "--split-update", "always"];
         let scene = Scene::of(2, 3, &["-n", "305", "--nb", "12"]).solver(&problem);
         let scene = scene.protect(&["--checkpoint", "2"]);
         scene.strike("flush-data:4:5:kill");

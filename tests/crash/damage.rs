@@ -272,7 +272,7 @@ fn removed_names_are_made_again() {
 /// Files of a rank with checksums alone, whose own part of the matrix is empty, are removed.
 #[test]
 fn removed_names_of_a_rank_for_checksums_are_made_again() {
-    let dedicated = ["--layout", "dedicated"];
+    let dedicated = ["--parity-layout", "dedicated"];
     tidied_twice(&|| Scene::new(2, 2).idle(1).protect(&dedicated), 5);
 }
 

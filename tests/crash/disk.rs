@@ -184,7 +184,7 @@ fn every_step_is_survived_on_storage_that_all_share() {
 #[test]
 fn a_node_and_its_storage_with_each_layout_of_checksums() {
     for (layout, node) in [("localised", 2), ("grid", 1)] {
-        let args = ["--checkpoint", "3", "--layout", layout];
+        let args = ["--checkpoint", "3", "--parity-layout", layout];
         let disk = Disk::new(Scene::of(2, 2, SMALL).protect(&args), true);
         disk.strike("stream-half:0:5:kill");
         disk.lose_what(0, Gone::Node(node));

@@ -536,7 +536,7 @@ mod rest {
         let scene = Scene::of(2, 2, SMALL).grids(&[(1, 2), (2, 2)]).protect(&[
             "--checkpoint",
             "1",
-            "--layout",
+            "--parity-layout",
             "grid",
         ]);
         for later in ["iteration:3:9:kill", "solve-begin:3:1:kill"] {

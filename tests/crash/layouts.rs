@@ -8,9 +8,9 @@ use crate::extent::whole;
 use crate::limits::Stash;
 use crate::scene::{Scene, rebuilt, resumed_at};
 
-const LOCALISED: &[&str] = &["--layout", "localised", "--losses", "2"];
-const GRID: &[&str] = &["--layout", "grid"];
-const DEDICATED: &[&str] = &["--layout", "dedicated"];
+const LOCALISED: &[&str] = &["--parity-layout", "localised", "--losses", "2"];
+const GRID: &[&str] = &["--parity-layout", "grid"];
+const DEDICATED: &[&str] = &["--parity-layout", "dedicated"];
 
 fn six(args: &[&str]) -> Scene {
     Scene::new(2, 3).protect(args)
@@ -40,7 +40,7 @@ fn any_two_of_six_with_localised_checksums() {
 /// Weighted sums are rebuilt up to rounding.
 #[test]
 fn localised_checksums_of_real_numbers() {
-    let scene = six(LOCALISED).protect(&["--code", "weighted"]);
+    let scene = six(LOCALISED).protect(&["--parity-code", "weighted"]);
     scene.strike("flush-half:1:3:kill");
     [1, 3].iter().for_each(|&position| scene.lose(position));
     assert_eq!(rebuilt(&scene.finish_up_to_rounding()), Some(vec![1, 3]));
@@ -49,7 +49,7 @@ fn localised_checksums_of_real_numbers() {
 /// Pairs for one loss, each member with the checksum of both.
 #[test]
 fn one_of_each_pair() {
-    let scene = Scene::new(2, 3).protect(&["--layout", "localised"]);
+    let scene = Scene::new(2, 3).protect(&["--parity-layout", "localised"]);
     scene.strike("flush-data:3:4:kill");
     let groups = scene.groups();
     assert!(groups.len() == 3 && groups.iter().all(|pair| pair.len() == 2), "{groups:?}");
@@ -171,7 +171,9 @@ fn a_stop_between_tests_with_ranks_of_their_own() {
 fn ranks_of_their_own_that_cannot_be_had_are_told() {
     let mut scene = Scene::new(2, 2).protect(DEDICATED);
     let ran = scene.job().run().expect_code(1);
-    for word in ["at least 5 processes", "1 more keep checksums (--layout dedicated)", "only 4"] {
+    for word in
+        ["at least 5 processes", "1 more keep checksums (--parity-layout dedicated)", "only 4"]
+    {
         assert!(ran.err.contains(word), "{word}: {}", ran.told());
     }
     scene = scene.idle(1);
@@ -210,15 +212,15 @@ fn layouts_that_cannot_be_had_and_memory_of_another_one() {
         scene.expect_nothing_left();
     };
     let four = Scene::new(2, 2).protect(LOCALISED);
-    refused(&four, &["--layout localised", "at least 6 failure domains", "--losses 1"]);
+    refused(&four, &["--parity-layout localised", "at least 6 failure domains", "--losses 1"]);
     let lines = Scene::new(2, 2).protect(GRID).protect(&["--losses", "2"]);
-    refused(&lines, &["2 x 2 grid", "3 are needed", "--layout striped"]);
+    refused(&lines, &["2 x 2 grid", "3 are needed", "--parity-layout striped"]);
 
     let mut scene = six(&[]);
     scene.strike("iteration:1:4:kill");
-    scene.also("SKT_LAYOUT", "localised");
-    scene.expect_refused(1, &["--layout striped, and this one asks for localised"]);
-    scene.also("SKT_LAYOUT", "striped");
+    scene.also("SKT_PARITY_LAYOUT", "localised");
+    scene.expect_refused(1, &["--parity-layout striped, and this one asks for localised"]);
+    scene.also("SKT_PARITY_LAYOUT", "striped");
     scene.finish();
 }
 

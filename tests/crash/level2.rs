@@ -240,7 +240,7 @@ pub fn matrices(checkpoint: &Path) -> Vec<(u64, u64, Vec<u8>)> {
 /// Makes a run with a rank more, which keeps the checksum of the others and writes nothing to shared storage.
 fn with_dedicated(args: &[&str]) -> Stored {
     let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
-    Stored::of(scene.protect(&["--layout", "dedicated"]).protect(args), "1")
+    Stored::of(scene.protect(&["--parity-layout", "dedicated"]).protect(args), "1")
 }
 
 /// A fault while coming back, and a request to stop.
@@ -1311,10 +1311,10 @@ mod rest {
         for layouts in [["dedicated", "striped"], ["striped", "dedicated"]] {
             let scene = Scene::of(2, 2, LONGER).idle(1).protect(&["--checkpoint", "1"]);
             let mut scene = Stored::of(scene, "1");
-            scene.scene.also("SKT_LAYOUT", layouts[0]);
+            scene.scene.also("SKT_PARITY_LAYOUT", layouts[0]);
             scene.strike("manifest-whole:0:2:kill");
             lose_all(&scene);
-            scene.scene.also("SKT_LAYOUT", layouts[1]);
+            scene.scene.also("SKT_PARITY_LAYOUT", layouts[1]);
             let ran = finish(&scene);
             assert!(from_storage(&ran), "{layouts:?}: {}", ran.told());
         }

@@ -44,7 +44,7 @@ fn one_more_than_tolerated_is_refused_and_memory_kept() {
 }
 
 fn six() -> Scene {
-    Scene::new(2, 3).protect(&["--losses", "2", "--code", "reed-solomon"])
+    Scene::new(2, 3).protect(&["--losses", "2", "--parity-code", "reed-solomon"])
 }
 
 #[test]

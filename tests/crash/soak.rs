@@ -56,21 +56,21 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
         true => &[][..],
         false => &["--encode", "reduce"],
     };
-    protect.extend(dice.one_of(&[&[][..], other, &["--code", "reed-solomon"]]));
+    protect.extend(dice.one_of(&[&[][..], other, &["--parity-code", "reed-solomon"]]));
     let losses = match (p * q, dice.below(2)) {
         (6, 0) => 2,
         _ => 1,
     };
     if losses == 2 {
-        protect.extend(["--losses", "2", "--code", "reed-solomon"]);
+        protect.extend(["--losses", "2", "--parity-code", "reed-solomon"]);
         protect.dedup();
     } else {
         protect.extend(dice.one_of(&[&[][..], &["--group", "2"]]));
     }
     // A flag that came twice counts once.
-    let twice = protect.iter().filter(|arg| **arg == "--code").count() > 1;
+    let twice = protect.iter().filter(|arg| **arg == "--parity-code").count() > 1;
     if twice {
-        let at = protect.iter().position(|arg| *arg == "--code").unwrap();
+        let at = protect.iter().position(|arg| *arg == "--parity-code").unwrap();
         protect.drain(at..at + 2);
     }
     let depth = dice.one_of(&["0", "1", "2"]);

@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use skt_hpl::base::outcome::{Halves, Verdict};
+use skt_hpl::base::outcome::{SplitUpdates, Verdict};
 use skt_hpl::report::json::Run;
 
 use crate::dat::Dat;
@@ -19,7 +19,7 @@ fn solve(engine: &str, threads: &str, halves: &str) -> Run {
         depths: vec![0, 1, 2],
         ..Dat::default()
     };
-    let args = ["--engine", engine, "--threads", threads, "--halves", halves];
+    let args = ["--engine", engine, "--threads", threads, "--split-update", halves];
     Job::tests(&dat).args(&args).run().expect_code(0).json()
 }
 
@@ -32,7 +32,7 @@ fn digests(run: &Run) -> Vec<String> {
 fn no_bit_depends_on_whether_the_update_goes_in_halves() {
     let whole = solve("packed", "1", "never");
     for test in &whole.tests {
-        assert_eq!(test.outcome.as_ref().unwrap().halves, Halves::default());
+        assert_eq!(test.outcome.as_ref().unwrap().split_update, SplitUpdates::default());
     }
     let runs = ["1", "2"].map(|threads| solve("packed", threads, "always"));
     assert!(runs.iter().all(|run| digests(run) == digests(&whole)));
@@ -41,7 +41,7 @@ fn no_bit_depends_on_whether_the_update_goes_in_halves() {
     for test in runs.iter().chain([&blas]).flat_map(|run| &run.tests) {
         let (params, outcome) = (&test.params, test.outcome.as_ref().unwrap());
         assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
-        let Halves { iterations, early, hidden, amid } = outcome.halves;
+        let SplitUpdates { iterations, early, hidden, amid } = outcome.split_update;
         let (ranks, blocks) = (params.p * params.q, params.blocks());
         // The last iterations have no two block columns left.
         let least = ranks * (blocks - params.depth - 3 * params.q);
@@ -64,7 +64,7 @@ fn who_is_there_first_multiplies_until_the_others_come() {
         depths: vec![1],
         ..Dat::default()
     };
-    let job = || Job::tests(&dat).args(&["--engine", "packed", "--halves", "always"]);
+    let job = || Job::tests(&dat).args(&["--engine", "packed", "--split-update", "always"]);
     // Exchanges in turn: the columns of the next panel, those of the left half, and, early, those of the next right half; of the
     // first panel the right half's are not early. So one is late for the columns of panels 4 to 13. The other one waits for those
     // of the right half instead if they have not come in time, but not for all of them.
@@ -84,6 +84,6 @@ fn who_is_there_first_multiplies_until_the_others_come() {
     let run = ran.json();
     let outcome = run.tests[0].outcome.as_ref().unwrap();
     assert_eq!(outcome.verdict, Verdict::Passed);
-    assert!(outcome.halves.amid > 0, "{:?}", outcome.halves);
+    assert!(outcome.split_update.amid > 0, "{:?}", outcome.split_update);
     assert_eq!(digests(&run), digests(&job().run().expect_code(0).json()));
 }

@@ -223,7 +223,7 @@ fn every_part(l1: usize, blas_engine: bool) {
         let dat = part.dat();
         let ran = Job::tests(&dat)
             .args(&["--engine", engine_name(part.blas_engine), "--output", "HPL.out"])
-            .args(&["--halves", halves(part)])
+            .args(&["--split-update", halves(part)])
             .run();
         assert_eq!(ran.code, Some(0), "{part:?}: {}", ran.told());
         let run = ran.json();

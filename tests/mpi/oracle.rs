@@ -99,7 +99,7 @@ pub fn problem(n: usize, nb: usize, (p, q): (usize, usize)) -> TestParams {
 
 /// Order of messages of ranks with so many threads, the update in halves wherever possible.
 fn order(threads: usize) -> Order {
-    Order { threads, halves: params::Halves::Always }
+    Order { threads, split_update: params::SplitUpdate::Always }
 }
 
 /// Returns x of a system, complete at all ranks of its grid; nothing at the others.

@@ -19,7 +19,7 @@ fn close(a: f64, b: f64, relative: f64) -> bool {
 fn no_lookahead_is_too_deep() {
     let dat = Dat { ns: vec![61], nbs: vec![7], grids: vec![(2, 2)], ..Dat::default() };
     let run = |depth: &str, halves: &str| {
-        let flags = ["--depth", depth, "--halves", halves, "--json", "run.json"];
+        let flags = ["--depth", depth, "--split-update", halves, "--json", "run.json"];
         let ran = Job::new(4).dat(&dat).args(&flags).run().expect_code(0);
         ran.json().tests[0].outcome.as_ref().unwrap().x_digest.clone()
     };
@@ -103,7 +103,7 @@ fn rows_are_exchanged_in_several_pieces() {
     let run = |swap: usize, equil: usize, halves: &str| {
         let (ns, nbs, grids) = (vec![5200], vec![1024], vec![(3, 1)]);
         let dat = Dat { ns, nbs, grids, swap, equil, ..Dat::default() };
-        let flags = ["--threads", "2", "--halves", halves, "--json", "run.json"];
+        let flags = ["--threads", "2", "--split-update", halves, "--json", "run.json"];
         let ran = Job::new(3).dat(&dat).args(&flags).run().expect_code(0);
         let outcome = ran.json().tests[0].outcome.clone().unwrap();
         assert_eq!(outcome.verdict, Verdict::Passed);

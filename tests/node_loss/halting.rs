@@ -220,8 +220,8 @@ mod rest {
     #[ignore = "needs root and network namespaces"]
     fn a_halt_after_the_next_save_waits_for_it() {
         let lab = Lab::up(4, 0);
-        let patience = ["--halt-patience", "3s"];
-        let mut run = lab.benchmark("run").flags(&patience).hold("1@iteration:1:6");
+        let timeout = ["--stop-timeout", "3s"];
+        let mut run = lab.benchmark("run").flags(&timeout).hold("1@iteration:1:6");
         run.halt(&["--after-checkpoint"]);
         run.wait_for("halt-requested", 1);
         std::thread::sleep(Duration::from_secs(5));

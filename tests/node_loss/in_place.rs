@@ -85,8 +85,8 @@ fn a_stopped_rank_is_replaced_inside_the_job_and_ended() {
 #[ignore = "needs root and network namespaces"]
 fn a_hung_rank_is_ended_and_replaced_inside_the_job() {
     let lab = lab(5, 0);
-    // It may hang before the time of three iterations is known; then `--patience` is the limit.
-    let when = ["--hang-min", "1s", "--patience", "20s"];
+    // It may hang before the time of three iterations is known; then `--progress-timeout` is the limit.
+    let when = ["--hang-min", "1s", "--progress-timeout", "20s"];
     let end = lab.hanging_in_place("run", &when).faults("1@iteration:2:20:hang").start().end();
     end.passed();
     assert_eq!(end.of("launched").len(), 1, "{}", end.told());

@@ -66,7 +66,7 @@ fn a_node_that_hangs_as_a_whole_is_lost() {
 #[ignore = "needs root and network namespaces"]
 fn a_node_that_comes_back_empty_is_not_trusted() {
     let lab = Lab::up(4, 1);
-    let run = lab.benchmark("run").flags(&["--silence", "20s"]).hold("1@iteration:1:20");
+    let run = lab.benchmark("run").flags(&["--node-timeout", "20s"]).hold("1@iteration:1:20");
     lab.vcluster(&["off", "n2"]);
     lab.vcluster(&["back", "n2"]);
     let end = run.end();

@@ -432,7 +432,7 @@ impl Lab {
         }
         plan.command.args(HELD);
         plan.tail = benchmark_flags();
-        plan.benchmark_flags(&["--layout", "dedicated"])
+        plan.benchmark_flags(&["--parity-layout", "dedicated"])
     }
 
     /// Runs the problem with checksums, a rank a node: on six nodes with one process column of them.

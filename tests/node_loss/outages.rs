@@ -199,7 +199,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     run.struck("2@iteration:1:10");
     // It has begun with the usual timeout, which is too long for a test.
     run.kill_supervisor();
-    let mut run = lab.benchmark("run").flags(&["--start-patience", "3s"]).start();
+    let mut run = lab.benchmark("run").flags(&["--startup-timeout", "3s"]).start();
     assert_eq!(run.wait_for("took-over", 1)["adopted"], true, "{}", run.told());
     let in_the_way = run.file("hosts.3");
     std::fs::create_dir(&in_the_way).unwrap();
@@ -431,7 +431,7 @@ mod rest {
         let lab = Lab::up(4, 0);
         let places = ["1@iteration:0:60", "1@told:2:1"];
         // On a busy machine the rest takes longer than the usual node timeout.
-        let mut run = lab.benchmark("run").flags(&["--silence", "20s"]).hold_each(&places);
+        let mut run = lab.benchmark("run").flags(&["--node-timeout", "20s"]).hold_each(&places);
         for node in ["n2", "n3", "n4"] {
             lab.on(node, "pkill -STOP -f 'skt-hpl agent'");
         }

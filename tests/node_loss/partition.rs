@@ -28,7 +28,8 @@ fn a_node_that_is_cut_off_ends_its_ranks_also_where_its_session_ends() {
     let lab = Lab::up(3, 1);
     // The process that carries the agent's lines on its node can be ended by itself.
     let line = "case \"$2\" in *agent*--node*) set -- \"$1\" \"cat | $2 | cat\" ;; esac";
-    let plan = lab.stand_in("run", 600).flags(&["--lonely", "20s"]).reached_after(&lab, line);
+    let plan =
+        lab.stand_in("run", 600).flags(&["--orphan-timeout", "20s"]).reached_after(&lab, line);
     let mut run = plan.apart_from_nodes().start();
     run.computing();
     lab.vcluster(&["cut", "n2"]);
@@ -82,7 +83,7 @@ mod rest {
             waits.display()
         );
         let plan =
-            lab.stand_in("run", 600).flags(&["--silence", "20s"]).reached_after(&lab, &first);
+            lab.stand_in("run", 600).flags(&["--node-timeout", "20s"]).reached_after(&lab, &first);
         let mut run = plan.start();
         run.computing();
         std::fs::write(&gate, "").unwrap();

@@ -226,7 +226,7 @@ mod rest {
         // Stopped ranks make no progress, which agents without a supervisor allow for a minute by default.
         let plan = || {
             let first = format!("[ ! -e {} ] || exit 255", down.display());
-            lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &first)
+            lab.benchmark("run").flags(&["--orphan-timeout", "200s"]).reached_after(&lab, &first)
         };
         plan().hold("1@iteration:1:20").kill_supervisor();
         std::fs::write(&down, "").unwrap();
@@ -255,7 +255,7 @@ mod rest {
                 "case \" $* \" in *' n2 '*) ;; *) [ ! -e {} ] || exit 255 ;; esac",
                 down.display()
             );
-            lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &first)
+            lab.benchmark("run").flags(&["--orphan-timeout", "200s"]).reached_after(&lab, &first)
         };
         plan().hold("1@iteration:1:20").kill_supervisor();
         std::fs::write(&down, "").unwrap();
@@ -356,7 +356,7 @@ mod rest {
                 calls.display()
             );
             // Stopped ranks make no progress, which agents without a supervisor allow for a minute by default.
-            lab.benchmark("run").flags(&["--lonely", "200s"]).reached_after(&lab, &fails)
+            lab.benchmark("run").flags(&["--orphan-timeout", "200s"]).reached_after(&lab, &fails)
         };
         let killed_when_all_are_called_again = || {
             std::fs::write(&down, "").unwrap();

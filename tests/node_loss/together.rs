@@ -25,7 +25,7 @@ mod rest {
     #[ignore = "needs root and network namespaces"]
     fn two_nodes_of_different_groups() {
         let lab = Lab::up(4, 2);
-        let run = lab.benchmark("run").flags(&["--silence", "15s"]).hold("1@iteration:0:30");
+        let run = lab.benchmark("run").flags(&["--node-timeout", "15s"]).hold("1@iteration:0:30");
         lab.vcluster(&["cut-off", "n1"]);
         lab.vcluster(&["cut-off", "n3"]);
         let end = run.end();
@@ -41,7 +41,7 @@ mod rest {
     #[ignore = "needs root and network namespaces"]
     fn two_nodes_of_the_same_group_are_refused() {
         let lab = Lab::up(4, 2);
-        let run = lab.benchmark("run").flags(&["--silence", "15s"]).hold("1@iteration:0:30");
+        let run = lab.benchmark("run").flags(&["--node-timeout", "15s"]).hold("1@iteration:0:30");
         lab.vcluster(&["cut-off", "n3"]);
         lab.vcluster(&["cut-off", "n4"]);
         let end = run.end();

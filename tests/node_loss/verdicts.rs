@@ -114,8 +114,8 @@ mod rest {
         assert_eq!(end.code, Some(6), "{}", end.told());
         assert!(end.errors.contains("nothing was computed"), "{}", end.told());
         fails("exec sleep 600");
-        let patience = ["--start-patience", "2s"];
-        let end = lab.benchmark("idle").flags(&by).flags(&patience).start().end();
+        let timeout = ["--startup-timeout", "2s"];
+        let end = lab.benchmark("idle").flags(&by).flags(&timeout).start().end();
         assert_eq!(end.code, Some(6), "{}", end.told());
         assert_eq!(end.faults(), ["launch-failed"; 3], "{}", end.told());
     }

@@ -25,7 +25,7 @@ fn run(random: &mut Random) -> bool {
     let (p, q) = [(2, 2), (1, 4), (2, 3)][random.below(3) as usize];
     let depth = random.below(3).to_string();
     let halves = ["auto", "always"][random.below(2) as usize];
-    let solver = ["-n", "1201", "--nb", "16", "--depth", &depth, "--halves", halves];
+    let solver = ["-n", "1201", "--nb", "16", "--depth", &depth, "--split-update", halves];
     let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "4"]).nonstop(2);
     let mut running = scene.job().start();
     let began = Instant::now();

@@ -328,7 +328,7 @@ mod rest {
                 println!("{fault}");
                 let depth = ["0", "1"][(turn / 2 + position) % 2];
                 let halves = ["auto", "always"][(turn + position) % 2];
-                let solver = ["--depth", depth, "--halves", halves];
+                let solver = ["--depth", depth, "--split-update", halves];
                 let ran = scene().solver(&solver).endure(&fault);
                 if generates && outcome(&ran).checksums.unwrap().checksum_bytes == 0 {
                     // Not all remaining ranks had generated: it began from scratch, and then had no checksums.

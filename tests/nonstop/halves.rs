@@ -23,14 +23,17 @@ fn a_loss_amid_an_update_in_halves_is_gone_on_from() {
     let grids = [(2, 1), (2, 2), (3, 2)];
     for (turn, (place, depth, threads)) in STRIKES.iter().enumerate() {
         let (p, q) = grids[turn % grids.len()];
-        let solver = ["-n", "301", "--nb", "10", "--halves", "always"];
+        let solver = ["-n", "301", "--nb", "10", "--split-update", "always"];
         let scene = Scene::of(p, q, &solver).solver(&["--depth", depth, "--threads", threads]);
         let scene = scene.protect(&["--checkpoint", "3"]).nonstop(1);
         let fault = format!("1@{place}");
         println!("{p} x {q} {fault}, depth {depth}, {threads} threads");
         let ran = scene.survive(&fault);
         assert_eq!(in_place(&ran), 1, "{fault}: {}", ran.told());
-        assert!(ran.json().tests[0].outcome.as_ref().unwrap().halves.iterations > 0, "{fault}");
+        assert!(
+            ran.json().tests[0].outcome.as_ref().unwrap().split_update.iterations > 0,
+            "{fault}"
+        );
     }
 }
 
@@ -44,7 +47,7 @@ mod rest {
     #[ignore = "needs Open MPI 5"]
     fn who_multiplies_until_another_comes_learns_that_it_never_will() {
         for (p, q, victim) in [(2, 1, 1), (2, 1, 0), (2, 2, 2), (2, 2, 0)] {
-            let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--halves", "always"];
+            let solver = ["-n", "3000", "--nb", "100", "--depth", "1", "--split-update", "always"];
             let scene = Scene::of(p, q, &solver).protect(&["--checkpoint", "5"]).nonstop(1);
             // The first rank of the second process row; `tests/mpi/halves` explains the order of exchanges.
             let late = q;

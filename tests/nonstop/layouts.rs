@@ -7,8 +7,8 @@ use crate::limits::at_once;
 use crate::points::in_place;
 use crate::scene::{Scene, rebuilt};
 
-const LOCALISED: &[&str] = &["--layout", "localised", "--losses", "2"];
-const GRID: &[&str] = &["--layout", "grid"];
+const LOCALISED: &[&str] = &["--parity-layout", "localised", "--losses", "2"];
+const GRID: &[&str] = &["--parity-layout", "grid"];
 
 /// Makes six positions and so many ranks that stand by.
 fn six(layout: &[&str], spares: usize) -> Scene {

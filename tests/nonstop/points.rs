@@ -93,9 +93,9 @@ fn a_second_loss_amid_going_on_starts_it_again() {
 fn whatever_is_under_way() {
     let choices: &[&[&str]] = &[
         &["--depth", "0", "--bcast", "1ring"],
-        &["--depth", "2", "--bcast", "2ringM", "--swap", "long", "--halves", "always"],
+        &["--depth", "2", "--bcast", "2ringM", "--swap", "long", "--split-update", "always"],
         &["--depth", "3", "--bcast", "blong", "--pfact", "left"],
-        &["--depth", "1", "--bcast", "blongM", "--pmap", "column", "--halves", "always"],
+        &["--depth", "1", "--bcast", "blongM", "--pmap", "column", "--split-update", "always"],
     ];
     for (turn, choice) in choices.iter().enumerate() {
         let grids = [(2, 3), (1, 4), (4, 1)];

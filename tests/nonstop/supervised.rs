@@ -57,7 +57,7 @@ impl Supervised {
         let mut command = Command::new(PROGRAM);
         for_a_launcher(&mut command);
         command.current_dir(&dir).args(["run", "--no-trial", "--hang-min", "60s"]);
-        command.args(["--start-patience", "20s"]);
+        command.args(["--startup-timeout", "20s"]);
         command.args(["--hosts", "hosts", "--state", "state", "--rsh"]).arg(path("shell"));
         command.arg("--launcher-program").arg(path("mpirun"));
         command.args(["--threads", "1", "--no-preflight", "--json", "run.json"]).args(benchmark);

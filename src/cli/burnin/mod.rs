@@ -71,7 +71,7 @@ pub struct BurninFlags {
 
     /// Cores of each node that multiply and copy [default: all]
     #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true, help_heading = COMPARING)]
-    pub threads: usize,
+    pub cores: usize,
 
     /// How long each single measurement takes
     #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "80ms", help_heading = COMPARING)]
@@ -195,7 +195,7 @@ fn refuse_problems(nodes: &NodeFlags) -> Result<(), Refusal> {
     let looked = doctor::examine(&DoctorFlags {
         nodes: nodes.clone(),
         no_mpi: true,
-        mpi_patience: Duration::from_secs(60),
+        mpi_timeout: Duration::from_secs(60),
         bench: Vec::new(),
     })?;
     if looked > 0 {

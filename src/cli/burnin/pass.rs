@@ -109,7 +109,7 @@ pub fn measure(
 ) -> Result<Pass, Refusal> {
     let began = Instant::now();
     let number = document.sweeps.len() + 1;
-    let extent = extent(hosts.len(), flags.time, flags.threads, flags.slot);
+    let extent = extent(hosts.len(), flags.time, flags.cores, flags.slot);
     let run_id = format!("burnin-{}-{}", std::process::id(), unix_ms());
     let pass = Measuring { flags, shell, hosts, number, run_id, extent };
     let said = pass.listen(&mut pass.start()?)?;

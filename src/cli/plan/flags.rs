@@ -8,16 +8,17 @@ use crate::base::cores;
 use crate::base::exit::Refusal;
 use crate::base::topology::{Layout, Topology};
 use crate::base::units::{bytes, bytes_per_second, seconds, seconds_or_none, show_bytes};
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::cli::this_machine;
 use crate::config::settings;
 use crate::model::memory::{Method, Scope};
 use crate::model::nonstop::Columns;
 use crate::model::planner::{Inputs, Mtbf, NamedRoom};
 
-const MACHINE: &str = "The machine (what is not given is taken from this one, or guessed and said)";
+const MACHINE: &str =
+    "The machine (defaults come from this one, or are guesses that the plan lists)";
 const FAILURES: &str = "Failures and deadlines";
-const RUN: &str = "The run (what is not given is chosen)";
+const RUN: &str = "The run (the plan chooses what is not given)";
 const OUTPUT: &str = "Measuring and writing";
 
 /// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`; memory `64GiB`, `64GB`; bandwidths `12.5GB/s`, `100Gbit/s`.
@@ -173,10 +174,11 @@ pub(super) struct ChoiceFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(super) losses: u64,
 
-    /// Where checksums lie: striped, grid, localised or dedicated (the run's --layout); the last has ranks of their own for them,
-    /// which --ranks-per-node counts and --group does not
-    #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::layout())]
-    pub(super) checksum_layout: ChecksumLayout,
+    /// Distribution of the parity over the members of a group.
+    ///
+    /// With `dedicated`, ranks of their own hold the parity. --ranks-per-node counts them, and --group does not.
+    #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::parity_layout())]
+    pub(super) parity_layout: ParityLayout,
 
     /// Who makes the checksums: the ranks, passing segments round the group, or helpers while the ranks go on (method double)
     #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"])]
@@ -244,10 +246,12 @@ pub(super) struct OutputFlags {
 
     /// Print only how many ranks suit the cores of a node, and how many threads each
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"])]
-    pub(super) layout: bool,
+    pub(super) show_ranks: bool,
 
-    /// Print only how much memory is free on this machine, a container's and a job's limits counted
-    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "layout"])]
+    /// Print only the free memory of this machine.
+    ///
+    /// The limits of a container and of a job count.
+    #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "show_ranks"])]
     pub(super) free_memory: bool,
 
     /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
@@ -345,7 +349,7 @@ pub(super) fn inputs(flags: &PlanFlags, warnings: &mut Vec<String>) -> Result<In
         scope: run.scope,
         group: run.group,
         losses: run.losses,
-        layout: run.checksum_layout,
+        layout: run.parity_layout,
         helpers: run.encode == "helper",
         checksum_columns: run.checksum_columns,
         spare_ranks: run.spare_ranks,

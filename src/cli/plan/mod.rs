@@ -28,7 +28,7 @@ pub fn run(flags: &PlanFlags) -> ExitCode {
 
 fn answer(flags: &PlanFlags) -> Result<String, Refusal> {
     let output = &flags.output;
-    if output.layout {
+    if output.show_ranks {
         let Layout { ranks, threads } = layout(&flags.machine);
         let s = |n| if n == 1 { "" } else { "s" };
         return Ok(format!(

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::base::units::{show_bytes, show_flops, show_seconds};
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::model::fit::{Fit, Sample};
 use crate::model::memory::Method;
 use crate::model::nonstop::Columns;
@@ -44,11 +44,11 @@ fn protection(plan: &Plan) -> String {
             "{}-checkpoint of the {}, {}groups of {} that survive {} loss{} each",
             m.name(),
             plan.scope.name(),
-            match plan.layout {
-                ChecksumLayout::Striped => String::new(),
-                ChecksumLayout::Grid => "rows or columns of the grid as ".into(),
-                ChecksumLayout::Localised => "localised checksums, ".into(),
-                ChecksumLayout::Dedicated => {
+            match plan.parity_layout {
+                ParityLayout::Striped => String::new(),
+                ParityLayout::Grid => "rows or columns of the grid as ".into(),
+                ParityLayout::Localised => "localised checksums, ".into(),
+                ParityLayout::Dedicated => {
                     let computing = plan.shape.p * plan.shape.q;
                     format!("checksums on ranks behind the {computing} that compute, with those ")
                 }
@@ -62,8 +62,8 @@ fn protection(plan: &Plan) -> String {
 
 /// Share of all nodes' memory that the matrix takes.
 fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
-    let computing = match plan.layout {
-        ChecksumLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
+    let computing = match plan.parity_layout {
+        ParityLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
         _ => 1.0,
     };
     computing * plan.rank.matrix * ranks_per_node as f64 / plan.node_budget

@@ -84,17 +84,18 @@ pub struct TuneFlags {
     #[arg(long, value_name = "FILE", help_heading = SEARCH)]
     program: Option<PathBuf>,
 
-    /// Keep what is measured in DIR, go on from it, and write the result there: HPL.dat, skt.toml, launch.sh, job.slurm,
-    /// tune.svg
-    #[arg(long, value_name = "DIR", help_heading = "What comes of it")]
+    /// Keep the measurements in DIR, continue from them, and write the result there.
+    ///
+    /// The result is HPL.dat, skt.toml, launch.sh, job.slurm and tune.svg.
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
     write: Option<PathBuf>,
 
-    /// Forget what DIR holds of an earlier search
-    #[arg(long, requires = "write", help_heading = "What comes of it")]
+    /// Forget the measurements of an earlier search in DIR
+    #[arg(long, requires = "write", help_heading = "Results")]
     new: bool,
 
-    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "What comes of it")]
+    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "Results")]
     json: Option<Option<PathBuf>>,
 }
 

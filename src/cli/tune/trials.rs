@@ -9,7 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::base::exit::Exit;
-use crate::base::params::{Engine, Halves, Pinning, TestParams};
+use crate::base::params::{Engine, Pinning, SplitUpdate, TestParams};
 use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::comm::{Comm, World, set_phase};
@@ -110,7 +110,7 @@ fn all(comm: &Comm, flags: &TrialsFlags, chosen: Result<(), String>) -> Result<(
     let mut told = None;
     for Trial { test, stretches } in &trials {
         let position = Context::position_of(test, comm.rank());
-        let order = common.order(Halves::Auto);
+        let order = common.order(SplitUpdate::Auto);
         let engine = common.engines.of(test);
         if told.replace(engine) != Some(engine) {
             tell(comm, &Told::Engine(engine.name().to_owned()));

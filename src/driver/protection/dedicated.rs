@@ -1,5 +1,5 @@
-//! Test on a dedicated checksum rank (`--layout dedicated`): it takes part in the saves of the computing ranks, and sleeps in
-//! between.
+//! Test on a dedicated checksum rank (`--parity-layout dedicated`): it takes part in the saves of the computing ranks, and sleeps
+//! in between.
 //!
 //! For the checkpoint, it is a position like any other, with an empty matrix and no state. It has no position in the grid. On
 //! other ranks the solver calls the observer at each boundary; here a loop counts the boundaries.

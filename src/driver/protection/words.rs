@@ -99,7 +99,7 @@ pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> 
 mod tests {
     use super::*;
     use crate::checkpoint::groups::GroupError;
-    use crate::checkpoint::layout::ChecksumLayout;
+    use crate::checkpoint::layout::ParityLayout;
     use crate::checkpoint::plan::{Encoding, Helpers, Scheme, SchemeError, Scope};
     use crate::checkpoint::protocol::Refusal;
     use crate::checkpoint::when::Interval;
@@ -113,7 +113,7 @@ mod tests {
             scope: Scope::Corner,
             code: Code::Xor,
             losses: 1,
-            layout: ChecksumLayout::Striped,
+            layout: ParityLayout::Striped,
         };
         let every = Interval::Iterations(1);
         settings::Protection {

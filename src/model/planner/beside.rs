@@ -9,7 +9,7 @@ use super::super::nonstop::Columns;
 use super::choice::{Choice, groups_of, squarest_grid, squarest_with_checksums};
 use super::evaluate::Plan;
 use super::machine::Machine;
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 
 /// Another way to run, or the reason why it is impossible.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,7 +80,7 @@ fn in_memory(machine: &Machine, chosen: &Choice, helpers: bool) -> Vec<Idea> {
         "survives a loss at any time, with one copy",
         with(Method::SelfCheckpoint),
     )];
-    if chosen.layout == ChecksumLayout::Striped {
+    if chosen.layout == ParityLayout::Striped {
         ideas.extend(other_groups(machine, chosen));
     } else if let Some(choice) = in_stripes(machine, chosen, machine.inputs.group) {
         ideas.push(idea(
@@ -147,7 +147,7 @@ fn other_groups(machine: &Machine, chosen: &Choice) -> Vec<Idea> {
 
 /// Self-checkpoint with striped checksums in groups of `wanted`; None if these do not survive the losses.
 fn in_stripes(machine: &Machine, chosen: &Choice, wanted: Option<u64>) -> Option<Choice> {
-    let (layout, method) = (ChecksumLayout::Striped, Method::SelfCheckpoint);
+    let (layout, method) = (ParityLayout::Striped, Method::SelfCheckpoint);
     let choice = regrouped(machine, Choice { layout, method, ..*chosen }, wanted).ok()?;
     (choice.groups.smallest > chosen.losses).then_some(choice)
 }
@@ -199,8 +199,8 @@ fn beside_waiting(machine: &Machine, chosen: &Choice) -> u64 {
 /// The choice on a grid of all ranks; if `chosen` has ranks for checksums, on the grid without them.
 fn beside_checksums(machine: &Machine, chosen: &Choice) -> Choice {
     let grid = squarest_grid(machine.ranks);
-    if chosen.layout == ChecksumLayout::Dedicated {
-        let layout = ChecksumLayout::Striped;
+    if chosen.layout == ParityLayout::Dedicated {
+        let layout = ParityLayout::Striped;
         let choice = Choice { grid, layout, ..*chosen };
         return regrouped(machine, choice, machine.inputs.group).unwrap_or(choice);
     }

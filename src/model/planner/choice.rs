@@ -7,7 +7,7 @@ use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
 use crate::base::bisection::last_that_holds;
 use crate::checkpoint::groups::{alike, count_of_even};
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 
 /// The group size of the paper: larger ones save little memory.
 pub(super) const GROUP_WANTED: u64 = 16;
@@ -20,7 +20,7 @@ pub(super) struct Choice {
     pub(super) groups: Groups,
     pub(super) losses: u64,
     /// Layout of checksums.
-    pub(super) layout: ChecksumLayout,
+    pub(super) layout: ParityLayout,
     /// Whether helpers encode.
     pub(super) helpers: bool,
     /// Grid of the ranks that compute.
@@ -163,7 +163,7 @@ pub struct Groups {
 /// Returns the groups that a layout makes of the units' ranks, in the order of the ranks: of at most `wanted` members, if
 /// possible.
 pub fn groups_of(
-    layout: ChecksumLayout,
+    layout: ParityLayout,
     grid: (u64, u64),
     units: Units,
     wanted: Option<u64>,
@@ -173,7 +173,7 @@ pub fn groups_of(
     let (smallest, largest) = sizes(wanted)?;
     // Ranks that keep checksums alone are counted in groups, but not in the size that `--group` asks for.
     let size = match layout {
-        ChecksumLayout::Dedicated => largest.saturating_sub(losses).max(2),
+        ParityLayout::Dedicated => largest.saturating_sub(losses).max(2),
         _ => largest,
     };
     // Of 9 ranks that are to be in pairs 4 groups are made, one of 3. Asking for 3 would give 3 groups.
@@ -199,7 +199,7 @@ fn even(units: Units, wanted: u64, least: u64, same: bool) -> (u64, u64) {
 
 /// Members of the smallest and of the largest group; dedicated groups include the ranks that keep the checksums.
 fn sizes_of(
-    layout: ChecksumLayout,
+    layout: ParityLayout,
     grid: (u64, u64),
     units: Units,
     wanted: Option<u64>,
@@ -209,13 +209,13 @@ fn sizes_of(
     let Units { count, ranks: ranks_per_node } = units;
     let least = layout.spread().members_least(losses as usize) as u64;
     match layout {
-        ChecksumLayout::Striped => Ok(even(units, wanted.unwrap_or(GROUP_WANTED), least, false)),
-        ChecksumLayout::Localised if count < least => does_not_fit(format!(
+        ParityLayout::Striped => Ok(even(units, wanted.unwrap_or(GROUP_WANTED), least, false)),
+        ParityLayout::Localised if count < least => does_not_fit(format!(
             "localised checksums for {losses} losses need groups of {least} nodes, and there are {count}"
         )),
         // Smaller groups of this layout take no more memory.
-        ChecksumLayout::Localised => Ok(even(units, wanted.unwrap_or(least), least, true)),
-        ChecksumLayout::Dedicated => {
+        ParityLayout::Localised => Ok(even(units, wanted.unwrap_or(least), least, true)),
+        ParityLayout::Dedicated => {
             let working = p.saturating_mul(q);
             let groups = groups_apart(working, ranks_per_node, wanted).max(1);
             let beside = groups.saturating_mul(losses);
@@ -234,7 +234,7 @@ fn sizes_of(
             }
             Ok((working / groups + losses, largest + losses))
         }
-        ChecksumLayout::Grid => {
+        ParityLayout::Grid => {
             // Ranks of a node are neighbours in a row of the grid.
             let wanted = wanted.unwrap_or(GROUP_WANTED);
             let of = |count| even(Units { count, ranks: 1 }, wanted, least, false);

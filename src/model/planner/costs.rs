@@ -10,7 +10,7 @@ use super::super::profile::{Every, Run, SaveCost, Schedule};
 use super::choice::{Choice, block_size};
 use super::machine::{GENERATE_BYTES_S, Machine, RECOVERY_FACTOR};
 use crate::base::units::YEAR_S;
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::parity::Spread;
 
 /// Expected times beyond this are "never".
@@ -53,7 +53,7 @@ impl Machine<'_> {
         // Number of nodes that have a part of the matrix.
         let computing = (choice.grid.0 * choice.grid.1) as f64 / self.ranks as f64;
         let nodes = match choice.layout {
-            ChecksumLayout::Dedicated => self.inputs.nodes as f64 * computing,
+            ParityLayout::Dedicated => self.inputs.nodes as f64 * computing,
             _ => self.inputs.nodes as f64,
         };
         let data = 8.0 * n as f64 * (n as f64 + 1.0) / nodes;
@@ -133,7 +133,7 @@ impl Machine<'_> {
 
     /// Rate of a choice. Ranks that keep checksums compute nothing that others wait for, or nothing at all.
     pub(super) fn rate(&self, choice: &Choice) -> Result<RateModel> {
-        let beside = choice.method == Method::Abft || choice.layout == ChecksumLayout::Dedicated;
+        let beside = choice.method == Method::Abft || choice.layout == ParityLayout::Dedicated;
         if beside {
             self.rate.scaled(self.ranks, choice.grid.0 * choice.grid.1)
         } else {

@@ -15,7 +15,7 @@ use super::choice::{Choice, Groups};
 use super::machine::Machine;
 use crate::base::bisection::last_that_holds;
 use crate::base::units::{HOUR_S, show_bytes, show_seconds};
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::lu::DEPTH_IN_STEPS;
 use crate::shm::Store;
@@ -39,7 +39,7 @@ pub struct Plan {
     pub group_asked: u64,
     pub losses: u64,
     /// Layout of the checksums.
-    pub layout: ChecksumLayout,
+    pub parity_layout: ParityLayout,
     /// Process columns that keep checksums.
     pub checksum_columns: u64,
     /// Number of ranks that wait to make new ones, and the seconds that all wait for a column of these; None without checksums.
@@ -292,7 +292,7 @@ impl Machine<'_> {
             group_most: groups.largest,
             group_asked: groups.asked,
             losses: if in_groups { choice.losses } else { 0 },
-            layout: choice.layout,
+            parity_layout: choice.layout,
             checksum_columns: choice.columns(),
             spare_ranks: choice.spare_ranks(),
             renewal: with_checksums.then(|| self.renewal(n, choice)).transpose()?,

@@ -11,7 +11,7 @@ use super::super::error::{
 use super::super::fit::Fit;
 use super::super::memory::{Method, Scope};
 use super::super::nonstop::Columns;
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::parity::code::LOSSES_MAX;
 
 /// Mean time between failures, of a node or of the system.
@@ -84,7 +84,7 @@ pub struct Inputs {
     pub group: Option<u64>,
     pub losses: u64,
     /// Layout of the checksums.
-    pub layout: ChecksumLayout,
+    pub layout: ParityLayout,
     /// Whether helpers encode while the ranks continue (method double).
     pub helpers: bool,
     /// Number of process columns that keep checksums, for method abft and the choices compared with it.

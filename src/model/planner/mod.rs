@@ -25,7 +25,7 @@ use super::hpl_dat::hpl_dat;
 use super::memory::Method;
 use super::simulate::Summary;
 use crate::base::units::show_bytes;
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::shm::header::GROUP_MAX;
 
 pub use beside::{Alternative, Comparison, columns_of_checksums};
@@ -92,7 +92,7 @@ fn choose(machine: &Machine) -> Result<Choice> {
     let inputs = machine.inputs;
     let alone = inputs.nodes == 1;
     let method = inputs.method.unwrap_or(if alone { Method::None } else { Method::SelfCheckpoint });
-    let layout = if method.in_memory() { inputs.layout } else { ChecksumLayout::Striped };
+    let layout = if method.in_memory() { inputs.layout } else { ParityLayout::Striped };
     let grid = choose_grid(machine, method, layout)?;
     if inputs.helpers && method != Method::Double {
         return does_not_fit(
@@ -100,10 +100,10 @@ fn choose(machine: &Machine) -> Result<Choice> {
              --method double, or leave --encode out",
         );
     }
-    if inputs.helpers && layout == ChecksumLayout::Dedicated {
+    if inputs.helpers && layout == ParityLayout::Dedicated {
         return does_not_fit(
             "helpers encode beside ranks that compute, and dedicated checksums are made by ranks that do nothing else: leave \
-             --encode or --checksum-layout out",
+             --encode or --parity-layout out",
         );
     }
     Ok(Choice {
@@ -121,9 +121,9 @@ fn choose(machine: &Machine) -> Result<Choice> {
 }
 
 /// Returns the grid asked for, or the most square one, if the machine's ranks make it.
-fn choose_grid(machine: &Machine, method: Method, layout: ChecksumLayout) -> Result<(u64, u64)> {
+fn choose_grid(machine: &Machine, method: Method, layout: ParityLayout) -> Result<(u64, u64)> {
     let inputs = machine.inputs;
-    let dedicated = layout == ChecksumLayout::Dedicated;
+    let dedicated = layout == ParityLayout::Dedicated;
     let checksums = method == Method::Abft;
     let (sums, waiting) = if checksums { (inputs.sums(), inputs.waiting()) } else { (0, 0) };
     let working = machine.ranks.saturating_sub(waiting);
@@ -157,7 +157,7 @@ fn choose_grid(machine: &Machine, method: Method, layout: ChecksumLayout) -> Res
 fn choose_groups(
     machine: &Machine,
     method: Method,
-    layout: ChecksumLayout,
+    layout: ParityLayout,
     grid: (u64, u64),
 ) -> Result<Groups> {
     let Inputs { group, losses, .. } = *machine.inputs;
@@ -170,7 +170,7 @@ fn choose_groups(
     }
     let least = layout.spread().members_least(losses as usize) as u64;
     // Dedicated groups have the ranks that keep the checksums, too.
-    let small = |g: &u64| *g < least && layout != ChecksumLayout::Dedicated;
+    let small = |g: &u64| *g < least && layout != ParityLayout::Dedicated;
     if let Some(g) = group.filter(|g| method.in_memory() && small(g)) {
         return does_not_fit(format!(
             "a group of {g} with {} checksums cannot survive {losses} losses; it needs at least {least} members",

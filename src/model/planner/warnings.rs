@@ -10,7 +10,7 @@ use super::evaluate::Plan;
 use super::inputs::Inputs;
 use super::machine::Machine;
 use crate::base::units::show_seconds;
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 
 /// Warnings that follow from the choice alone.
 pub(super) fn warnings_of_choice(machine: &Machine, choice: &Choice) -> Vec<String> {
@@ -62,7 +62,7 @@ fn flat_grid(machine: &Machine, choice: &Choice) -> Option<String> {
         0 => format!("{p} x {q}"),
         sums => format!("{p} x ({q}+{sums})"),
     };
-    let which = if choice.layout == ChecksumLayout::Dedicated { " that compute" } else { "" };
+    let which = if choice.layout == ParityLayout::Dedicated { " that compute" } else { "" };
     let more = match choice.spare_ranks() {
         0 => String::new(),
         waiting => format!(", and {waiting} that wait,"),
@@ -110,8 +110,8 @@ fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> 
             "--level2-every has no effect: it says how often a checkpoint in memory goes to --level2",
         ),
         (
-            inputs.layout != ChecksumLayout::Striped && !in_memory,
-            "--checksum-layout has no effect: without checkpoints in memory there are no groups",
+            inputs.layout != ParityLayout::Striped && !in_memory,
+            "--parity-layout has no effect: without checkpoints in memory there are no groups",
         ),
         (
             method == Method::Disk && (inputs.group.is_some() || inputs.losses != 1),

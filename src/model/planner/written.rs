@@ -5,7 +5,7 @@ use std::path::Path;
 use super::super::memory::{ALIGN, Method};
 use super::evaluate::Plan;
 use crate::base::params::{Bcast, Fact, Form, Mapping, Rng, Swap, TestParams};
-use crate::checkpoint::layout::ChecksumLayout;
+use crate::checkpoint::layout::ParityLayout;
 use crate::shm::Store;
 
 /// The plan as the solver's own parameters.
@@ -61,13 +61,13 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
         );
         if plan.method.in_memory() {
             text += &format!(
-                "code = \"{}\"\nlosses = {}\ngroup = {}\n",
+                "parity-code = \"{}\"\nlosses = {}\ngroup = {}\n",
                 if plan.losses > 1 { "reed-solomon" } else { "xor" },
                 plan.losses,
                 plan.group_asked,
             );
-            if plan.layout != ChecksumLayout::Striped {
-                text += &format!("layout = \"{}\"\n", plan.layout.name());
+            if plan.parity_layout != ParityLayout::Striped {
+                text += &format!("parity-layout = \"{}\"\n", plan.parity_layout.name());
             }
         }
         if plan.store == Store::SysV {

@@ -56,7 +56,9 @@ impl Hang {
         let limit_ms = match usual_ms {
             Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
             // The only measure is the longest time that such a phase has taken before.
-            _ => t.patience_ms.max((t.hang_factor * ranks.longest_other_ms() as f64) as u64),
+            _ => {
+                t.progress_timeout_ms.max((t.hang_factor * ranks.longest_other_ms() as f64) as u64)
+            }
         };
         let other = self
             .find_lingering(now_ms, ranks)
@@ -111,7 +113,7 @@ impl Hang {
         let waited_ms = now_ms.saturating_sub(last_ms);
         let detail =
             format!("all ranks are through, but have not ended for {} s", waited_ms / 1000);
-        (waited_ms >= self.thresholds.patience_ms)
+        (waited_ms >= self.thresholds.progress_timeout_ms)
             .then(|| make_breakage(ranks, None, last_ms, detail))
     }
 

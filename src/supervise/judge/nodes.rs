@@ -86,7 +86,7 @@ struct Trouble {
 /// All nodes that have answered once and are not lost; those in trouble by name.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    silence_ms: u64,
+    node_timeout_ms: u64,
     /// Time in which a connection that ended must be made again.
     redial_ms: u64,
     names: Vec<String>,
@@ -127,7 +127,7 @@ fn is_our_outage(asked: usize, silent: usize) -> bool {
 impl Nodes {
     pub fn new(thresholds: &Thresholds, names: Vec<String>) -> Self {
         Self {
-            silence_ms: thresholds.silence_ms,
+            node_timeout_ms: thresholds.node_timeout_ms,
             redial_ms: thresholds.redial_ms,
             names,
             here: BTreeSet::new(),
@@ -302,9 +302,9 @@ impl Nodes {
     /// Moment from which the time of a node counts that is called now. If the supervisor could just not hear, all are called at
     /// once, and may be as late as an unresponsive one.
     fn called_from_ms(&self, now_ms: u64) -> u64 {
-        let deaf =
-            self.deaf_until_ms > 0 && now_ms.saturating_sub(self.deaf_until_ms) < self.silence_ms;
-        if deaf { now_ms + self.silence_ms } else { now_ms }
+        let deaf = self.deaf_until_ms > 0
+            && now_ms.saturating_sub(self.deaf_until_ms) < self.node_timeout_ms;
+        if deaf { now_ms + self.node_timeout_ms } else { now_ms }
     }
 
     /// Notes that time has passed. If the supervisor itself was suspended, no node could be heard meanwhile.
@@ -356,7 +356,7 @@ impl Nodes {
                     FaultKind::NodeGone,
                     format!("the connection to {name} ended and cannot be made again"),
                 ),
-                None if known_ms >= self.silence_ms => (
+                None if known_ms >= self.node_timeout_ms => (
                     FaultKind::NodeSilent,
                     format!("no heartbeat from {name} for {:.1} s", known_ms as f64 / 1e3),
                 ),
@@ -384,7 +384,7 @@ impl Nodes {
         if self.alone_since_ms.is_none() {
             // A moment without heartbeats is no outage yet; nodes due for a judgement are.
             let due = self.trouble.values().any(|t| {
-                now_ms.saturating_sub(t.heard_ms) >= self.silence_ms
+                now_ms.saturating_sub(t.heard_ms) >= self.node_timeout_ms
                     || t.closed_ms.is_some_and(|c| now_ms.saturating_sub(c) >= self.redial_ms)
             });
             if !due {

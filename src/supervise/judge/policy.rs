@@ -275,7 +275,7 @@ impl<'a> Draft<'a> {
 }
 
 /// Largest number of faults in a row without any progress between them, by default.
-pub const RETRIES: u32 = 5;
+pub const MAX_RESTARTS: u32 = 5;
 
 /// Delay of an attempt after the first fault without progress, and at most.
 const BACK_OFF_FIRST_MS: u64 = 1000;
@@ -338,7 +338,7 @@ fn sick(history: &[PastFault]) -> Option<&str> {
 /// place. A bug follows the ranks to the spare and then stops the run.
 pub fn next_attempt(
     history: &[PastFault],
-    retries: u32,
+    max_restarts: u32,
     replaceable: &dyn Fn(&str) -> bool,
 ) -> Attempt {
     let Some(last) = history.last() else {
@@ -362,7 +362,7 @@ pub fn next_attempt(
     }
     // The first fault after a gain costs no delay; nor does a lost node, which will not come again.
     let barren = history.iter().rev().take_while(|f| !f.advanced).count() as u32;
-    if barren >= retries {
+    if barren >= max_restarts {
         return Attempt::Stop {
             why: format!("{barren} faults in a row without any progress between them"),
         };
@@ -677,7 +677,7 @@ mod tests {
 
     /// Next attempt if every node could be replaced.
     fn attempt(history: &[PastFault]) -> Attempt {
-        next_attempt(history, RETRIES, &|_| true)
+        next_attempt(history, MAX_RESTARTS, &|_| true)
     }
 
     /// Deaths on one node are that node's fault; on the next node they are the program's.
@@ -693,7 +693,7 @@ mod tests {
         assert!(matches!(attempt(&history), Attempt::Without { node, .. } if node == "n2"));
         // Without a spare for its place the node is judged as usual.
         assert!(matches!(
-            next_attempt(&history, RETRIES, &|_| false),
+            next_attempt(&history, MAX_RESTARTS, &|_| false),
             Attempt::Stop { why } if why.contains("bug")
         ));
         history.push(on("n5", 7));
@@ -856,7 +856,7 @@ mod tests {
                 // A node lost later has not ended the attempt.
                 tell(r#""event":"node-lost","node":"n1","why":"sick""#);
             }
-            next_attempt(state.faults_that_count(), RETRIES, &|_| false)
+            next_attempt(state.faults_that_count(), MAX_RESTARTS, &|_| false)
         };
         for (kind, node) in [("launcher-gone", "null"), ("rank-died", r#""n1""#)] {
             let lost = told(kind, node, Some("n2"));

@@ -175,7 +175,7 @@ impl Watch {
         // The time of an iteration is unknown during the first ones.
         let usual_ms = self.ranks.iteration_ms();
         let iterations_ms = if self.goes_on {
-            usual_ms.map_or(self.thresholds.patience_ms, |ms| ITERATIONS_TO_GO_ON * ms)
+            usual_ms.map_or(self.thresholds.progress_timeout_ms, |ms| ITERATIONS_TO_GO_ON * ms)
         } else {
             0
         };
@@ -197,8 +197,8 @@ impl Watch {
 
     fn not_started(&self, now_ms: u64) -> Option<Breakage> {
         let nobody = !self.seen_processes || (self.progress_shows && self.ranks.is_empty());
-        let start_ms = self.thresholds.start_ms;
-        if !nobody || now_ms.saturating_sub(self.started_ms) < start_ms {
+        let startup_timeout_ms = self.thresholds.startup_timeout_ms;
+        if !nobody || now_ms.saturating_sub(self.started_ms) < startup_timeout_ms {
             return None;
         }
         let detail = if self.seen_processes {
@@ -213,7 +213,7 @@ impl Watch {
             position: None,
             test: 0,
             iteration: 0,
-            detail: format!("{} s after the launch {detail}", start_ms / 1000),
+            detail: format!("{} s after the launch {detail}", startup_timeout_ms / 1000),
         })
     }
 
@@ -516,8 +516,8 @@ mod tests {
         run.until(20_000).doing = Doing::Solving;
         run.until(21_000);
         // Their memory is removed, the processes are still there.
-        let patience_ms = Thresholds::default().patience_ms;
-        for now in (21_500..23_000 + patience_ms).step_by(500) {
+        let progress_timeout_ms = Thresholds::default().progress_timeout_ms;
+        for now in (21_500..23_000 + progress_timeout_ms).step_by(500) {
             run.now = now;
             for node in 0..4 {
                 let more = run.watch.beat(now, node, &beat(1, 0, vec![]));
@@ -528,7 +528,7 @@ mod tests {
         }
         let (at, broken) = run.breakage();
         assert_eq!((broken.kind, broken.position), (FaultKind::RankHung, None));
-        assert_eq!((broken.struck_ms, at), (21_500, 21_500 + patience_ms));
+        assert_eq!((broken.struck_ms, at), (21_500, 21_500 + progress_timeout_ms));
     }
 
     #[test]
@@ -589,7 +589,10 @@ mod tests {
         run.until(321_000).moving = false;
         run.until(900_000);
         let (at, broken) = run.breakage();
-        assert!(at <= 321_500 + Thresholds::default().patience_ms, "noticed at {at}: {broken:?}");
+        assert!(
+            at <= 321_500 + Thresholds::default().progress_timeout_ms,
+            "noticed at {at}: {broken:?}"
+        );
     }
 
     /// The first rank through with a save has waited for the last one, which is no hang of its own.

@@ -80,7 +80,7 @@ impl End {
         let how = match self {
             End::Exit(Some(code)) => format!("the launcher ended with status {code}"),
             End::Exit(None) => "the launcher vanished".to_owned(),
-            End::Late(patience) => format!("it was not through after {} s", patience.as_secs()),
+            End::Late(timeout) => format!("it was not through after {} s", timeout.as_secs()),
         };
         if complaint.is_empty() { how } else { format!("{how} ({complaint})") }
     }

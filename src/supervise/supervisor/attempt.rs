@@ -80,7 +80,7 @@ impl Supervisor<'_> {
         }
         let dir = std::path::absolute(settings.folder.path())?;
         let made = launch(&self.launch_plan(hosts, &dir, attempt));
-        let patience = Duration::from_millis(settings.thresholds.start_ms);
+        let startup_timeout = Duration::from_millis(settings.thresholds.startup_timeout_ms);
         let dir = dir.display();
         let mut warned = false;
         let mut refused_since = None;
@@ -107,10 +107,10 @@ impl Supervisor<'_> {
             let since = *refused_since.get_or_insert_with(Instant::now);
             if full {
                 refused_since = None;
-            } else if since.elapsed() >= patience {
+            } else if since.elapsed() >= startup_timeout {
                 let why = format!(
                     "the job could not be restarted for {} s: {dir}: {error}",
-                    patience.as_secs()
+                    startup_timeout.as_secs()
                 );
                 return over(STATUS_RESUMABLE, why);
             }
@@ -266,7 +266,7 @@ impl Supervisor<'_> {
         self.room.refusals = if no_room { self.room.refusals + 1 } else { 0 };
         let replaceable = |node: &str| self.has_spare_for(node);
         let history = self.state.faults_that_count();
-        let attempt = match next_attempt(history, self.settings.retries, &replaceable) {
+        let attempt = match next_attempt(history, self.settings.max_restarts, &replaceable) {
             // The history looks like a single fault that comes again, but no node has been asked for room yet.
             Attempt::Stop { .. } if (1..=REFUSALS_THAT_ASK).contains(&self.room.refusals) => {
                 Attempt::Relaunch { after_ms: 0 }

@@ -367,8 +367,8 @@ impl Supervisor<'_> {
         let Some(placed) = placed.collect::<Option<BTreeSet<usize>>>() else {
             return Ok(false);
         };
-        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
-        self.await_beats(placed, silence, |_, _| ())
+        let node_timeout = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
+        self.await_beats(placed, node_timeout, |_, _| ())
     }
 
     /// Asks all nodes for a heartbeat and waits for those of the `missing` nodes. Returns whether all have come in `time`.

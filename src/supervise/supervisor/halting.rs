@@ -133,7 +133,7 @@ impl Supervisor<'_> {
             return Ok(Some("stopped at once on request; the last save counts".to_string()));
         }
         // The time until the next regular save is up to the ranks.
-        let late = !halt.after_checkpoint && halt.since.elapsed() > self.settings.halt_patience;
+        let late = !halt.after_checkpoint && halt.since.elapsed() > self.settings.stop_timeout;
         Ok(late.then(|| format!("{}, without a new save: the ranks did not react", halt.why)))
     }
 }

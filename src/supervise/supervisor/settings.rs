@@ -43,18 +43,18 @@ pub struct Settings {
     pub thresholds: Thresholds,
     pub beat_ms: u64,
     /// Time without a message from above after which an agent ends ranks that stand still.
-    pub lonely_ms: u64,
+    pub orphan_timeout_ms: u64,
     /// Largest number of connections that the supervisor, or an agent, has to nodes.
     pub fanout: usize,
     /// Largest number of faults in a row without any progress between them.
-    pub retries: u32,
+    pub max_restarts: u32,
     pub may_double: bool,
     /// Time to wait for a repaired node; None: no wait.
     pub wait: Option<Duration>,
     /// Time at which to save and stop, by [`steady_ms`](crate::base::clock::steady_ms).
     pub stop_at_ms: Option<u64>,
     /// Time that a halt may take before the job's processes are killed.
-    pub halt_patience: Duration,
+    pub stop_timeout: Duration,
     /// Bytes of shared memory of a rank, if known.
     pub rank_bytes: Option<u64>,
     /// Start MPI on trial before the first launch.
@@ -103,8 +103,8 @@ impl Settings {
         Attend {
             fanout: self.fanout,
             beat_ms: self.beat_ms,
-            silence_ms: self.thresholds.silence_ms,
-            lonely_ms: self.lonely_ms,
+            node_timeout_ms: self.thresholds.node_timeout_ms,
+            orphan_timeout_ms: self.orphan_timeout_ms,
             ..Attend::new(self.shell.clone(), self.agent.clone(), run_id, job)
         }
     }

@@ -101,7 +101,7 @@ impl Supervisor<'_> {
         clean: &BTreeSet<String>,
         enough: impl Fn(&Self) -> bool,
     ) -> anyhow::Result<(BTreeMap<usize, usize>, Failed)> {
-        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
+        let silence = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
         let redial = REDIAL_PATIENCE.max((2 * self.cluster.logins.slowest()).min(silence));
         let id = self.cluster.next_end();
         let begun = Instant::now();
@@ -201,12 +201,12 @@ impl Supervisor<'_> {
             return so_long.min(asked.elapsed()) >= redial;
         }
         // The node lives, but does not end its processes.
-        let silence = Duration::from_millis(self.settings.thresholds.silence_ms);
+        let node_timeout = Duration::from_millis(self.settings.thresholds.node_timeout_ms);
         let state = &self.cluster.nodes[node];
         // A node that was unresponsive when the run ended is not judged any more.
         let removes = clean.contains(&state.host.name)
-            && state.silent.is_none_or(|so_long| so_long < silence);
+            && state.silent.is_none_or(|so_long| so_long < node_timeout);
         let most = if removes { LET_GO_PATIENCE } else { Duration::ZERO };
-        asked.elapsed() >= silence + END_PATIENCE + most
+        asked.elapsed() >= node_timeout + END_PATIENCE + most
     }
 }

@@ -176,7 +176,7 @@ impl Supervisor<'_> {
         let dir = std::path::absolute(settings.folder.path())?;
         let ranks = hosts.iter().map(|h| h.slots).sum();
         let plan = LaunchPlan { ranks, command: &[], ..self.launch_plan(hosts, &dir, 0) };
-        let patience = Duration::from_millis(settings.thresholds.start_ms);
+        let startup_timeout = Duration::from_millis(settings.thresholds.startup_timeout_ms);
         let own = &settings.agent[0];
         let (launch, folder) = (launch_of(&plan, own), settings.folder.clone());
         let started = self.in_folder(move || Job::start(&launch, &folder, NUMBER))?;
@@ -185,7 +185,7 @@ impl Supervisor<'_> {
         let mut job = Job::new(started, &settings.folder, NUMBER, &self.io_thread);
         let since = Instant::now();
         let end = loop {
-            if let Some(end) = end_of(&mut job, since, patience) {
+            if let Some(end) = end_of(&mut job, since, startup_timeout) {
                 break Ok(end);
             }
             self.idle(Duration::from_millis(20))?;

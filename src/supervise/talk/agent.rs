@@ -4,7 +4,7 @@
 //! what to do about each message, and this file acts on the node.
 //!
 //! If the parent sends nothing any more, the node may have been cut off, and the run continues elsewhere. Then the agent ends the
-//! run's processes here, too, unless `lonely` sees them make progress. When its input closes, the agent ends. But while the run
+//! run's processes here, too, unless `orphaned` sees them make progress. When its input closes, the agent ends. But while the run
 //! has processes here, the agent stays and watches them alone. The reason is that the system of a node that is cut off may close
 //! the line (sshd's ClientAliveInterval). An agent that was started later for the same run and node replaces it, so that an
 //! unheard old agent cannot end a healthy run.
@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 
 use super::branch::{Heard, MOST_TIMES};
 use super::link::{Links, room_for};
-use super::lonely::Lonely;
+use super::orphaned::Orphaned;
 use super::processes::{self, Watched};
 use super::progress::{Heads, Progress};
 use super::relay::{Hands, LOOKS, Relay};
@@ -87,7 +87,7 @@ struct Agent {
     halted: Option<Instant>,
     /// Processes are ended on another thread, so that nodes below do not become unresponsive; this reports the result.
     ending: Option<Ending>,
-    lonely: Lonely,
+    orphaned: Orphaned,
 }
 
 struct Ending {
@@ -219,7 +219,7 @@ impl Hands for Agent {
 
     fn beat(&mut self, seq: Option<u64>) -> Beat {
         let sample = self.source.sample();
-        self.lonely.sees(Instant::now(), &sample);
+        self.orphaned.sees(Instant::now(), &sample);
         self.census(&sample);
         let (held_bytes, held_positions) = self.source.held();
         let ranks: Vec<RankSeen> = sample
@@ -320,11 +320,11 @@ impl Hands for Agent {
         }
     }
 
-    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
+    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
         self.silent_for(silent);
         let now = Instant::now();
-        self.lonely.sees(now, &self.source.sample());
-        let over = self.lonely.is_over(now, limit);
+        self.orphaned.sees(now, &self.source.sample());
+        let over = self.orphaned.is_over(now, limit);
         if over && !self.run_id.is_empty() {
             processes::end_run(&self.run_id, END_PATIENCE);
         }
@@ -345,7 +345,7 @@ impl Agent {
             before: Vec::new(),
             halted: None,
             ending: None,
-            lonely: Lonely::new(Instant::now()),
+            orphaned: Orphaned::new(Instant::now()),
         }
     }
 
@@ -383,10 +383,10 @@ impl Agent {
         while !self.run_id.is_empty() && !processes::of_run(&self.run_id).is_empty() {
             let ranks = self.source.sample();
             let now = Instant::now();
-            self.lonely.sees(now, &ranks);
+            self.orphaned.sees(now, &ranks);
             // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
             // died: the next supervisor takes the job over.
-            if !ranks.is_empty() && self.lonely.is_over(now, limit) {
+            if !ranks.is_empty() && self.orphaned.is_over(now, limit) {
                 processes::end_run(&self.run_id, END_PATIENCE);
                 return;
             }
@@ -397,7 +397,7 @@ impl Agent {
     /// Notes how long ago the last message from the parent came.
     fn silent_for(&mut self, silent: Duration) {
         let now = Instant::now();
-        self.lonely.heard_at(now.checked_sub(silent).unwrap_or(now));
+        self.orphaned.heard_at(now.checked_sub(silent).unwrap_or(now));
     }
 
     /// Updates the list of the run's processes: ranks that show in memory at once, others at the next look through all processes.

@@ -499,7 +499,7 @@ impl Branch {
         }
         let mut told = Vec::new();
         let mut orphans = Vec::new();
-        let Attend { beat_ms, silence_ms, .. } = self.attend;
+        let Attend { beat_ms, node_timeout_ms, .. } = self.attend;
         for (node, link) in &mut self.links {
             let silent_ms = link.silent_ms(now_ms, beat_ms);
             let greeted = link.greeted_ms.is_some();
@@ -509,7 +509,7 @@ impl Branch {
             let again = link.quiet_ms.is_none_or(|at_ms| {
                 let begins =
                     |limit_ms| (limit_ms..limit_ms + (now_ms - at_ms)).contains(&silent_ms);
-                hurried || now_ms - at_ms >= beat_ms || begins(silence_ms)
+                hurried || now_ms - at_ms >= beat_ms || begins(node_timeout_ms)
             });
             if is_quiet && again {
                 link.quiet_ms = Some(now_ms);
@@ -518,7 +518,7 @@ impl Branch {
             let late = self
                 .quickest_ms
                 .is_some_and(|ms| now_ms.saturating_sub(link.opened_ms) >= 1000 + 3 * ms);
-            let bypass = if greeted { silent_ms >= silence_ms / 2 } else { late };
+            let bypass = if greeted { silent_ms >= node_timeout_ms / 2 } else { late };
             if bypass && !link.bypassed {
                 link.bypassed = true;
                 let below: Vec<u32> = std::mem::take(&mut link.below).into_iter().collect();

@@ -4,7 +4,7 @@ pub mod agent;
 pub mod branch;
 pub mod cluster;
 pub mod link;
-pub mod lonely;
+pub mod orphaned;
 pub mod processes;
 pub mod progress;
 pub mod relay;

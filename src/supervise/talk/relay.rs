@@ -21,12 +21,12 @@ pub trait Hands {
     fn halt(&mut self, now: bool);
     /// Called if no message has come for `silent`, which is at least half of `limit`. True: the node is cut off, and the run's
     /// processes here have been ended.
-    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool;
+    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool;
 }
 
 pub struct Relay {
     branch: Option<Branch>,
-    lonely_ms: u64,
+    orphan_timeout_ms: u64,
     /// Time of the parent's last message.
     heard_ms: u64,
     /// Time of the last look at the ranks for lack of messages from the parent.
@@ -50,7 +50,7 @@ impl Relay {
     pub fn new(now_ms: u64) -> Self {
         Self {
             branch: None,
-            lonely_ms: 60_000,
+            orphan_timeout_ms: 60_000,
             heard_ms: now_ms,
             looked_ms: now_ms,
             pending: Vec::new(),
@@ -68,7 +68,7 @@ impl Relay {
     /// Returns the time since the parent's last message, and the limit of that time.
     pub fn silence(&self, now_ms: u64) -> (Duration, Duration) {
         let silent_ms = now_ms.saturating_sub(self.heard_ms);
-        (Duration::from_millis(silent_ms), Duration::from_millis(self.lonely_ms))
+        (Duration::from_millis(silent_ms), Duration::from_millis(self.orphan_timeout_ms))
     }
 
     /// Handles a message from the parent; answers are added to `up`.
@@ -88,7 +88,7 @@ impl Relay {
         match message {
             ToAgent::Attend(attend) => {
                 hands.attend(&attend);
-                self.lonely_ms = attend.lonely_ms;
+                self.orphan_timeout_ms = attend.orphan_timeout_ms;
                 self.said = None;
                 self.branch = Some(Branch::new(attend, FIRST_LINE, false));
             }
@@ -142,13 +142,14 @@ impl Relay {
     }
 
     fn note(&mut self, told: Vec<Told>) {
-        let silence_ms = self.branch.as_ref().map_or(0, |branch| branch.attend().silence_ms);
+        let node_timeout_ms =
+            self.branch.as_ref().map_or(0, |branch| branch.attend().node_timeout_ms);
         for (node, word) in told {
             self.urgent |= match &word {
                 // The end of a rank is reported by a heartbeat that nobody has asked for.
                 FromAgent::Beat(beat) => beat.seq.is_none(),
                 FromAgent::Moved(_) => false,
-                FromAgent::Quiet { age_ms } => *age_ms >= silence_ms,
+                FromAgent::Quiet { age_ms } => *age_ms >= node_timeout_ms,
                 _ => true,
             };
             // News of the same kind replace earlier news of the node.
@@ -187,12 +188,12 @@ impl Relay {
         let (silent, limit) = self.silence(now_ms);
         let silent_ms = silent.as_millis() as u64;
         let asks = silent >= limit || silent >= limit / 2 && self.looks_again(now_ms);
-        if asks && hands.lonely(silent, limit) {
+        if asks && hands.orphaned(silent, limit) {
             return false;
         }
         if let Some(branch) = self.branch.as_mut().filter(|branch| !branch.is_empty()) {
             // After half of this time without a message the parent gives these nodes to another child.
-            branch.pause(silent_ms >= branch.attend().silence_ms * 3 / 8);
+            branch.pause(silent_ms >= branch.attend().node_timeout_ms * 3 / 8);
             branch.ask(now_ms, lines);
             let told = branch.tick(now_ms, lines);
             self.note(told);
@@ -205,7 +206,8 @@ impl Relay {
 
     /// Returns whether the ranks should be looked at while no message comes.
     fn looks_again(&mut self, now_ms: u64) -> bool {
-        let due = now_ms.saturating_sub(self.looked_ms) >= self.lonely_ms / u64::from(LOOKS);
+        let due =
+            now_ms.saturating_sub(self.looked_ms) >= self.orphan_timeout_ms / u64::from(LOOKS);
         if due {
             self.looked_ms = now_ms;
         }
@@ -215,9 +217,9 @@ impl Relay {
     /// Returns the time without messages after which `tick` is due.
     pub fn patience_ms(&self, now_ms: u64) -> u64 {
         if self.branch.as_ref().is_none_or(Branch::is_empty) {
-            (self.heard_ms + self.lonely_ms / 2)
+            (self.heard_ms + self.orphan_timeout_ms / 2)
                 .saturating_sub(now_ms)
-                .max(self.lonely_ms / u64::from(LOOKS))
+                .max(self.orphan_timeout_ms / u64::from(LOOKS))
         } else {
             TICK_MS
         }
@@ -269,7 +271,7 @@ mod tests {
         fn end(&mut self, _: u64, _: bool) {}
         fn end_rank(&mut self, _: Which, _: u32) {}
         fn halt(&mut self, _: bool) {}
-        fn lonely(&mut self, _: Duration, _: Duration) -> bool {
+        fn orphaned(&mut self, _: Duration, _: Duration) -> bool {
             false
         }
     }
@@ -279,9 +281,9 @@ mod tests {
             run_id: "r".to_owned(),
             job: None,
             node: "n1".to_owned(),
-            lonely_ms: 60_000,
+            orphan_timeout_ms: 60_000,
             beat_ms: 500,
-            silence_ms: 4000,
+            node_timeout_ms: 4000,
             fanout: 2,
             login_ms: None,
             shell: RemoteShell::parse(None).unwrap(),

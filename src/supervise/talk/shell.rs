@@ -86,12 +86,12 @@ impl RemoteShell {
 
     /// Returns this shell with options that end a connection that has long been dead. The supervisor notices an unresponsive node
     /// much sooner. But if the supervisor is killed, nobody ends its ssh to a node that is cut off. That ssh would wait a quarter
-    /// of an hour or longer for TCP to give up. A node that is only slow keeps its connection, however long a time `silence`
+    /// of an hour or longer for TCP to give up. A node that is only slow keeps its connection, however long a time `node_timeout`
     /// allows.
-    pub fn noticing_death(self, silence: Duration) -> Self {
+    pub fn noticing_death(self, node_timeout: Duration) -> Self {
         match self {
             Self::Ssh(mut words) if words.first().is_some_and(|w| base_name(w) == "ssh") => {
-                let questions = silence
+                let questions = node_timeout
                     .saturating_mul(4)
                     .div_duration_f64(QUESTION_EVERY)
                     .ceil()
@@ -299,9 +299,9 @@ mod tests {
 
     #[test]
     fn ssh_ends_a_dead_connection_long_after_silence() {
-        let asks = |rsh: &str, silence: u64| {
+        let asks = |rsh: &str, node_timeout: u64| {
             let shell = RemoteShell::parse(Some(rsh)).unwrap();
-            let command = shell.noticing_death(Duration::from_secs(silence)).command(
+            let command = shell.noticing_death(Duration::from_secs(node_timeout)).command(
                 "n1",
                 &strings(&["c"]),
                 None,

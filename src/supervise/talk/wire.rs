@@ -24,10 +24,10 @@ pub struct Attend {
     /// Name under which this node is known.
     pub node: String,
     /// Time without any message after which the agent ends itself and the run's processes on its node, once these stand still.
-    pub lonely_ms: u64,
+    pub orphan_timeout_ms: u64,
     /// Interval of heartbeats of children, and time without a message after which a node counts as lost.
     pub beat_ms: u64,
-    pub silence_ms: u64,
+    pub node_timeout_ms: u64,
     /// Largest number of children of the supervisor or an agent.
     pub fanout: usize,
     /// Time of a login, as far as the parent knows: nodes that take much longer are bypassed.
@@ -46,9 +46,9 @@ impl Attend {
             run_id: run_id.to_string(),
             job,
             node: String::new(),
-            lonely_ms: 60_000,
+            orphan_timeout_ms: 60_000,
             beat_ms: 500,
-            silence_ms: 4000,
+            node_timeout_ms: 4000,
             fanout: FANOUT,
             login_ms: None,
             shell,

@@ -79,7 +79,7 @@ fn problem(seed: u64) -> (Vec<String>, (usize, usize)) {
     let depth = dice.below(3);
     let text = format!(
         "-n {n} --nb {nb} -p {p} -q {q} --depth {depth} --bcast {bcast} --pfact {fact} --rfact {fact} --swap {swap} --u {form} \
-         --halves {halves}"
+         --split-update {halves}"
     );
     (words(&text), (p as usize, q as usize))
 }
@@ -114,8 +114,8 @@ impl Scenario {
         }
         // Parity of nodes' own storage takes an exact code.
         let protects = kind != Kind::Abft && !["disk", "node"].iter().any(|it| text.contains(it));
-        if seed % 5 == 4 && losses == 1 && protects && !text.contains("--code") {
-            text += " --code sum";
+        if seed % 5 == 4 && losses == 1 && protects && !text.contains("--parity-code") {
+            text += " --parity-code sum";
         }
         if seed % 11 == 5 && kind == Kind::Restart {
             text = text.replace("--method self", "--method single");
@@ -197,8 +197,8 @@ fn protection(dice: &mut Dice, methods: &[&str], losses: usize, positions: usize
         text += " --scope side";
     }
     match losses {
-        2 => text += " --losses 2 --code reed-solomon",
-        _ if dice.one_in(3) => text += " --code reed-solomon",
+        2 => text += " --losses 2 --parity-code reed-solomon",
+        _ if dice.one_in(3) => text += " --parity-code reed-solomon",
         _ if dice.one_in(3) => text += " --encode reduce",
         _ => {}
     }

@@ -21,7 +21,7 @@ use world::{Killed, Simulated, World, Wrong, now_ms};
 use super::{Failure, Report, Simulation};
 use crate::base::clock;
 use crate::base::simulated;
-use crate::supervise::judge::policy::{RETRIES, SAME_FAULT_MAX};
+use crate::supervise::judge::policy::{MAX_RESTARTS, SAME_FAULT_MAX};
 use crate::supervise::judge::thresholds::Thresholds;
 use crate::supervise::machine;
 use crate::supervise::remember::events::{Event, Record};
@@ -247,13 +247,13 @@ fn settings(scenario: &Scenario, folder: Folder) -> Settings {
         },
         thresholds: Thresholds::default(),
         beat_ms: 500,
-        lonely_ms: 60_000,
+        orphan_timeout_ms: 60_000,
         fanout: scenario.fanout,
-        retries: RETRIES,
+        max_restarts: MAX_RESTARTS,
         may_double: scenario.may_double,
         wait: scenario.wait,
         stop_at_ms: None,
-        halt_patience: Duration::from_secs(60),
+        stop_timeout: Duration::from_secs(60),
         rank_bytes: None,
         trial: scenario.trial,
         progress_every: Duration::ZERO,

@@ -561,7 +561,7 @@ impl Site {
     }
 
     /// Ends a node's ranks if they have stood still, without a message to their agent, for too long.
-    pub fn is_lonely(&mut self, name: &str) -> bool {
+    pub fn is_orphaned(&mut self, name: &str) -> bool {
         let Some(attempt) = &self.attempt else { return true };
         if matches!(attempt.phase, Phase::Computing { .. } | Phase::Recovering { .. }) {
             return false;

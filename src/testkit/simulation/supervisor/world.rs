@@ -74,8 +74,8 @@ impl Hands for Agent {
         self.site.borrow_mut().halts(&self.name, now);
     }
 
-    fn lonely(&mut self, silent: Duration, limit: Duration) -> bool {
-        silent >= limit && self.site.borrow_mut().is_lonely(&self.name)
+    fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
+        silent >= limit && self.site.borrow_mut().is_orphaned(&self.name)
     }
 }
 

@@ -16,7 +16,7 @@ type Step = (u32, u32, u64, u64);
 const LONGER_THAN_BEFORE: u32 = 3;
 
 #[derive(Debug)]
-pub struct Lonely {
+pub struct Orphaned {
     heard: Instant,
     moved: Instant,
     seen: Vec<Step>,
@@ -24,7 +24,7 @@ pub struct Lonely {
     longest: Duration,
 }
 
-impl Lonely {
+impl Orphaned {
     pub fn new(now: Instant) -> Self {
         Self { heard: now, moved: now, seen: Vec::new(), longest: Duration::ZERO }
     }
@@ -74,15 +74,15 @@ mod tests {
     fn ended_after(began: u64, at: impl Fn(i64) -> (u32, u64)) -> Option<u64> {
         let start = Instant::now();
         let last = start + Duration::from_secs(began);
-        let mut lonely = Lonely::new(start);
+        let mut orphaned = Orphaned::new(start);
         let mut now = start;
         while now < last + 100 * LIMIT {
             now += STEP;
             let second = now.duration_since(start).as_secs() as i64 - began as i64;
-            lonely.heard_at(now.min(last));
+            orphaned.heard_at(now.min(last));
             let (pid, iteration) = at(second);
-            lonely.sees(now, &rank(pid, iteration));
-            if lonely.is_over(now, LIMIT) {
+            orphaned.sees(now, &rank(pid, iteration));
+            if orphaned.is_over(now, LIMIT) {
                 return Some(second as u64);
             }
         }

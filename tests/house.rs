@@ -220,10 +220,11 @@ fn the_kernels_by_themselves_have_all_they_import() {
 fn settings() -> String {
     let mut page = String::from(
         "# Settings\n\n\
-         What the benchmark can be told, beside HPL.dat. Each setting is a flag, a variable and a key of `skt.toml`; flags win over\n\
-         variables, these over the file, and all of them over HPL.dat. The numbers of lines are HPL.dat's. Lists are written `128,192` in\n\
-         flags and variables, `[128, 192]` in the file. There, keys of the last section may also stand in a table `[checkpoint]`, in\n\
-         which `checkpoint` may be called `every`. Flags of the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
+         The settings of the benchmark, in addition to HPL.dat. Each setting is a flag, a variable and a key of `skt.toml`. Flags win over\n\
+         variables, variables over the file, and all of them over HPL.dat. The numbers of lines are those of HPL.dat. Lists are written\n\
+         `128,192` in flags and variables, `[128, 192]` in the file. In the file, keys of the last section may also stand in a table\n\
+         `[checkpoint]`, in which `checkpoint` may be called `every`. `-h` leaves out the advanced settings; `--help` lists all. Flags of\n\
+         the subcommands: `skt-hpl man COMMAND | man -l -`.\n",
     );
     let keys = skt_hpl::config::sources::Layers::new();
     let command = skt_hpl::cli::command();
@@ -236,8 +237,13 @@ fn settings() -> String {
             sections.push((heading, String::new()));
             sections.len() - 1
         });
+        let words = arg.get_possible_values();
+        let meanings: Vec<String> = words
+            .iter()
+            .filter_map(|word| Some(format!("`{}`: {}.", word.get_name(), word.get_help()?)))
+            .collect();
         let words: Vec<String> =
-            arg.get_possible_values().iter().map(|word| format!("`{}`", word.get_name())).collect();
+            words.iter().map(|word| format!("`{}`", word.get_name())).collect();
         let values = match arg.get_value_names() {
             _ if !arg.get_action().takes_values() => String::new(),
             // `--timing true` would be `--timing` and a word too many.
@@ -248,7 +254,11 @@ fn settings() -> String {
             None => String::new(),
         };
         let short = arg.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
-        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string);
+        let mut help = help.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        if !meanings.is_empty() {
+            help = format!("{}. {}", help.trim_end_matches('.'), meanings.join(" "));
+        }
         let (variable, key) = match keys.keys().iter().any(|key| key == name) {
             true => {
                 (format!("`SKT_{}`", name.to_uppercase().replace('-', "_")), format!("`{name}`"))
@@ -261,7 +271,7 @@ fn settings() -> String {
         };
         sections[at].1 += &format!(
             "| {short}`--{name}`{values} | {variable} | {key} | {} |\n",
-            help.replace('|', "\\|").replace('\n', " "),
+            help.replace('|', "\\|"),
         );
     }
     for (heading, rows) in sections {

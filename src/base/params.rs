@@ -81,10 +81,10 @@ impl Rng {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Pinning {
-    /// Where that comes out even
+    /// If each thread of the node's ranks has a core and no core is left over
     #[default]
     Auto,
-    /// The system moves them as it likes
+    /// The system places the threads
     Off,
 }
 
@@ -94,12 +94,12 @@ pub enum Pinning {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryCheck {
-    /// They are skipped; where no test fits, or a run is protected, it is refused
+    /// Skip tests that do not fit; refuse a run if no test fits, or if it is protected
     #[default]
     On,
-    /// They are told of, and run
+    /// Report tests that do not fit, and run them
     Warn,
-    /// Nobody looks
+    /// Compare nothing, for nodes that report less memory than they have
     Off,
 }
 
@@ -114,7 +114,7 @@ pub enum SplitUpdate {
     Auto,
     /// Wherever there are two block columns
     Always,
-    /// All rows are exchanged first
+    /// Exchange all rows first
     Never,
 }
 
@@ -124,7 +124,7 @@ pub enum SplitUpdate {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// The fastest here
+    /// The fastest on this machine
     #[default]
     Auto,
     /// The fastest of the program's own kernels

@@ -17,7 +17,7 @@ use crate::supervise::talk::processes;
 
 #[derive(Clone, Debug, Args)]
 pub struct AgentFlags {
-    /// Instead of serving, start MPI, sum something up over all ranks and end
+    /// Instead of serving, start MPI, compute a sum over all ranks and end
     #[arg(long)]
     pub trial: bool,
 
@@ -25,38 +25,39 @@ pub struct AgentFlags {
     #[arg(long)]
     pub measure: Option<Extent>,
 
-    /// The BLAS that the run's ranks will load: say what it is on this node
+    /// Report the BLAS that the run's ranks will load
     #[arg(long, value_name = "LIBRARY")]
     pub blas: Option<String>,
 
-    /// Instead of serving, load this BLAS (without a name: the linked one), say what it is and end
+    /// Instead of serving, load this BLAS, report it and end; without a name, the linked one
     #[arg(long, value_name = "LIBRARY")]
     pub look_at_blas: Option<String>,
 
-    /// Where the run's second level of checkpoints goes: say what room this node has there
+    /// Report the room in the folder of the run's second level of checkpoints
     #[arg(long, value_name = "DIR", requires = "job")]
     pub level2: Option<PathBuf>,
 
-    /// The name of the run's memory, and of its checkpoints there
+    /// Name of the run's memory and checkpoints
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
 
-    /// That is a folder of this node's own: say also what lies there
+    /// Report also the content of this folder, which is of this node alone
     #[arg(long, requires = "job")]
     pub own: bool,
 
-    /// Processors that the run's helpers are to have for themselves: say whether they can
+    /// Report whether the run's helpers can have these processors for themselves
     #[arg(long, value_name = "LIST")]
     pub helper_cores: Option<String>,
 
-    /// Instead of serving, say what room this node has there, and end
+    /// Instead of serving, report the room of this node in DIR, and end
     #[arg(long, value_name = "DIR", requires = "job")]
     pub look_at_level2: Option<PathBuf>,
 
-    /// The run it is started for, and the name of this node in it: a later agent knows its predecessor by them
+    /// Run of this agent, by which a later agent knows its predecessor
     #[arg(long, requires = "node")]
     pub run: Option<String>,
 
+    /// Name of this node in the run
     #[arg(long, requires = "run")]
     pub node: Option<String>,
 }

@@ -22,7 +22,7 @@ use crate::shm::room;
 
 #[derive(Debug, Args)]
 pub struct CheckFlags {
-    /// The file to explain: an HPL.dat, or settings if its name ends in .toml
+    /// File to explain: an HPL.dat, or settings if its name ends in .toml
     #[arg(value_name = "FILE", default_value = DAT_DEFAULT)]
     file: PathBuf,
 }

@@ -15,7 +15,7 @@ enum Name {
 
 #[derive(Debug, Args)]
 pub struct CompletionsFlags {
-    /// The shell to print completions for
+    /// Shell for which to print completions
     shell: Name,
 }
 

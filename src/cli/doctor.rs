@@ -59,11 +59,11 @@ pub struct DoctorFlags {
     #[arg(long)]
     pub no_mpi: bool,
 
-    /// How long MPI may take to start over all nodes
+    /// Longest time in which MPI must start over all nodes
     #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "60s")]
     pub mpi_timeout: Duration,
 
-    /// Flags of the benchmark: then the nodes are measured by what that run needs
+    /// Flags of the benchmark: the nodes are then checked for the needs of that run
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
 }

@@ -215,12 +215,14 @@ fn line(position: &Position) -> String {
 /// `skt-hpl clean`: removes one job's memory from this node.
 #[derive(Clone, Debug, Args)]
 pub struct CleanFlags {
-    /// The job whose memory is removed; only yours, only on this node [default: the name that a run started here would have: the
-    /// batch job's number, or `default`]
+    /// Job whose memory is removed.
+    ///
+    /// Only memory of this user on this node is removed. The default is the name that a run started here would have: the number
+    /// of the batch job, or `default`.
     #[arg(long, value_name = "NAME", env = "SKT_JOB")]
     pub job: Option<String>,
 
-    /// Also remove what the job has there on storage (the benchmark's --level2)
+    /// Also remove the job's checkpoints in DIR (the benchmark's --level2)
     #[arg(long, value_name = "DIR")]
     pub level2: Option<PathBuf>,
 }

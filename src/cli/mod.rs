@@ -44,10 +44,10 @@ use crate::supervise::start::launcher::own_run_id;
 
 /// High-Performance Linpack that survives the loss of nodes
 ///
-/// Without a subcommand, runs the benchmark as HPL does: reads ./HPL.dat, solves every test it asks
-/// for on the MPI ranks it was started with, and prints what HPL prints. Every setting can be given
-/// as a flag, as a variable SKT_<NAME> (SKT_NB=192) or as a key of ./skt.toml (nb = 192); flags win
-/// over variables, variables over the file, and all of them over HPL.dat.
+/// Without a subcommand, the program is the benchmark. Like HPL it reads ./HPL.dat, solves every test
+/// of this file on its MPI ranks, and prints the same text. Every setting is a flag, a variable
+/// SKT_<NAME> (SKT_NB=192) and a key of ./skt.toml (nb = 192). Flags win over variables, variables
+/// over the file, and all of them over HPL.dat.
 #[derive(Debug, Parser)]
 #[command(
     name = "skt-hpl",
@@ -72,7 +72,7 @@ struct Cli {
 enum Sub {
     /// Read an HPL.dat (or a skt.toml) and explain it, without running anything
     Check(check::CheckFlags),
-    /// Show the status of a supervised run, and what this node's memory holds
+    /// Show a supervised run, and the memory of protected runs on this node
     Status(status::StatusFlags),
     /// Remove a protected run's memory from this node
     Clean(held::CleanFlags),
@@ -80,25 +80,25 @@ enum Sub {
     Completions(completions::CompletionsFlags),
     /// Print a man page, or write all of them
     Man(man::ManFlags),
-    /// Run the benchmark under supervision: it resumes by itself when nodes die
+    /// Run the benchmark under supervision, which restarts it when nodes fail
     Run(Box<run::RunFlags>),
-    /// Tell whether this node, or all of a list, can run the benchmark
+    /// Check whether this node, or each node of a list, can run the benchmark
     Doctor(doctor::DoctorFlags),
     /// Ask a supervised run to save and stop
     Halt(halt::HaltFlags),
     #[command(hide = true)]
     Agent(agent::AgentFlags),
-    /// Find the node or the link that is slower than its peers, or computes wrong
+    /// Find slow nodes and links, and nodes that compute wrong results
     Burnin(Box<burnin::BurninFlags>),
-    /// Report what finished runs come to: text here, and an HTML page
+    /// Report the results of finished runs, as text and as an HTML page
     Report(report::ReportFlags),
-    /// Plan a run: problem, grid, protection, and what to expect
+    /// Plan a run: problem, grid, protection, and the expected time
     Plan(Box<plan::PlanFlags>),
-    /// Find good parameters for this machine, from parts of runs
+    /// Find good parameters for this machine by timing parts of runs
     Tune(Box<tune::TuneFlags>),
     #[command(hide = true)]
     Trials(tune::trials::TrialsFlags),
-    /// Print or plot the models behind it
+    /// Print or draw the models behind the plan
     Model(Box<model::ModelFlags>),
     /// Simulate whole runs under failures
     Simulate(Box<simulate::SimulateFlags>),

@@ -36,16 +36,16 @@ pub struct ModelFlags {
     #[command(subcommand)]
     topic: Topic,
 
-    /// Draw it into FILE
+    /// Draw the answer into FILE
     #[arg(long, value_name = "FILE", value_parser = beside_stdout, global = true)]
     svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Topic {
-    /// A figure or table of the papers, redone
+    /// Print a figure or table of the papers, computed again
     Figure {
-        /// Its name; without one, the list
+        /// Name of the figure; without a name, all names are listed
         name: Option<String>,
     },
     /// Rate over N, fitted to measured runs (self-checkpoint, eqs. 2 to 5)
@@ -53,10 +53,10 @@ enum Topic {
         /// Results: output of any HPL, or JSON
         #[arg(long, value_name = "FILE", required = true)]
         results: Vec<PathBuf>,
-        /// Sizes to tell the rate for
+        /// Sizes for which to print the rate
         #[arg(short, long, value_delimiter = ',', value_name = "N,..")]
         n: Vec<u64>,
-        /// Peak of the machine in Gflop/s, to speak of efficiency
+        /// Peak of the machine in Gflop/s, to print the efficiency
         #[arg(long, value_name = "GFLOPS")]
         peak: Option<f64>,
     },
@@ -65,11 +65,11 @@ enum Topic {
         /// Members of a group
         #[arg(long, value_delimiter = ',', default_value = "2,3,4,8,16,32", value_name = "G,..")]
         group: Vec<u64>,
-        /// Losses each group survives
+        /// Losses that each group survives
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
         losses: u64,
     },
-    /// How often to save, and what failures cost (self-checkpoint, eqs. 9 and 10)
+    /// Best interval between saves, and the cost of failures (self-checkpoint, eqs. 9 and 10)
     Interval {
         /// Cost of a save
         #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -116,7 +116,7 @@ enum Topic {
         /// Checkpoint of one process
         #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "25MB")]
         size: f64,
-        /// Losses each group survives
+        /// Losses that each group survives
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
         losses: u64,
         /// Latency of a message
@@ -144,15 +144,17 @@ enum Topic {
         #[arg(long, value_name = "TIME", value_parser = seconds)]
         interval: f64,
     },
-    /// One rank with many cores, from the parts of runs with few
+    /// Rate of one rank with many cores, from the parts of runs with few
     Cores {
-        /// JSON documents of one rank: two sizes with one thread and two with more, DEPTH 0; those with DEPTH 1 are compared
+        /// JSON documents of one rank: two sizes with one thread, and two with more, all with DEPTH 0.
+        ///
+        /// Documents with DEPTH 1 are compared with the model.
         #[arg(long, value_name = "FILE", required = true)]
         results: Vec<PathBuf>,
-        /// Threads of the rank, one a core
+        /// Cores of the rank, one thread each
         #[arg(long, value_delimiter = ',', default_value = "16,64,128", value_name = "COUNT,..")]
         cores: Vec<u64>,
-        /// Sizes to tell the rate for
+        /// Sizes for which to print the rate
         #[arg(
             short,
             long,
@@ -165,7 +167,7 @@ enum Topic {
         #[arg(long, value_name = "COUNT")]
         memory_cores: Option<u64>,
     },
-    /// Self-checkpoint by restarts and in place, and columns of checksums, beside each other (hot-replacement, section III)
+    /// Compare self-checkpoint, by restarts and in place, with checksum columns (hot-replacement, section III)
     Nonstop(NonstopFlags),
     /// Waste of coordinated and hierarchical protocols (unified, eqs. 1 to 18)
     Waste(WasteFlags),
@@ -179,23 +181,25 @@ struct NonstopFlags {
     /// Share of the failures that end a process and leave its node, 0 to 1
     #[arg(long, value_name = "SHARE")]
     process_share: f64,
-    /// Process columns that compute, beside those that keep checksums
+    /// Process columns that compute, without the checksum columns
     #[arg(long, value_delimiter = ',', default_value = "7,31,127", value_name = "Q,..")]
     columns: Vec<u64>,
-    /// Process columns that keep checksums, up to 4: so many may be lost
+    /// Process columns that hold checksums, 1 to 4; as many may be lost
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "R,..",
           value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     checksum_columns: Vec<u64>,
-    /// Process rows, of which it depends how many ranks are left of a lost column to make new checksums [default: none are made]
+    /// Process rows [default: no checksums are rebuilt].
+    ///
+    /// The number of rows decides how many ranks of a lost column can rebuild checksums.
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
-    /// Ranks that wait to make new checksums
+    /// Ranks that stand by to rebuild checksums
     #[arg(long, value_name = "K", requires = "rows", default_value_t = 0)]
     spare_ranks: u64,
-    /// Time to make a new column of checksums [default: as a save]
+    /// Time to rebuild a checksum column [default: as a save]
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, requires = "rows")]
     renew_time: Option<f64>,
-    /// Time of the work on all ranks, without checksums
+    /// Time of the work on all ranks, without checksum columns
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "2h")]
     work: f64,
     /// Cost of a save
@@ -210,7 +214,7 @@ struct NonstopFlags {
     /// Cost of a recovery
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20s")]
     recover: f64,
-    /// Time to go on without a restart, --recover not counted
+    /// Time to continue without a restart, without --recover
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "1s")]
     in_place: f64,
     /// Members of a group, for the memory that self-checkpoint leaves
@@ -223,7 +227,7 @@ struct WasteFlags {
     /// Machine of the paper
     #[arg(long, value_name = "NAME", value_enum, default_value_t = Machine::Titan)]
     machine: Machine,
-    /// Inputs as printed in Table 1, not those that give Table 2
+    /// Use the inputs as printed in Table 1, and not those that give Table 2
     #[arg(long)]
     printed: bool,
     /// Mean time between failures of one processor
@@ -241,10 +245,10 @@ struct WasteFlags {
     /// Speed of the computation while messages are logged: 1 undisturbed
     #[arg(long, value_name = "X", default_value_t = 0.98)]
     lambda: f64,
-    /// How many times faster work is done again that was logged
+    /// Factor by which logged work is faster when it is repeated
     #[arg(long, value_name = "X", default_value_t = 1.5)]
     rho: f64,
-    /// Keep to T <= mu_p/10, where the formulas are proved
+    /// Keep T <= mu_p/10, where the formulas are proved
     #[arg(long)]
     first_order: bool,
 }

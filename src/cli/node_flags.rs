@@ -23,7 +23,7 @@ pub struct NodeFlags {
     #[arg(long, value_name = "FILE", help_heading = "Nodes")]
     pub hosts: Option<PathBuf>,
 
-    /// Host file of nodes that stand by to replace lost ones
+    /// Host file of spare nodes, which replace lost nodes
     #[arg(long, value_name = "FILE", help_heading = "Nodes")]
     pub spares: Option<PathBuf>,
 
@@ -31,11 +31,13 @@ pub struct NodeFlags {
     #[arg(long, value_name = "K", default_value_t = 0, help_heading = "Nodes")]
     pub spare_nodes: usize,
 
-    /// Remote shell, with its options [default: ssh; in a Slurm allocation srun, unless there is --hosts; in LSF blaunch]
+    /// Remote shell, with its options [default: ssh; in a Slurm allocation without --hosts srun; in LSF blaunch]
     #[arg(long, value_name = "COMMAND", help_heading = "Nodes")]
     pub rsh: Option<String>,
 
-    /// Most connections to nodes that the supervisor, or an agent, has; of more nodes, agents call the others
+    /// Most connections to nodes that the supervisor, or an agent, has.
+    ///
+    /// With more nodes, agents connect to the others.
     #[arg(long, value_name = "K", default_value_t = FANOUT as u32, help_heading = "Nodes",
           value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub fanout: u32,
@@ -44,7 +46,7 @@ pub struct NodeFlags {
     #[arg(long, value_name = "KIND", help_heading = "Nodes")]
     pub launcher: Option<Launcher>,
 
-    /// The launcher's program [default: the one beside the MPI library, else one of its version in PATH]
+    /// Program of the launcher [default: the one next to the MPI library, else one of its version in PATH]
     #[arg(long, value_name = "PATH", help_heading = "Nodes")]
     pub launcher_program: Option<PathBuf>,
 

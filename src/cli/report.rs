@@ -23,7 +23,7 @@ pub struct ReportFlags {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Also write the report to FILE, as one HTML page
+    /// Also write the report to FILE as an HTML page
     #[arg(short, long, value_name = "FILE", value_parser = beside_stdout)]
     output: Option<PathBuf>,
 

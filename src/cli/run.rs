@@ -46,60 +46,71 @@ pub struct RunFlags {
     #[command(flatten)]
     pub nodes: NodeFlags,
 
-    /// Folder of this run: journal, status, output
+    /// Folder of this run, for the journal, the status and the output
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT, help_heading = "Run")]
     pub state: PathBuf,
 
-    /// Where no terminal shows it: a line about the run's progress this often, and at every 5 %; 0 for none
+    /// Interval of progress lines if no terminal shows the progress; 0 for none.
+    ///
+    /// Further lines come at every 5 % of the run.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Run")]
     pub progress_every: Duration,
 
-    /// Give up an unfinished run in that folder and begin a new one: its processes are ended and its memory is removed,
-    /// on every node that can be reached
+    /// Give up an unfinished run in the folder of --state, and begin a new one.
+    ///
+    /// The supervisor ends its processes and removes its memory, on every node that it can reach.
     #[arg(long, help_heading = "Run")]
     pub new: bool,
 
-    /// Number of ranks [default: the largest grid of the tests, with its ranks for checksums, and --spare-ranks]
+    /// Number of ranks [default: the largest grid of the tests, its ranks for checksums, and --spare-ranks]
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub ranks: Option<usize>,
 
-    /// Program the ranks run [default: this one]
+    /// Program that the ranks run [default: this one]
     #[arg(long, value_name = "PATH", help_heading = "Run")]
     pub program: Option<PathBuf>,
 
-    /// Variable to hand on to the ranks, NAME or NAME=VALUE; may be given several times
+    /// Variable for the ranks, NAME or NAME=VALUE; may be given several times
     #[arg(long, value_name = "VAR", help_heading = "Run")]
     pub export: Vec<String>,
 
-    /// Name of the ranks' memory [default: the benchmark's --job; all of this user's with --program]
+    /// Name of the ranks' memory [default: the benchmark's --job; with --program, all memory of this user]
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub memory_name: Option<String>,
 
-    /// Shared memory a rank needs, such as 2G: what a spare is tested for [default: as the test's size says]
+    /// Shared memory that a rank needs, such as 2G [default: computed from the test].
+    ///
+    /// A spare must have this much room.
     #[arg(long, value_name = "SIZE", value_parser = whole_bytes, help_heading = "Run")]
     pub rank_memory: Option<u64>,
 
-    /// Do not start MPI on trial before the first launch [with --program it never is]
+    /// Do not start MPI on trial before the first launch.
+    ///
+    /// With --program there is never a trial.
     #[arg(long, help_heading = "Run")]
     pub no_trial: bool,
 
-    /// Save and stop after this time, such as 90m or 3600s; under Slurm --stop-early before the job's end at the latest
+    /// Save and stop after this time, such as 90m or 3600s.
+    ///
+    /// In a Slurm job the run stops --stop-early before the end of the job at the latest.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Run")]
     pub time_limit: Option<Duration>,
 
-    /// How long before a Slurm job's end to save and stop
+    /// Time before the end of a Slurm job at which the run saves and stops
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "120s", help_heading = "Run")]
     pub stop_early: Duration,
 
-    /// How long saving and stopping may take before the ranks are ended; what `halt --after-checkpoint` waits for does not count
+    /// Longest time for saving and stopping.
+    ///
+    /// After this time the supervisor ends the ranks. The wait of `halt --after-checkpoint` does not count.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Run")]
     pub stop_timeout: Duration,
 
-    /// Wait so long for a repaired node when none is left [default: do not wait]
+    /// Wait this long for a repaired node if no node is left [default: do not wait]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Recovery")]
     pub wait: Option<Duration>,
 
-    /// Never put more ranks on a surviving node
+    /// Never put further ranks on a surviving node
     #[arg(long, help_heading = "Recovery")]
     pub no_doubling: bool,
 
@@ -111,7 +122,7 @@ pub struct RunFlags {
     #[command(flatten)]
     pub detection: DetectionFlags,
 
-    /// Flags of the benchmark, after all of this command's own
+    /// Flags of the benchmark; all of this command's own flags come before them
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
 }
@@ -123,36 +134,42 @@ pub struct DetectionFlags {
     #[arg(long, value_name = "TIME", value_parser = beat, default_value = "500ms", help_heading = "Detection")]
     pub heartbeat: Duration,
 
-    /// A node that is silent for so long is lost
+    /// Time without a heartbeat after which a node is lost
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "4s", help_heading = "Detection")]
     pub node_timeout: Duration,
 
-    /// A node that hears nothing of the run for so long, and whose ranks stand still as long, ends them
+    /// Time without a message of the run after which a node ends its ranks.
+    ///
+    /// The node ends them only if they also made no progress for this time.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Detection")]
     pub orphan_timeout: Duration,
 
-    /// A rank that takes so many times its usual iteration hangs
+    /// Factor: a rank hangs if an iteration takes so many times its usual time
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, help_heading = "Detection")]
     pub hang_factor: f64,
 
-    /// ...but never before this time; under --nonstop and --method abft not before 15 s
+    /// Least time after which a rank hangs.
+    ///
+    /// Under --nonstop and --method abft it is at least 15 s.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "9s", help_heading = "Detection")]
     pub hang_min: Duration,
 
-    /// Longest time without a sign of progress outside of iterations (generating, saving, solving)
+    /// Longest time without progress outside of iterations: generating, saving, solving
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "120s", help_heading = "Detection")]
     pub progress_timeout: Duration,
 
-    /// The first rank must show progress within this time after a launch
+    /// Time after a launch in which the first rank must show progress
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Detection")]
     pub startup_timeout: Duration,
 
-    /// A node whose ranks take so many times the others' time to compute the same is slow: it is named
+    /// Factor: a node is slow if its ranks take so many times as long as others for the same work.
+    ///
+    /// The supervisor names slow nodes.
     #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor,
           value_parser = more_than_one, help_heading = "Detection")]
     pub slow_factor: f64,
 
-    /// ...if it lasts for so long
+    /// Time for which a node must be slow before the supervisor names it
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", help_heading = "Detection")]
     pub slow_after: Duration,
 }

@@ -30,7 +30,7 @@ const FAILURES: &str = "Failures";
 const REPAIR: &str = "Repair";
 const OUTPUT: &str = "Output";
 
-/// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`. `skt-hpl plan` tells suitable values for a machine.
+/// Durations are written `90s`, `30min`, `5h`, `3d`, `5y`. `skt-hpl plan` prints suitable values for a machine.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("problem").required(true).args(["n", "work"]))]
 pub struct SimulateFlags {
@@ -58,19 +58,19 @@ struct WorkFlags {
     #[arg(short, long, value_name = "N", requires = "rate")]
     n: Option<u64>,
 
-    /// Block size: saves lie on its boundaries
+    /// Block size; saves are at block boundaries
     #[arg(long, value_name = "NB", default_value_t = 192, conflicts_with = "work")]
     nb: u64,
 
-    /// Tflop/s for large N, of all ranks without checksums
+    /// Tflop/s for large N, of all ranks without checksum columns
     #[arg(long, value_name = "TFLOPS", conflicts_with = "work")]
     rate: Option<f64>,
 
-    /// Order at which half of it is reached
+    /// Order at which half of this rate is reached
     #[arg(long, value_name = "N", default_value_t = 0.0, conflicts_with = "work")]
     n_half: f64,
 
-    /// Time of the work without checksums, instead of N
+    /// Time of the work without checksum columns, instead of N
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     work: Option<f64>,
 }
@@ -79,39 +79,41 @@ struct WorkFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = PROTECTION)]
 struct ProtectionFlags {
-    /// self, double, single, abft, disk or none
+    /// Checkpoint method: self, double, single, abft, disk or none
     #[arg(long, value_name = "METHOD", default_value = "self")]
     method: Method,
 
-    /// Process columns that compute, for --method abft, beside those that keep checksums; nodes are then counted as one rank each
+    /// Process columns that compute, for --method abft, without the checksum columns.
+    ///
+    /// A node then counts as one rank.
     #[arg(long, value_name = "Q", required_if_eq("method", "abft"))]
     columns: Option<u64>,
 
-    /// Process columns that keep checksums, up to 4: so many may be lost [default: 1]
+    /// Process columns that hold checksums, 1 to 4; as many may be lost [default: 1]
     #[arg(long, value_name = "R", requires = "columns", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     checksum_columns: Option<u64>,
 
-    /// What a save of HPL holds: whole, side or corner [default: corner]
+    /// Part of the matrix that a save covers: whole, side or corner [default: corner]
     #[arg(long, value_name = "SCOPE", conflicts_with = "work")]
     scope: Option<Scope>,
 
-    /// Time between saves [default: the optimal one for this MTBF and cost]
+    /// Time between saves [default: the optimum for this MTBF and cost]
     #[arg(long = "checkpoint", value_name = "TIME", value_parser = seconds)]
     every: Option<f64>,
 
-    /// Time to encode the whole matrix (or to write it) [default: 15s]
+    /// Time to encode the whole matrix, or to write it [default: 15s]
     #[arg(long = "encode-time", value_name = "TIME", value_parser = seconds)]
     encode: Option<f64>,
 
-    /// Time to copy it afterwards; `0` for none [default: 1s]
+    /// Time to copy the matrix afterwards; `0` for none [default: 1s]
     #[arg(long = "flush-time", value_name = "TIME", value_parser = seconds_or_none)]
     flush: Option<f64>,
 
-    /// Nodes that protect each other [default: 16]
+    /// Nodes of a group, which protect each other [default: 16]
     #[arg(long, value_name = "COUNT")]
     group: Option<u64>,
 
-    /// Losses each group survives [default: 1]
+    /// Losses that each group survives [default: 1]
     #[arg(long, value_name = "COUNT")]
     losses: Option<u64>,
 
@@ -124,7 +126,7 @@ struct ProtectionFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = FAILURES)]
 struct FailureFlags {
-    /// Nodes
+    /// Number of nodes
     #[arg(long, value_name = "COUNT")]
     nodes: u64,
 
@@ -137,7 +139,9 @@ struct FailureFlags {
           required_unless_present_any = ["mtbf", "trace"])]
     mtbf_node: Option<f64>,
 
-    /// Shape of Weibull lifetimes: below 1 the young fail more, 0.7 is typical [default: exponential]
+    /// Shape of Weibull lifetimes [default: exponential lifetimes].
+    ///
+    /// Below 1, new nodes fail more often. 0.7 is typical.
     #[arg(long, value_name = "SHAPE", conflicts_with = "trace")]
     weibull: Option<f64>,
 
@@ -145,11 +149,13 @@ struct FailureFlags {
     #[arg(long, value_name = "AGE", default_value = "mixed", value_parser = age, requires = "weibull")]
     age: Age,
 
-    /// Recorded failures: lines of SECONDS NODE; each run starts at a random point
+    /// Recorded failures: lines of SECONDS NODE.
+    ///
+    /// Each run starts at a random point of the record.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Nodes in a domain that also fails as a whole: rack, switch, power unit
+    /// Nodes of a domain that also fails as a whole: rack, switch, power unit
     #[arg(long, value_name = "COUNT", requires = "domain_mtbf")]
     domain_size: Option<u64>,
 
@@ -157,7 +163,9 @@ struct FailureFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "domain_size")]
     domain_mtbf: Option<f64>,
 
-    /// Share of the failures that end a process and leave its node, 0 to 1: only these are survived without a restart
+    /// Share of the failures that end a process and leave its node, 0 to 1.
+    ///
+    /// Only these failures are survived without a restart.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     process_share: f64,
 }
@@ -166,17 +174,19 @@ struct FailureFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = REPAIR)]
 struct RepairFlags {
-    /// Time to go on without a restart after such a failure, --recover not counted [default: a restart; for abft 1s]
+    /// Time to continue without a restart after such a failure, without --recover [default: a restart; for abft 1s]
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     in_place: Option<f64>,
 
-    /// Ranks that wait: to take the places of lost ones, for --in-place [default: enough], or to make new checksums, for
-    /// --renew-time [default: 0]
+    /// Ranks that stand by.
+    ///
+    /// With --in-place they replace lost ranks [default: enough]. With --renew-time they rebuild checksums [default: 0].
     #[arg(long, value_name = "K")]
     spare_ranks: Option<u64>,
 
-    /// Time to make a column of checksums again, for --method abft: as many ranks as a column has do that after a loss, of those
-    /// that wait or are left of lost columns [default: none is made]
+    /// Time to rebuild a checksum column, for --method abft [default: none is rebuilt].
+    ///
+    /// As many ranks as a column has rebuild it after a loss: ranks that stand by, or ranks of lost columns.
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     renew_time: Option<f64>,
 
@@ -192,11 +202,11 @@ struct RepairFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none, default_value = "60s")]
     detect: f64,
 
-    /// Time to replace nodes and start again
+    /// Time to replace nodes and to start again
     #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds_or_none, default_value = "20s")]
     restart: f64,
 
-    /// Time to rebuild what was lost [default: 20s]
+    /// Time to rebuild the lost members [default: 20s]
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     recover: Option<f64>,
 
@@ -213,7 +223,7 @@ struct RepairFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT)]
 struct OutputFlags {
-    /// Runs
+    /// Number of simulated runs
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     runs: usize,
 
@@ -221,15 +231,17 @@ struct OutputFlags {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Threads [default: all cores]; the results do not depend on it
+    /// Threads of the simulation [default: all cores].
+    ///
+    /// The results do not depend on it.
     #[arg(long, value_name = "COUNT")]
     simulation_threads: Option<usize>,
 
-    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
+    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     json: Option<Option<PathBuf>>,
 
-    /// Draw when runs finish and what their time went into
+    /// Draw the end times of the runs, and the parts of their time
     #[arg(long, value_name = "FILE", value_parser = beside_stdout)]
     svg: Option<PathBuf>,
 }

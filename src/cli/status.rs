@@ -22,15 +22,15 @@ pub struct StatusFlags {
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 
-    /// Also what lies there on storage (the benchmark's --level2)
+    /// Also list the checkpoints in DIR (the benchmark's --level2)
     #[arg(long, value_name = "DIR")]
     pub level2: Option<PathBuf>,
 
-    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
+    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub json: Option<Option<PathBuf>>,
 
-    /// Show the supervised run again every second until it has ended
+    /// Show the supervised run again every second until it ends
     #[arg(long, conflicts_with_all = ["json", "level2"])]
     pub watch: bool,
 }

@@ -224,21 +224,22 @@ pub struct Overrides {
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = INPUT)]
     pub dat: Option<PathBuf>,
 
-    /// Write the results to FILE; `-` or `stdout`, `stderr` are the streams (lines 3 and 4)
+    /// Write the results to FILE, or to a stream: `stdout` (also `-`) or `stderr` (lines 3 and 4)
     #[arg(long, value_name = "FILE", value_parser = output, help_heading = INPUT)]
     pub output: Option<Output>,
 
-    /// Also write everything about each test to FILE as JSON
+    /// Write all measurements of each test to FILE as JSON, in addition to the text
     #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = INPUT)]
     pub json: Option<PathBuf>,
 
-    /// Tell the progress of the factorisation in lines [default: one line on a terminal that somebody watches; =false for
-    /// none]
+    /// Print the progress of the factorisation in lines.
+    ///
+    /// By default a terminal shows the progress in one line that changes. `--progress=false` prints none.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = INPUT)]
     pub progress: Option<bool>,
 
-    /// Print the time each part took [default: no]
+    /// Print the time of each part [default: no]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = INPUT)]
     pub timing: Option<bool>,
@@ -259,7 +260,7 @@ pub struct Overrides {
     #[arg(short, long, value_name = "Q,..", value_delimiter = ',', value_parser = size::<1>, help_heading = PROBLEM)]
     pub q: Option<Vec<usize>>,
 
-    /// How ranks are laid over the grid (line 9)
+    /// Order of the ranks in the grid (line 9)
     #[arg(long, value_name = "ORDER", ignore_case = true, help_heading = PROBLEM)]
     pub pmap: Option<Mapping>,
 
@@ -267,11 +268,11 @@ pub struct Overrides {
     #[arg(long, value_name = "REAL", allow_hyphen_values = true, value_parser = finite, help_heading = PROBLEM)]
     pub threshold: Option<f64>,
 
-    /// Random numbers of the matrix [default: hpl]
+    /// Random number generator of the matrix [default: hpl]
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = PROBLEM)]
     pub rng: Option<Rng>,
 
-    /// Seed of the random numbers [default: 100, the reference's]
+    /// Seed of the random numbers [default: 100, as in the reference HPL]
     #[arg(long, value_name = "NUMBER", value_parser = number, help_heading = PROBLEM)]
     pub seed: Option<u64>,
 
@@ -279,11 +280,11 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', ignore_case = true, help_heading = ALGORITHM)]
     pub pfact: Option<Vec<Fact>>,
 
-    /// Columns at which the panel's recursion stops (lines 16 and 17)
+    /// Columns at which the recursion in a panel stops (lines 16 and 17)
     #[arg(long, value_name = "COLS,..", value_delimiter = ',', value_parser = count::<SIZE_MOST>, help_heading = ALGORITHM)]
     pub nbmin: Option<Vec<usize>>,
 
-    /// Parts a panel is divided into at each recursion (lines 18 and 19)
+    /// Parts into which each recursion divides a panel (lines 18 and 19)
     #[arg(long, value_name = "PARTS,..", value_delimiter = ',', value_parser = size::<2>, help_heading = ALGORITHM)]
     pub ndiv: Option<Vec<usize>>,
 
@@ -299,23 +300,23 @@ pub struct Overrides {
     #[arg(long, value_name = "DEPTH,..", value_delimiter = ',', value_parser = size::<0>, help_heading = ALGORITHM)]
     pub depth: Option<Vec<usize>>,
 
-    /// Row swapping (line 26)
+    /// Algorithm of the row exchange (line 26)
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = ALGORITHM)]
     pub swap: Option<Swap>,
 
-    /// Columns up to which `--swap mix` takes the binary exchange (line 27)
+    /// Most columns for which `--swap mix` uses the binary exchange (line 27)
     #[arg(long, value_name = "COLS", value_parser = size::<0>, help_heading = ALGORITHM)]
     pub swap_threshold: Option<usize>,
 
-    /// How the panel's triangle L1 is stored (line 28)
+    /// Storage of the panel's triangle L1 (line 28)
     #[arg(long, value_name = "FORM", ignore_case = true, help_heading = ALGORITHM)]
     pub l1: Option<Form>,
 
-    /// How the row panel U is stored (line 29)
+    /// Storage of the row panel U (line 29)
     #[arg(long, value_name = "FORM", ignore_case = true, help_heading = ALGORITHM)]
     pub u: Option<Form>,
 
-    /// Equilibration while swapping with `long`: process rows solve for even shares of U (line 30)
+    /// Equilibration in the exchange `long`: process rows solve for even shares of U (line 30)
     #[arg(long, value_name = "BOOL", value_parser = BoolishValueParser::new(), help_heading = ALGORITHM)]
     pub equil: Option<bool>,
 
@@ -323,47 +324,52 @@ pub struct Overrides {
     #[arg(long, value_name = "DOUBLES", value_parser = count::<SIZE_MOST>, help_heading = ALGORITHM)]
     pub align: Option<usize>,
 
-    /// Threads of each rank [default: one for each core it is bound to, however many hardware threads the core has; ranks bound
-    /// to the same cores share them]
+    /// Threads of each rank [default: one for each core of the rank].
+    ///
+    /// Hardware threads of one core count once. Ranks that are bound to the same cores share them.
     #[arg(long, value_name = "COUNT", value_parser = count::<THREADS_MAX>, help_heading = RUN)]
     pub threads: Option<usize>,
 
-    /// Keep each thread on a core of its own: `auto` does so where each thread of the node's ranks has one and none is left
-    /// over, `off` leaves all to the system [default: auto]
+    /// Keep each thread on a core of its own [default: auto]
     #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
     pub pin: Option<Pinning>,
 
-    /// Whether each test's need of memory is held against what its nodes have free beforehand: `on` skips tests that do not fit,
-    /// and refuses a run of which none does, or that is protected; `warn` tells of them and runs them; `off` does not look, for
-    /// nodes that tell less than can be had [default: on]
+    /// Compare the memory need of each test with the free memory of its nodes [default: on]
     #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
     pub memory_check: Option<MemoryCheck>,
 
-    /// Which multiplication does the trailing update [default: auto]
+    /// Code that multiplies in the trailing update [default: auto]
     #[arg(long, value_name = "NAME", ignore_case = true, help_heading = RUN)]
     pub engine: Option<Engine>,
 
-    /// Update the trailing matrix in two halves, and exchange the rows of one with the other process rows while the other is
-    /// multiplied: `auto` where a half takes long enough, `always`, or `never`. No bit of a result depends on it [default: auto]
+    /// Split the trailing update in two halves, to exchange rows during the multiplication [default: auto].
+    ///
+    /// The rows of one half travel between process rows while the other half is multiplied. The results are the same to the last
+    /// bit.
     #[arg(long, value_name = "WHEN", ignore_case = true, help_heading = RUN)]
     pub split_update: Option<SplitUpdate>,
 
-    /// Call this BLAS instead of the one the program is built with: a file or a name that the loader finds, such as
-    /// libmkl_rt.so.3 or /opt/aocl/lib/libblis.so
+    /// Use this BLAS in place of the linked one: a file, or a name that the loader finds.
+    ///
+    /// Examples are libmkl_rt.so.3 and /opt/aocl/lib/libblis.so.
     #[arg(long, value_name = "LIBRARY", help_heading = RUN)]
     pub blas: Option<String>,
 
-    /// Command that prints the watts of the node it runs on, once a second on each node during the solve
-    /// [default: the node's own meter, else its processors' counters, where there are any]
+    /// Command that prints the watts of its node.
+    ///
+    /// Each node runs the command once a second during the solve. By default a node reads its own meter, or else the counters of
+    /// its processors.
     #[arg(long, value_name = "COMMAND", help_heading = RUN)]
     pub power_command: Option<String>,
 
-    /// Look at the BLAS's choice of kernel first and correct it [default: yes]
+    /// Check the kernel that the BLAS chose, and correct a slow choice [default: yes]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = RUN)]
     pub preflight: Option<bool>,
 
-    /// Save every K iterations, every so often (30s, 5m), or when it pays (auto) [default: off]
+    /// Interval of the checkpoints: K iterations, a time such as 30s or 5m, or `auto` [default: off].
+    ///
+    /// `auto` computes the best interval from --mtbf and the time of a save.
     #[arg(long, value_name = "K|TIME|auto|off", value_parser = saving, help_heading = PROTECT)]
     pub checkpoint: Option<Saving>,
 
@@ -371,15 +377,19 @@ pub struct Overrides {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = PROTECT)]
     pub mtbf: Option<f64>,
 
-    /// Checkpoint scheme: the matrix and one copy (self), two copies beside it (double), or one copy alone (single); or disk: no
-    /// copy in memory, nearly all of which is the matrix's then, but a save to the DIR of --level2 each time --checkpoint says,
-    /// for which all ranks wait; or abft: no checkpoints, but a process column more (P x (Q+1) ranks; see --checksum-columns),
-    /// whose checksums take the place of a column that loses a rank; under Open MPI 5 with `mpirun --with-ft ulfm` [default:
-    /// self]
+    /// Checkpoint method [default: self].
+    ///
+    /// `self`: one copy in memory; the matrix itself serves as the second. `double`: two copies in memory. `single`: one copy,
+    /// which each save overwrites, so that a loss during a save ends the run. `disk`: no copy in memory. Each save goes to the
+    /// DIR of --level2, and all ranks wait for it. `abft`: no checkpoints. Additional process columns hold checksums
+    /// (--checksum-columns), which replace a process column that loses a rank. This method needs Open MPI 5 and `mpirun --with-ft
+    /// ulfm`.
     #[arg(long, value_name = "NAME", value_parser = method(), help_heading = PROTECT)]
     pub method: Option<Guarding>,
 
-    /// What a save covers: what can have changed, its columns in full height, or all [default: corner]
+    /// Part of the matrix that a save covers [default: corner].
+    ///
+    /// `corner`: the rows and columns that can have changed. `side`: these columns in full height. `whole`: everything.
     #[arg(long, value_name = "NAME", value_parser = scope(), help_heading = PROTECT)]
     pub scope: Option<Scope>,
 
@@ -387,12 +397,14 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = parity_code(), help_heading = PROTECT)]
     pub parity_code: Option<Code>,
 
-    /// Losses each group survives [default: 1]
+    /// Losses that each group survives [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = size::<1>, help_heading = PROTECT)]
     pub losses: Option<usize>,
 
-    /// Positions that protect each other; with --layout dedicated those that compute, without the ranks that keep their checksums
-    /// [default: up to 16; with --layout localised K (K+1) for K losses]
+    /// Positions of a group, which protect each other [default: up to 16].
+    ///
+    /// With `--parity-layout localised` the default is K (K+1) for K losses. With `dedicated`, ranks that hold only parity do not
+    /// count.
     #[arg(long, value_name = "COUNT", value_parser = size::<2>, help_heading = PROTECT)]
     pub group: Option<usize>,
 
@@ -412,62 +424,75 @@ pub struct Overrides {
     #[arg(long, value_name = "NAME", value_parser = encode(), help_heading = PROTECT)]
     pub encode: Option<Encoding>,
 
-    /// The kind of memory that outlives the process [default: posix]
+    /// Kind of the persistent shared memory [default: posix]
     #[arg(long, value_name = "NAME", value_parser = store(), help_heading = PROTECT)]
     pub store: Option<Store>,
 
-    /// The name this run's memory goes by; give one to go on in another batch job [default: the
-    /// batch job's number, with the element's of an array, or `default`]
+    /// Name of this run's memory and checkpoints.
+    ///
+    /// A run of the same name resumes in another batch job. The default is the number of the batch job, with the element of an
+    /// array, or else `default`.
     #[arg(long, value_name = "NAME", value_parser = job, help_heading = PROTECT)]
     pub job: Option<String>,
 
-    /// What to do with memory an earlier start left: continue from it if it is there, remove it, or
-    /// insist on it. All launches of a run under `skt-hpl run` are one start: `never` keeps what that run has saved itself
-    /// [default: auto]
+    /// Treatment of memory from an earlier start [default: auto].
+    ///
+    /// `auto` resumes from this memory if it exists. `never` removes it. `require` refuses to run without it. All launches of a
+    /// run under `skt-hpl run` are one start: `never` keeps the checkpoints of that run itself.
     #[arg(long, value_name = "NAME", value_parser = restart(), help_heading = PROTECT)]
     pub restart: Option<Restart>,
 
-    /// Also keep checkpoints in DIR, on a file system that all nodes share: from there the run goes on when all memory
-    /// is gone, on any nodes, in another job. `{domain}` in DIR stands for the name of the failure domain
+    /// Also keep checkpoints in DIR, on a file system that all nodes share.
+    ///
+    /// From DIR the run resumes if all memory is lost, on any nodes and in another job. `{domain}` in DIR stands for the name of
+    /// the failure domain.
     #[arg(long, value_name = "DIR", value_parser = path, help_heading = PROTECT)]
     pub level2: Option<PathBuf>,
 
-    /// Bring every K-th save there, or the first one after so long (30m, 2h) [default: 1h]
+    /// Write every K-th save to DIR, or the first save after this time (30m, 2h) [default: 1h]
     #[arg(long, value_name = "K|TIME", value_parser = level2_every, help_heading = PROTECT)]
     pub level2_every: Option<Interval>,
 
-    /// Who sees DIR: all nodes the same folder (shared), or each node one of its own that dies with it (node), where the parity
-    /// of its group lies beside its data and makes good as many lost nodes a group as --losses says [default: shared]
+    /// Nodes that see the same DIR [default: shared].
+    ///
+    /// `shared`: all nodes see one folder. `node`: each node has a folder of its own, which is lost with the node. The parity of
+    /// each group then lies next to the data, and restores as many lost nodes of a group as --losses says.
     #[arg(long, value_name = "NAME", value_parser = level2_scope(), help_heading = PROTECT)]
     pub level2_scope: Option<DirScope>,
 
-    /// Who writes to storage what memory holds: a thread of each rank while the rank goes on (threads), or nobody, so that at
-    /// each save that goes there all ranks stop until it is there (off), for nodes without time to spare [default: threads]
+    /// Way to write checkpoints to storage [default: threads].
+    ///
+    /// `threads`: a thread of each rank writes while the rank computes. `off`: all ranks wait at each save that goes to storage.
+    /// This suits nodes without time to spare.
     #[arg(long, value_name = "NAME", value_parser = helpers(), help_heading = PROTECT)]
     pub helpers: Option<Helpers>,
 
-    /// Processors of each node, by the system's numbers (7,15 or 60-63), for the helpers of its ranks alone: nothing else of this
-    /// run uses their cores [default: none; helpers run beside the ranks' threads, where there is room]
+    /// Processors of each node for the helpers alone, by the system's numbers: 7,15 or 60-63.
+    ///
+    /// Nothing else of this run uses their cores. By default the helpers share the cores of the ranks, where there is room.
     #[arg(long, value_name = "LIST", value_parser = processors, help_heading = PROTECT)]
     pub helper_cores: Option<List>,
 
-    /// Failure domains: lines `host domain` or `rank:R domain` [default: each node is one]
+    /// File of failure domains: lines `host domain` or `rank:R domain` [default: each node is one]
     #[arg(long, value_name = "FILE", value_parser = path, help_heading = PROTECT)]
     pub domains: Option<PathBuf>,
 
-    /// Survive a rank that dies without a restart: a spare rank takes its place and all go on from the last save.
-    /// Needs --checkpoint, and an MPI that can (Open MPI 5 under `mpirun --with-ft ulfm`) [default: no]
+    /// Replace a failed rank by a spare rank, without a restart [default: no].
+    ///
+    /// All ranks then continue from the last checkpoint. This needs --checkpoint, and Open MPI 5 under `mpirun --with-ft ulfm`.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_parser = BoolishValueParser::new(), help_heading = PROTECT)]
     pub nonstop: Option<bool>,
 
-    /// Ranks beside those of the grid that stand by under --nonstop, the last of the job; under --method abft they make new
-    /// checksums [default: 0]
+    /// Ranks that stand by, in addition to those of the grid [default: 0].
+    ///
+    /// They are the last ranks of the job. Under --nonstop they replace failed ranks; under --method abft they rebuild checksums.
     #[arg(long, value_name = "K", value_parser = size::<0>, help_heading = PROTECT)]
     pub spare_ranks: Option<usize>,
 
-    /// Process columns that keep checksums under --method abft, up to 4: P x (Q+R) ranks, of which so many process columns may be
-    /// lost [default: 1]
+    /// Process columns that hold checksums under --method abft, 1 to 4 [default: 1].
+    ///
+    /// The run then has P x (Q+R) ranks, and survives the loss of R process columns.
     #[arg(long, value_name = "R", value_parser = count::<SUMS_MAX>, help_heading = PROTECT)]
     pub checksum_columns: Option<usize>,
 }

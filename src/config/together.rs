@@ -236,14 +236,14 @@ impl Overrides {
         let abft = self.method == Some(Guarding::Checksums);
         let (what, help) = if off && encode {
             (
-                "encode is helper, and helpers is off: nobody would make the checksums",
-                "give --encode pipelined, with which the ranks make them, or leave --helpers out",
+                "encode is helper, and helpers is off: no helper would compute the parity",
+                "give --encode pipelined, with which the ranks compute it, or leave --helpers out",
             )
         } else if self.helper_cores.is_none() {
             return None;
         } else if off {
             (
-                "helper-cores is set, and helpers is off: nobody would run there",
+                "helper-cores is set, and helpers is off: no helper would run there",
                 "leave one of the two out",
             )
         } else if on_disk {
@@ -277,25 +277,25 @@ impl Overrides {
         let off = matches!(self.checkpoint, Some(Saving::Off));
         let (what, help) = if self.method == Some(Guarding::Checksums) && !off {
             (
-                "method abft has ranks of its own for its checksums",
-                "say with --checksum-columns how many, and leave --layout out",
+                "method abft has checksum columns in place of parity",
+                "say with --checksum-columns how many, and leave --parity-layout out",
             )
         } else if !saves {
             return None;
         } else if self.method == Some(Guarding::Saves(Method::Disk)) {
             (
-                "method disk keeps nothing in memory that they could keep the checksums of",
-                "give --layout striped, or --method self, whose checkpoints in memory go to DIR as well",
+                "method disk keeps nothing in memory, so there is no parity",
+                "give --parity-layout striped, or --method self, whose checkpoints in memory go to DIR as well",
             )
         } else if self.nonstop == Some(true) {
             (
-                "under nonstop who stands by takes a place in the grid, and nobody theirs",
-                "give --layout striped, or leave --nonstop out and let `skt-hpl run` start again",
+                "under nonstop a spare rank replaces ranks of the grid, but not these ranks",
+                "give --parity-layout striped, or leave --nonstop out and let `skt-hpl run` start again",
             )
         } else if self.encode == Some(Encoding::Helper) {
             (
-                "a helper encodes beside a rank that computes, and these do nothing else than encode",
-                "give --encode pipelined or reduce, or --layout striped",
+                "a helper encodes while its rank computes, and these ranks do not compute",
+                "give --encode pipelined or reduce, or --parity-layout striped",
             )
         } else {
             return None;
@@ -766,7 +766,7 @@ mod tests {
         let encode = Some(Encoding::Helper);
         let both = Overrides { method, encode, ..off.clone() };
         let why = apply(&both).unwrap_err();
-        assert!(why.contains("nobody would make the checksums"), "{why}");
+        assert!(why.contains("no helper would compute the parity"), "{why}");
         apply(&Overrides { checkpoint: Some(Saving::Off), ..both }).unwrap();
 
         let helper_cores = Some("3".parse().unwrap());

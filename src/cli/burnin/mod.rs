@@ -45,27 +45,29 @@ pub struct BurninFlags {
     #[command(flatten)]
     pub nodes: NodeFlags,
 
-    /// How long in all; two passes over many nodes, or busy ones, may take longer
+    /// Time of the whole burn-in.
+    ///
+    /// Two passes over many nodes, or over busy nodes, may take longer.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10min", help_heading = COMPARING)]
     pub time: Duration,
 
-    /// Folder of this burn-in: what the ranks said, and the HPL runs
+    /// Folder of this burn-in, for the output of the ranks and the HPL runs
     #[arg(long, value_name = "DIR", default_value = "skt-hpl.burnin", help_heading = COMPARING)]
     pub state: PathBuf,
 
-    /// Write all figures and findings as JSON to FILE
+    /// Write all measurements and findings to FILE as JSON
     #[arg(long, value_name = "FILE", value_parser = beside_stdout, help_heading = COMPARING)]
     pub json: Option<PathBuf>,
 
-    /// A node may be slower than its peers by this much
+    /// Tolerated slowdown of a node, compared with its peers
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2%", help_heading = COMPARING)]
     pub tolerance: f64,
 
-    /// A link may carry less than its peers by this much
+    /// Tolerated loss of bandwidth of a link, compared with its peers
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "5%", help_heading = COMPARING)]
     pub bandwidth_tolerance: f64,
 
-    /// A link may take longer for a short message than its peers by this much
+    /// Tolerated excess latency of a link, compared with its peers
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "25%", help_heading = COMPARING)]
     pub latency_tolerance: f64,
 
@@ -73,11 +75,11 @@ pub struct BurninFlags {
     #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true, help_heading = COMPARING)]
     pub cores: usize,
 
-    /// How long each single measurement takes
+    /// Time of each single measurement
     #[arg(long, value_name = "TIME", value_parser = some_time, default_value = "80ms", help_heading = COMPARING)]
     pub slot: Duration,
 
-    /// Compare nodes and links alone, without HPL
+    /// Compare only nodes and links, without HPL runs
     #[arg(long, conflicts_with = "bench", help_heading = COMPARING)]
     pub no_hpl: bool,
 

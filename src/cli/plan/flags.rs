@@ -61,17 +61,21 @@ pub(super) struct MachineFlags {
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) memory: Option<f64>,
 
-    /// Room in /dev/shm of each node; what it has too little for goes to System V shared memory [default: this machine's,
-    /// where its memory is taken, too]
+    /// Room in /dev/shm of each node.
+    ///
+    /// The default is the room of this machine, if its memory is taken, too. Memory for which the room is too small goes to
+    /// System V shared memory.
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) shm: Option<f64>,
 
-    /// So many of the plan's nodes are on this machine, each with its part of the cores, the memory and the room in /dev/shm
+    /// Number of the plan's nodes that are on this machine.
+    ///
+    /// Each has its share of the cores, the memory and the room in /dev/shm.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000),
           conflicts_with = "memory")]
     pub(super) nodes_here: u64,
 
-    /// Part of a node's memory to leave to the system [default: 5 %, at least 512 MiB]
+    /// Memory of a node that is left to the system [default: 5 %, at least 512 MiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(super) reserve: Option<f64>,
 
@@ -112,16 +116,17 @@ pub(super) struct FailureFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(super) detect: Option<f64>,
 
-    /// Time to replace it and to start again
+    /// Time to replace a dead node and to start again
     #[arg(long = "restart-time", value_name = "TIME", value_parser = seconds)]
     pub(super) restart: Option<f64>,
 
-    /// Share of the failures that end a process and leave its node, 0 to 1: only these are survived without a restart
-    /// [default: 0, every failure is a node's]
+    /// Share of the failures that end a process and leave its node, 0 to 1 [default: 0].
+    ///
+    /// Only these failures are survived without a restart.
     #[arg(long, value_name = "SHARE")]
     pub(super) process_share: Option<f64>,
 
-    /// Time to go on without a restart after such a failure, the restore not counted
+    /// Time to continue without a restart after such a failure, without the restore
     #[arg(long, value_name = "TIME", value_parser = seconds_or_none)]
     pub(super) in_place: Option<f64>,
 
@@ -129,7 +134,7 @@ pub(super) struct FailureFlags {
     #[arg(long = "spare-nodes", value_name = "COUNT")]
     pub(super) spares: Option<u64>,
 
-    /// Wall time the run may take
+    /// Longest wall time of the run
     #[arg(long = "time-limit", value_name = "TIME", value_parser = seconds)]
     pub(super) limit: Option<f64>,
 }
@@ -150,7 +155,7 @@ pub(super) struct ChoiceFlags {
     #[arg(short, long, value_name = "P", requires = "q")]
     pub(super) p: Option<u64>,
 
-    /// Process columns, with -p; of method abft without those for checksums
+    /// Process columns, with -p; for method abft without the checksum columns
     #[arg(short, long, value_name = "Q", requires = "p")]
     pub(super) q: Option<u64>,
 
@@ -158,19 +163,19 @@ pub(super) struct ChoiceFlags {
     #[arg(long, value_name = "DEPTH", default_value_t = 1)]
     pub(super) depth: u64,
 
-    /// self, double, single, abft, disk or none [default: self, on one node none]
+    /// Checkpoint method: self, double, single, abft, disk or none [default: self, on one node none]
     #[arg(long, value_name = "METHOD")]
     pub(super) method: Option<Method>,
 
-    /// What a save holds: whole, side or corner
+    /// Part of the matrix that a save covers: whole, side or corner
     #[arg(long, value_name = "SCOPE", default_value = "corner")]
     pub(super) scope: Scope,
 
-    /// Nodes that protect each other [default: about 16]
+    /// Nodes of a group, which protect each other [default: about 16]
     #[arg(long, value_name = "COUNT")]
     pub(super) group: Option<u64>,
 
-    /// Losses each group survives
+    /// Losses that each group survives
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(super) losses: u64,
 
@@ -180,27 +185,36 @@ pub(super) struct ChoiceFlags {
     #[arg(long, value_name = "LAYOUT", default_value = "striped", value_parser = settings::parity_layout())]
     pub(super) parity_layout: ParityLayout,
 
-    /// Who makes the checksums: the ranks, passing segments round the group, or helpers while the ranks go on (method double)
+    /// Way to compute the parity.
+    ///
+    /// `pipelined`: segments travel round the group. `helper`: a helper of each rank computes it while the rank computes; this
+    /// needs method double.
     #[arg(long, value_name = "NAME", default_value = "pipelined", value_parser = ["pipelined", "helper"])]
     pub(super) encode: String,
 
-    /// Process columns that keep checksums, up to 4, of method abft and of what others are compared with [default: 1]
+    /// Process columns that hold checksums, 1 to 4 [default: 1].
+    ///
+    /// They count for method abft, and for its comparison with other methods.
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=Columns::SUMS_MAX))]
     pub(super) checksum_columns: Option<u64>,
 
-    /// Ranks that wait to make new checksums, of method abft and of what others are compared with [default: 0]
+    /// Ranks that stand by to rebuild checksums [default: 0].
+    ///
+    /// They count for method abft, and for its comparison with other methods.
     #[arg(long, value_name = "K")]
     pub(super) spare_ranks: Option<u64>,
 
-    /// Name the run's memory is kept under
+    /// Name of the run's memory and checkpoints
     #[arg(long, value_name = "NAME")]
     pub(super) job: Option<String>,
 
-    /// Where checkpoints on storage go, a folder that all nodes share: those of method disk, or a second level of the others'
+    /// Folder for checkpoints on storage, which all nodes share.
+    ///
+    /// Method disk saves there. For other methods it holds the second level.
     #[arg(long, value_name = "DIR")]
     pub(super) level2: Option<PathBuf>,
 
-    /// Time between two checkpoints in memory that go there as well [default: 1h]
+    /// Time between two checkpoints in memory that go to storage as well [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "level2")]
     pub(super) level2_every: Option<f64>,
 }
@@ -209,8 +223,9 @@ pub(super) struct ChoiceFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = OUTPUT)]
 pub(super) struct OutputFlags {
-    /// Take the rate from results of earlier runs: output of any HPL, or JSON. Of a protected run the latter alone tells what
-    /// saves and failures took, which are not to count in the rate
+    /// Take the rate from results of earlier runs: output of any HPL, or JSON.
+    ///
+    /// For a protected run, only JSON has the time of saves and failures, which must not count in the rate.
     #[arg(long, value_name = "FILE")]
     pub(super) results: Vec<PathBuf>,
 
@@ -218,17 +233,18 @@ pub(super) struct OutputFlags {
     #[arg(long, value_name = "COUNT", requires = "results")]
     pub(super) results_ranks: Option<u64>,
 
-    /// Threads of each of these ranks [default: as the results tell; else as planned]
+    /// Threads of each of these ranks [default: those of the results, else those of the plan]
     #[arg(long, value_name = "COUNT", requires = "results", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) results_threads: Option<u64>,
 
-    /// Measure the rate first, in about this long
+    /// Measure the rate first, for about this time
     #[arg(long, value_name = "TIME", value_parser = seconds, num_args = 0..=1, default_missing_value = "30s",
           conflicts_with = "results")]
     pub(super) calibrate: Option<f64>,
 
-    /// How to start the measurement; {ranks} stands for their number, {per_node} for those of a node, {threads} for the
-    /// threads of one [default: mpirun, with as many ranks on each node, not bound]
+    /// Command that starts the measurement [default: mpirun, with equal ranks on each node, not bound].
+    ///
+    /// {ranks} stands for the number of ranks, {per_node} for the ranks of a node, {threads} for the threads of a rank.
     #[arg(long, value_name = "WORDS", requires = "calibrate")]
     pub(super) launch_command: Option<String>,
 
@@ -236,15 +252,15 @@ pub(super) struct OutputFlags {
     #[arg(long, value_name = "FILE", requires = "calibrate")]
     pub(super) program: Option<PathBuf>,
 
-    /// Write HPL.dat and skt.toml into this directory
+    /// Write HPL.dat and skt.toml into DIR
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".")]
     pub(super) write: Option<PathBuf>,
 
-    /// Overwrite them if they are there
+    /// Overwrite these files if they exist
     #[arg(long, requires = "write")]
     pub(super) force: bool,
 
-    /// Print only how many ranks suit the cores of a node, and how many threads each
+    /// Print only the number of ranks that suits the cores of a node, and the threads of each
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json"])]
     pub(super) show_ranks: bool,
 
@@ -254,11 +270,11 @@ pub(super) struct OutputFlags {
     #[arg(long, conflicts_with_all = ["calibrate", "results", "write", "json", "show_ranks"])]
     pub(super) free_memory: bool,
 
-    /// JSON, into FILE; without one, or with `-`, on stdout instead of the text
+    /// JSON, into FILE; without FILE, or with `-`, on stdout in place of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub(super) json: Option<Option<PathBuf>>,
 
-    /// Runs to simulate for the chance to finish; 0 for none
+    /// Number of simulated runs, for the chance to finish; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub(super) runs: usize,
 

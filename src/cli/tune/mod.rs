@@ -38,7 +38,9 @@ const SEARCH: &str = "The search";
 /// Durations are written `90s`, `20min`, `2h`.
 #[derive(Debug, Args)]
 pub struct TuneFlags {
-    /// Order of the matrix [default: what fills four fifths of the free memory; of a search that goes on, the one it began with]
+    /// Order of the matrix.
+    ///
+    /// The default fills four fifths of the free memory. A search that continues keeps its order.
     #[arg(short, long, value_name = "N", help_heading = "The problem")]
     n: Option<usize>,
 
@@ -54,29 +56,32 @@ pub struct TuneFlags {
     #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "20min", help_heading = SEARCH)]
     budget: f64,
 
-    /// Try these block sizes and no others
+    /// Try only these block sizes
     #[arg(long, value_name = "NB", value_delimiter = ',', help_heading = SEARCH)]
     nb: Vec<usize>,
 
-    /// Try these process rows and no others, each with the -q at its place
+    /// Try only these process rows, each with the value of -q at the same place
     #[arg(short, long, value_name = "P", value_delimiter = ',', requires = "q", help_heading = SEARCH)]
     p: Vec<usize>,
 
-    /// Try these process columns and no others
+    /// Try only these process columns
     #[arg(short, long, value_name = "Q", value_delimiter = ',', requires = "p", help_heading = SEARCH)]
     q: Vec<usize>,
 
-    /// Try so many ranks a node and no others [default: as many as suit the node's caches, twice as many, one a NUMA node, one,
-    /// one a core; of -p and -q their own]
+    /// Try only these numbers of ranks a node.
+    ///
+    /// The default is as many as suit the caches of the node, twice as many, one a NUMA node, one, and one a core. With -p and -q
+    /// it follows from them.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', help_heading = SEARCH)]
     ranks_per_node: Vec<usize>,
 
-    /// Try these BLAS libraries, too, beside the linked one
+    /// Try these BLAS libraries, too, in addition to the linked one
     #[arg(long, value_name = "LIBRARY", value_delimiter = ',', help_heading = SEARCH)]
     blas: Vec<String>,
 
-    /// How to start a job; {ranks} stands for the number of ranks, {per_node} for those of a node, {threads} for the threads
-    /// of one [default: mpirun, with as many ranks on each node, not bound]
+    /// Command that starts a job [default: mpirun, with equal ranks on each node, not bound].
+    ///
+    /// {ranks} stands for the number of ranks, {per_node} for the ranks of a node, {threads} for the threads of a rank.
     #[arg(long, value_name = "WORDS", help_heading = SEARCH)]
     launch_command: Option<String>,
 

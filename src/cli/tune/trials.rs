@@ -22,14 +22,14 @@ use crate::lu::{Context, time_stretches};
 /// Times stretches of factorisations, for `skt-hpl tune`
 #[derive(Debug, Args)]
 pub struct TrialsFlags {
-    /// What to time, as JSON
+    /// Trials to time, as JSON
     file: PathBuf,
 
     /// Threads of a rank
     #[arg(long, value_name = "COUNT")]
     threads: usize,
 
-    /// The BLAS in place of the linked one
+    /// BLAS in place of the linked one
     #[arg(long, value_name = "LIBRARY")]
     blas: Option<String>,
 }

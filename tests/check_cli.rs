@@ -739,6 +739,29 @@ fn durations_and_sizes_are_written_alike_everywhere() {
 }
 
 /// A flag that would be ignored is refused, before anything is looked at.
+/// The benchmark takes all words that a command does not know. A misspelt flag of the command is reported all the same, with the
+/// usage of the command, and before the nodes that it should have named are missed.
+#[test]
+fn a_misspelt_flag_of_a_command_with_benchmark_flags_is_reported() {
+    let case = Case::new();
+    for (words, command, tip) in [
+        ("run --hots f", "run", "`skt-hpl run` has a similar flag: '--hosts'"),
+        ("run --hosts f --node-timeot 3s -n 100", "run", "'--node-timeout'"),
+        ("doctor --hots h", "doctor", "`skt-hpl doctor` has a similar flag: '--hosts'"),
+        ("burnin --tim 1h", "burnin", "`skt-hpl burnin` has a similar flag: '--time'"),
+        ("burnin --thread 4", "burnin", "the benchmark has a similar flag: '--threads'"),
+        ("run -n 100 --seeed 5", "run", "the benchmark has a similar flag: '--seed'"),
+        ("run -n 100 --state s", "run", "--state is a flag of `skt-hpl run` itself"),
+        ("doctor -n 100 --help", "doctor", "--help is a flag of `skt-hpl doctor` itself"),
+    ] {
+        let ran = case.run(&words.split(' ').collect::<Vec<_>>());
+        let usage = format!("Usage: skt-hpl {command} ");
+        assert_eq!(ran.code, 2, "{words}: {}", ran.err);
+        assert!(ran.err.contains(tip) && ran.err.contains(&usage), "{words}: {}", ran.err);
+        assert_eq!(ran.err.matches("Usage: ").count(), 1, "{words}: {}", ran.err);
+    }
+}
+
 #[test]
 fn what_does_nothing_is_refused() {
     let case = Case::new().file("hosts", "n1\nn2\n").file("spares", "n3\n");

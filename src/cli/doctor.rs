@@ -126,7 +126,9 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
 /// Checks all nodes, prints the findings, and returns the number of problems.
 pub(super) fn examine(flags: &DoctorFlags) -> Result<usize, Refusal> {
     let own = own_program()?.to_string_lossy().into_owned();
-    let planned = if flags.bench.is_empty() { None } else { Some(run::plan(&flags.bench)?) };
+    let own_command = DoctorFlags::augment_args(clap::Command::new("skt-hpl doctor"));
+    let plan = || run::plan(&flags.bench, &own_command);
+    let planned = if flags.bench.is_empty() { None } else { Some(plan()?) };
     let asked = planned.as_ref().map(|plan| run::asked(&plan.loaded)).unwrap_or_default();
     let Some(mut nodes) = flags.nodes.nodes(Duration::ZERO)? else {
         return this_node(flags, planned.as_ref(), &own);

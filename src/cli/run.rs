@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode};
 use std::time::Duration;
 
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches};
 
 use super::node_flags::{NodeFlags, Nodes};
@@ -232,33 +232,57 @@ pub(super) struct Plan {
     pub(super) job: Option<String>,
 }
 
-/// Error: the benchmark's flags are wrong. If one of them is a flag of the command `own`, the message says where it goes.
-fn usage(error: clap::Error, own: &Command) -> Refusal {
-    let mut why = error.to_string();
-    let is_own = |name: &String| {
-        let long = name.strip_prefix("--");
-        long.is_some() && own.get_arguments().any(|arg| arg.get_long() == long)
+/// Refuses the benchmark's flags that were given to the command `own`. The benchmark takes every flag that `own` does not know,
+/// so the flags of both are searched for an unknown one.
+fn usage(error: clap::Error, own: &Command, bench: &Command) -> Refusal {
+    let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(name)) => name.to_string(),
+        _ => return Refusal(Exit::Usage, error.to_string()),
     };
-    let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    if let Some(name) = unknown.filter(is_own) {
-        why += &format!(
-            "\n{name} is a flag of `{}` itself: such flags come before the first one of the benchmark\n",
-            own.get_name()
-        );
+    let mut why = format!("unexpected argument '{unknown}' found");
+    let command = own.get_name();
+    if let Some(long) = unknown.strip_prefix("--") {
+        let longs = |command: &Command| -> Vec<String> {
+            command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
+        };
+        let (of_own, of_bench) = (longs(own), longs(bench));
+        if long == "help" || of_own.iter().any(|name| name == long) {
+            why += &format!(
+                "\n\n  --{long} is a flag of `{command}` itself: such flags come before the first one of the benchmark"
+            );
+        } else if let Some(near) = nearest(long, of_own.iter().chain(&of_bench)) {
+            let own = of_own.contains(near).then(|| format!("`{command}`"));
+            let whose = own.unwrap_or_else(|| "the benchmark".to_owned());
+            why += &format!("\n\n  tip: {whose} has a similar flag: '--{near}'");
+        }
     }
-    Refusal(Exit::Usage, why)
+    Refusal(Exit::Usage, own.clone().error(ErrorKind::UnknownArgument, why).to_string())
 }
 
-pub(super) fn plan(arguments: &[OsString]) -> Result<Plan, Refusal> {
-    plan_for(arguments, RunFlags::augment_args(Command::new("skt-hpl run")))
+/// Returns the name that is most like `word`, the first of several; None if no name is like it.
+fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let distance = |name: &&String| strsim::damerau_levenshtein(name, word);
+    names.min_by_key(distance).filter(|name| distance(name) <= 1 + word.chars().count() / 3)
+}
+
+/// Parses the benchmark's flags that were given to the command `own`.
+pub(super) fn bench_flags(arguments: &[OsString], own: &Command) -> Result<BenchFlags, Refusal> {
+    // The command has the only help, and its flags come before these.
+    let command = Command::new("skt-hpl").no_binary_name(true).disable_help_flag(true);
+    let command = BenchFlags::augment_args(command);
+    let matches = command.clone().try_get_matches_from(arguments);
+    let matches = matches.map_err(|error| usage(error, own, &command))?;
+    BenchFlags::from_arg_matches(&matches).map_err(|error| usage(error, own, &command))
+}
+
+/// Definition of the command `skt-hpl run`.
+pub(super) fn own_command() -> Command {
+    RunFlags::augment_args(Command::new("skt-hpl run"))
 }
 
 /// Plan of a run whose benchmark flags are given to the command `own`.
-pub(super) fn plan_for(arguments: &[OsString], own: Command) -> Result<Plan, Refusal> {
-    let usage = |error| usage(error, &own);
-    let command = BenchFlags::augment_args(Command::new("skt-hpl run").no_binary_name(true));
-    let matches = command.try_get_matches_from(arguments).map_err(usage)?;
-    let flags = BenchFlags::from_arg_matches(&matches).map_err(usage)?;
+pub(super) fn plan(arguments: &[OsString], own: &Command) -> Result<Plan, Refusal> {
+    let flags = bench_flags(arguments, own)?;
     flags::told_sources(&flags).iter().for_each(crate::base::terminal::say);
     let loaded = flags::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
     let tests: Vec<_> = loaded.largest_tests().collect();
@@ -377,10 +401,16 @@ pub(super) fn usable(tool: &Tool, state: &Path) -> Result<(), Refusal> {
 }
 
 fn settings(flags: &RunFlags) -> Result<Settings, Refusal> {
+    let own_command = own_command();
+    if flags.program.is_none() {
+        // A misspelt flag of this command is among them, and is reported before all that follows from its absence.
+        bench_flags(&flags.bench, &own_command)?;
+    }
     let mut nodes = flags.nodes.some_nodes(flags.detection.node_timeout)?;
     let (tool, mut extra) = flags.nodes.launcher()?;
     let own = own_program()?;
-    let planned = if flags.program.is_none() { Some(plan(&flags.bench)?) } else { None };
+    let planned =
+        if flags.program.is_none() { Some(plan(&flags.bench, &own_command)?) } else { None };
     let loaded = planned.as_ref().map(|p| &p.loaded);
     planned.iter().for_each(warn_unprotected);
     words_to_go_on(&tool, &mut extra, loaded.map(|l| &l.settings))?;
@@ -718,7 +748,7 @@ mod tests {
     fn an_own_flag_among_the_benchmarks_is_told_its_place() {
         let why = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            plan(&words).unwrap_err().1
+            plan(&words, &own_command()).unwrap_err().1
         };
         let own = why(&["-n", "200", "--state", "folder"]);
         assert!(own.contains("--state is a flag of `skt-hpl run` itself"), "{own}");
@@ -872,7 +902,7 @@ mod tests {
         let words = ["-n", "1000", "--nb", "32", "-p", "2", "-q", "3"].map(OsString::from);
         let dir = std::env::current_dir().unwrap();
         assert!(dir.join("Cargo.toml").exists());
-        match plan(&words) {
+        match plan(&words, &own_command()) {
             Ok(plan) => {
                 assert_eq!(plan.ranks, 6);
                 assert_eq!(plan.problem, Some(Problem { n: 1000, nb: 32 }));

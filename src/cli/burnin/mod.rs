@@ -135,7 +135,7 @@ fn check_bench(bench: &[OsString]) -> Result<(), Refusal> {
     if bench.is_empty() {
         return Ok(());
     }
-    run::plan_for(bench, BurninFlags::augment_args(clap::Command::new("skt-hpl burnin")))?;
+    run::plan(bench, &BurninFlags::augment_args(clap::Command::new("skt-hpl burnin")))?;
     let is_json = |word: &OsString| {
         let word = word.to_string_lossy();
         word == "--json" || word.starts_with("--json=")

@@ -186,7 +186,7 @@ Next:
     status                               what a run that was killed left in memory
     check target/run/HPL.dat             explains an input file
     tune                                 good parameters, and all of the memory without protection
-    --help-all                           every option
+    --help                               every option
 END
 else
     say "no result; what went wrong stands above (exit code $status, docs/TROUBLESHOOTING.md)"

@@ -152,8 +152,8 @@ fn what_cannot_be_told_is_no_panic() {
         ("--version", ">&-", 6),
         ("plan --nodes 2 --memory 1G --cores 2", ">&-", 6),
         ("status", ">&-", 6),
-        ("--help-all", ">/dev/full", 6),
-        ("--help-all", "| true", 0),
+        ("--help", ">/dev/full", 6),
+        ("--help", "| true", 0),
         ("--no-such-flag", "2>/dev/full", 2),
         ("halt", "2>/dev/full", 2),
         ("plan --nodes 2 --memory 1 --cores 2", "2>/dev/full", 1),
@@ -568,7 +568,7 @@ fn usage_errors_exit_with_2() {
 #[test]
 fn help_man_page_and_completions_come_from_the_one_definition() {
     let case = Case::new();
-    let help = case.run(&["--help-all"]);
+    let help = case.run(&["--help"]);
     let man = case.run(&["man"]);
     assert_eq!((help.code, man.code), (0, 0));
     let layers = skt_hpl::config::sources::Layers::new();
@@ -585,9 +585,10 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
     for words in [".SH EXAMPLES", ".SH EXIT STATUS", ".B check"] {
         assert!(man.out.contains(words), "{words}");
     }
-    let overview = case.run(&["--help"]);
+    let overview = case.run(&["-h"]);
     assert_eq!((overview.code, overview.out.lines().count() <= 40), (0, true), "{}", overview.out);
-    assert_eq!(case.run(&["-h"]).out, overview.out);
+    assert_eq!(case.run(&["help"]).out, overview.out);
+    assert_eq!(case.run(&["--help-all"]).code, 2);
     for shell in ["bash", "zsh", "fish"] {
         let ran = case.run(&["completions", shell]);
         assert_eq!(ran.code, 0);
@@ -598,7 +599,7 @@ fn help_man_page_and_completions_come_from_the_one_definition() {
 
 /// Returns the subcommands that the overview names.
 fn subcommands(case: &Case) -> Vec<String> {
-    let overview = case.run(&["--help"]).out;
+    let overview = case.run(&["-h"]).out;
     let name = Regex::new(r"(?m)^  ([a-z]+)  +[A-Z]").unwrap();
     name.captures_iter(&overview).map(|found| found[1].to_owned()).collect()
 }
@@ -738,7 +739,6 @@ fn durations_and_sizes_are_written_alike_everywhere() {
     }
 }
 
-/// A flag that would be ignored is refused, before anything is looked at.
 /// The benchmark takes all words that a command does not know. A misspelt flag of the command is reported all the same, with the
 /// usage of the command, and before the nodes that it should have named are missed.
 #[test]
@@ -762,6 +762,7 @@ fn a_misspelt_flag_of_a_command_with_benchmark_flags_is_reported() {
     }
 }
 
+/// A flag that would be ignored is refused, before anything is looked at.
 #[test]
 fn what_does_nothing_is_refused() {
     let case = Case::new().file("hosts", "n1\nn2\n").file("spares", "n3\n");

@@ -231,7 +231,7 @@ fn settings() -> String {
     let mut sections: Vec<(&str, String)> = Vec::new();
     // Clap's own flags are left out.
     let all = command.get_arguments().filter_map(|arg| Some((arg, arg.get_long()?)));
-    for (arg, name) in all.filter(|(_, name)| !["help", "help-all", "version"].contains(name)) {
+    for (arg, name) in all.filter(|(_, name)| !["help", "version"].contains(name)) {
         let heading = arg.get_help_heading().unwrap_or("Others");
         let at = sections.iter().position(|(known, _)| *known == heading).unwrap_or_else(|| {
             sections.push((heading, String::new()));

@@ -23,7 +23,6 @@ mod report;
 pub mod run;
 mod running_job;
 mod simulate;
-mod spelling;
 mod status;
 mod stored_checkpoints;
 mod template;
@@ -32,7 +31,7 @@ mod tune;
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::base::exit::{Exit, Refusal};
 use crate::base::terminal::{print, printed, say};
@@ -62,10 +61,6 @@ struct Cli {
 
     #[command(flatten)]
     bench: BenchFlags,
-
-    /// Print every option
-    #[arg(long, action = ArgAction::HelpLong)]
-    help_all: Option<bool>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -111,11 +106,11 @@ const EXAMPLES: &str = "  mpirun -n 4 skt-hpl
   mpirun -n 4 skt-hpl --dat sweep.dat --nb 128,192,256 --json sweep.json
       a file's tests with other block sizes; all results as JSON too
   skt-hpl check HPL.dat
-      explain a file and point at its faults
+      explain a file and report its faults
   skt-hpl completions bash > /etc/bash_completion.d/skt-hpl
       completions of the shell";
 
-/// Text of `--help`: one screen, and a pointer to the rest.
+/// Text of `-h`: one screen, and a pointer to the rest.
 const OVERVIEW: &str = "\
 High-Performance Linpack that survives the loss of nodes
 
@@ -124,19 +119,19 @@ Usage: mpirun -n RANKS skt-hpl [OPTIONS]     the benchmark, in place of xhpl: re
 
 Before a run:
   check        Read an HPL.dat (or a skt.toml) and explain it, without running anything
-  doctor       Tell whether this node, or all of a list, can run the benchmark
-  burnin       Find the node or the link that is slower than its peers, or computes wrong
-  plan         Plan a run: problem, grid, protection, and what to expect
-  tune         Find good parameters for this machine, from parts of runs
+  doctor       Check whether this node, or each node of a list, can run the benchmark
+  burnin       Find slow nodes and links, and nodes that compute wrong results
+  plan         Plan a run: problem, grid, protection, and the expected time
+  tune         Find good parameters for this machine by timing parts of runs
 During a run:
-  run          Run the benchmark under supervision: it resumes by itself when nodes die
-  status       Show the status of a supervised run, and what this node's memory holds
+  run          Run the benchmark under supervision, which restarts it when nodes fail
+  status       Show a supervised run, and the memory of protected runs on this node
   halt         Ask a supervised run to save and stop
 After a run:
-  report       Report what finished runs come to: text here, and an HTML page
+  report       Report the results of finished runs, as text and as an HTML page
   clean        Remove a protected run's memory from this node
 Other commands:
-  model        Print or plot the models behind the plan
+  model        Print or draw the models behind the plan
   simulate     Simulate whole runs under failures
   man          Print a man page, or write all of them
   completions  Print the completions of a shell
@@ -144,17 +139,17 @@ Other commands:
 Most used options of the benchmark:
   -n N,..  --nb NB,..  -p P,..  -q Q,..   sizes, blocks and grids in place of HPL.dat's
       --dat FILE                          read the tests from FILE
-      --json FILE                         write everything about each test to FILE
+      --json FILE                         write all measurements of each test to FILE
       --checkpoint K|TIME|auto            save, and survive the loss of nodes
       --timing  --progress                print the time by part; print the progress in lines
 
-skt-hpl --help-all      every option        skt-hpl COMMAND --help     those of a command
+skt-hpl --help          every option        skt-hpl COMMAND -h    those of a command (--help: all)
 skt-hpl man | man -l -  the man page        skt-hpl --version
 ";
 
-/// Whether the words ask for the program's own help, not a subcommand's and not all of it.
+/// Whether the words ask for the short help of the program itself.
 fn wants_overview(arguments: &[String], definition: &Command) -> bool {
-    let all = arguments.iter().any(|word| word == "--help-all");
+    let all = arguments.iter().any(|word| word == "--help");
     let first = arguments.first().map(String::as_str);
     let of_subcommand = match first {
         Some("help") => arguments.len() > 1,
@@ -164,9 +159,43 @@ fn wants_overview(arguments: &[String], definition: &Command) -> bool {
     !all && !of_subcommand
 }
 
+/// Options that few users need: `--help` lists them, and `-h` does not.
+const ADVANCED: [&str; 20] = [
+    "align",
+    "encode",
+    "equil",
+    "fanout",
+    "hang-factor",
+    "helper-cores",
+    "helpers",
+    "l1",
+    "level2-scope",
+    "memory-name",
+    "orphan-timeout",
+    "parity-code",
+    "rank-memory",
+    "rng",
+    "scope",
+    "slow-after",
+    "slow-factor",
+    "split-update",
+    "store",
+    "u",
+];
+
+/// Hides the advanced options of a command, and of those below it, from `-h`.
+fn with_advanced_hidden(command: Command) -> Command {
+    let hidden = |arg: Arg| {
+        let advanced = arg.get_long().is_some_and(|long| ADVANCED.contains(&long));
+        if advanced { arg.hide_short_help(true) } else { arg }
+    };
+    command.mut_args(hidden).mut_subcommands(with_advanced_hidden)
+}
+
 /// The whole definition, with the parts that are made from tables.
 pub fn command() -> Command {
-    Cli::command().after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
+    with_advanced_hidden(Cli::command())
+        .after_help(format!("Examples:\n{EXAMPLES}\n\nExit status:\n{}", Exit::table()))
 }
 
 /// Runs the program.
@@ -178,8 +207,7 @@ pub fn main() -> ExitCode {
     // Persistent shared memory, results, saves on storage and the journal are files.
     // SAFETY: no handler is set; the call only makes the process ignore the signal.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    let (words, notes) = spelling::renewed(std::env::args_os());
-    let matches = match command().try_get_matches_from(words) {
+    let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(answer) => {
             let arguments: Vec<String> = std::env::args_os()
@@ -193,9 +221,6 @@ pub fn main() -> ExitCode {
             return tell_once(&answer);
         }
     };
-    for note in notes {
-        tell!("skt-hpl: note: {note}");
-    }
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match cli.command {
         None => benchmark::run(&cli.bench).into(),
@@ -274,6 +299,7 @@ fn print_or_refuse(command: &str, answer: Result<String, Refusal>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::ffi::OsString;
     use std::path::Path;
 
@@ -359,8 +385,32 @@ mod tests {
             let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
             wants_overview(&words, &definition)
         };
-        assert!(wants(&["--help"]) && wants(&["help"]) && wants(&["-n", "5", "-h"]));
-        assert!(!wants(&["run", "--help"]) && !wants(&["help", "run"]) && !wants(&["--help-all"]));
+        assert!(wants(&["-h"]) && wants(&["help"]) && wants(&["-n", "5", "-h"]));
+        assert!(!wants(&["run", "-h"]) && !wants(&["help", "run"]) && !wants(&["--help"]));
+    }
+
+    /// `-h` and `--help` of a command differ by the advanced options alone; each of these belongs to some command.
+    #[test]
+    fn advanced_options_are_hidden_from_the_short_help() {
+        let mut definition = command();
+        let mut found = BTreeSet::new();
+        let option = |long: &str| format!("--{long} ");
+        for sub in definition.get_subcommands_mut().filter(|sub| !sub.is_hide_set()) {
+            let (short, long) = (sub.render_help().to_string(), sub.render_long_help().to_string());
+            for name in sub.get_arguments().filter_map(Arg::get_long) {
+                let advanced = ADVANCED.contains(&name);
+                found.extend(advanced.then(|| name.to_owned()));
+                let takes = |help: &str| {
+                    help.contains(&option(name)) || help.contains(&format!("--{name}\n"))
+                };
+                let (in_short, in_long) = (takes(&short), takes(&long));
+                assert!(in_long || name == "help", "{}: --{name}", sub.get_name());
+                assert_eq!(in_short, !advanced, "{}: --{name}\n{short}", sub.get_name());
+            }
+        }
+        let of_bench = definition.get_arguments().filter(|arg| arg.is_hide_short_help_set());
+        found.extend(of_bench.filter_map(|arg| arg.get_long().map(str::to_owned)));
+        assert_eq!(found, ADVANCED.map(str::to_owned).into());
     }
 
     /// Every flag of every subcommand has a description, and a flag with a value shows its kind.

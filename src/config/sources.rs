@@ -437,7 +437,7 @@ impl Fault {
                 words => words.to_owned(),
             }
         } else {
-            "a value (see `skt-hpl --help-all`)".to_owned()
+            "a value (see `skt-hpl --help`)".to_owned()
         };
         Fault { read: strings(ContextKind::InvalidValue).into_iter().next(), allowed }
     }

@@ -89,7 +89,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             hit(Point::Sealed, position);
         }
         let mine = self.header.claim.seal == Some(checkpoint);
-        let all = self.world.least(&[u64::from(mine)]) == [1];
+        let all = self.world.all(mine);
         if !(all || mine && sabotaged(Sabotage::NoBarrier)) {
             return;
         }

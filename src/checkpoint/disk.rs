@@ -67,7 +67,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         // A single manifest shows that all files are complete. But it may be lost with its node, and the next save overwrites an
         // older checkpoint. So a checkpoint counts only if all manifests are written.
         let whole = files && listed != Some(false);
-        let arrived = self.world.least(&[u64::from(whole)]) == [1];
+        let arrived = self.world.all(whole);
         self.alone().arrived = arrived;
         if arrived {
             let alone = self.alone();

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::level2::{Storage, troubles};
+use super::level2::Storage;
 use super::plan::{Buffers, Layout, STATE_ROW_WORDS, Scheme, Scope, TILE_WORDS, state_rows};
 use super::protocol::Method;
 use super::recall::{Recall, Seen, Stored, Told, recall};
@@ -210,10 +210,7 @@ impl Apart {
             }
         }
         let mut this = Self { told: Vec::new(), bad: BTreeSet::new(), wrong: Vec::new() };
-        let bytes = serde_json::to_vec(&(mine, wrong)).expect("plain values have a JSON form");
-        for bytes in world.allgather(&bytes) {
-            let (told, wrong): (Told, Vec<(usize, String)>) =
-                serde_json::from_slice(&bytes).expect("ranks of one run are one program");
+        for (told, wrong) in world.gather(&(mine, wrong)) {
             this.told.push(told);
             this.wrong.extend(wrong);
         }
@@ -229,18 +226,13 @@ impl Apart {
     }
 
     /// Exchanges the damage that ranks have found. Returns false if none has found any.
-    fn learn(&mut self, world: &impl World, mine: &[Damage]) -> bool {
-        if world.least(&[u64::from(mine.is_empty())]) == [1] {
+    fn learn(&mut self, world: &impl World, mine: Vec<Damage>) -> bool {
+        if world.all(mine.is_empty()) {
             return false;
         }
-        let bytes = serde_json::to_vec(mine).expect("plain values have a JSON form");
-        for bytes in world.allgather(&bytes) {
-            let found: Vec<Damage> =
-                serde_json::from_slice(&bytes).expect("ranks of one run are one program");
-            for Damage(seat, position, why) in found {
-                self.bad.insert((seat, position));
-                self.wrong.push((position, why));
-            }
+        for Damage(seat, position, why) in world.gather(&mine).into_iter().flatten() {
+            self.bad.insert((seat, position));
+            self.wrong.push((position, why));
         }
         true
     }
@@ -270,7 +262,7 @@ impl Apart {
                 });
                 damage.extend(read.err().map(|why| Damage(reader.seat, position, why)));
             }
-            if !self.learn(world, &damage) {
+            if !self.learn(world, damage) {
                 return Ok(());
             }
         }
@@ -308,19 +300,7 @@ pub(super) fn look(
     };
     // A dedicated checksum rank has no file on shared storage.
     let seen = if me < test.layout.working() { seen() } else { Ok(()) };
-    match trouble_of_all(world, &seen) {
-        None => Ok(Way::Shared),
-        Some(trouble) => Err(trouble),
-    }
-}
-
-/// Combines the storage problems of all ranks; None if there are none.
-fn trouble_of_all(world: &impl World, mine: &Result<(), String>) -> Option<String> {
-    if world.least(&[u64::from(mine.is_ok())]) == [1] {
-        return None;
-    }
-    let text = mine.as_ref().err().cloned().unwrap_or_default();
-    Some(troubles(&world.allgather(text.as_bytes())))
+    world.troubles(seen.err()).map_or(Ok(Way::Shared), Err)
 }
 
 /// Data from storage, except the matrix.
@@ -390,10 +370,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             opened.rows(Some(a.bytes_mut()), || hit(Point::FetchHalf, me))
         };
         let read = if me < self.layout.working() { read() } else { Ok(()) };
-        match trouble_of_all(&self.world, &read) {
-            None => Ok(fetched),
-            Some(trouble) => Err(trouble),
-        }
+        self.world.troubles(read.err()).map_or(Ok(fetched), Err)
     }
 
     /// Sends files to the nodes of their positions and rebuilds lost ones. A file that turns out to be damaged counts as lost.
@@ -427,7 +404,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             });
             let damage = read.err().zip(plan.readers[me]);
             let damage = damage.map(|(why, reader)| Damage(reader.seat, me, why));
-            if apart.learn(world, damage.as_slice()) {
+            if apart.learn(world, damage.into_iter().collect()) {
                 continue;
             }
             let rebuilt = plan.lost();
@@ -459,11 +436,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             }
             Ok(buffers)
         });
-        let mine = then.as_ref().map(|_| ()).map_err(Clone::clone);
-        match trouble_of_all(&self.world, &mine) {
-            Some(trouble) => Err(trouble),
-            None => then,
-        }
+        self.world.troubles(then.as_ref().err().cloned()).map_or(then, Err)
     }
 }
 

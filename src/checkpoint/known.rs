@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::groups::Groups;
 use super::identity::belongs;
 use super::layout::ParityLayout;
@@ -18,7 +20,7 @@ use super::terms::{Config, StartError, Test};
 use crate::shm::header::{CheckpointId, Claim, Header, Mark, next_attempt};
 
 /// Facts that each rank sends to the others at the start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Fact {
     pub run: u128,
     /// Current time by the rank's clock.
@@ -31,38 +33,6 @@ pub(super) struct Fact {
     /// True if a header exists that may once have been valid: of another version, damaged, or with a bad page in the memory.
     pub unread: bool,
     pub header: Option<Header>,
-}
-
-impl Fact {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = self.run.to_le_bytes().to_vec();
-        out.extend_from_slice(&self.unix_ms.to_le_bytes());
-        out.extend_from_slice(&self.leader.to_le_bytes());
-        out.push(u8::from(self.unread));
-        let header = self.header.as_ref().map(Header::to_bytes).unwrap_or_default();
-        for piece in
-            [self.domain.as_bytes(), self.node.as_bytes(), self.trouble.as_bytes(), &header]
-        {
-            out.extend_from_slice(&(piece.len() as u64).to_le_bytes());
-            out.extend_from_slice(piece);
-        }
-        out
-    }
-
-    pub(super) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
-        let run = u128::from_le_bytes(*bytes.split_off(..16)?.first_chunk()?);
-        let unix_ms = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?);
-        let leader = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?);
-        let unread = bytes.split_off(..1)? == [1];
-        let mut piece = || {
-            let length = u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?) as usize;
-            bytes.split_off(..length)
-        };
-        let mut text = || Some(String::from_utf8_lossy(piece()?).into_owned());
-        let (domain, node, trouble) = (text()?, text()?, text()?);
-        let header = Header::from_bytes(piece()?).ok();
-        Some(Self { run, unix_ms, domain, node, leader, trouble, unread, header })
-    }
 }
 
 /// Knowledge about every position.
@@ -263,12 +233,12 @@ impl Known {
     }
 
     /// Strikes out memory of positions that report trouble; an empty text means none.
-    pub(super) fn strike_out(&mut self, troubles: Vec<Vec<u8>>) {
+    pub(super) fn strike_out(&mut self, troubles: Vec<String>) {
         for ((header, fact), trouble) in self.headers.iter_mut().zip(&mut self.facts).zip(troubles)
         {
             if !trouble.is_empty() {
                 *header = None;
-                fact.trouble = String::from_utf8_lossy(&trouble).into_owned();
+                fact.trouble = trouble;
             }
         }
     }
@@ -518,7 +488,7 @@ mod tests {
     fn checkpoints_of_which_none_can_be_used_are_not_forgotten() {
         let (test, config) = asked();
         let pairs = || setup(vec![vec![0, 1], vec![2, 3]]);
-        let damaged = || vec![b"it is damaged".to_vec(); 4];
+        let damaged = || vec!["it is damaged".to_owned(); 4];
         let mut all = known(saved());
         all.strike_out(damaged());
         assert_eq!(all.decide(&pairs(), false, None), Decision::Refuse(Refusal::NoneUsable));
@@ -633,7 +603,7 @@ mod tests {
         let setup = setup(vec![vec![0, 1], vec![2, 3]]);
         let Decision::Restore(recovery) = known.decide(&setup, false, None) else { panic!() };
         assert!(recovery.lost.is_empty());
-        known.strike_out(vec![vec![], b"flipped".to_vec(), vec![], vec![]]);
+        known.strike_out(["", "flipped", "", ""].map(str::to_owned).to_vec());
         let Decision::Restore(recovery) = known.decide(&setup, false, None) else { panic!() };
         assert_eq!(recovery.lost, [1]);
         assert_eq!(known.unusable(), [(1, "flipped".to_owned())]);
@@ -641,7 +611,7 @@ mod tests {
         // Its root digest is remembered, because the rebuilt data must match it.
         assert_eq!(known.root_once_held(1, &recovery), Some(1));
         assert_eq!(known.mark(&recovery), Mark { boundary: 30, root: 0 });
-        known.strike_out(vec![b"too".to_vec(), vec![], vec![], vec![]]);
+        known.strike_out(["too", "", "", ""].map(str::to_owned).to_vec());
         let decision = known.decide(&setup, false, None);
         assert!(matches!(decision, Decision::Refuse(Refusal::TooManyLost { .. })));
         // Storage replaces memory, but not during recovery in place.
@@ -670,7 +640,7 @@ mod tests {
             assert!(matches!(restored, Decision::Restore(_)), "{restored:?}");
             assert_eq!(decided(&known, RUN + 1, in_place), Decision::Fetch);
         }
-        known.strike_out(vec![b"damaged".to_vec(); 4]);
+        known.strike_out(vec!["damaged".to_owned(); 4]);
         assert_eq!(decided(&known, RUN - 1, false), Decision::Fetch);
     }
 
@@ -699,10 +669,10 @@ mod tests {
         ) {
             let header = there.then(|| header(run, 1, (0, &[0, 1])));
             let fact = Fact { run, unix_ms, domain, node, leader, trouble, unread, header };
-            let bytes = fact.to_bytes();
-            prop_assert_eq!(Fact::from_bytes(&bytes), Some(fact));
+            let bytes = postcard::to_allocvec(&fact).unwrap();
+            prop_assert_eq!(postcard::from_bytes(&bytes), Ok(fact));
             for short in 0..bytes.len() {
-                prop_assert!(Fact::from_bytes(&bytes[..short]).is_none());
+                prop_assert!(postcard::from_bytes::<Fact>(&bytes[..short]).is_err());
             }
         }
 

@@ -34,6 +34,7 @@ use super::when::{Interval, Scheduler};
 use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::outcome;
+use crate::base::terminal::say;
 use crate::checkpoint::storage::names::Key;
 use crate::checkpoint::storage::writing::{Flow, Stopped};
 use crate::checkpoint::storage::{About, CheckpointDir, Counting, DirScope, FORMAT};
@@ -88,7 +89,7 @@ pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
     match storage.sight {
         DirScope::Shared => vec![0; world.size()],
         DirScope::Node => {
-            let all = world.allgather(&storage.seat.to_le_bytes());
+            let all = world.gather(&storage.seat);
             let mut firsts = HashMap::new();
             let first = |(rank, seat)| *firsts.entry(seat).or_insert(rank);
             all.iter().enumerate().map(first).collect()
@@ -309,7 +310,7 @@ impl Level2 {
                 "NOT PROTECTED: --method disk keeps no checkpoint in memory, and none is there yet"
             }
         };
-        say(&format!(
+        say(format_args!(
             "the checkpoint of boundary {} could not be written to {}: {why}. The run continues, {protected}; later \
              checkpoints are tried in their turn",
             about.boundary,
@@ -489,15 +490,6 @@ pub(super) const SETTLES: Duration = Duration::from_millis(500);
 const MOVES: Duration = Duration::from_secs(2);
 /// Time between two warnings about storage.
 const SAY_EVERY: Duration = Duration::from_secs(600);
-/// Number of positions whose problems are printed; the others' are usually the same.
-const TELLERS: usize = 3;
-
-pub(super) fn say(text: &str) {
-    use std::io::Write;
-    // If standard error fails, there is no place to report that.
-    let _ = std::io::stderr().write_all(format!("skt-hpl: {text}\n").as_bytes());
-}
-
 /// Runs a small task on storage for which a rank must wait. Waits as long as it makes progress, so that hanging storage does not
 /// keep a result from being reported. A task of several steps reports each to its [`Flow`], and does none after it is cancelled.
 pub fn patiently<T: Send + 'static>(
@@ -514,20 +506,6 @@ pub fn patiently_for<T: Send + 'static>(
     let mut task = Task::start(move |flow| work(flow).map_err(Stopped::Failed)).within(patience);
     task.wait();
     task.end().map_err(|why| why.to_string())
-}
-
-/// Joins the problems of several positions into one text.
-pub(super) fn troubles(all: &[Vec<u8>]) -> String {
-    let told = all.iter().enumerate().filter(|(_, text)| !text.is_empty());
-    let mut told: Vec<String> = told
-        .map(|(at, text)| format!("position {at}: {}", String::from_utf8_lossy(text)))
-        .collect();
-    let more = told.len().saturating_sub(TELLERS);
-    told.truncate(TELLERS);
-    if more > 0 {
-        told.push(format!("and {more} more"));
-    }
-    told.join("; ")
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
+use serde::{Deserialize, Serialize};
+
 use super::protocol::{Order, Trace};
 
 /// Memory or file of one position on the node of some rank.
@@ -25,7 +27,7 @@ pub struct Found {
 }
 
 /// Information about a run from a header or a result in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub run: u128,
     pub position: usize,

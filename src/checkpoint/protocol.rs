@@ -245,7 +245,7 @@ pub fn is_past_the_first(claim: &Claim) -> bool {
 }
 
 /// Facts from one header about the attempt that it has joined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     pub joined: u64,
     /// All positions had committed a checkpoint.

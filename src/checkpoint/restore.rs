@@ -205,7 +205,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         hit(Point::RebuildEnd, me);
         // Sums of real numbers are restored only up to rounding.
         if self.scheme.code.exact() && known.is_some_and(|known| known != root) {
-            return Err(format!("position {me} as rebuilt is not what its header says it held"));
+            return Err("as rebuilt it is not what its header says it held".into());
         }
         self.header.base = Mark { boundary, root };
         self.header.claim = self.header.claim.rebuilt(target);
@@ -227,13 +227,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         if self.world.least(&[settled, joined, NOTHING - joined]) == [1, joined, NOTHING - joined] {
             return Ok(());
         }
-        let all = self.world.allgather(wrong.unwrap_or_default().as_bytes());
-        let said: Vec<_> =
-            all.iter().filter(|w| !w.is_empty()).map(|w| String::from_utf8_lossy(w)).collect();
-        let why = if said.is_empty() {
-            "start again to repeat it".to_owned()
-        } else {
-            format!("{}; a further start would take it as it was rebuilt", said.join("; "))
+        let why = match self.world.troubles(wrong) {
+            None => "start again to repeat it".to_owned(),
+            Some(said) => format!("{said}; a further start would take it as it was rebuilt"),
         };
         Err(StartError::NotWhole { checkpoint: target.number, why })
     }

@@ -12,7 +12,7 @@ use super::lease::Lease;
 use super::level2::{Level2, seats};
 use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
 use super::save::Checkpointer;
-use super::taking::{PositionMemory, Taken, make_way, trouble};
+use super::taking::{PositionMemory, Taken, make_way};
 use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Terms, Test, now};
 use super::when::Scheduler;
 use super::world::World;
@@ -89,13 +89,13 @@ impl Here {
             }
             Ok(None) => (None, None, String::new()),
             Err(error @ MemoryError::InUse { .. }) => {
-                let text = trouble(world, Some(error.to_string())).unwrap_or_default();
+                let text = world.troubles(Some(error.to_string())).unwrap_or_default();
                 return Err(StartError::Taken(text));
             }
             // Memory that cannot be opened is lost. If creating it again fails, that error will explain it.
             Err(error) => (None, None, error.to_string()),
         };
-        if let Some(text) = trouble(world, None) {
+        if let Some(text) = world.troubles(None) {
             return Err(StartError::Taken(text));
         }
         // Memory with the layout of another program stays as it is.
@@ -119,15 +119,6 @@ impl Here {
             header: self.header.clone(),
         }
     }
-}
-
-/// Gathers the facts of all ranks, by position.
-fn gather<W: World>(world: &W, fact: &Fact) -> Vec<Fact> {
-    world
-        .allgather(&fact.to_bytes())
-        .iter()
-        .map(|bytes| Fact::from_bytes(bytes).expect("ranks of one run are one program"))
-        .collect()
 }
 
 /// Checkpoints on storage; the same on every rank.
@@ -267,10 +258,10 @@ impl<'a> Survey<'a> {
                 }
             };
             let trouble = sound.err().unwrap_or_default();
-            if world.least(&[u64::from(trouble.is_empty())]) == [1] {
+            if world.all(trouble.is_empty()) {
                 return Ok(Source::Memory(recovery));
             }
-            known.strike_out(world.allgather(trouble.as_bytes()));
+            known.strike_out(world.gather(&trouble));
         }
     }
 
@@ -435,7 +426,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
 
         let here = Here::look(&world, &config)?;
         hit(Point::AgreeBegin, me);
-        let known = Known::new(gather(&world, &here.fact(&config)), &test, &config)?;
+        let known = Known::new(world.gather(&here.fact(&config)), &test, &config)?;
         let survey = Survey::new(&world, terms, known)?;
         let mut memory = PositionMemory::new(&config.memory_store, me, here.hold, here.head);
         let agreement = survey.agree(&world, &mut memory, pool)?;

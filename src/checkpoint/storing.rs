@@ -5,12 +5,13 @@
 
 use super::helper::{PATIENCE, State, Task};
 use super::io_request::{List, What, Write};
-use super::level2::{AT_ONCE, Awaited, LOOK, SAVE, SETTLES, STORE, say, troubles};
+use super::level2::{AT_ONCE, Awaited, LOOK, SAVE, SETTLES, STORE};
 use super::plan::Committed;
 use super::save::Checkpointer;
 use super::world::World;
 use crate::base::clock::Instant;
 use crate::base::outcome;
+use crate::base::terminal::say;
 use crate::checkpoint::storage::writing::{Over, Stopped};
 use crate::checkpoint::storage::{About, Check, DirScope};
 use crate::parity::GroupComm;
@@ -56,10 +57,8 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let all = match sight {
             DirScope::Shared if level2.alone.is_none() => None,
             _ => {
-                let all = self.world.allgather(&mine.to_le_bytes());
-                let bytes =
-                    |told: &Vec<u8>| u64::from_le_bytes(told[..].try_into().expect("eight bytes"));
-                Some(all.iter().map(bytes).sum())
+                let all: Vec<u64> = self.world.gather(&mine);
+                Some(all.into_iter().sum())
             }
         };
         if !level2.lists.is_empty() {
@@ -106,9 +105,10 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             return;
         }
         level2.untidy = true;
-        let all = self.world.allgather(why.as_bytes());
+        let why = self.world.troubles(Some(why).filter(|why| !why.is_empty()));
         if self.world.rank() == 0 {
-            self.level2.as_mut().expect("as above").tell(&about, &troubles(&all));
+            let why = why.unwrap_or_default();
+            self.level2.as_mut().expect("as above").tell(&about, &why);
         }
     }
 
@@ -155,7 +155,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
     fn bring(&mut self) -> bool {
         let Awaited { files, listed } = self.await_flight();
         let whole = files && listed != Some(false);
-        let whole = self.world.least(&[u64::from(whole)]) == [1];
+        let whole = self.world.all(whole);
         let level2 = self.level2.as_mut().expect("a checkpoint was on its way");
         level2.brought = self.header.claim.base.filter(|_| whole);
         whole
@@ -247,7 +247,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let level2 = self.level2.as_mut().expect("as above");
         level2.tally.wait_s += waiting.elapsed().as_secs_f64();
         if whole && self.world.rank() == 0 {
-            say(&format!(
+            say(format_args!(
                 "the checkpoint of boundary {boundary} is on storage, in {}",
                 level2.storage.checkpoint_dir.dir().display()
             ));

@@ -7,7 +7,7 @@ use super::holding::{Holding, open_head};
 use super::plan::Buffers;
 use super::protocol::{Method, Recovery};
 use super::terms::{StartError, Terms};
-use super::world::{NOTHING, World};
+use super::world::World;
 use crate::base::threads::Pool;
 use crate::shm::header::{Head, Header, Mark};
 use crate::shm::{Hold, MemoryError, MemoryStore, Region};
@@ -115,23 +115,6 @@ fn words(error: &MemoryError, resumes: bool) -> String {
     }
 }
 
-/// Joins the problems of all ranks into one text; None if there are none.
-pub(super) fn trouble<W: World>(world: &W, mine: Option<String>) -> Option<String> {
-    // Usually there are none, and only one number is exchanged.
-    if world.least(&[if mine.is_some() { 0 } else { NOTHING }]) == [NOTHING] {
-        return None;
-    }
-    let text = mine.unwrap_or_default();
-    let all: Vec<String> = world
-        .allgather(text.as_bytes())
-        .iter()
-        .enumerate()
-        .filter(|(_, t)| !t.is_empty())
-        .map(|(position, t)| format!("position {position}: {}", String::from_utf8_lossy(t)))
-        .collect();
-    (!all.is_empty()).then(|| all.join("; "))
-}
-
 /// Memory of this position before its use is decided.
 pub(super) struct PositionMemory<'a> {
     /// Declared first, so that the lock is released before the memory is closed.
@@ -218,7 +201,7 @@ impl<'a> PositionMemory<'a> {
     ) -> Result<Taken, StartError> {
         let (holding, a) = match self.found {
             Memory::Open(open) if kept => {
-                if let Some(text) = trouble(world, None) {
+                if let Some(text) = world.troubles(None) {
                     return Err(StartError::Memory(text));
                 }
                 *open
@@ -228,7 +211,7 @@ impl<'a> PositionMemory<'a> {
                 drop(other);
                 let made = self.early.take(buffers);
                 let problem = made.as_ref().err().map(|error| words(error, resumes));
-                if let Some(text) = trouble(world, problem) {
+                if let Some(text) = world.troubles(problem) {
                     // Without the others' memory it is useless, and takes their room.
                     self.early.discard();
                     return Err(StartError::Memory(text));

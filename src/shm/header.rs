@@ -25,7 +25,7 @@ use crate::base::params::{Mapping, Rng};
 static FOLLOWED: Mutex<Option<LastingPage>> = Mutex::new(None);
 
 /// Version of the layout. Raise it with every change of anything written to persistent shared memory.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 /// Size of the `head` part.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// Maximum number of members of a group: the member list has to fit into a slot.
@@ -188,180 +188,21 @@ pub enum HeaderFault {
     Struck,
 }
 
-// ---- encoding of a header in bytes ----------------------------------------------------------
-
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn u8(&mut self, v: u8) {
-        self.0.push(v);
-    }
-    fn u32(&mut self, v: u32) {
-        self.0.extend_from_slice(&v.to_le_bytes());
-    }
-    fn u64(&mut self, v: u64) {
-        self.0.extend_from_slice(&v.to_le_bytes());
-    }
-    fn checkpoint(&mut self, v: Option<CheckpointId>) {
-        self.u8(v.is_some() as u8);
-        let v = v.unwrap_or(CheckpointId { number: 0, made: 0 });
-        self.u64(v.number);
-        self.u64(v.made);
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const L: usize>(&mut self) -> Option<[u8; L]> {
-        let (head, tail) = self.0.split_first_chunk::<L>()?;
-        self.0 = tail;
-        Some(*head)
-    }
-    fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|b| b[0])
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-    fn checkpoint(&mut self) -> Option<Option<CheckpointId>> {
-        let some = self.u8()?;
-        let id = CheckpointId { number: self.u64()?, made: self.u64()? };
-        Some((some == 1).then_some(id))
-    }
-}
-
 impl Header {
-    /// Returns the header as bytes, for a slot and for exchange between ranks.
+    /// Returns the header as bytes, for a slot and for exchange between ranks. The version comes first, for other programs.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut w = Writer(Vec::with_capacity(512));
-        let id = &self.id;
-        w.u32(LAYOUT_VERSION);
-        w.u64(id.run as u64);
-        w.u64((id.run >> 64) as u64);
-        w.u32(id.test);
-        w.u32(id.position);
-        w.u64(id.n);
-        w.u64(id.nb);
-        w.u32(id.p);
-        w.u32(id.q);
-        w.u8(match id.mapping {
-            Mapping::Row => 0,
-            Mapping::Column => 1,
-        });
-        w.u8(match id.rng {
-            Rng::Hpl => 0,
-            Rng::Xoshiro => 1,
-        });
-        w.u64(id.seed);
-        w.u64(id.params_digest);
-        w.u64(id.rows);
-        w.u64(id.cols);
-        w.u64(id.ld);
-        w.u32(id.group);
-        w.u8(id.losses);
-        w.u8(id.code);
-        w.u8(id.method);
-        w.u8(id.scope);
-        w.u8(id.layout);
-        w.u64(id.state_bytes);
-        w.u64(self.claim.joined);
-        w.u8(match self.claim.stage {
-            Stage::Vacant => 0,
-            Stage::Generating => 1,
-            Stage::Saved => 2,
-            Stage::Overwriting => 3,
-        });
-        w.checkpoint(match self.claim.phase {
-            Phase::Running => None,
-            Phase::Recovering(target) => Some(target),
-        });
-        w.checkpoint(self.claim.base);
-        w.checkpoint(self.claim.seal);
-        for mark in [self.base, self.seal] {
-            w.u64(mark.boundary);
-            w.u64(mark.root);
-        }
-        w.u32(id.members.len() as u32);
-        for &member in &id.members {
-            w.u32(member);
-        }
-        w.0
+        let version = LAYOUT_VERSION.to_le_bytes().to_vec();
+        postcard::to_extend(self, version).expect("plain values have a binary form")
     }
 
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, HeaderFault> {
-        let mut r = Reader(bytes);
-        let version = r.u32().ok_or(HeaderFault::Short(bytes.len()))?;
-        if version != LAYOUT_VERSION {
-            return Err(HeaderFault::Version(version));
+        let (version, fields) = bytes.split_first_chunk().ok_or(HeaderFault::Short(bytes.len()))?;
+        match u32::from_le_bytes(*version) {
+            LAYOUT_VERSION => postcard::from_bytes(fields).map_err(|_| HeaderFault::Damaged),
+            other => Err(HeaderFault::Version(other)),
         }
-        Self::fields(&mut r).ok_or(HeaderFault::Damaged)
-    }
-
-    fn fields(r: &mut Reader) -> Option<Self> {
-        let (run_low, run_high) = (r.u64()?, r.u64()?);
-        let mut id = Identity {
-            run: (run_high as u128) << 64 | run_low as u128,
-            test: r.u32()?,
-            position: r.u32()?,
-            n: r.u64()?,
-            nb: r.u64()?,
-            p: r.u32()?,
-            q: r.u32()?,
-            mapping: match r.u8()? {
-                0 => Mapping::Row,
-                1 => Mapping::Column,
-                _ => return None,
-            },
-            rng: match r.u8()? {
-                0 => Rng::Hpl,
-                1 => Rng::Xoshiro,
-                _ => return None,
-            },
-            seed: r.u64()?,
-            params_digest: r.u64()?,
-            rows: r.u64()?,
-            cols: r.u64()?,
-            ld: r.u64()?,
-            group: r.u32()?,
-            losses: r.u8()?,
-            code: r.u8()?,
-            method: r.u8()?,
-            scope: r.u8()?,
-            layout: r.u8()?,
-            state_bytes: r.u64()?,
-            members: Vec::new(),
-        };
-        let joined = r.u64()?;
-        let stage = match r.u8()? {
-            0 => Stage::Vacant,
-            1 => Stage::Generating,
-            2 => Stage::Saved,
-            3 => Stage::Overwriting,
-            _ => return None,
-        };
-        let phase = r.checkpoint()?.map_or(Phase::Running, Phase::Recovering);
-        let (base, seal) = (r.checkpoint()?, r.checkpoint()?);
-        let mut mark = || Some(Mark { boundary: r.u64()?, root: r.u64()? });
-        let (base_mark, seal_mark) = (mark()?, mark()?);
-        let count = r.u32()? as usize;
-        if count > GROUP_MAX {
-            return None;
-        }
-        id.members = (0..count).map(|_| r.u32()).collect::<Option<_>>()?;
-        Some(Self {
-            id,
-            claim: Claim { joined, phase, stage, base, seal },
-            base: base_mark,
-            seal: seal_mark,
-        })
     }
 }
-
-// ---- the head part ---------------------------------------------------------------------------
 
 /// Progress of a rank. Agents read it without locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -497,13 +338,6 @@ impl Head {
             .checked_add(16)
             .and_then(|end| bytes.get(16..end))
             .ok_or(HeaderFault::Damaged)?;
-        // The version is checked first: another version may compute its checksum in another way.
-        if let Some(version) = payload.first_chunk::<4>().map(|b| u32::from_le_bytes(*b))
-            && version != LAYOUT_VERSION
-            && slot_digest(sequence, payload) == digest
-        {
-            return Err(HeaderFault::Version(version));
-        }
         if slot_digest(sequence, payload) != digest {
             return Err(HeaderFault::Damaged);
         }
@@ -597,11 +431,6 @@ impl Head {
 
     pub fn region(&self) -> &Region {
         &self.region
-    }
-
-    /// Raw memory, for injected faults.
-    pub fn region_mut(&mut self) -> &mut Region {
-        &mut self.region
     }
 }
 

@@ -248,7 +248,7 @@ impl ProtectionSession<'_> {
         // If only some nodes have the result, it would not be trusted, and the checkpoints of the other nodes would not suffice
         // either. So checkpoints stay then.
         let is_kept = !matches!(kept, Some(Err(_)));
-        let everywhere = checkpointer.world().least(&[u64::from(is_kept)]) == [1];
+        let everywhere = checkpointer.world().all(is_kept);
         checkpointer.finish();
         if let Some(checkpoint_dir) = checkpoint_dir.filter(|_| everywhere) {
             // Files that cannot be removed now are removed at the end of the run.

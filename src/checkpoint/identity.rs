@@ -1,7 +1,4 @@
-//! Identity of a test's memory: the header fields that are written, and those that memory found at a start must match. Pure.
-//!
-//! Both functions stand next to each other, so that the same fields are written and checked. A field missing in one of them would
-//! let a run resume from the memory of another.
+//! Identity of a test's memory: the header fields that are written, and that memory found at a start must match. Pure.
 
 use super::terms::{Config, Test};
 use crate::shm::header::{Header, Identity};
@@ -43,25 +40,17 @@ pub(super) fn identity(
     }
 }
 
-/// Returns true if a header belongs to this test, whatever its run. Of the other fields, the group stays as it was saved, and the
-/// row length is checked when the memory is opened.
+/// Returns true if a header belongs to this test, whatever its run. The group stays as it was saved, and the row length is checked
+/// when the memory is opened.
 pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
     let id = &header.id;
-    let (l, s) = (&test.layout, &config.scheme);
-    id.test == test.index
-        && (id.n, id.nb) == (l.n as u64, l.nb as u64)
-        && (id.p, id.q) == (l.p as u32, l.q as u32)
-        && id.mapping == l.mapping
-        && (id.rng, id.seed) == (test.rng, test.seed)
-        && id.params_digest == test.params_digest
-        && id.losses as usize == s.losses
-        && id.code == s.code.to_byte()
-        && id.method == s.method.to_byte()
-        && id.scope == s.scope.to_byte()
-        && id.layout == s.layout.to_byte()
-        && id.state_bytes == config.state_bytes as u64
-        && id.members.contains(&id.position)
-        && id.members.iter().all(|&m| (m as usize) < l.positions())
+    let members: Vec<usize> = id.members.iter().map(|&member| member as usize).collect();
+    let (position, group) = (id.position as usize, id.group as usize);
+    let now = identity(test, config, id.run, position, group, &members);
+    let positions = test.layout.positions();
+    *id == Identity { ld: id.ld, ..now }
+        && members.contains(&position)
+        && members.iter().all(|&member| member < positions)
 }
 
 #[cfg(test)]

@@ -138,9 +138,6 @@ pub(super) fn create(name: &str, len: usize, named: impl FnOnce()) -> Result<Reg
         };
         if id < 0 {
             match std::io::Error::last_os_error().raw_os_error() {
-                Some(libc::EEXIST) if remove_nameless(key(name, probe)) => {
-                    return create(name, len, named);
-                }
                 Some(libc::EEXIST) => continue,
                 Some(libc::ENOMEM) => return Err(no_room(available)),
                 Some(libc::ENOSPC | libc::EINVAL) => return Err(too_much()),
@@ -201,37 +198,6 @@ unsafe fn fill(at: NonNull<u8>, name: &str, len: usize, named: impl FnOnce()) ->
             Err(_) => false,
         }
     }
-}
-
-/// Removes a segment under this key whose creator, a process of this user, ended before it wrote the name.
-fn remove_nameless(key: libc::key_t) -> bool {
-    // SAFETY: plain system call.
-    let id = unsafe { libc::shmget(key, 0, 0) };
-    if id < 0 {
-        // Another process has removed it meanwhile.
-        return std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
-    }
-    let nameless = nameless(id);
-    if nameless {
-        remove_id(id);
-    }
-    nameless
-}
-
-/// Returns true if a segment of this user begins with an empty or unreadable page, and its creator has ended.
-fn nameless(id: i32) -> bool {
-    let Some(ds) = stat(id) else { return false };
-    // SAFETY: plain system calls.
-    let (user, maker_lives) = unsafe { (libc::geteuid(), libc::kill(ds.shm_cpid, 0) == 0) };
-    let unused = ds.shm_perm.uid == user && ds.shm_nattch == 0 && !maker_lives;
-    if !unused || ds.shm_segsz < PREFACE_BYTES {
-        return false;
-    }
-    let Some(at) = attach(id, true) else { return false };
-    // SAFETY: at least a page is attached.
-    let nameless = unsafe { preface(at) }.is_none_or(|page| page.iter().all(|&byte| byte == 0));
-    detach(at);
-    nameless
 }
 
 pub(super) fn open(name: &str, writable: bool) -> Result<Region, MemoryError> {
@@ -375,33 +341,5 @@ mod tests {
         assert_eq!(look(), Some(0));
         cut.set_len(0).unwrap();
         assert_eq!(look(), None);
-    }
-
-    /// A process was killed between creating a segment and naming it, and the next one gets the same key. Runs in a namespace of
-    /// its own, if the system allows one: a concurrent test that lists all segments attaches to each for a moment.
-    #[test]
-    fn a_nameless_segment_of_a_dead_process_gives_way() {
-        let test = || {
-            // SAFETY: a plain system call; the namespace is this thread's own.
-            unsafe { libc::unshare(libc::CLONE_NEWIPC) };
-            let name = unique("nameless");
-            // SAFETY: the child makes a segment and ends, with nothing but system calls.
-            let id = unsafe {
-                let flags = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;
-                let key = key(&name, 0);
-                let child = libc::fork();
-                if child == 0 {
-                    libc::shmget(key, 8192, flags);
-                    libc::_exit(0);
-                }
-                libc::waitpid(child, std::ptr::null_mut(), 0);
-                libc::shmget(key, 0, 0)
-            };
-            assert!(id >= 0 && nameless(id));
-            drop(create(&name, 4096, || {}).unwrap());
-            assert!(stat(id).is_none(), "the nameless one is still there");
-            assert!(unlink(&name));
-        };
-        std::thread::scope(|scope| scope.spawn(test).join().unwrap());
     }
 }

@@ -64,7 +64,7 @@ pub struct Level2<'a> {
 }
 
 /// Checkpoint directory of a job on the node of this failure domain, if there is a level two.
-pub fn checkpoint_dir(settings: &settings::Protection, domain: &str) -> Option<CheckpointDir> {
+pub fn checkpoint_dir(settings: &settings::Saves, domain: &str) -> Option<CheckpointDir> {
     let level2 = settings.level2.as_ref()?;
     Some(CheckpointDir::new(&dir_of(&level2.dir, domain), &settings.job))
 }
@@ -137,19 +137,8 @@ impl<'c> Opening<'c> {
         Ended::new(Exit::Environment, why)
     }
 
-    /// Checks DIR where it is `mine` to check, and waits only for a limited time if the file system hangs. Collective call.
-    fn look(&self, check: Check, mine: bool) -> Result<(), Ended> {
-        let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
-        let found = if mine {
-            patiently_for(self.patience, move |_| check(&checkpoint_dir, &token))
-        } else {
-            Ok(())
-        };
-        unanimous(self.comm, found.map_err(|why| self.ended(why)))
-    }
-
-    /// Returns the reason why a check of DIR fails: an unwritable DIR may be readable. One that hangs is an error. Collective
-    /// call.
+    /// Checks DIR where it is `mine` to check, and waits only for a limited time if the file system hangs. Returns the reason why
+    /// the check fails: an unwritable DIR may be readable. A check that hangs is an error. Collective call.
     fn refusal(&self, check: Check, mine: bool) -> Result<Option<Ended>, Ended> {
         let (checkpoint_dir, token) = (self.checkpoint_dir.clone(), self.token.clone());
         let refused = if mine {
@@ -160,6 +149,11 @@ impl<'c> Opening<'c> {
         let ended = |why| self.ended(why);
         let refused = unanimous(self.comm, refused.map_err(ended))?.map(ended);
         Ok(unanimous(self.comm, refused.map_or(Ok(()), Err)).err())
+    }
+
+    /// Checks DIR like [`Self::refusal`], but every refusal is an error. Collective call.
+    fn look(&self, check: Check, mine: bool) -> Result<(), Ended> {
+        self.refusal(check, mine)?.map_or(Ok(()), Err)
     }
 
     /// Checks that DIR is there and has its declared scope. Returns the reason why it cannot be written, which is an error if
@@ -273,7 +267,7 @@ impl<'a> Level2<'a> {
     pub fn open(
         comm: &Comm,
         node: &Comm,
-        settings: &'a settings::Protection,
+        settings: &'a settings::Saves,
         domain: &str,
         conditions: Conditions,
     ) -> Result<Option<Self>, Ended> {

@@ -228,27 +228,17 @@ impl MemoryStore {
 
     /// Flips all bits of one byte of a part, as an injected fault. Returns false if there is no such byte.
     pub fn flip(&self, position: u32, part: Part, offset: usize) -> bool {
-        let opened = match self.file(position, part) {
-            None => sysv::open(&self.name(position, part), true),
-            Some((path, page)) => private_file()
-                .open(&path)
-                .and_then(|file| Ok((file.metadata()?.len() as usize, file)))
-                .map_err(|source| MemoryError::Os {
-                    what: "cannot open",
-                    path: path.clone(),
-                    source,
-                })
-                .and_then(|(len, file)| {
-                    Region::map_file(file, len, len.max(1).next_multiple_of(page), true, &path)
-                }),
-        };
-        match opened {
-            Ok(mut region) if offset < region.len() => {
-                region.bytes_mut()[offset] ^= 0xff;
-                true
+        let open = || match self.file(position, part) {
+            None => sysv::open(&self.name(position, part), true).ok(),
+            Some((path, page)) => {
+                let file = private_file().open(&path).ok()?;
+                let len = file.metadata().ok()?.len() as usize;
+                Region::map_file(file, len, len.max(1).next_multiple_of(page), true, &path).ok()
             }
-            _ => false,
-        }
+        };
+        let Some(mut region) = open().filter(|region| offset < region.len()) else { return false };
+        region.bytes_mut()[offset] ^= 0xff;
+        true
     }
 
     /// Removes the name; the memory is freed when the last process unmaps it. Returns true if the name existed.

@@ -94,13 +94,13 @@ fn needs(plan: &Plan, hosts: &[Host], tell: bool) -> Result<(Needs, Option<Rules
     // On a single node without a list, all ranks are on it.
     let slots: usize = hosts.iter().map(|h| h.slots).sum();
     run::enough_slots(plan.ranks, slots, hosts.len())?;
-    let goes_on = plan.loaded.settings.protection.as_ref().is_some_and(need::may_go_on);
+    let goes_on = plan.loaded.settings.saves().is_some_and(need::may_go_on);
     let needs = need::of_hosts(&plan.loaded, hosts, plan.ranks, goes_on)
         .map_err(|why| Refusal(Exit::BadInput, why))?;
     for words in needs.other_groups_words().into_iter().chain(needs.left_out_words()) {
         show!("warning: {words}");
     }
-    if let Some(protection) = &plan.loaded.settings.protection
+    if let Some(protection) = plan.loaded.settings.saves()
         && let Some(level2) = &protection.level2
     {
         let dir = level2.dir.display();
@@ -271,7 +271,7 @@ fn this_node(flags: &DoctorFlags, planned: Option<&Plan>, own: &str) -> Result<u
             }
         }
     }
-    let protection = planned.and_then(|plan| plan.loaded.settings.protection.as_ref());
+    let protection = planned.and_then(|plan| plan.loaded.settings.saves());
     let held = protection.and_then(|p| MemoryStore::new(p.store, &p.job).ok());
     let held_bytes =
         held.map_or(0, |memory_store| memory_store.list().iter().map(|part| part.bytes).sum());

@@ -207,7 +207,7 @@ pub(super) fn words_to_go_on(
             format!(
                 "{} needs a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
                  (scripts/setup.sh --with-openmpi5); this is {}",
-                if settings.checksums { "--method abft" } else { "--nonstop" },
+                if settings.sums() > 0 { "--method abft" } else { "--nonstop" },
                 tool.program.display()
             ),
         );
@@ -287,12 +287,12 @@ pub(super) fn plan(arguments: &[OsString], own: &Command) -> Result<Plan, Refusa
     let loaded = flags::load(&flags).map_err(|e| Refusal(Exit::BadInput, e.to_string()))?;
     let tests: Vec<_> = loaded.largest_tests().collect();
     let ranks = tests.iter().map(|t| loaded.settings.ranks(t.p, t.q)).max().unwrap_or(1)
-        + loaded.settings.spare_ranks;
+        + loaded.settings.spare_ranks();
     let problem = match &tests[..] {
         [one] => Some(Problem { n: one.n as u64, nb: one.nb as u64 }),
         _ => None,
     };
-    let job = loaded.settings.protection.as_ref().map(|p| p.job.clone());
+    let job = loaded.settings.saves().map(|p| p.job.clone());
     Ok(Plan { loaded, ranks, problem, job })
 }
 
@@ -302,7 +302,7 @@ pub(super) fn asked(loaded: &Loaded) -> Asked {
     // A path is relative to the folder in which ranks start; agents start in another.
     let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     let blas = settings.blas.as_deref().map(from_any_folder);
-    let protection = settings.protection.as_ref();
+    let protection = settings.saves();
     let storage = protection.and_then(stored_checkpoints::asked);
     let storage = storage.map(|dir| Dir { path: whole(dir.path), ..dir });
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref()).map(List::to_string);
@@ -316,7 +316,7 @@ pub(super) fn agent_words(own: &str, asked: &Asked) -> Vec<String> {
 
 /// Rules that decide whether nodes compute the same bits; None if identical bits are not promised.
 pub(super) fn rounding_rules(loaded: &Loaded, exported: &[String]) -> Option<Rules> {
-    loaded.settings.protection.as_ref()?;
+    loaded.settings.saves()?;
     let settings = &loaded.settings;
     let variables = match settings.blas {
         Some(_) => Library::VARIABLES.to_vec(),
@@ -472,7 +472,7 @@ fn warn_unprotected(plan: &Plan) {
     if plan.job.is_some() {
         return;
     }
-    let fault = if plan.loaded.settings.checksums {
+    let fault = if plan.loaded.settings.sums() > 0 {
         "every fault that checksums cannot bear, such as the loss of a node,"
     } else {
         "every fault"
@@ -514,7 +514,7 @@ fn needs(
     ranks: usize,
     began: bool,
 ) -> Result<Needs, Refusal> {
-    let protection = loaded.settings.protection.as_ref();
+    let protection = loaded.settings.saves();
     let resumes = !flags.new && protection.is_some_and(|p| began || need::may_go_on(p));
     let needs = need::of_hosts(loaded, hosts, ranks, resumes)
         .map_err(|why| Refusal(Exit::BadInput, why))?;
@@ -533,13 +533,13 @@ fn known_benchmark(
     exported: &[String],
 ) -> Benchmark {
     let Plan { loaded, problem, .. } = planned;
-    let protection = loaded.settings.protection.as_ref();
+    let protection = loaded.settings.saves();
     // Checkpoints on a node's own storage are of no use to other nodes.
     let level2 = protection.and_then(|p| p.level2.as_ref()).filter(|l| l.scope == DirScope::Shared);
     Benchmark {
         progress_shows: true,
         in_place: loaded.settings.goes_on(),
-        stays_vacant: loaded.settings.checksums,
+        stays_vacant: loaded.settings.sums() > 0,
         needs: hosts.iter().map(|h| h.name.clone()).zip(needs.hosts).collect(),
         groups: needs.groups,
         rounding: rounding_rules(loaded, exported),

@@ -9,7 +9,7 @@ use crate::checkpoint::storage::names::{Key, dir_of};
 use crate::checkpoint::storage::writing::Flow;
 use crate::checkpoint::storage::{CheckpointDir, DirScope, speed};
 use crate::config::memory_need::human;
-use crate::config::settings::{Level2, Protection};
+use crate::config::settings::{Level2, Saves};
 use crate::driver::level2::words as of_checkpoint;
 use crate::lu::unix_seconds;
 use crate::supervise::talk::agent::Dir;
@@ -169,7 +169,7 @@ pub fn room(dir: &Path, job: &str, own: bool) -> Result<Storage, String> {
 
 /// Folder that nodes are asked to look at for a run with a second level. None if they cannot know the path of DIR: it is named by
 /// failure domains, which follow ranks.
-pub fn asked(protection: &Protection) -> Option<Dir> {
+pub fn asked(protection: &Saves) -> Option<Dir> {
     let level2 = protection.level2.as_ref()?;
     let follows = protection.domains.is_some() && dir_of(&level2.dir, "") != level2.dir;
     let (path, job) = (level2.dir.clone(), protection.job.clone());

@@ -284,7 +284,7 @@ pub fn enough_ranks(dat: &HplDat, settings: &Settings, have: usize) -> Result<()
     let Some(&(p, q)) = dat.grids.iter().rev().max_by_key(|grid| ranks(grid)) else {
         return Ok(());
     };
-    let (spares, checksums) = (settings.spare_ranks, p.saturating_mul(settings.sums()));
+    let (spares, checksums) = (settings.spare_ranks(), p.saturating_mul(settings.sums()));
     let dedicated = settings.dedicated(p, q);
     let needed = ranks(&(p, q)).saturating_add(spares);
     if needed > have {

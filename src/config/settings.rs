@@ -598,21 +598,42 @@ pub struct Settings {
     /// Whether a progress line may be shown on a terminal, because no setting turns the progress on or off.
     #[serde(default)]
     pub glance: bool,
-    /// Protection of the run; `None`: no protection.
-    pub protection: Option<Protection>,
-    /// Whether a lost rank is survived without a restart, and how many spare ranks there are for that.
-    pub nonstop: bool,
-    pub spare_ranks: usize,
-    /// Whether additional process columns keep checksums, with which a lost rank is survived, too.
-    pub checksums: bool,
-    /// Number of these columns, if given.
-    pub checksum_columns: Option<usize>,
+    pub protection: Protection,
 }
 
 impl Settings {
+    /// Checkpoints of the run, if it makes any.
+    pub fn saves(&self) -> Option<&Saves> {
+        match &self.protection {
+            Protection::Saves(saves) => Some(saves),
+            _ => None,
+        }
+    }
+
+    /// Number of process columns that keep checksums.
+    pub fn sums(&self) -> usize {
+        match self.protection {
+            Protection::Checksums { columns, .. } => columns,
+            _ => 0,
+        }
+    }
+
+    /// Number of ranks that stand by, if the job continues in its processes when a process is lost.
+    fn standing_by(&self) -> Option<usize> {
+        match &self.protection {
+            Protection::None => None,
+            Protection::Saves(saves) => saves.nonstop,
+            Protection::Checksums { spare_ranks, .. } => Some(*spare_ranks),
+        }
+    }
+
     /// Whether the job continues in its processes when a process is lost.
     pub fn goes_on(&self) -> bool {
-        self.nonstop || self.checksums
+        self.standing_by().is_some()
+    }
+
+    pub fn spare_ranks(&self) -> usize {
+        self.standing_by().unwrap_or(0)
     }
 
     /// Number of ranks with a part in a test on a P x Q grid.
@@ -623,16 +644,9 @@ impl Settings {
 
     /// Number of ranks among these that keep checksums of saves and do nothing else.
     pub fn dedicated(&self, p: usize, q: usize) -> usize {
-        let of = |protection: &Protection| {
-            let Protection { scheme, group, .. } = protection;
+        self.saves().map_or(0, |Saves { scheme, group, .. }| {
             scheme.layout.dedicated(p.saturating_mul(q), *group, scheme.losses)
-        };
-        self.protection.as_ref().map_or(0, of)
-    }
-
-    /// Number of process columns that keep checksums.
-    pub fn sums(&self) -> usize {
-        if self.checksums { self.checksum_columns.unwrap_or(1) } else { 0 }
+        })
     }
 }
 
@@ -653,9 +667,24 @@ impl Overrides {
     }
 }
 
-/// Protection of a run, every default filled in.
+/// Protection of a run against the loss of ranks, every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Protection {
+pub enum Protection {
+    None,
+    Saves(Saves),
+    /// Additional process columns that keep checksums.
+    Checksums {
+        columns: usize,
+        /// Ranks that stand by, to make new columns after a loss.
+        spare_ranks: usize,
+    },
+}
+
+/// Checkpoints of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saves {
+    /// Number of ranks that stand by, if a lost rank is survived without a restart.
+    pub nonstop: Option<usize>,
     pub interval: Interval,
     pub scheme: Scheme,
     /// `None`: the default size.
@@ -687,7 +716,7 @@ pub struct Level2 {
 /// Mean time between failures that `auto` assumes: a day, as large systems have it.
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
-impl Protection {
+impl Saves {
     /// Largest share of a rank's memory that can be left for the matrix, with groups no smaller than `smallest`. If `smallest` is
     /// not known, groups have the size asked for, or the default size if the nodes allow it.
     pub fn available_at_best(&self, smallest: Option<usize>) -> f64 {
@@ -724,7 +753,7 @@ impl Protection {
         self.level2.is_some() && self.scheme.method != Method::Disk
     }
 
-    fn from(set: &Overrides) -> Option<Protection> {
+    fn from(set: &Overrides) -> Option<Saves> {
         let Saving::Every(mut interval) = set.checkpoint? else { return None };
         if let Interval::Auto { mtbf_s } = &mut interval {
             *mtbf_s = set.mtbf.unwrap_or(MTBF_DEFAULT_S);
@@ -732,12 +761,13 @@ impl Protection {
         // Without parity each position is a group by itself, which survives nothing and need not.
         let (losses, group) =
             if set.has_parity() { (set.losses.unwrap_or(1), set.group) } else { (0, Some(1)) };
-        Some(Protection {
+        Some(Saves {
+            nonstop: (set.nonstop == Some(true)).then_some(set.spare_ranks.unwrap_or(0)),
             interval,
             scheme: Scheme {
                 method: match set.method {
                     Some(Guarding::Saves(method)) => method,
-                    Some(Guarding::Checksums) | None => Method::SelfCheckpoint,
+                    _ => Method::SelfCheckpoint,
                 },
                 scope: set.scope.unwrap_or(Scope::Corner),
                 code: set.parity_code.unwrap_or(if losses <= 1 {
@@ -783,11 +813,14 @@ impl From<&Overrides> for Settings {
             preflight: set.preflight.unwrap_or(true),
             power_command: set.power_command.clone(),
             glance: set.progress.is_none(),
-            protection: Protection::from(set),
-            nonstop: set.nonstop.unwrap_or(false),
-            spare_ranks: set.spare_ranks.unwrap_or(0),
-            checksums: set.method == Some(Guarding::Checksums),
-            checksum_columns: set.checksum_columns,
+            protection: if set.method == Some(Guarding::Checksums) {
+                Protection::Checksums {
+                    columns: set.checksum_columns.unwrap_or(1),
+                    spare_ranks: set.spare_ranks.unwrap_or(0),
+                }
+            } else {
+                Saves::from(set).map_or(Protection::None, Protection::Saves)
+            },
         }
     }
 }
@@ -812,7 +845,7 @@ mod tests {
     fn what_ranks_keep_follows_the_groups_of_their_own_positions() {
         let saving = Some(Saving::Every(Interval::Iterations(5)));
         let set = Overrides { checkpoint: saving, group: Some(4), ..Overrides::default() };
-        let protection = Settings::from(&set).protection.unwrap();
+        let protection = Settings::from(&set).saves().cloned().unwrap();
         let groups: Groups =
             vec![(0..4).collect(), (4..8).collect(), vec![8, 9, 10], vec![11, 12, 13]];
         let (of_four, of_three) = (2.0 + 2.0 / 3.0, 3.0);

@@ -416,10 +416,13 @@ mod tests {
             ..Overrides::default()
         };
         apply(both.clone()).unwrap();
-        assert_eq!(Settings::from(&both).protection.unwrap().level2.unwrap().every, third);
+        assert_eq!(Settings::from(&both).saves().cloned().unwrap().level2.unwrap().every, third);
         let own = Overrides { level2_scope: node, ..both.clone() };
         apply(own.clone()).unwrap();
-        assert_eq!(Settings::from(&own).protection.unwrap().level2.unwrap().scope, DirScope::Node);
+        assert_eq!(
+            Settings::from(&own).saves().cloned().unwrap().level2.unwrap().scope,
+            DirScope::Node
+        );
         let why = apply(Overrides { parity_code: Some(Code::Sum), ..own }).unwrap_err();
         assert!(why.contains("up to rounding"), "{why}");
         // Saves turned off for once, with a file of settings that sets both.
@@ -659,7 +662,7 @@ mod tests {
         let two = Overrides { losses: Some(2), group: Some(4), ..plain.clone() };
         assert_eq!((ranks(&two, 2, 3), Settings::from(&two).dedicated(2, 3)), (10, 4));
         assert_eq!(ranks(&Overrides { checkpoint: None, ..two }, 2, 3), 6);
-        assert_eq!(Settings::from(&plain).protection.unwrap().available_at_best(None), 0.5);
+        assert_eq!(Settings::from(&plain).saves().cloned().unwrap().available_at_best(None), 0.5);
     }
 
     #[test]
@@ -682,7 +685,7 @@ mod tests {
         let why = apply(&Overrides { level2_every: every, ..disk.clone() }).unwrap_err();
         assert!(why.contains("level2-every"), "{why}");
 
-        let protection = |set: &Overrides| Settings::from(set).protection.unwrap();
+        let protection = |set: &Overrides| Settings::from(set).saves().cloned().unwrap();
         let shared = protection(&disk);
         assert_eq!((shared.scheme.losses, shared.group), (0, Some(1)));
         assert!(shared.scheme.check().is_ok() && shared.available_at_best(None) == 1.0);
@@ -724,7 +727,7 @@ mod tests {
         };
         apply(&double).unwrap();
         assert!(double.helpers_talk());
-        assert_eq!(Settings::from(&double).protection.unwrap().encode, Encoding::Helper);
+        assert_eq!(Settings::from(&double).saves().cloned().unwrap().encode, Encoding::Helper);
         // Saves turned off for once, with a file of settings that sets it.
         let off = Overrides { checkpoint: Some(Saving::Off), ..double.clone() };
         apply(&off).unwrap();
@@ -757,7 +760,7 @@ mod tests {
             ..Overrides::default()
         };
         apply(&off).unwrap();
-        let protection = Settings::from(&off).protection.unwrap();
+        let protection = Settings::from(&off).saves().cloned().unwrap();
         assert_eq!((protection.helpers, protection.helper_cores), (Helpers::Off, None));
         // A site's file may set this for all runs.
         apply(&Overrides { level2: None, ..off.clone() }).unwrap();

@@ -138,7 +138,7 @@ impl Threads {
         };
         let count = threads_of_all(comm, threads, computes, turn);
         // If the user sets the number of threads or the helpers' cores, unused cores need no message.
-        let sets_aside = settings.protection.as_ref().is_some_and(|p| p.helper_cores.is_some());
+        let sets_aside = settings.saves().is_some_and(|p| p.helper_cores.is_some());
         let idle = bound.filter(|_| !sets_aside).and_then(|bound| bound.left_idle(comm));
         let pins = pins::decide(comm, count, computes, settings.pin);
         Self { count, pins, idle }
@@ -159,7 +159,7 @@ pub fn run(flags: &BenchFlags) -> Exit {
     let comm = launched.world.comm();
     let node = comm.split_by_node();
     let settings = &loaded.settings;
-    let protection = settings.protection.as_ref();
+    let protection = settings.saves();
     let helper_cores = protection.and_then(|p| p.helper_cores.as_ref());
     let aside = helper_cores.map_or(Ok(()), |named| pins::set_aside(comm, named));
     let computes = comm.rank() < computing(&loaded);
@@ -228,7 +228,7 @@ fn choose_engines(
     loaded: &Loaded,
     pool: &mut Pool,
 ) -> Result<(Common, Vec<String>), Ended> {
-    let protected = loaded.settings.protection.is_some();
+    let protected = loaded.settings.saves().is_some();
     let turns = protected || loaded.settings.goes_on();
     let tests: Vec<TestParams> = loaded.tests().collect();
     let asked = contest::Asked { tests: &tests, computes: comm.rank() < computing(loaded), turns };
@@ -256,7 +256,7 @@ fn print_set_up(
         {
             say(line);
         }
-        if let Some(line) = loaded.settings.protection.as_ref().and_then(pins::helpers_told) {
+        if let Some(line) = loaded.settings.saves().and_then(pins::helpers_told) {
             say(line);
         }
     }
@@ -365,7 +365,7 @@ fn lacking(
     domains: &[String],
 ) -> Vec<(TestParams, Option<TooLarge>)> {
     let settings = &loaded.settings;
-    let protection = settings.protection.as_ref();
+    let protection = settings.saves();
     let ranks = node.all_gather(&[comm.rank() as u64]);
     let ranks: Vec<usize> = ranks.into_iter().map(|rank| rank as usize).collect();
     // Memory left by an earlier start of this run is not free, but need not be allocated again.
@@ -417,7 +417,7 @@ fn lacking(
 
 /// Groups of a new test, if its ranks can be divided into any; ranks take positions in their order, which is the order of
 /// `domains`. A run that resumes from storage alone may use other groups, if the requested ones are impossible.
-fn new_groups(p: &settings::Protection, test: &TestParams, domains: &[String]) -> Option<Groups> {
+fn new_groups(p: &settings::Saves, test: &TestParams, domains: &[String]) -> Option<Groups> {
     let layout = Layout::of(test).kept_by(&p.scheme, p.group);
     let domains = domains.get(..layout.positions())?;
     let divide =
@@ -492,7 +492,7 @@ fn room(
         return Ok(Unfit::default());
     }
     // A rank whose preparation failed is refused soon, whatever its groups would be.
-    let domains = settings.protection.as_ref().map_or(Vec::new(), |_| {
+    let domains = settings.saves().map_or(Vec::new(), |_| {
         let own = prerequisites.map_or(String::new(), |prerequisites| prerequisites.domain.clone());
         let all = comm.all_gather_bytes(own.as_bytes());
         all.iter().map(|domain| String::from_utf8_lossy(domain).into_owned()).collect()
@@ -503,7 +503,7 @@ fn room(
     let mut tellers: Vec<u64> =
         lacking.iter().map(|(_, lacks)| if lacks.is_some() { own } else { 0 }).collect();
     comm.all_reduce(&mut tellers, Reduce::Max);
-    let all_or_nothing = settings.protection.is_some() || settings.goes_on();
+    let all_or_nothing = settings.saves().is_some() || settings.goes_on();
     if settings.memory_check == MemoryCheck::On && (all_or_nothing || !tellers.contains(&0)) {
         let worst = lacking.into_iter().filter_map(|(_, lacks)| lacks);
         let worst = worst.max_by_key(|lacks| lacks.needed_bytes);
@@ -521,7 +521,7 @@ fn room(
 /// Checks that this MPI lets helpers communicate at the same time as their ranks, if they must. The result is the same on every
 /// rank of a sound job.
 fn helpers_fit(loaded: &Loaded, world: &World) -> Result<(), Ended> {
-    let talk = loaded.settings.protection.as_ref().is_some_and(|p| p.encode.by_helper());
+    let talk = loaded.settings.saves().is_some_and(|p| p.encode.by_helper());
     if !talk || world.lets_helpers_talk() {
         return Ok(());
     }
@@ -618,7 +618,7 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         kept.history.call_roll(world, leader[0] as usize, status);
         kept.finished.truncate(kept.history.finished);
     }
-    let session = match settings.protection.as_ref().zip(run.prerequisites.clone()) {
+    let session = match settings.saves().zip(run.prerequisites.clone()) {
         None => None,
         Some((settings, prerequisites)) => {
             let rounding = &run.common.rounding;
@@ -824,7 +824,7 @@ impl Job<'_> {
         let history = &mut self.kept.history;
         let positions = params.p * params.q;
         // A test without blocks needs no protection.
-        if self.run.loaded.settings.checksums && params.n > 0 {
+        if self.run.loaded.settings.sums() > 0 && params.n > 0 {
             let columns = self.run.loaded.settings.sums();
             let roles = replacement::assign_roles(params, columns, &history.statuses(number));
             let roles = roles.map_err(|why| history.is_lost(&why))?;
@@ -884,7 +884,7 @@ impl Job<'_> {
                 kept.map(|()| None).map_err(Trouble::Ended)
             }
             (None, _) => Ok(None),
-            (Some(context), None) if settings.checksums && params.n > 0 => {
+            (Some(context), None) if settings.sums() > 0 && params.n > 0 => {
                 let (held, history) = (&mut self.kept.held, &mut self.kept.history);
                 let assignment = Assignment { number, asked: settings.sums(), roles: &roles };
                 replacement::solve(context, assignment, pool, &mut watcher, held, history)
@@ -924,7 +924,7 @@ impl Job<'_> {
     ) -> Result<Option<Outcome>, Trouble> {
         let comm = self.world.comm();
         let verdict = shared_by(comm, teller, || mine);
-        if self.run.loaded.settings.checksums {
+        if self.run.loaded.settings.sums() > 0 {
             // Another test begins only when all ranks have this verdict.
             let ended = match &verdict {
                 Ok(outcome) => {

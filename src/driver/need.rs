@@ -16,7 +16,7 @@ use crate::checkpoint::plan::Layout;
 use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
 use crate::config::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
-use crate::config::settings::{Protection, Restart};
+use crate::config::settings::{Restart, Saves};
 use crate::grid::ProcessGrid;
 use crate::matrix::Shape;
 use crate::shm::huge::HUGE;
@@ -65,7 +65,7 @@ impl Needs {
 }
 
 /// Returns true if a run may resume from storage, which has not been read yet.
-pub fn may_go_on(protection: &Protection) -> bool {
+pub fn may_go_on(protection: &Saves) -> bool {
     protection.level2.is_some() && protection.restart != Restart::Never
 }
 
@@ -99,7 +99,7 @@ impl<'a> Placed<'a> {
         ranks: usize,
         may_resume: bool,
     ) -> Result<Self, String> {
-        let protection = loaded.settings.protection.as_ref();
+        let protection = loaded.settings.saves();
         let places = slots(hosts).take(ranks).collect();
         // Without a given number of threads, ranks are assumed to have as many as they would have on this node.
         let most = hosts.iter().map(|host| host.slots).max().unwrap_or(1);
@@ -158,7 +158,7 @@ impl<'a> Placed<'a> {
     fn add_checkpoints(
         &self,
         test: &TestParams,
-        protection: &Protection,
+        protection: &Saves,
         of_test: &mut [Bytes],
         needs: &mut Needs,
     ) -> Result<(), String> {
@@ -221,7 +221,7 @@ pub fn of_hosts(
     };
     for test in loaded.largest_tests() {
         // Absurd sizes fit nowhere; the exact sums would only overflow.
-        let protection = loaded.settings.protection.as_ref();
+        let protection = loaded.settings.saves();
         let protection = protection.filter(|_| test.n > 0 && test.n < 1 << 30);
         let mut of_test = vec![Bytes::default(); hosts.len()];
         placed.add_own(&test, protection.is_some(), &mut of_test);

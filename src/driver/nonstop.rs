@@ -21,6 +21,7 @@ use crate::base::faults;
 use crate::checkpoint::RankCandidate;
 use crate::comm::{Comm, Lost, World, die_in_turn};
 use crate::config::Loaded;
+use crate::config::settings::Protection;
 use crate::lu::unix_seconds;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::in_place::{Gone, Notice};
@@ -35,10 +36,11 @@ pub fn fits(loaded: &Loaded, world: &World) -> Result<(), Ended> {
         None => Ok(()),
         Some(why) => Err(Ended::new(Exit::Environment, format!("{flag}: {why}"))),
     };
-    if settings.checksums {
-        return able("--method abft");
+    match settings.protection {
+        Protection::Checksums { .. } => able("--method abft"),
+        _ if settings.goes_on() => able("--nonstop"),
+        _ => Ok(()),
     }
-    if settings.nonstop { able("--nonstop") } else { Ok(()) }
 }
 
 /// Part of a rank in a test.

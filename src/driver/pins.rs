@@ -27,7 +27,7 @@ use crate::checkpoint::plan::Helpers;
 use crate::comm::{Comm, Reduce};
 use crate::config::diagnostic::and_list;
 use crate::config::processors::List;
-use crate::config::settings::Protection;
+use crate::config::settings::Saves;
 use crate::kernels::one_library_thread_each;
 use crate::supervise::talk::processes::kernel;
 
@@ -447,7 +447,7 @@ pub fn unheeded(set: &[(&str, String)], threads: usize) -> Option<String> {
 }
 
 /// Line about helpers; None if they have no work.
-pub fn helpers_told(protection: &Protection) -> Option<String> {
+pub fn helpers_told(protection: &Saves) -> Option<String> {
     let what = match (protection.has_second_level(), protection.encode.by_helper()) {
         (false, false) => return None,
         (true, false) => "storage",
@@ -732,7 +732,7 @@ mod tests {
     #[test]
     fn a_line_says_who_helps_and_where() {
         use crate::config::settings::{Overrides, Saving, Settings};
-        let told = |set: &Overrides| helpers_told(&Settings::from(set).protection.unwrap());
+        let told = |set: &Overrides| helpers_told(&Settings::from(set).saves().cloned().unwrap());
         let saving = Some(Saving::Every(crate::checkpoint::when::Interval::Iterations(1)));
         let set = Overrides { checkpoint: saving, ..Overrides::default() };
         assert_eq!(told(&set), None);

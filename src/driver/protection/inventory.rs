@@ -64,7 +64,7 @@ impl<'a> ProtectionSession<'a> {
     pub fn new(
         comm: &'a Comm,
         node: &Comm,
-        settings: &'a settings::Protection,
+        settings: &'a settings::Saves,
         prerequisites: Prerequisites,
         tests: &[u64],
         rounding: &str,

@@ -47,7 +47,7 @@ pub struct TestId {
 /// Protection session of one run on one rank.
 pub struct ProtectionSession<'a> {
     comm: &'a Comm,
-    settings: &'a settings::Protection,
+    settings: &'a settings::Saves,
     memory_store: MemoryStore,
     /// Id of the run in memory. It changes when a test resumes from storage.
     run: Cell<u128>,

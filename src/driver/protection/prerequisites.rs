@@ -22,7 +22,7 @@ pub struct Prerequisites {
 }
 
 impl Prerequisites {
-    pub fn prepare(settings: &settings::Protection, rank: usize) -> Result<Self, Ended> {
+    pub fn prepare(settings: &settings::Saves, rank: usize) -> Result<Self, Ended> {
         let bad = |why: String| Ended::new(Exit::BadInput, why);
         settings.scheme.check().map_err(|e| bad(e.to_string()))?;
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();

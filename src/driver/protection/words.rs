@@ -43,7 +43,7 @@ pub(super) fn refused(gone: Option<&str>, error: StartError) -> Ended {
 }
 
 /// Describes the restored checkpoint, its place in the test, and the necessary recovery.
-pub(super) fn restored(settings: &settings::Protection, restored: &Restored, from: &str) -> String {
+pub(super) fn restored(settings: &settings::Saves, restored: &Restored, from: &str) -> String {
     let rebuilt = match restored.rebuilt.len() {
         0 => "nothing had to be rebuilt".to_owned(),
         _ => format!("rebuilt positions {:?}", restored.rebuilt),
@@ -61,7 +61,7 @@ pub(super) fn restored(settings: &settings::Protection, restored: &Restored, fro
 }
 
 /// Describes a stop. `stored` is true if the save was written to storage, None if nothing could be written from the start.
-pub(super) fn stopped(settings: &settings::Protection, stored: Option<bool>) -> String {
+pub(super) fn stopped(settings: &settings::Saves, stored: Option<bool>) -> String {
     let job = &settings.job;
     let level2 = settings.level2.as_ref();
     let dir = level2.map(|level2| level2.dir.display().to_string());
@@ -107,7 +107,7 @@ mod tests {
     use crate::parity::Code;
     use crate::shm::Store;
 
-    fn settings(method: Method, scope: Option<DirScope>) -> settings::Protection {
+    fn settings(method: Method, scope: Option<DirScope>) -> settings::Saves {
         let scheme = Scheme {
             method,
             scope: Scope::Corner,
@@ -116,7 +116,8 @@ mod tests {
             layout: ParityLayout::Striped,
         };
         let every = Interval::Iterations(1);
-        settings::Protection {
+        settings::Saves {
+            nonstop: None,
             interval: every,
             scheme,
             group: None,

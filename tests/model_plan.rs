@@ -59,10 +59,10 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     }
     assert!(plan.node_memory <= plan.node_budget && plan.node_budget < inputs.memory);
     let kept = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
-    let copies = (!checksums).then_some(kept / plan.rank.matrix);
-    let (ranks, keepers) = (inputs.ranks_per_node as usize, (0, 0));
+    let ranks = inputs.ranks_per_node as usize;
+    let named = (!checksums).then_some((kept * ranks as f64) as u128);
     let checksums_columns = usize::from(checksums);
-    let on = memory_need::OnNode { ranks, keepers, copies, checksums: checksums_columns, means };
+    let on = memory_need::OnNode { ranks, keepers: 0, named, checksums: checksums_columns, means };
     let room = memory_need::Room { memory: plan.node_budget as u128, huge_pages: None };
     memory_need::fits([test], |_| on, room).unwrap();
     // The solver accepts the settings without a warning, and they agree with the plan.

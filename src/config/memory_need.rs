@@ -41,15 +41,14 @@ fn wide(size: usize) -> u128 {
     size as u128
 }
 
-/// Ranks of a node, and the data that they keep.
+/// Ranks of a node in a test, and the data that they keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OnNode {
     pub ranks: usize,
-    /// Number of ranks among these that keep only checksums of saves, and how many times the largest rank's matrix each keeps.
-    pub keepers: (usize, usize),
-    /// Number of copies of the matrix that protection keeps in persistent shared memory, the matrix included; None without
-    /// protection.
-    pub copies: Option<f64>,
+    /// Number of ranks among these that keep only checksums of saves.
+    pub keepers: usize,
+    /// Bytes of persistent shared memory, the matrix included; None without protection.
+    pub named: Option<u128>,
     /// Number of process columns in addition to the grid's that keep checksums.
     pub checksums: usize,
     pub means: Means,
@@ -89,13 +88,12 @@ impl Room {
     }
 }
 
-/// Largest need of a test on a node, for any places of its ranks in the grid. Ranks without a place in the grid count as bare
-/// processes. Ranks that keep checksums alone count as bare processes plus these checksums.
+/// Largest need of a test on a node, for any places of its ranks in the grid. Ranks without a place in the grid, or with checksums
+/// alone, count as bare processes in addition to what is in persistent shared memory.
 pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
-    let (keepers, kept) = on.keepers;
     let ranks = wide(on.ranks);
     let columns = wide(test.q).saturating_add(wide(on.checksums));
-    let working = ranks.saturating_sub(wide(keepers)).min(wide(test.p).saturating_mul(columns));
+    let working = ranks.saturating_sub(wide(on.keepers)).min(wide(test.p).saturating_mul(columns));
     let problem = Problem::of(test, on.means);
     let (mut one, mut all) = (problem.largest_rank(), problem.all_ranks());
     if on.checksums > 0 {
@@ -113,17 +111,11 @@ pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     // The ranks of the node may all be of the largest size.
     let most = |one: u128, all: u128| one.saturating_mul(working).min(all);
     let processes = ranks.saturating_mul(PROCESS_BYTES);
-    match on.copies {
-        None => Bytes { named: 0, own: most(one.total(), all.total()).saturating_add(processes) },
-        Some(copies) => {
-            let copies = most(one.matrix, all.matrix) as f64 * copies.max(1.0);
-            let checksums = one.matrix.saturating_mul(wide(keepers)).saturating_mul(wide(kept));
-            Bytes {
-                named: (copies as u128).saturating_add(checksums),
-                own: most(one.beside, all.beside).saturating_add(processes),
-            }
-        }
-    }
+    let own = match on.named {
+        None => most(one.total(), all.total()),
+        Some(_) => most(one.beside, all.beside),
+    };
+    Bytes { named: on.named.unwrap_or(0), own: own.saturating_add(processes) }
 }
 
 /// Error: a test does not fit; with both numbers.
@@ -214,16 +206,22 @@ pub fn fits(
             needed_bytes,
             available_bytes,
             of_huge_pages,
-            largest_n: largest_n(&test, on(&test), room),
+            largest_n: largest_n(&test, &on, room),
         }),
         None => Ok(()),
     }
 }
 
 /// Largest N with which `test` fits, by bisection: the need never falls as N grows.
-pub fn largest_n(test: &TestParams, on: OnNode, room: Room) -> Option<usize> {
-    let need = |n: usize| node_need(&TestParams { n, ..test.clone() }, on);
-    let fits = |n: usize| room.short_of(need(n)).is_none();
+pub fn largest_n(
+    test: &TestParams,
+    on: impl Fn(&TestParams) -> OnNode,
+    room: Room,
+) -> Option<usize> {
+    let fits = |n: usize| {
+        let test = TestParams { n, ..test.clone() };
+        room.short_of(node_need(&test, on(&test))).is_none()
+    };
     if !fits(0) {
         return None;
     }
@@ -326,8 +324,12 @@ mod tests {
     }
 
     const MEANS: Means = Means { engine: Engine::Auto, threads: 2 };
-    const PLAIN: OnNode =
-        OnNode { ranks: 1, keepers: (0, 0), copies: None, checksums: 0, means: MEANS };
+    const PLAIN: OnNode = OnNode { ranks: 1, keepers: 0, named: None, checksums: 0, means: MEANS };
+
+    /// Bytes of the matrix on all ranks.
+    fn matrix(test: &TestParams) -> u128 {
+        Problem::of(test, MEANS).all_ranks().matrix
+    }
 
     fn room(memory: u128) -> Room {
         Room { memory, huge_pages: None }
@@ -355,7 +357,7 @@ mod tests {
             }
             let on = OnNode { ranks: p * q, ..PLAIN };
             prop_assert_eq!(node_need(&t, on).total(), grid_bytes(&t, MEANS));
-            let protected = node_need(&t, OnNode { copies: Some(1.0), ..on });
+            let protected = node_need(&t, OnNode { named: Some(matrix(&t)), ..on });
             prop_assert_eq!(protected.total(), grid_bytes(&t, MEANS));
         }
 
@@ -367,13 +369,15 @@ mod tests {
             let t = test(n, nb, p, q, 1);
             let room = Room { memory: gib * GIB, huge_pages: huge.map(|huge| huge * GIB) };
             let with = |n| TestParams { n, ..t.clone() };
-            let on = OnNode { ranks, copies: Some(2.5), ..PLAIN };
+            let on = |test: &TestParams| {
+                OnNode { ranks, named: Some(5 * matrix(test) / 2), ..PLAIN }
+            };
             match largest_n(&t, on, room) {
                 Some(largest) => {
-                    prop_assert!(fits([with(largest)], |_| on, room).is_ok());
-                    prop_assert!(fits([with(largest + 1)], |_| on, room).is_err());
+                    prop_assert!(fits([with(largest)], on, room).is_ok());
+                    prop_assert!(fits([with(largest + 1)], on, room).is_err());
                 }
-                None => prop_assert!(fits([with(0)], |_| on, room).is_err()),
+                None => prop_assert!(fits([with(0)], on, room).is_err()),
             }
         }
     }
@@ -408,12 +412,12 @@ mod tests {
     #[test]
     fn huge_pages_hold_what_is_named_and_nothing_else() {
         let t = test(40_000, 128, 1, 1, 1);
-        let on = OnNode { copies: Some(2.0), ..PLAIN };
-        let need = node_need(&t, on);
+        let on = |test: &TestParams| OnNode { named: Some(2 * matrix(test)), ..PLAIN };
+        let need = node_need(&t, on(&t));
         assert!(need.named > 23 * GIB && need.own < GIB, "{need:?}");
         let room = |memory, huge_pages| Room { memory, huge_pages: Some(huge_pages) };
-        assert_eq!(fits([t.clone()], |_| on, room(need.own, need.named)), Ok(()));
-        let why = fits([t.clone()], |_| on, room(100 * GIB, need.named - 1)).unwrap_err();
+        assert_eq!(fits([t.clone()], on, room(need.own, need.named)), Ok(()));
+        let why = fits([t.clone()], on, room(100 * GIB, need.named - 1)).unwrap_err();
         let text = why.to_string();
         assert!(
             text.contains("GiB of huge pages on this node") && text.contains("nr_huge"),
@@ -421,7 +425,7 @@ mod tests {
         );
         assert_eq!(why.available_bytes, need.named - 1);
         assert!(why.largest_n.unwrap() > 39_000);
-        let why = fits([t.clone()], |_| on, room(need.own - 1, 100 * GIB)).unwrap_err();
+        let why = fits([t.clone()], on, room(need.own - 1, 100 * GIB)).unwrap_err();
         assert_eq!((why.needed_bytes, why.of_huge_pages), (need.own, false));
         assert_eq!(fits([t], |_| PLAIN, Room { memory: 13 * GIB, huge_pages: None }), Ok(()));
     }
@@ -430,12 +434,10 @@ mod tests {
     #[test]
     fn ranks_for_checksums_take_these_alone() {
         let t = test(40_000, 256, 2, 2, 1);
-        let matrix = Problem::of(&t, MEANS).largest_rank().matrix;
-        let on = OnNode { keepers: (1, 2), copies: Some(3.0), ..PLAIN };
-        assert_eq!(node_need(&t, on), Bytes { named: 2 * matrix, own: PROCESS_BYTES });
-        let (one, two) = (OnNode { keepers: (0, 2), ..on }, OnNode { ranks: 2, ..on });
+        let on = OnNode { keepers: 1, named: Some(GIB), ..PLAIN };
+        assert_eq!(node_need(&t, on), Bytes { named: GIB, own: PROCESS_BYTES });
+        let (one, two) = (OnNode { keepers: 0, ..on }, OnNode { ranks: 2, ..on });
         let (one, two) = (node_need(&t, one), node_need(&t, two));
-        assert_eq!(two.named, one.named + 2 * matrix);
         assert_eq!(two.own, one.own + PROCESS_BYTES);
     }
 

@@ -23,7 +23,6 @@ use crate::base::params::{
 };
 use crate::base::threads::THREADS_MAX;
 use crate::base::units::seconds;
-use crate::checkpoint::groups::{GROUP_DEFAULT, Groups};
 use crate::checkpoint::layout::ParityLayout;
 use crate::checkpoint::level2::EVERY_DEFAULT_S;
 use crate::checkpoint::plan::{Encoding, Helpers, Scheme, Scope};
@@ -31,7 +30,7 @@ use crate::checkpoint::protocol::Method;
 use crate::checkpoint::storage::DirScope;
 use crate::checkpoint::when::Interval;
 use crate::lu::SUMS_MAX;
-use crate::parity::{Code, Spread};
+use crate::parity::Code;
 use crate::shm::Store;
 
 /// Seed of the reference's matrix.
@@ -717,37 +716,6 @@ pub struct Level2 {
 const MTBF_DEFAULT_S: f64 = 86400.0;
 
 impl Saves {
-    /// Largest share of a rank's memory that can be left for the matrix, with groups no smaller than `smallest`. If `smallest` is
-    /// not known, groups have the size asked for, or the default size if the nodes allow it.
-    pub fn available_at_best(&self, smallest: Option<usize>) -> f64 {
-        let Scheme { layout, losses, .. } = self.scheme;
-        if layout.spread() == Spread::Apart {
-            // A rank with a part of the matrix has no checksums.
-            return Scheme { losses: 0, ..self.scheme }.available(1);
-        }
-        let size = smallest.or(self.group).unwrap_or(GROUP_DEFAULT);
-        let size = size.max(layout.spread().members_least(losses));
-        self.scheme.available(size)
-    }
-
-    /// Number of times that a rank keeps its part of the matrix in persistent shared memory, on average of the positions `here`
-    /// in these `groups`. If none of the positions is in a group, the smallest group counts; without groups, the best case.
-    pub fn copies(&self, groups: Option<&Groups>, here: &[usize]) -> f64 {
-        let in_group_of = |size: Option<usize>| 1.0 / self.available_at_best(size);
-        let groups = groups.map_or(&[][..], Vec::as_slice);
-        let each = |group: &Vec<usize>| {
-            let members = group.iter().filter(|member| here.contains(member)).count();
-            (members as f64, members as f64 * in_group_of(Some(group.len())))
-        };
-        let (members, copies) =
-            groups.iter().map(each).fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        if members > 0.0 {
-            copies / members
-        } else {
-            in_group_of(groups.iter().map(Vec::len).min())
-        }
-    }
-
     /// Whether checkpoints in memory go to storage as well. With method disk they are on storage alone.
     pub fn has_second_level(&self) -> bool {
         self.level2.is_some() && self.scheme.method != Method::Disk
@@ -837,29 +805,6 @@ mod tests {
 
     fn dat() -> HplDat {
         HplDat { ns: vec![1], nbs: vec![1], grids: vec![(1, 4), (2, 2)], ..HplDat::default() }
-    }
-
-    /// With 14 positions and groups of 4, some groups have 3 members. A position in none of these takes no more than groups of 4
-    /// do.
-    #[test]
-    fn what_ranks_keep_follows_the_groups_of_their_own_positions() {
-        let saving = Some(Saving::Every(Interval::Iterations(5)));
-        let set = Overrides { checkpoint: saving, group: Some(4), ..Overrides::default() };
-        let protection = Settings::from(&set).saves().cloned().unwrap();
-        let groups: Groups =
-            vec![(0..4).collect(), (4..8).collect(), vec![8, 9, 10], vec![11, 12, 13]];
-        let (of_four, of_three) = (2.0 + 2.0 / 3.0, 3.0);
-        for (here, copies) in [
-            (&[0, 1][..], of_four),
-            (&[8, 13], of_three),
-            (&[7, 8], (of_four + of_three) / 2.0),
-            // A spare may come to any of these groups.
-            (&[14], of_three),
-        ] {
-            let found = protection.copies(Some(&groups), here);
-            assert!((found - copies).abs() < 1e-9, "{here:?}: {found}");
-        }
-        assert!((protection.copies(None, &[8, 13]) - of_four).abs() < 1e-9);
     }
 
     #[test]

@@ -662,7 +662,6 @@ mod tests {
         let two = Overrides { losses: Some(2), group: Some(4), ..plain.clone() };
         assert_eq!((ranks(&two, 2, 3), Settings::from(&two).dedicated(2, 3)), (10, 4));
         assert_eq!(ranks(&Overrides { checkpoint: None, ..two }, 2, 3), 6);
-        assert_eq!(Settings::from(&plain).saves().cloned().unwrap().available_at_best(None), 0.5);
     }
 
     #[test]
@@ -688,12 +687,11 @@ mod tests {
         let protection = |set: &Overrides| Settings::from(set).saves().cloned().unwrap();
         let shared = protection(&disk);
         assert_eq!((shared.scheme.losses, shared.group), (0, Some(1)));
-        assert!(shared.scheme.check().is_ok() && shared.available_at_best(None) == 1.0);
+        assert!(shared.scheme.check().is_ok() && shared.scheme.available(1) == 1.0);
         let node = Overrides { level2_scope: Some(DirScope::Node), ..disk.clone() };
         let apart = protection(&node);
         assert_eq!((apart.scheme.losses, apart.group), (1, None));
-        assert_eq!(apart.available_at_best(None), 0.9375);
-        assert_eq!(apart.available_at_best(Some(4)), 0.75);
+        assert_eq!(apart.scheme.available(4), 0.75);
         for set in [
             Overrides { losses: Some(2), ..Overrides::default() },
             Overrides { group: Some(4), ..Overrides::default() },

@@ -400,8 +400,8 @@ fn lacking(
         let groups = |p| if goes_on { None } else { new_groups(p, test, domains) };
         OnNode {
             ranks: node.size(),
-            keepers: (keepers, protection.map_or(0, |p| p.scheme.checksums())),
-            copies: protection.map(|p| p.copies(groups(p).as_ref(), &ranks)),
+            keepers,
+            named: protection.map(|p| need::named_bytes(test, p, groups(p), &ranks)),
             checksums: settings.sums(),
             means: Means { engine: settings.engine, threads },
         }
@@ -409,7 +409,7 @@ fn lacking(
     loaded
         .tests_by_memory()
         .map(|test| {
-            let lacks = fits([test.clone()], on, room).err();
+            let lacks = fits([test.clone()], &on, room).err();
             (test, lacks)
         })
         .collect()

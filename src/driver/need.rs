@@ -12,7 +12,7 @@ use crate::base::params::{MemoryCheck, TestParams};
 use crate::base::topology::Topology;
 use crate::checkpoint::groups::{DomainFile, Groups};
 use crate::checkpoint::need::{buffers_of_each, file_bytes, file_bytes_with_parity, memory_bytes};
-use crate::checkpoint::plan::Layout;
+use crate::checkpoint::plan::{Buffers, Layout, Scheme};
 use crate::checkpoint::storage::DirScope;
 use crate::config::Loaded;
 use crate::config::memory_need::{Means, PROCESS_BYTES, beside_bytes, rank_bytes};
@@ -164,7 +164,6 @@ impl<'a> Placed<'a> {
     ) -> Result<(), String> {
         let (scheme, group) = (&protection.scheme, protection.group);
         let layout = Layout::of(test).kept_by(scheme, group);
-        let ld = |position| leading_dimension(test, position);
         let ranks = self.loaded.settings.ranks(test.p, test.q).min(self.places.len());
         let domains = self.domains(ranks);
         let divided = match scheme.layout.groups(&layout, &domains, group, scheme.losses) {
@@ -175,7 +174,7 @@ impl<'a> Placed<'a> {
             as_asked => as_asked,
         };
         let groups = divided.map_err(|why| why.to_string())?;
-        let all = buffers_of_each(&layout, &groups, ld, scheme, STATE_BYTES);
+        let all = buffers(test, &layout, &groups, scheme);
         for (&host, buffers) in self.places.iter().zip(&all) {
             let bytes = memory_bytes(buffers, self.store, self.huge);
             of_test[host].named += bytes;
@@ -188,7 +187,7 @@ impl<'a> Placed<'a> {
                 }
             }
             Some(DirScope::Shared) => {
-                let file = |at| file_bytes(&layout, at, ld(at), STATE_BYTES);
+                let file = |at| file_bytes(&layout, at, leading_dimension(test, at), STATE_BYTES);
                 // A dedicated checksum rank writes nothing to shared storage.
                 let whole: u64 = (0..layout.working()).map(file).sum();
                 of_test.iter_mut().for_each(|of_host| of_host.stored = whole);
@@ -250,6 +249,38 @@ fn group_of_each(groups: &Groups, positions: usize) -> Vec<usize> {
         members.iter().for_each(|&position| of_each[position] = number);
     }
     of_each
+}
+
+/// Buffers of each position of a test in these groups.
+fn buffers(test: &TestParams, layout: &Layout, groups: &Groups, scheme: &Scheme) -> Vec<Buffers> {
+    let ld = |position| leading_dimension(test, position);
+    buffers_of_each(layout, groups, ld, scheme, STATE_BYTES)
+}
+
+/// Bytes of persistent shared memory of these ranks of a test. Ranks take positions in their order; a rank without a position may
+/// take any. Without groups parity is not counted: the groups of an earlier start are not known yet.
+pub fn named_bytes(
+    test: &TestParams,
+    saves: &Saves,
+    groups: Option<Groups>,
+    ranks: &[usize],
+) -> u128 {
+    // Absurd sizes fit nowhere; the exact sums would only overflow.
+    if !(1..1 << 30).contains(&test.n) {
+        return if test.n == 0 { 0 } else { u128::MAX };
+    }
+    let layout = Layout::of(test).kept_by(&saves.scheme, saves.group);
+    let all = match groups {
+        Some(groups) => buffers(test, &layout, &groups, &saves.scheme),
+        None => {
+            let alone = (0..layout.positions()).map(|position| vec![position]).collect();
+            buffers(test, &layout, &alone, &Scheme { losses: 0, ..saves.scheme })
+        }
+    };
+    let huge = hugetlbfs::huge_page_bytes().unwrap_or(HUGE);
+    let bytes = |buffers| u128::from(memory_bytes(buffers, saves.store, huge));
+    let most = || all.iter().map(bytes).max().unwrap_or(0);
+    ranks.iter().map(|&rank| all.get(rank).map_or_else(most, bytes)).sum()
 }
 
 fn leading_dimension(test: &TestParams, position: usize) -> usize {

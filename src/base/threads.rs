@@ -408,7 +408,8 @@ impl Pool {
     }
 
     /// Runs tasks as [`Pool::run`] does, but the main thread first calls `main` with [`Turn::Lead`], with `mates` workers as
-    /// panel threads. Afterwards these workers run tasks like the others, and the main thread calls `main` after each of its tasks.
+    /// panel threads. Afterwards these workers run tasks like the others, and the main thread calls `main` after each of its
+    /// tasks.
     pub fn spread(
         &mut self,
         tasks: usize,

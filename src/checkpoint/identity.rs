@@ -40,8 +40,8 @@ pub(super) fn identity(
     }
 }
 
-/// Returns true if a header belongs to this test, whatever its run. The group stays as it was saved, and the row length is checked
-/// when the memory is opened.
+/// Returns true if a header belongs to this test, whatever its run. The group stays as it was saved, and the row length is
+/// checked when the memory is opened.
 pub(super) fn belongs(header: &Header, test: &Test, config: &Config) -> bool {
     let id = &header.id;
     let members: Vec<usize> = id.members.iter().map(|&member| member as usize).collect();

@@ -88,8 +88,8 @@ impl Room {
     }
 }
 
-/// Largest need of a test on a node, for any places of its ranks in the grid. Ranks without a place in the grid, or with checksums
-/// alone, count as bare processes in addition to what is in persistent shared memory.
+/// Largest need of a test on a node, for any places of its ranks in the grid. Ranks without a place in the grid, or with
+/// checksums alone, count as bare processes in addition to what is in persistent shared memory.
 pub fn node_need(test: &TestParams, on: OnNode) -> Bytes {
     let ranks = wide(on.ranks);
     let columns = wide(test.q).saturating_add(wide(on.checksums));

@@ -409,7 +409,7 @@ fn lacking(
     loaded
         .tests_by_memory()
         .map(|test| {
-            let lacks = fits([test.clone()], &on, room).err();
+            let lacks = fits([test.clone()], on, room).err();
             (test, lacks)
         })
         .collect()

@@ -57,8 +57,8 @@ mod rest {
         }
     }
 
-    /// Both of a pair were cut off, one of them a spare that had taken a lost node's place. Once they answer again, the same command
-    /// resumes from their memory. It uses neither the node that was replaced long before nor those called in for them.
+    /// Both of a pair were cut off, one of them a spare that had taken a lost node's place. Once they answer again, the same
+    /// command resumes from their memory. It uses neither the node that was replaced long before nor those called in for them.
     #[test]
     #[ignore = "needs root and network namespaces"]
     fn more_was_lost_than_can_be_borne_until_it_is_back() {

@@ -64,8 +64,8 @@ impl Tail {
 /// Announcement of the benchmark on its standard error, for the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announcement {
-    /// All tests are over and reported, with so many bytes on standard output. Then the benchmark tidies up and MPI ends: if it is
-    /// killed there, or hangs, its work is not lost.
+    /// All tests are over and reported, with so many bytes on standard output. Then the benchmark tidies up and MPI ends: if it
+    /// is killed there, or hangs, its work is not lost.
     Done { status: u8, printed: u64 },
     /// It ends because a restart would not help: its input is bad, it lacks something, or too much is lost. A launcher that fails
     /// by itself, or reports a signal, may end with the same status.

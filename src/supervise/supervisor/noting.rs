@@ -74,8 +74,8 @@ impl Supervisor<'_> {
         self.hear_until(|_| job.has_looked().then_some(()))
     }
 
-    /// Waits for a result, while heartbeats are asked for and nodes judged. Other news are laid aside. Heartbeats are dropped: the
-    /// next ones are due soon, and later these would show ranks that have been ended.
+    /// Waits for a result, while heartbeats are asked for and nodes judged. Other news are laid aside. Heartbeats are dropped:
+    /// the next ones are due soon, and later these would show ranks that have been ended.
     fn hear_until<T>(&mut self, mut come: impl FnMut(&mut Self) -> Option<T>) -> anyhow::Result<T> {
         let since = Instant::now();
         let mut told = false;

@@ -92,9 +92,9 @@ impl Supervisor<'_> {
             .any(|loss| loss.node == node && loss.kind == FaultKind::NodeRebooted)
     }
 
-    /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes named
-    /// in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node can. `enough` ends
-    /// the wait.
+    /// Ends the run's processes on these nodes. Returns how many were ended on each, and the nodes that do not answer. Nodes
+    /// named in `clean` also remove the memory that the run has left. If no node can be reached, waits until a node can. `enough`
+    /// ends the wait.
     pub(super) fn end_on(
         &mut self,
         nodes: &[usize],

@@ -59,9 +59,6 @@ impl Hands for Agent {
     }
 
     fn end(&mut self, id: u64, clean: bool) {
-        if std::env::var_os("SKT_DBG").is_some() {
-            eprintln!("DBG {} end on {} id {}", now_ms(), self.name, id);
-        }
         self.site.borrow_mut().ends_ranks(&self.name, clean);
         self.ended.push(id);
     }

@@ -39,7 +39,7 @@ fn solver_reads(advice: &Advice) -> TestParams {
 fn accepted(inputs: &Inputs, advice: &Advice) {
     let test = solver_reads(advice);
     assert_eq!(test, skt_hpl::model::planner::test_params(&advice.plan));
-    let checksums = advice.plan.method == Method::Abft;
+    let checksums = advice.plan.protection.method == Method::Abft;
     let ranks = inputs.nodes * inputs.ranks_per_node;
     assert_eq!((test.p * (test.q + usize::from(checksums))) as u64, ranks);
     assert_eq!(advice.plan.ranks, ranks);
@@ -74,39 +74,39 @@ fn accepted(inputs: &Inputs, advice: &Advice) {
     assert_eq!(settings.sums() > 0, checksums);
     match settings.saves() {
         Some(protection) => {
-            assert!(plan.method.saves());
+            assert!(plan.protection.method.saves());
             protection.scheme.check().unwrap();
             // To disk each position goes by itself.
-            let losses = if plan.method.in_memory() { inputs.losses } else { 0 };
+            let losses = if plan.protection.method.in_memory() { inputs.losses } else { 0 };
             assert_eq!(protection.scheme.losses as u64, losses);
-            assert_eq!(protection.group, Some(plan.group_asked as usize));
-            assert_eq!(protection.scheme.scope, plan.scope);
-            assert_eq!(protection.scheme.layout, plan.parity_layout);
+            assert_eq!(protection.group, Some(plan.protection.group_asked as usize));
+            assert_eq!(protection.scheme.scope, plan.protection.scope);
+            assert_eq!(protection.scheme.layout, plan.protection.parity_layout);
             let Interval::Auto { mtbf_s } = protection.interval else { panic!("auto") };
             assert!((mtbf_s / plan.mtbf_system.max(1.0) - 1.0).abs() < 0.5);
             // The solver's methods are used if it has them.
-            let share = protection.scheme.available(plan.group as usize);
+            let share = protection.scheme.available(plan.protection.group as usize);
             let ours =
                 plan.rank.matrix / (plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums);
             assert!((share / ours - 1.0).abs() < 1e-9);
         }
-        None => assert!(!plan.method.saves()),
+        None => assert!(!plan.protection.method.saves()),
     }
     for x in [
-        plan.seconds_bare,
-        plan.seconds_saved,
-        plan.rate_bare,
-        plan.rate_saved,
-        plan.saving,
-        plan.recover,
+        plan.pace.seconds_bare,
+        plan.pace.seconds_saved,
+        plan.pace.rate_bare,
+        plan.pace.rate_saved,
+        plan.saving.saving,
+        plan.saving.recover,
         plan.survives,
     ] {
         assert!(x.is_finite() && x >= 0.0);
     }
-    if let Some(t) = plan.seconds_expected {
+    if let Some(t) = plan.pace.seconds_expected {
         assert!(
-            t >= plan.seconds_saved * (1.0 - 1e-9)
-                && plan.seconds_saved >= plan.seconds_bare * (1.0 - 1e-9)
+            t >= plan.pace.seconds_saved * (1.0 - 1e-9)
+                && plan.pace.seconds_saved >= plan.pace.seconds_bare * (1.0 - 1e-9)
         );
     }
 }
@@ -136,7 +136,7 @@ proptest! {
                     prop_assert!(other.node_memory <= other.node_budget);
                 }
                 if let Some(limit) = inputs.limit {
-                    prop_assert!(advice.plan.seconds_expected.unwrap() <= limit);
+                    prop_assert!(advice.plan.pace.seconds_expected.unwrap() <= limit);
                 }
             }
             // A refusal contains advice.
@@ -176,16 +176,16 @@ proptest! {
             scope: Scope::Corner,
             code: if losses > 1 { Code::ReedSolomon } else { Code::Xor },
             losses: losses as usize,
-            layout: plan.parity_layout,
+            layout: plan.protection.parity_layout,
         };
-        let size = Some(plan.group_asked as usize);
+        let size = Some(plan.protection.group_asked as usize);
         let layout = layout.kept_by(&scheme, size);
         prop_assert!(layout.positions() as u64 <= nodes * rpn);
         let domains: Vec<String> = (0..layout.positions() as u64).map(|r| format!("n{}", r / rpn)).collect();
         let groups = how.groups(&layout, &domains, size, scheme.losses).unwrap();
         let smallest = groups.iter().map(Vec::len).min().unwrap() as u64;
         let largest = groups.iter().map(Vec::len).max().unwrap() as u64;
-        prop_assert!(smallest >= plan.group && largest <= plan.group_most, "{smallest}..{largest} {}..{}", plan.group, plan.group_most);
+        prop_assert!(smallest >= plan.protection.group && largest <= plan.protection.group_most, "{smallest}..{largest} {}..{}", plan.protection.group, plan.protection.group_most);
         let fullest = groups
             .iter()
             .flat_map(|members| members.iter().map(move |m| (members, *m)))
@@ -198,7 +198,7 @@ proptest! {
         let ours = plan.rank.matrix + plan.rank.checkpoint + plan.rank.checksums;
         // Never less than the solver takes (small states and digests apart), and near it. If groups are uneven the fullest rank
         // may be in a larger group, with smaller checksums, than was counted for it.
-        let (under, over) = if plan.group == plan.group_most { (0.005, 0.02) } else { (0.005, 0.10) };
+        let (under, over) = if plan.protection.group == plan.protection.group_most { (0.005, 0.02) } else { (0.005, 0.10) };
         prop_assert!(fullest <= ours * (1.0 + under), "{fullest} {ours} {shape:?}");
         prop_assert!(fullest >= ours * (1.0 - over), "{fullest} {ours} {shape:?}");
     }
@@ -307,7 +307,7 @@ fn memory_is_counted_as_the_solver_counts() {
 #[test]
 fn one_node_is_not_protected_and_says_so() {
     let advice = plan(&quick(1, 2, 24.0 * GIB)).unwrap();
-    assert_eq!(advice.plan.method, Method::None);
+    assert_eq!(advice.plan.protection.method, Method::None);
     assert!(advice.warnings.iter().any(|w| w.contains("one node")));
     // 24 GiB less 5 %: about 22.8 GiB of matrix.
     assert!((50_000..56_000).contains(&advice.plan.shape.n), "{}", advice.plan.shape.n);
@@ -323,21 +323,24 @@ fn the_plan_of_a_cluster_reads_well() {
     };
     let advice = plan(&inputs).unwrap();
     let p = &advice.plan;
-    assert_eq!((p.method, p.group, p.losses), (Method::SelfCheckpoint, 16, 1));
+    assert_eq!(
+        (p.protection.method, p.protection.group, p.protection.losses),
+        (Method::SelfCheckpoint, 16, 1)
+    );
     assert_eq!((p.shape.p, p.shape.q), (32, 32));
     // 47 % of the memory that may be taken.
     let share = p.rank.matrix / p.node_budget;
     assert!((0.455..0.47).contains(&share), "{share}");
-    assert!(p.saves > 5 && p.survives > 0.99);
+    assert!(p.saving.saves > 5 && p.survives > 0.99);
     // The simulation of that very plan agrees with the expectation in closed form.
     let simulated = advice.simulated.unwrap();
-    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 1.6), "{simulated:?}");
+    assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 1.6), "{simulated:?}");
     let double = advice.alternatives.iter().find(|a| a.what.starts_with("double")).unwrap();
     let double = double.plan.as_ref().unwrap();
     // 1.47 times the memory.
     let gain = (p.shape.n as f64 / double.shape.n as f64).powi(2);
     assert!((gain - 1.47).abs() < 0.02, "{gain}");
-    assert!(double.rate_bare < p.rate_bare);
+    assert!(double.pace.rate_bare < p.pace.rate_bare);
 }
 
 /// 72 nodes of one rank: 8 x (8+1), so eight of nine parts have the matrix and compute, and the rest keeps checksums.
@@ -354,7 +357,7 @@ fn a_plan_with_a_column_of_checksums() {
     let advice = plan(&inputs).unwrap();
     let p = &advice.plan;
     assert_eq!((p.shape.p, p.shape.q, p.ranks), (8, 8, 72));
-    assert_eq!((p.saves, p.group, p.losses), (0, 1, 0));
+    assert_eq!((p.saving.saves, p.protection.group, p.protection.losses), (0, 1, 0));
     let matrix = p.rank.matrix / (p.rank.matrix + p.rank.checksums);
     assert!((matrix - 8.0 / 9.0).abs() < 1e-12);
     // The same N without protection, on the machine's whole rate less a ninth: N_half is sqrt(8/9) of it.
@@ -363,9 +366,9 @@ fn a_plan_with_a_column_of_checksums() {
     let none = plan(&none).unwrap().plan;
     let n = p.shape.n as f64;
     let by_hand = 8.0 / 9.0 * none.rate.r_inf * n / (n + (8.0f64 / 9.0).sqrt() * none.rate.n_half);
-    assert!((p.rate_bare / by_hand - 1.0).abs() < 1e-9, "{} {by_hand}", p.rate_bare);
+    assert!((p.pace.rate_bare / by_hand - 1.0).abs() < 1e-9, "{} {by_hand}", p.pace.rate_bare);
     let simulated = advice.simulated.as_ref().unwrap();
-    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
+    assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 2.0), "{simulated:?}");
     // More matrix than self-checkpoint leaves: 8/9 against 15/32, less the work arrays.
     let own = advice.alternatives.iter().find(|a| a.what == "self-checkpoint").unwrap();
     let own = own.plan.as_ref().unwrap();
@@ -393,18 +396,18 @@ fn a_plan_with_two_columns_of_checksums() {
     };
     let advice = plan(&with(Some(2))).unwrap();
     let p = &advice.plan;
-    assert_eq!((p.shape.p, p.shape.q, p.ranks, p.checksum_columns), (8, 8, 80, 2));
+    assert_eq!((p.shape.p, p.shape.q, p.ranks, p.protection.checksum_columns), (8, 8, 80, 2));
     let matrix = p.rank.matrix / (p.rank.matrix + p.rank.checksums);
     assert!((matrix - 0.8).abs() < 1e-12);
     let simulated = advice.simulated.as_ref().unwrap();
-    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
+    assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 2.0), "{simulated:?}");
     // One column more is an alternative, and the comparison has two.
     let more = advice.alternatives.iter().find(|a| a.what == "3 columns of checksums").unwrap();
     let more = more.plan.as_ref().unwrap();
-    assert_eq!((more.shape.p, more.shape.q, more.checksum_columns), (8, 7, 3));
+    assert_eq!((more.shape.p, more.shape.q, more.protection.checksum_columns), (8, 7, 3));
     assert_eq!(advice.without_restart.unwrap().checksum_columns, 2);
     let one = plan(&with(None)).unwrap().plan;
-    assert_eq!((one.shape.p, one.shape.q, one.checksum_columns), (8, 9, 1));
+    assert_eq!((one.shape.p, one.shape.q, one.protection.checksum_columns), (8, 9, 1));
     assert!(one.survives < p.survives && p.survives < more.survives);
     // The grid has fewer rows than columns, though the whole of it would be square.
     let grid = |ranks, sums| squarest_with_checksums(ranks, sums).unwrap();
@@ -431,24 +434,28 @@ fn a_plan_with_a_rank_that_waits() {
     };
     let advice = plan(&with(73, Some(1))).unwrap();
     let p = &advice.plan;
-    assert_eq!((p.shape.p, p.shape.q, p.ranks, p.spare_ranks), (8, 8, 73, 1));
+    assert_eq!((p.shape.p, p.shape.q, p.ranks, p.protection.spare_ranks), (8, 8, 73, 1));
     let bytes = 0.8 * 8.0 * 500_000.0f64.powi(2) / 64.0;
     let by_hand = bytes * (1.0 / 12.5e9 + 2.0 * 1.5 / 10e9 + 2e-6 / 524_288.0);
-    assert!((p.renewal.unwrap() / by_hand - 1.0).abs() < 0.001, "{:?} {by_hand}", p.renewal);
+    assert!(
+        (p.protection.renewal.unwrap() / by_hand - 1.0).abs() < 0.001,
+        "{:?} {by_hand}",
+        p.protection.renewal
+    );
     let simulated = advice.simulated.as_ref().unwrap();
-    assert!(simulated.wall.unwrap().agrees(p.seconds_expected.unwrap(), 2.0), "{simulated:?}");
+    assert!(simulated.wall.unwrap().agrees(p.pace.seconds_expected.unwrap(), 2.0), "{simulated:?}");
     assert!(simulated.renewed > 0.0);
     assert!(advice.skt_toml.contains("spare-ranks = 1"), "{}", advice.skt_toml);
     // All of the machine's rate goes to the 64 that compute, so without the 73rd there is a little less of it.
     let without = plan(&with(72, None)).unwrap().plan;
-    assert_eq!((without.shape.p, without.shape.q, without.spare_ranks), (8, 8, 0));
+    assert_eq!((without.shape.p, without.shape.q, without.protection.spare_ranks), (8, 8, 0));
     assert!(
         without.survives < p.survives && p.survives < 1.0,
         "{} {}",
         without.survives,
         p.survives
     );
-    assert!(without.seconds_expected > p.seconds_expected);
+    assert!(without.pace.seconds_expected > p.pace.seconds_expected);
     let why = plan(&Inputs { grid: Some((8, 8)), ..with(73, None) }).unwrap_err().to_string();
     assert!(why.contains("does not take the 73 ranks"), "{why}");
     let why = plan(&Inputs { grid: Some((8, 8)), ..with(73, Some(2)) }).unwrap_err().to_string();
@@ -501,12 +508,12 @@ fn from_which_share_on_checksums_are_faster() {
     // The comparison has the expected rates of the alternatives.
     let advice = plan(&Inputs { process_share: Some(0.5), ..inputs.clone() }).unwrap();
     let compared = advice.without_restart.unwrap();
-    assert_eq!(compared.restart, advice.plan.rate_expected);
+    assert_eq!(compared.restart, advice.plan.pace.rate_expected);
     for (what, rate) in
         [("self, in place", compared.in_place), ("column of checksums", compared.abft)]
     {
         let other = advice.alternatives.iter().find(|a| a.what == what).unwrap();
-        assert_eq!(rate, other.plan.as_ref().unwrap().rate_expected, "{what}");
+        assert_eq!(rate, other.plan.as_ref().unwrap().pace.rate_expected, "{what}");
     }
 }
 
@@ -524,7 +531,7 @@ fn in_place_beside_restarts() {
     assert_eq!(plan, in_place);
     let (plan, in_place) = found(1.0);
     assert_eq!(plan.shape, in_place.shape);
-    assert!(in_place.seconds_expected < plan.seconds_expected);
+    assert!(in_place.pace.seconds_expected < plan.pace.seconds_expected);
     assert!(in_place.survives >= plan.survives);
 }
 
@@ -579,7 +586,7 @@ WR11C2R4       12096   192     1     2               5.72             2.0633e+02
         ..quick(1, 2, 24.0 * GIB)
     };
     let advice = plan(&inputs).unwrap();
-    let gflops = advice.plan.rate_bare / 1e9;
+    let gflops = advice.plan.pace.rate_bare / 1e9;
     // The reference measured 215 at this size.
     assert!((gflops / 215.0 - 1.0).abs() < 0.05, "{gflops}");
     assert!(!advice.warnings.iter().any(|w| w.contains("rate is a guess")));
@@ -596,10 +603,14 @@ fn a_rate_is_carried_over_by_all_threads() {
     };
     let told = |advice: &Advice| advice.warnings.iter().any(|w| w.contains("in proportion"));
     let (alone, together) = (planned(24, 1), planned(1, 24));
-    assert_eq!(alone.plan.rate_bare, together.plan.rate_bare);
-    assert!((alone.plan.rate_bare / 580e9 - 1.0).abs() < 0.05, "{}", alone.plan.rate_bare);
+    assert_eq!(alone.plan.pace.rate_bare, together.plan.pace.rate_bare);
+    assert!(
+        (alone.plan.pace.rate_bare / 580e9 - 1.0).abs() < 0.05,
+        "{}",
+        alone.plan.pace.rate_bare
+    );
     assert!(told(&alone) && !told(&together));
-    let half = planned(24, 2).plan.rate_bare / alone.plan.rate_bare;
+    let half = planned(24, 2).plan.pace.rate_bare / alone.plan.pace.rate_bare;
     assert!((0.45..0.6).contains(&half), "{half}");
 }
 
@@ -619,16 +630,16 @@ fn helpers_that_encode_make_saves_cheaper() {
     let own = Inputs { mtbf, method: Some(Method::Double), ..quick(64, 24, 64e9) };
     let helped = Inputs { helpers: true, ..own.clone() };
     let (without, with) = (plan(&own).unwrap(), plan(&helped).unwrap());
-    assert_eq!((without.plan.shape, without.plan.helpers), (with.plan.shape, None));
-    let helpers = with.plan.helpers.unwrap();
-    let (first, _) = with.plan.save_cost.unwrap();
+    assert_eq!((without.plan.shape, without.plan.saving.helpers), (with.plan.shape, None));
+    let helpers = with.plan.saving.helpers.unwrap();
+    let (first, _) = with.plan.saving.save_cost.unwrap();
     // One rank a node: of 24 cores the helper takes one while it encodes.
     let stop = helpers.copy + helpers.encode / 24.0;
     assert!(first < 1.01 * stop && first > 0.5 * stop, "{first} {stop}");
-    assert!(first < without.plan.save_cost.unwrap().0);
-    assert!(with.plan.saving < without.plan.saving);
+    assert!(first < without.plan.saving.save_cost.unwrap().0);
+    assert!(with.plan.saving.saving < without.plan.saving.saving);
     assert!((helpers.break_even - 24.0 * (helpers.encode - helpers.copy)).abs() < 1e-9);
-    let (interval, _) = with.plan.interval.unwrap();
+    let (interval, _) = with.plan.saving.interval.unwrap();
     assert_eq!(helpers.core_pays, Some(interval < helpers.break_even));
     assert!(
         with.skt_toml.contains("method = \"double\"")
@@ -653,7 +664,7 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
         ..quick(64, 24, 64e9)
     };
     let advice = plan(&inputs).unwrap();
-    let storing = advice.plan.storing.unwrap();
+    let storing = advice.plan.saving.storing.unwrap();
     let n = advice.plan.shape.n as f64;
     assert_eq!(storing.bytes, 8.0 * n * (n + 1.0));
     assert_eq!((storing.write, storing.every), (storing.bytes / 20e9, HOUR_S));
@@ -665,23 +676,23 @@ fn what_goes_to_storage_is_weighed_by_who_writes_it() {
     // Weights of 15 and 1024.
     assert!((storing.break_even - 24.0 * storing.write).abs() < 1e-9);
     // The run is over before the first one.
-    assert!(advice.plan.seconds_saved < HOUR_S && storing.core_pays.is_none());
+    assert!(advice.plan.pace.seconds_saved < HOUR_S && storing.core_pays.is_none());
     assert!(!advice.skt_toml.contains("level2-every") && !advice.skt_toml.contains("helper"));
     // 1/24 of ten minutes is 25 s, less than the time to write; ten times as fast it is more.
     let often = plan(&Inputs { level2_every: Some(600.0), ..inputs.clone() }).unwrap();
-    assert_eq!(often.plan.storing.unwrap().core_pays, Some(true));
+    assert_eq!(often.plan.saving.storing.unwrap().core_pays, Some(true));
     assert!(often.skt_toml.contains("level2-every = \"600s\""));
     let fast = Inputs { level2_every: Some(600.0), disk: Some(200e9), ..inputs.clone() };
-    assert_eq!(plan(&fast).unwrap().plan.storing.unwrap().core_pays, Some(false));
+    assert_eq!(plan(&fast).unwrap().plan.saving.storing.unwrap().core_pays, Some(false));
     // Without a rate, or a level of that kind, only the missing input is reported.
     let unknown = plan(&Inputs { disk: None, ..inputs.clone() }).unwrap();
-    assert_eq!(unknown.plan.storing, None);
+    assert_eq!(unknown.plan.saving.storing, None);
     assert!(unknown.warnings.iter().any(|w| w.contains("bandwidth of the file system (--disk)")));
     let method = Some(Method::Disk);
     let alone = plan(&Inputs { method, level2_every: Some(60.0), ..inputs.clone() }).unwrap();
-    assert_eq!(alone.plan.storing, None);
+    assert_eq!(alone.plan.saving.storing, None);
     assert!(alone.warnings.iter().any(|w| w.contains("--level2-every has no effect")));
-    assert_eq!(plan(&Inputs { level2: None, ..inputs }).unwrap().plan.storing, None);
+    assert_eq!(plan(&Inputs { level2: None, ..inputs }).unwrap().plan.saving.storing, None);
 }
 
 /// Whole nodes are set aside for checksums, as few as have room for those of all groups.
@@ -704,9 +715,9 @@ fn ranks_for_checksums_alone_are_set_aside() {
     let striped = plan(&quick(17, 8, 16.0 * GIB)).unwrap().plan;
     let dedicated = &advice.plan;
     assert_eq!((dedicated.shape.p, dedicated.shape.q), (4, 4));
-    assert_eq!((dedicated.group, dedicated.group_most), (17, 17));
+    assert_eq!((dedicated.protection.group, dedicated.protection.group_most), (17, 17));
     assert_eq!(dedicated.rank.checksums, 0.0);
-    assert!(dedicated.rate_bare < striped.rate_bare);
+    assert!(dedicated.pace.rate_bare < striped.pace.rate_bare);
     for line in ["group = 16", "parity-layout = \"dedicated\""] {
         assert!(advice.skt_toml.contains(line), "{}", advice.skt_toml);
     }
@@ -727,7 +738,7 @@ fn ranks_for_checksums_alone_are_set_aside() {
     let (level2, disk) = (Some("/x".into()), Some(1e9));
     let stored = plan(&Inputs { level2, disk, ..inputs.clone() }).unwrap();
     let n = stored.plan.shape.n as f64;
-    assert_eq!(stored.plan.storing.as_ref().unwrap().bytes, 8.0 * n * (n + 1.0));
+    assert_eq!(stored.plan.saving.storing.as_ref().unwrap().bytes, 8.0 * n * (n + 1.0));
     for line in ["level2 = \"/x\"", "parity-layout = \"dedicated\""] {
         assert!(stored.skt_toml.contains(line), "{}", stored.skt_toml);
     }

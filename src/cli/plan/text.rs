@@ -23,28 +23,31 @@ fn percent(x: f64) -> String {
 }
 
 fn protection(plan: &Plan) -> String {
-    match plan.method {
+    match plan.protection.method {
         Method::None => "none".into(),
         Method::Abft => format!(
             "{} of {} ranks with checksums, which bear{} the loss of {}{}",
-            Columns::told(plan.checksum_columns),
+            Columns::told(plan.protection.checksum_columns),
             plan.shape.p,
-            if plan.checksum_columns == 1 { "s" } else { "" },
-            Columns::borne(plan.checksum_columns),
-            match plan.spare_ranks {
+            if plan.protection.checksum_columns == 1 { "s" } else { "" },
+            Columns::borne(plan.protection.checksum_columns),
+            match plan.protection.spare_ranks {
                 0 => String::new(),
                 1 => "; a rank waits to make new ones".to_owned(),
                 waiting => format!("; {waiting} ranks wait to make new ones"),
             }
         ),
         Method::Disk => {
-            format!("{} of the matrix to disk, nothing in memory beside it", plan.scope.name())
+            format!(
+                "{} of the matrix to disk, nothing in memory beside it",
+                plan.protection.scope.name()
+            )
         }
         m => format!(
             "{}-checkpoint of the {}, {}groups of {} that survive {} loss{} each",
             m.name(),
-            plan.scope.name(),
-            match plan.parity_layout {
+            plan.protection.scope.name(),
+            match plan.protection.parity_layout {
                 ParityLayout::Striped => String::new(),
                 ParityLayout::Grid => "rows or columns of the grid as ".into(),
                 ParityLayout::Localised => "localised checksums, ".into(),
@@ -53,16 +56,16 @@ fn protection(plan: &Plan) -> String {
                     format!("checksums on ranks behind the {computing} that compute, with those ")
                 }
             },
-            plan.group,
-            plan.losses,
-            if plan.losses == 1 { "" } else { "es" }
+            plan.protection.group,
+            plan.protection.losses,
+            if plan.protection.losses == 1 { "" } else { "es" }
         ),
     }
 }
 
 /// Share of all nodes' memory that the matrix takes.
 fn matrix_share(plan: &Plan, ranks_per_node: u64) -> f64 {
-    let computing = match plan.parity_layout {
+    let computing = match plan.protection.parity_layout {
         ParityLayout::Dedicated => (plan.shape.p * plan.shape.q) as f64 / plan.ranks as f64,
         _ => 1.0,
     };
@@ -251,23 +254,25 @@ fn memory(plan: &Plan, ranks_per_node: u64) -> Rows {
 /// Saves in memory, the work of helpers, and checkpoints on storage.
 fn saves(plan: &Plan, cores: u64) -> Rows {
     let mut rows = Vec::new();
-    if let (Some((first, last)), Some((cost, cheapest))) = (plan.interval, plan.save_cost) {
+    if let (Some((first, last)), Some((cost, cheapest))) =
+        (plan.saving.interval, plan.saving.save_cost)
+    {
         let text = format!(
             "{}, every {} at first, {} at last; each {}, {} at last; {} in all ({})",
-            plan.saves,
+            plan.saving.saves,
             show_seconds(first),
             show_seconds(last),
             show_seconds(cost),
             show_seconds(cheapest),
-            show_seconds(plan.saving),
-            percent(plan.saving / plan.seconds_saved)
+            show_seconds(plan.saving.saving),
+            percent(plan.saving.saving / plan.pace.seconds_saved)
         );
         rows.push(("saves", text));
-    } else if plan.method.saves() {
+    } else if plan.protection.method.saves() {
         rows.push(("saves", "none: the run is shorter than the optimal interval".into()));
     }
-    rows.extend(plan.helpers.iter().map(|helpers| ("helpers", by_helpers(helpers, cores))));
-    if let Some(storing) = &plan.storing {
+    rows.extend(plan.saving.helpers.iter().map(|helpers| ("helpers", by_helpers(helpers, cores))));
+    if let Some(storing) = &plan.saving.storing {
         let names = ["on storage"].into_iter().chain(std::iter::repeat(""));
         rows.extend(names.zip(on_storage(storing, cores)));
     }
@@ -277,13 +282,13 @@ fn saves(plan: &Plan, cores: u64) -> Rows {
 /// Times without failures, with saves, and expected.
 fn times(plan: &Plan) -> Rows {
     let both = |seconds, rate| (show_seconds(seconds), show_flops(rate));
-    let (bare, rate) = both(plan.seconds_bare, plan.rate_bare);
+    let (bare, rate) = both(plan.pace.seconds_bare, plan.pace.rate_bare);
     let mut rows = vec![("time", format!("{bare} without saves and failures, {rate}"))];
-    if plan.saves > 0 {
-        let (saved, rate) = both(plan.seconds_saved, plan.rate_saved);
+    if plan.saving.saves > 0 {
+        let (saved, rate) = both(plan.pace.seconds_saved, plan.pace.rate_saved);
         rows.push(("", format!("{saved} with saves, {rate}")));
     }
-    let expected = plan.seconds_expected.zip(plan.rate_expected);
+    let expected = plan.pace.seconds_expected.zip(plan.pace.rate_expected);
     let expected = expected.map(|(seconds, rate)| both(seconds, rate));
     rows.push((
         "",
@@ -301,14 +306,14 @@ fn failures(inputs: &Inputs, advice: &Advice) -> Rows {
         plan.failures.map_or(String::new(), |f| format!(", {f:.3} expected during the run"));
     let mut rows =
         vec![("failures", format!("one every {}{during}", show_seconds(plan.mtbf_system)))];
-    if let Some(seconds) = plan.renewal {
+    if let Some(seconds) = plan.protection.renewal {
         let time = show_seconds(seconds);
         rows.push((
             "",
             format!("new checksums are made in {time} each, where ranks are left for them"),
         ));
     }
-    let chance = match plan.method {
+    let chance = match plan.protection.method {
         Method::Abft => "that the run need not begin from scratch",
         _ => "that no failure is fatal",
     };
@@ -342,9 +347,9 @@ fn alternatives(inputs: &Inputs, advice: &Advice) -> String {
         let columns = [
             p.shape.n.to_string(),
             percent(matrix_share(p, inputs.ranks_per_node)),
-            show_flops(p.rate_bare),
-            p.rate_expected.map_or("never".into(), show_flops),
-            p.seconds_expected.map_or("never".into(), show_seconds),
+            show_flops(p.pace.rate_bare),
+            p.pace.rate_expected.map_or("never".into(), show_flops),
+            p.pace.seconds_expected.map_or("never".into(), show_seconds),
             percent(p.survives),
         ];
         line(what, columns)

@@ -14,7 +14,7 @@ pub(super) fn write_files(
     advice: &Advice,
     force: bool,
 ) -> Result<(), Refusal> {
-    if advice.plan.method == Method::Disk && inputs.level2.is_none() {
+    if advice.plan.protection.method == Method::Disk && inputs.level2.is_none() {
         return Err(Refusal(
             Exit::BadInput,
             "nothing says where the checkpoints of --method disk are to go: give --level2 DIR, a folder that all nodes share"
@@ -50,11 +50,11 @@ pub(super) fn start(inputs: &Inputs, plan: &Plan) -> String {
     let each = inputs.ranks_per_node;
     let typed = |kind| typed(kind, inputs.nodes as usize, ranks as usize, each as usize);
     let plain = format!("  mpirun {} skt-hpl", typed(None));
-    match plan.method {
+    match plan.protection.method {
         Method::None => format!("Start it there with\n{plain}"),
         Method::Abft => format!(
             "Start it there, with Open MPI 5 and {} ranks more than the grid has, with\n  mpirun {} {} skt-hpl",
-            plan.shape.p * plan.checksum_columns + plan.spare_ranks,
+            plan.shape.p * plan.protection.checksum_columns + plan.protection.spare_ranks,
             WITH_ULFM.join(" "),
             typed(Some(Launcher::Openmpi))
         ),

@@ -30,6 +30,30 @@ pub struct Plan {
     /// Number of ranks: P x Q, or with columns of checksums P x (Q+R) and those that wait.
     pub ranks: u64,
     pub threads_per_rank: u64,
+    #[serde(flatten)]
+    pub protection: Protected,
+    /// Memory of the fullest rank, and of a node compared with the bytes it may take.
+    pub rank: RankMemory,
+    pub node_memory: f64,
+    /// Store of the memory that outlives a process.
+    pub store: Store,
+    pub node_budget: f64,
+    pub rate: RateModel,
+    #[serde(flatten)]
+    pub pace: Pace,
+    #[serde(flatten)]
+    pub saving: Saving,
+    pub mtbf_system: f64,
+    /// Expected failures during the run.
+    pub failures: Option<f64>,
+    /// Probability that no loss exceeds what the protection survives; with columns of checksums, that the run need not begin from
+    /// scratch.
+    pub survives: f64,
+}
+
+/// Protection of a planned run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Protected {
     pub method: Method,
     pub scope: Scope,
     /// Members of the smallest and of the largest group, and the losses each survives; 1, 1 and 0 without protection.
@@ -46,13 +70,11 @@ pub struct Plan {
     pub spare_ranks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<f64>,
-    /// Memory of the fullest rank, and of a node compared with the bytes it may take.
-    pub rank: RankMemory,
-    pub node_memory: f64,
-    /// Store of the memory that outlives a process.
-    pub store: Store,
-    pub node_budget: f64,
-    pub rate: RateModel,
+}
+
+/// Times and rates of a planned run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Pace {
     /// Time without saves and failures.
     pub seconds_bare: f64,
     /// Time with saves, without failures.
@@ -62,6 +84,11 @@ pub struct Plan {
     pub rate_bare: f64,
     pub rate_saved: f64,
     pub rate_expected: Option<f64>,
+}
+
+/// Saves of a planned run, and recovery from one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Saving {
     pub saves: usize,
     /// Work between saves, first and last; cost of a save, first and last.
     pub interval: Option<(f64, f64)>,
@@ -74,12 +101,6 @@ pub struct Plan {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storing: Option<Storing>,
     pub recover: f64,
-    pub mtbf_system: f64,
-    /// Expected failures during the run.
-    pub failures: Option<f64>,
-    /// Probability that no loss exceeds what the protection survives; with columns of checksums, that the run need not begin from
-    /// scratch.
-    pub survives: f64,
 }
 
 /// Encoding by helpers, and whether it pays to keep a core of each node free for them (*helpers*, section 5.1). Seconds.
@@ -282,10 +303,7 @@ impl Machine<'_> {
         let alone = Groups { smallest: 1, largest: 1, asked: 1 };
         let groups = if in_groups { choice.groups } else { alone };
         let with_checksums = choice.method == Method::Abft;
-        Ok(Plan {
-            shape,
-            ranks: self.ranks,
-            threads_per_rank: threads,
+        let protection = Protected {
             method: choice.method,
             scope: choice.scope,
             group: groups.smallest,
@@ -296,17 +314,16 @@ impl Machine<'_> {
             checksum_columns: choice.columns(),
             spare_ranks: choice.spare_ranks(),
             renewal: with_checksums.then(|| self.renewal(n, choice)).transpose()?,
-            rank,
-            node_memory: rank.total() * self.inputs.ranks_per_node as f64,
-            node_budget: self.budget,
-            store: self.store(self.named(n, choice)?),
-            rate: self.rate(choice)?,
+        };
+        let pace = Pace {
             seconds_bare: bare,
             seconds_saved: saved,
             seconds_expected: expected,
             rate_bare: rate(bare),
             rate_saved: rate(saved),
             rate_expected: expected.map(rate),
+        };
+        let saving = Saving {
             saves,
             interval,
             save_cost: ends(|s| s.encode + s.flush),
@@ -314,6 +331,19 @@ impl Machine<'_> {
             helpers: choice.helpers.then(|| self.helpers(n, choice, first)).transpose()?,
             storing: self.storing(n, choice, saved)?,
             recover: cost.recover,
+        };
+        Ok(Plan {
+            shape,
+            ranks: self.ranks,
+            threads_per_rank: threads,
+            protection,
+            rank,
+            node_memory: rank.total() * self.inputs.ranks_per_node as f64,
+            node_budget: self.budget,
+            store: self.store(self.named(n, choice)?),
+            rate: self.rate(choice)?,
+            pace,
+            saving,
             mtbf_system: self.mtbf_system,
             failures: expected.map(|t| t / self.mtbf_system),
             survives,
@@ -386,7 +416,7 @@ impl Machine<'_> {
                     },
                     spare_ranks: checksums.then_some(choice.waiting),
                     columns: checksums.then_some(Columns { q: choice.grid.1, sums: choice.sums }),
-                    renew: plan.renewal,
+                    renew: plan.protection.renewal,
                 },
             },
             failures: Failures::Exponential { mtbf: self.mtbf_system * nodes as f64 },
@@ -399,5 +429,5 @@ impl Machine<'_> {
 
 /// Node hours of a plan, with failures if it ends.
 pub fn node_hours(plan: &Plan, nodes: u64) -> f64 {
-    plan.seconds_expected.unwrap_or(plan.seconds_saved) * nodes as f64 / HOUR_S
+    plan.pace.seconds_expected.unwrap_or(plan.pace.seconds_saved) * nodes as f64 / HOUR_S
 }

@@ -124,7 +124,7 @@ fn about_flags(inputs: &Inputs, method: Method) -> impl Iterator<Item = String> 
 /// Warnings of likely problems in the plan's run.
 pub(super) fn warnings_of_plan(machine: &Machine, choice: &Choice, plan: &Plan) -> Vec<String> {
     let mut warnings = Vec::new();
-    if plan.seconds_expected.is_none() {
+    if plan.pace.seconds_expected.is_none() {
         warnings.push(format!(
             "with a failure every {} this run practically never ends",
             show_seconds(machine.mtbf_system)

@@ -47,7 +47,7 @@ pub fn usual(n: usize, nb: usize, grid: (usize, usize)) -> TestParams {
 pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f64>)>) -> String {
     let mut text = String::from("# written by skt-hpl plan\n");
     text += &format!("threads = {}\n", plan.threads_per_rank);
-    if plan.method.saves() {
+    if plan.protection.method.saves() {
         text += &format!(
             "\n[checkpoint]\n\
              # at the optimal interval for a failure of the system every so many seconds\n\
@@ -56,30 +56,30 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
              method = \"{}\"\n\
              scope = \"{}\"\n",
             plan.mtbf_system.max(1.0),
-            plan.method.name(),
-            plan.scope.name(),
+            plan.protection.method.name(),
+            plan.protection.scope.name(),
         );
-        if plan.method.in_memory() {
+        if plan.protection.method.in_memory() {
             text += &format!(
                 "parity-code = \"{}\"\nlosses = {}\ngroup = {}\n",
-                if plan.losses > 1 { "reed-solomon" } else { "xor" },
-                plan.losses,
-                plan.group_asked,
+                if plan.protection.losses > 1 { "reed-solomon" } else { "xor" },
+                plan.protection.losses,
+                plan.protection.group_asked,
             );
-            if plan.parity_layout != ParityLayout::Striped {
-                text += &format!("parity-layout = \"{}\"\n", plan.parity_layout.name());
+            if plan.protection.parity_layout != ParityLayout::Striped {
+                text += &format!("parity-layout = \"{}\"\n", plan.protection.parity_layout.name());
             }
         }
         if plan.store == Store::SysV {
             text += "# /dev/shm has too little room\nstore = \"sysv\"\n";
         }
-        if plan.helpers.is_some() {
+        if plan.saving.helpers.is_some() {
             text += "encode = \"helper\"\n";
         }
         if let Some((dir, every)) = level2 {
             let dir = dir.to_string_lossy().into_owned();
             text += &format!("level2 = {}\n", toml::Value::String(dir));
-            if let Some(every) = every.filter(|_| plan.method.in_memory()) {
+            if let Some(every) = every.filter(|_| plan.protection.method.in_memory()) {
                 text += &format!("level2-every = \"{every}s\"\n");
             }
         }
@@ -87,15 +87,15 @@ pub fn skt_toml(plan: &Plan, job: Option<&str>, level2: Option<(&Path, Option<f6
             text += &format!("job = {}\n", toml::Value::String(job.into()));
         }
     }
-    if plan.method == Method::Abft {
+    if plan.protection.method == Method::Abft {
         text += &format!(
             "\n# process columns more than the grid has, for checksums\nmethod = \"abft\"\nchecksum-columns = {}\n",
-            plan.checksum_columns
+            plan.protection.checksum_columns
         );
-        if plan.spare_ranks > 0 {
+        if plan.protection.spare_ranks > 0 {
             text += &format!(
                 "# ranks that wait to make new ones\nspare-ranks = {}\n",
-                plan.spare_ranks
+                plan.protection.spare_ranks
             );
         }
     }

@@ -316,8 +316,6 @@ fn start_mpi(
     listen_to_signals().map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let dir = private_folder(&tool, run_id)?;
     let hosts: Vec<Host> = nodes.iter().map(|(host, _)| host.clone()).collect();
-    let named: Vec<(String, Place)> =
-        nodes.iter().map(|(host, place)| (host.name.clone(), place.clone())).collect();
     let found_by = library_path();
     let plan = LaunchPlan {
         tool: &tool,
@@ -336,13 +334,13 @@ fn start_mpi(
     let io_thread =
         IoThread::new("I/O").map_err(|error| Refusal(Exit::Environment, error.to_string()))?;
     let since = Instant::now();
-    let mut result = try_mpi(&plan, own, &named, flags.mpi_timeout, &io_thread);
+    let mut result = try_mpi(&plan, own, nodes, flags.mpi_timeout, &io_thread);
     if let Ok(Err(trouble)) = &result
         && since.elapsed() < WORTH_ANOTHER
         && !asked_by_signal()
     {
         show!("MPI: it did not start and is tried again: {}", trouble.what);
-        result = try_mpi(&plan, own, &named, flags.mpi_timeout, &io_thread);
+        result = try_mpi(&plan, own, nodes, flags.mpi_timeout, &io_thread);
     }
     let _ = std::fs::remove_dir_all(&dir);
     if asked_by_signal() {
@@ -391,7 +389,7 @@ type Tried = std::io::Result<Result<String, Trouble>>;
 fn try_mpi(
     plan: &LaunchPlan,
     own: &str,
-    nodes: &[(String, Place)],
+    nodes: &[(Host, Place)],
     patience: Duration,
     io_thread: &IoThread,
 ) -> Tried {
@@ -412,7 +410,9 @@ fn try_mpi(
         return Ok(Err(Trouble { nodes: Vec::new(), what: INTERRUPTED.into() }));
     };
     let (output, complaint) = job.words().wait().unwrap_or_default();
-    let judged = trial::judge(&output, &complaint.words, &end, nodes, plan.ranks);
+    let named = nodes.iter().map(|(host, place)| (host.name.clone(), place.clone()));
+    let named: Vec<(String, Place)> = named.collect();
+    let judged = trial::judge(&output, &complaint.words, &end, &named, plan.ranks);
     let (ranks, nodes) = (plan.ranks, nodes.len());
     Ok(judged
         .map(|()| format!("{ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64())))

@@ -165,20 +165,18 @@ impl Supervisor<'_> {
         let mut nodes = Vec::new();
         for (at, host) in hosts.iter().enumerate() {
             let node = self.cluster.find(&host.name).map(|n| &self.cluster.nodes[n]);
-            match node.and_then(|n| n.facts.as_ref()) {
-                Some((facts, _)) => nodes.push((host.name.clone(), Place::of(facts))),
-                None => {
-                    let what = "its agent has not answered".to_string();
-                    return Ok(Err(Trouble { nodes: vec![at], what }));
-                }
-            }
+            let Some((facts, _)) = node.and_then(|n| n.facts.as_ref()) else {
+                let what = "its agent has not answered".to_string();
+                return Ok(Err(Trouble { nodes: vec![at], what }));
+            };
+            nodes.push((host.name.clone(), Place::of(facts)));
         }
         let dir = std::path::absolute(settings.folder.path())?;
         let ranks = hosts.iter().map(|h| h.slots).sum();
         let plan = LaunchPlan { ranks, command: &[], ..self.launch_plan(hosts, &dir, 0) };
         let startup_timeout = Duration::from_millis(settings.thresholds.startup_timeout_ms);
-        let own = &settings.agent[0];
-        let (launch, folder) = (launch_of(&plan, own), settings.folder.clone());
+        let launch = launch_of(&plan, &settings.agent[0]);
+        let folder = settings.folder.clone();
         let started = self.in_folder(move || Job::start(&launch, &folder, NUMBER))?;
         let started =
             started.with_context(|| format!("cannot start {}", settings.tool.program.display()))?;

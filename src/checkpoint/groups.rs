@@ -315,21 +315,6 @@ pub(super) fn check_size(
     }
 }
 
-/// Largest number of members of one group in a domain: 1, unless a restart had to share nodes.
-pub fn worst_sharing(groups: &Groups, domains: &[String]) -> usize {
-    groups
-        .iter()
-        .map(|group| {
-            let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-            for &position in group {
-                *counts.entry(&domains[position]).or_default() += 1;
-            }
-            counts.values().copied().max().unwrap_or(0)
-        })
-        .max()
-        .unwrap_or(0)
-}
-
 /// Domains with more members of one group than the losses that it survives, and their number.
 pub fn crowded(groups: &Groups, domains: &[String], losses: usize) -> Vec<(String, usize)> {
     let mut worst: BTreeMap<&str, usize> = BTreeMap::new();
@@ -475,7 +460,7 @@ mod tests {
         let cyclic: Vec<usize> = (0..16).map(|r| r % 4).collect();
         let groups = rotated(&names(&cyclic), None, 2).unwrap();
         assert_eq!(groups.len(), 4);
-        assert_eq!(worst_sharing(&groups, &names(&cyclic)), 1);
+        assert_eq!(crowded(&groups, &names(&cyclic), 1), []);
         let groups = rotated(&names(&[0, 1, 2, 3]), Some(2), 1).unwrap();
         assert_eq!(groups, [[0, 1], [2, 3]]);
     }
@@ -533,7 +518,7 @@ mod tests {
                 let mut all: Vec<usize> = groups.iter().flatten().copied().collect();
                 all.sort_unstable();
                 prop_assert!(all.iter().copied().eq(0..domains.len()));
-                prop_assert_eq!(worst_sharing(&groups, &domains), 1);
+                prop_assert_eq!(crowded(&groups, &domains, 1), []);
                 let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
                 prop_assert!(sizes.iter().all(|&s| s > losses), "{:?}", sizes);
                 let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
@@ -558,7 +543,7 @@ mod tests {
                 let sizes = groups.iter().map(Vec::len);
                 prop_assert!(sizes.clone().all(|size| size >= least), "{:?}", groups);
                 prop_assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1, "{:?}", groups);
-                prop_assert_eq!(worst_sharing(&groups, &names(&raw)), 1);
+                prop_assert_eq!(crowded(&groups, &names(&raw), 1), []);
                 prop_assert!(as_small_as_asked(&groups, raw.len(), GROUP_DEFAULT.max(least), least));
             }
         }

@@ -173,7 +173,7 @@ fn runs(line: &[usize], wanted: usize, least: usize) -> Vec<Vec<usize>> {
 /// Makes groups of the grid's positions, as many as the layout has dedicated positions for. Then adds `losses` of the dedicated
 /// positions to each group, on domains that it does not use yet.
 ///
-/// If any solution exists, one is found: groups of neighbours if the dedicated positions fit into those, other groups otherwise.
+/// Groups of neighbours are better. If the dedicated positions do not fit into those, positions are dealt to the groups in turn.
 fn with_dedicated(
     layout: &Layout,
     domains: &[String],
@@ -189,14 +189,19 @@ fn with_dedicated(
     let by_turns = dealt(of_grid, count)?;
     let mut in_domain: BTreeMap<&str, usize> = BTreeMap::new();
     domains.iter().for_each(|domain| *in_domain.entry(domain).or_default() += 1);
-    if let Some(at) = (working..domains.len()).find(|&at| in_domain[domains[at].as_str()] > count) {
+    let no_room = |at: usize| {
         let (name, here) = (domains[at].clone(), in_domain[domains[at].as_str()]);
-        return Err(GroupError::NoRoomApart { position: at, name, here, count });
+        GroupError::NoRoomApart { position: at, name, here, count }
+    };
+    if let Some(at) = (working..domains.len()).find(|&at| in_domain[domains[at].as_str()] > count) {
+        return Err(no_room(at));
     }
-    // Neighbours are better, but may result in another number of groups.
+    // Neighbours may result in another number of groups.
     let near = divide(of_grid, Some(size), 0, Spread::Rotated).ok();
-    let near = near.filter(|groups| groups.len() == count).unwrap_or(by_turns);
-    Ok(joined(near, domains, working, losses).unwrap_or_else(|| coloured(domains, working, count)))
+    let near = near.filter(|groups| groups.len() == count);
+    near.and_then(|near| joined(near, domains, working, losses))
+        .or_else(|| joined(by_turns, domains, working, losses))
+        .ok_or_else(|| no_room(working))
 }
 
 /// Adds `losses` of the other positions to each of these groups of `working` positions; None if they do not fit one after the
@@ -217,64 +222,6 @@ fn joined(mut groups: Groups, domains: &[String], working: usize, losses: usize)
     }
     groups.iter_mut().zip(&sizes).for_each(|(group, &size)| group[size..].sort_unstable());
     Some(groups)
-}
-
-/// Makes `count` groups of positions on different domains, as even as possible in the first `working` positions and in the
-/// others. This is possible whenever no domain has more positions than there are groups.
-///
-/// Positions are edges of a bipartite graph, between their domain and a row of `count` consecutive positions of the same kind.
-/// Groups are colours: no node has two edges of one colour. There are always enough colours, as many as the busiest node has
-/// edges. If a colour is free at one end of an edge but used at the other, the path of these two colours that starts there swaps
-/// them.
-fn coloured(domains: &[String], working: usize, count: usize) -> Groups {
-    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
-    let ends: Vec<[usize; 2]> = (0..domains.len())
-        .map(|position| {
-            let row = if position < working {
-                position / count
-            } else {
-                working.div_ceil(count) + (position - working) / count
-            };
-            let next = numbers.len();
-            [row, *numbers.entry(&domains[position]).or_insert(next)]
-        })
-        .collect();
-    let rows = domains.len().div_ceil(count) + 1;
-    let node = |[row, domain]: [usize; 2], end: usize| [row, rows + domain][end];
-    // Edge of each colour at each node.
-    let mut edges: Vec<Vec<Option<usize>>> = vec![vec![None; count]; rows + numbers.len()];
-    for (position, &ends_here) in ends.iter().enumerate() {
-        let free = |end: usize| {
-            let free = edges[node(ends_here, end)].iter().position(Option::is_none);
-            free.expect("no node has more edges than there are colours")
-        };
-        let (mine, theirs) = (free(0), free(1));
-        // The path that leaves the domain by the row's free colour never reaches the row.
-        let (mut at, mut end) = (node(ends_here, 1), 1);
-        let (mut colour, mut other) = (mine, theirs);
-        let mut path = Vec::new();
-        while let Some(edge) = edges[at][colour] {
-            path.push((edge, colour, other));
-            end = 1 - end;
-            at = node(ends[edge], end);
-            (colour, other) = (other, colour);
-        }
-        for &(edge, colour, _) in &path {
-            (0..2).for_each(|end| edges[node(ends[edge], end)][colour] = None);
-        }
-        for (edge, _, colour) in path {
-            (0..2).for_each(|end| edges[node(ends[edge], end)][colour] = Some(edge));
-        }
-        (0..2).for_each(|end| edges[node(ends_here, end)][mine] = Some(position));
-    }
-    let mut groups = vec![Vec::new(); count];
-    for of_domain in &edges[rows..] {
-        for (group, &position) in groups.iter_mut().zip(of_domain) {
-            group.extend(position);
-        }
-    }
-    groups.iter_mut().for_each(|group: &mut Vec<usize>| group.sort_unstable());
-    groups
 }
 
 /// Reason why these groups would not survive the losses.
@@ -300,7 +247,7 @@ fn trouble(groups: &Groups, domains: &[String], least: usize) -> Option<String> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::groups::worst_sharing;
+    use super::super::groups::crowded;
     use super::*;
     use crate::base::params::Mapping;
     use proptest::prelude::*;
@@ -419,7 +366,7 @@ mod tests {
                         prop_assert!(size.is_none_or(|size| group.len() <= size + losses));
                     }
                 }
-                prop_assert_eq!(worst_sharing(&groups, &domains), 1);
+                prop_assert_eq!(crowded(&groups, &domains, 1), []);
                 let least = asked.spread().members_least(losses);
                 prop_assert!(groups.iter().all(|group| (least..=GROUP_MAX).contains(&group.len())));
                 if asked == ParityLayout::Grid {
@@ -444,45 +391,10 @@ mod tests {
         assert_eq!(ParityLayout::from_byte(9), None);
     }
 
-    /// Returns true if such groups exist, by trying each position in every group with room and without its domain.
-    fn can_be_had(domains: &[usize], working: usize, count: usize, losses: usize) -> bool {
-        fn place(
-            at: usize,
-            domains: &[usize],
-            room: &mut [[usize; 2]],
-            groups: &mut [Vec<usize>],
-            working: usize,
-        ) -> bool {
-            let Some(domain) = domains.get(at) else { return true };
-            let kind = usize::from(at >= working);
-            for number in 0..groups.len() {
-                // Of two equal groups, one is enough.
-                let alike = |&before: &usize| {
-                    room[before] == room[number] && groups[before] == groups[number]
-                };
-                if room[number][kind] > 0
-                    && !groups[number].contains(domain)
-                    && !(0..number).any(|before| alike(&before))
-                {
-                    room[number][kind] -= 1;
-                    groups[number].push(*domain);
-                    if place(at + 1, domains, room, groups, working) {
-                        return true;
-                    }
-                    groups[number].pop();
-                    room[number][kind] += 1;
-                }
-            }
-            false
-        }
-        let mut room = vec![[working.div_ceil(count), losses]; count];
-        place(0, domains, &mut room, &mut vec![Vec::new(); count], working)
-    }
-
     proptest! {
         /// Dedicated positions on nodes of the grid, on their own, or on both, in any order.
         #[test]
-        fn dedicated_positions_are_placed_wherever_they_can_be(
+        fn dedicated_positions_are_placed_apart_or_refused(
             raw in proptest::collection::vec(0usize..5, 1..9), rest in proptest::collection::vec(0usize..5, 6),
             size in 2usize..5, losses in 1usize..3,
         ) {
@@ -493,9 +405,14 @@ mod tests {
             let layout = Layout { dedicated, ..layout(1, working, Mapping::Row) };
             let domains = names(all.iter().copied());
             let found = ParityLayout::Dedicated.groups(&layout, &domains, Some(size), losses);
-            prop_assert_eq!(found.is_ok(), can_be_had(&all, working, count, losses), "{:?}", found);
+            let on_their_own = (0..dedicated).all(|at| {
+                let (own, others) = (all[working + at], all[..working + at].iter());
+                !others.clone().any(|&domain| domain == own)
+            });
+            let busiest = (0..5).map(|domain| all.iter().filter(|&&of| of == domain).count()).max();
+            prop_assert!(found.is_ok() || !on_their_own || busiest > Some(count), "{:?}", found);
             if let Ok(groups) = found {
-                prop_assert_eq!(worst_sharing(&groups, &domains), 1);
+                prop_assert_eq!(crowded(&groups, &domains, 1), []);
                 for group in groups {
                     let apart = group.iter().filter(|&&member| member >= working).count();
                     prop_assert_eq!(apart, losses);
@@ -515,7 +432,7 @@ mod tests {
         assert_eq!(near, [[0, 1], [2, 3]]);
         assert_eq!(joined(near, &domains, 4, 1), None);
         let groups = ParityLayout::Dedicated.groups(&layout, &domains, Some(2), 1).unwrap();
-        assert_eq!(worst_sharing(&groups, &domains), 1);
+        assert_eq!(crowded(&groups, &domains, 1), []);
     }
 
     #[test]

@@ -17,9 +17,7 @@ use skt_hpl::checkpoint::layout::ParityLayout;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
 use skt_hpl::checkpoint::protocol::{Method, Refusal};
 use skt_hpl::checkpoint::world::threads::ThreadWorld;
-use skt_hpl::checkpoint::{
-    Arrival, Checkpointer, Config, Origin, Restart, StartError, Test, World,
-};
+use skt_hpl::checkpoint::{Arrival, Checkpointer, Config, Origin, StartError, Test, World};
 use skt_hpl::parity::Code;
 use skt_hpl::parity::comm::threads::{Member, PeerDied, Post};
 use skt_hpl::shm::header::{Head, HeaderFault};
@@ -36,7 +34,7 @@ struct Job {
     group: Option<usize>,
     encode: Encoding,
     every: usize,
-    restart: Restart,
+    must_resume: bool,
     test: u32,
     /// Number of a run that begins from scratch.
     run: u128,
@@ -76,7 +74,7 @@ fn job(p: usize, q: usize, method: Method, losses: usize) -> Job {
         group: None,
         encode: Encoding::Pipelined,
         every: 2,
-        restart: Restart::Auto,
+        must_resume: false,
         test: 0,
         run: 1 << 64,
         lockstep: false,
@@ -121,7 +119,7 @@ fn setting(job: &Job, me: usize) -> (Config, Test) {
         group: job.group,
         encode: job.encode,
         interval: skt_hpl::checkpoint::when::Interval::Iterations(job.every),
-        restart: job.restart,
+        must_resume: job.must_resume,
         goes_on: false,
         state_bytes: 600,
         ld,
@@ -225,8 +223,7 @@ fn launch(job: &Job, strikes: &[(usize, Point, u64)]) -> Vec<End> {
                     let end = catch_unwind(AssertUnwindSafe(|| {
                         // All positions' memory is on this one node.
                         let found = Arrival::gather(&world, &job.memory_store, 0).run;
-                        let run = found.filter(|_| job.restart != Restart::Never);
-                        rank_main(job, run.unwrap_or(job.run), me, world, groups.clone())
+                        rank_main(job, found.unwrap_or(job.run), me, world, groups.clone())
                     }));
                     end.unwrap_or_else(|payload| {
                         all.kill();
@@ -842,7 +839,7 @@ fn an_older_copy_of_a_position_is_not_used() {
 }
 
 #[test]
-fn another_problem_under_the_same_name_is_refused_and_never_begins_from_scratch() {
+fn another_problem_under_the_same_name_is_refused() {
     let base = job(2, 2, Method::SelfCheckpoint, 1);
     with_job(&base, |job| {
         strike(job, 1, Point::Iteration, 5);
@@ -850,14 +847,11 @@ fn another_problem_under_the_same_name_is_refused_and_never_begins_from_scratch(
         other.layout.n = 41;
         let text = refused(launch(&other, &[]));
         assert!(text.contains("N = 37") && text.contains("--job"), "{text}");
-        other.restart = Restart::Never;
-        let fresh = finished(launch(&other, &[]));
-        assert_eq!(fresh.len(), 4);
         std::mem::forget(other);
     });
     with_job(&base, |job| {
         let mut strict = job.clone();
-        strict.restart = Restart::Require;
+        strict.must_resume = true;
         assert!(refused(launch(&strict, &[])).contains("--restart require"));
         std::mem::forget(strict);
     });

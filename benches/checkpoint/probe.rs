@@ -20,7 +20,7 @@ use skt_hpl::checkpoint::new_run;
 use skt_hpl::checkpoint::plan::{Encoding, Layout, Scheme};
 use skt_hpl::checkpoint::storage::DirScope;
 use skt_hpl::checkpoint::when::Interval;
-use skt_hpl::checkpoint::{Checkpointer, Config, Origin, Restart, SaveReport, Started, Test};
+use skt_hpl::checkpoint::{Checkpointer, Config, Origin, SaveReport, Started, Test};
 use skt_hpl::comm::{Comm, Reduce, World};
 use skt_hpl::shm::{MemoryStore, Part, Region, Store};
 
@@ -162,7 +162,7 @@ impl<'a> Probe<'a> {
             group: self.spec.group,
             encode: self.spec.encode,
             interval: Interval::Iterations(1),
-            restart: Restart::Auto,
+            must_resume: false,
             goes_on: false,
             state_bytes: 1024,
             ld: self.ld,

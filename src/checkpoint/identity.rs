@@ -60,7 +60,6 @@ pub(super) mod tests {
     use crate::checkpoint::layout::ParityLayout;
     use crate::checkpoint::plan::{Encoding, Layout, Scheme, Scope};
     use crate::checkpoint::protocol::{Method, Transitions};
-    use crate::checkpoint::terms::Restart;
     use crate::checkpoint::when::Interval;
     use crate::parity::Code;
     use crate::shm::header::{Claim, Mark};
@@ -83,7 +82,7 @@ pub(super) mod tests {
             group: Some(2),
             encode: Encoding::Pipelined,
             interval: Interval::Iterations(1),
-            restart: Restart::Auto,
+            must_resume: false,
             goes_on: false,
             state_bytes: 64,
             ld: 56,

@@ -51,5 +51,5 @@ pub use arrival::Arrival;
 pub use holding::{Renamed, survey};
 pub use placement::RankCandidate;
 pub use save::{Checkpointer, SaveReport};
-pub use terms::{Config, Origin, Restart, Restored, StartError, Started, Test, new_run};
+pub use terms::{Config, Origin, Restored, StartError, Started, Test, new_run};
 pub use world::World;

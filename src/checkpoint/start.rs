@@ -13,7 +13,7 @@ use super::level2::{Level2, seats};
 use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
 use super::save::Checkpointer;
 use super::taking::{PositionMemory, Taken, make_way};
-use super::terms::{Config, Origin, Restart, Restored, StartError, Started, Terms, Test, now};
+use super::terms::{Config, Origin, Restored, StartError, Started, Terms, Test, now};
 use super::when::Scheduler;
 use super::world::World;
 use crate::base::clock::Instant;
@@ -70,13 +70,8 @@ impl Here {
             }
         }
         // Reads this position's memory, then exchanges problems with all others.
-        if let Some(hold) = &mut hold {
+        if let Some(hold) = &hold {
             opened = open_head(hold, me);
-            if config.restart == Restart::Never && !matches!(opened, Ok(None)) {
-                opened = Ok(None);
-                config.memory_store.unlink(me as u32, Part::Done);
-                Holding::discard(&config.memory_store, me, hold);
-            }
         }
         let mut unread = false;
         let (head, header, trouble_here) = match opened {
@@ -276,7 +271,7 @@ impl<'a> Survey<'a> {
         hit(Point::Agreed, world.rank());
         let Self { terms, known, setup, offers, latest, joined, .. } = self;
         let Terms { config, test } = terms;
-        if matches!(source, Source::Nothing) && config.restart == Restart::Require {
+        if matches!(source, Source::Nothing) && config.must_resume {
             return Err(StartError::Nothing { job: config.memory_store.job().into() });
         }
         // Groups stay as they were saved; a fresh start may form new ones.

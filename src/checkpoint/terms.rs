@@ -16,17 +16,6 @@ use crate::base::clock;
 use crate::base::params::Rng;
 use crate::shm::{MemoryStore, Region};
 
-/// Use of an earlier process's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// Resume from it if it exists.
-    Auto,
-    /// Remove it and start from scratch.
-    Never,
-    /// Resume from it, or fail.
-    Require,
-}
-
 /// Identity of a test: memory of any other test is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
@@ -48,7 +37,8 @@ pub struct Config {
     pub group: Option<usize>,
     pub encode: Encoding,
     pub interval: Interval,
-    pub restart: Restart,
+    /// True if the start fails without a checkpoint to resume from.
+    pub must_resume: bool,
     /// True if the run has resumed from a checkpoint, in any of its tests, or has results of finished ones.
     pub goes_on: bool,
     /// Room for the small state of a save, the same on every rank.

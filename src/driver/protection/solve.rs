@@ -14,7 +14,7 @@ use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::checkpoint::level2::{Storage, patiently};
 use crate::checkpoint::mpi::{Group, Positions};
-use crate::checkpoint::{Checkpointer, Config, Origin, Restart as Continue, Started, Test, World};
+use crate::checkpoint::{Checkpointer, Config, Origin, Started, Test, World};
 use crate::comm::{Reduce, set_phase};
 use crate::driver::agreement::Ended;
 use crate::driver::level2;
@@ -56,11 +56,8 @@ impl ProtectionSession<'_> {
             group: self.settings.group,
             encode: self.settings.encode,
             interval: self.settings.interval,
-            restart: match &self.storage_gone {
-                // Storage may have a checkpoint that memory lacks.
-                Some(_) if self.arrival.test == Some(number as u32) => Continue::Require,
-                _ => Continue::Auto,
-            },
+            // Storage may have a checkpoint that memory lacks.
+            must_resume: self.storage_gone.is_some() && self.arrival.test == Some(number as u32),
             goes_on: self.continued,
             state_bytes: STATE_BYTES,
             ld,

@@ -218,6 +218,8 @@ pub struct Arena {
     /// memory.
     pub generated: bool,
     pub cleans: bool,
+    /// Whether the results are printed.
+    pub is_told: bool,
     communicators: [Communicator; COMMUNICATORS],
     made: u32,
     messages: [Message; MESSAGES],
@@ -274,7 +276,8 @@ impl Arena {
         (self.count, self.manner) = (count, manner);
         (self.ends, self.status, self.hangs, self.misuse) = (false, 0, false, None);
         (self.trace, self.faults) = (trace, [None; FAULTS]);
-        (self.committed, self.generated, self.cleans) = (0, false, false);
+        (self.committed, self.generated) = (0, false);
+        (self.cleans, self.is_told) = (false, false);
         (self.made, self.free, self.unused, self.used) = (0, NONE, 0, 64);
         self.pieces = [0; 32];
         // The first communicator has number 1.

@@ -35,6 +35,8 @@ pub struct Launch {
     /// Whether any has generated its part of the matrix, and whether any has begun to remove its memory.
     pub generated: bool,
     pub cleans: bool,
+    /// Whether the results were printed.
+    pub is_told: bool,
 }
 
 /// The job to launch.
@@ -87,6 +89,7 @@ pub fn launch(arena: &mut Arena, job: &Job) -> Launch {
         committed: arena.committed,
         generated: arena.generated,
         cleans: arena.cleans,
+        is_told: arena.is_told,
     }
 }
 

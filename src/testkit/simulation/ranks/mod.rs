@@ -96,12 +96,13 @@ impl Stage {
         for act in &scenario.acts {
             let before = report.struck.len();
             let launch = self.launch(scenario, &words, &act.faults, act.seed, report);
-            let Launch { ended, struck, committed, generated, cleans, .. } = launch;
+            let Launch { ended, struck, committed, generated, cleans, is_told, .. } = launch;
             if saved && generated {
                 return Err(RUN_LOST.to_owned());
             }
             let ended = status(ended)?;
-            if self.has_ended(ended, scenario, &struck, &wanted)? {
+            // Results that are printed need no memory any more.
+            if self.has_ended(ended, scenario, &struck, &wanted)? || is_told {
                 return Ok(());
             }
             saved |=

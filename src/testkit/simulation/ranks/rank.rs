@@ -488,8 +488,8 @@ impl Simulator for Rank {
         let arena = self.arena();
         arena.event(self.me, || format!("position {position} passes {point}"));
         arena.generated |= point == Point::GenerateBegin.name();
-        // Results that are printed need no memory any more.
-        arena.cleans |= [Point::CleanBegin, Point::Told].iter().any(|it| point == it.name());
+        arena.cleans |= point == Point::CleanBegin.name();
+        arena.is_told |= point == Point::Told.name();
         arena.committed |= u64::from(point == Point::Committed.name()) << position;
         self.strike(at, || point.to_owned());
     }

@@ -91,6 +91,8 @@ completion bash share/bash-completion/completions/skt-hpl
 completion zsh share/zsh/site-functions/_skt-hpl
 completion fish share/fish/vendor_completions.d/skt-hpl.fish
 for file in "$root_dir"/hpl-configs/*; do
+    # ReFrame leaves a folder of compiled Python.
+    [[ -f $file ]] || continue
     mode=644
     if [[ -x $file ]]; then mode=755; fi
     put "$mode" "$file" "share/skt-hpl/hpl-configs/$(basename "$file")"

@@ -152,7 +152,10 @@ fn the_reframe_check_passes_and_reports_a_rate() {
         command.args(["-S", setting]);
     }
     command.env("PYTHONPATH", &reframe).env("PATH", std::env::join_paths(paths).unwrap());
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let out = command.current_dir(dir.path()).output().unwrap();
     let printed = told(&out);
     assert!(out.status.success(), "{printed}");

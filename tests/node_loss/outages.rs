@@ -206,7 +206,7 @@ fn a_launch_that_is_refused_is_tried_again() {
     lab.vcluster(&["cut-off", "n4"]);
     let end = run.end();
     assert_eq!(end.code, Some(75), "{}", end.told());
-    assert!(end.errors.contains("could not be started for 3 s"), "{}", end.told());
+    assert!(end.errors.contains("could not be restarted for 3 s"), "{}", end.told());
     assert!(end.errors.contains("the same command continues"), "{}", end.told());
     std::fs::remove_dir(&in_the_way).unwrap();
     let end = lab.benchmark("run").start().end();
@@ -508,8 +508,15 @@ mod rest {
         // An iteration takes a tenth of a second.
         let mut plan = lab.stand_in("run", (2 * outage.as_secs() + 6) as u32 * 10);
         if asked.is_none() {
-            plan = plan.flags(&["--silence", "6s", "--lonely", "8s", "--hang-min", "14s"]);
-            plan = plan.flags(&["--patience", "14s", "--start-patience", "14s"]);
+            plan = plan.flags(&[
+                "--node-timeout",
+                "6s",
+                "--orphan-timeout",
+                "8s",
+                "--hang-min",
+                "14s",
+            ]);
+            plan = plan.flags(&["--progress-timeout", "14s", "--startup-timeout", "14s"]);
         }
         let mut run = plan.start();
         run.computing();

@@ -1219,7 +1219,7 @@ fn random_faults_from_a_seed() {
                     }
                 }
                 relaunches += 1;
-                assert!(relaunches < 200, "no end in sight: {ends:?}");
+                assert!(relaunches < 200, "no end in dir_scope: {ends:?}");
             }
         });
     }

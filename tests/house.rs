@@ -425,3 +425,46 @@ fn prose_wraps_at_one_width() {
     }
     assert!(wide.is_empty(), "longer than {WIDTH} columns: {}", wide.join(" "));
 }
+
+/// Words of this project alone that docs/GLOSSARY.md has replaced by words of the field.
+const OLD_WORDS: [&str; 22] = [
+    "anew",
+    "clerk",
+    "crew",
+    "depot",
+    "errand",
+    "glance",
+    "guardian",
+    "incarnation",
+    "incarnations",
+    "lonely",
+    "mates",
+    "player",
+    "regain",
+    "regained",
+    "scribe",
+    "seat",
+    "seats",
+    "shelf",
+    "shelved",
+    "sight",
+    "story",
+    "epochs",
+];
+
+#[test]
+fn nobody_uses_the_old_words() {
+    let mut sources = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(PathBuf::from).to_vec();
+    files("docs", ".md", &mut sources);
+    ["src", "tests", "benches"].iter().for_each(|folder| files(folder, ".rs", &mut sources));
+    sources.retain(|path| !path.ends_with("tests/house.rs"));
+    let old = Regex::new(&format!(r"(?i)\b({})\b", OLD_WORDS.join("|"))).unwrap();
+    let mut found = Vec::new();
+    for path in &sources {
+        let text = fs::read_to_string(path).unwrap();
+        let lines = text.lines().enumerate();
+        let words = lines.filter_map(|(at, line)| Some((at, old.find(line)?.as_str())));
+        found.extend(words.map(|(at, word)| format!("{}:{}: {word}", path.display(), at + 1)));
+    }
+    assert!(found.is_empty(), "docs/GLOSSARY.md has other words for these: {}", found.join(", "));
+}

@@ -187,7 +187,7 @@ fn each_safeguard_left_out_is_noticed() {
         Sabotage::NoFinish => (Ranks, 59),
         Sabotage::KeepsSeal | Sabotage::StaleParity => (Ranks, 7),
         Sabotage::PrunesFirst => (Ranks, 129),
-        Sabotage::NoRegain => (Ranks, 60),
+        Sabotage::NoRecompute => (Ranks, 60),
         Sabotage::NoRecord | Sabotage::NoOutage | Sabotage::CleansEarly => (Supervisor, 0),
         Sabotage::NoRedial => (Supervisor, 6),
         Sabotage::NoAdoption => (Supervisor, 93),

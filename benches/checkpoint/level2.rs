@@ -80,7 +80,8 @@ impl Conductor<'_> {
         let work = Work::Stores { rounds: self.flags.repeat };
         let spec = self.spec(self.flags.n, (1, 2), 2, work);
         let dir = Some(self.flags.storage.clone());
-        let found = self.launcher.probe(&Spec { storage: dir, sight: DirScope::Node, ..spec })?;
+        let found =
+            self.launcher.probe(&Spec { storage: dir, dir_scope: DirScope::Node, ..spec })?;
         let write = middle(&found, |r| r.store_s / r.dd_write_s);
         let back = middle(&found, |r| r.restore_s / (r.dd_read_s + r.save_s));
         let bereft = middle(&found, |r| r.bereft_s / r.restore_s);

@@ -153,7 +153,7 @@ impl<'a> Conductor<'a> {
             work,
             job: self.job.clone(),
             storage: None,
-            sight: DirScope::Shared,
+            dir_scope: DirScope::Shared,
         }
     }
 

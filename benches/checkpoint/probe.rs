@@ -46,7 +46,7 @@ pub struct Spec {
     pub job: String,
     /// The folder of the second level, for [`Work::Stores`]; or in it one of each rank's own.
     pub storage: Option<PathBuf>,
-    pub sight: DirScope,
+    pub dir_scope: DirScope,
 }
 
 impl Spec {

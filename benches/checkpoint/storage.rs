@@ -20,7 +20,7 @@ impl Probe<'_> {
     fn checkpoint_dir(&self) -> Option<CheckpointDir> {
         let dir = self.spec.storage.as_ref()?;
         let rank = self.comm.rank();
-        Some(match self.spec.sight {
+        Some(match self.spec.dir_scope {
             DirScope::Shared => CheckpointDir::new(dir, &self.spec.job),
             DirScope::Node => {
                 CheckpointDir::new(&dir.join(format!("{}.{rank}", self.spec.job)), &self.spec.job)
@@ -32,18 +32,18 @@ impl Probe<'_> {
     pub(super) fn level2(&self) -> Result<Option<Storage>, String> {
         let Some(checkpoint_dir) = self.checkpoint_dir() else { return Ok(None) };
         let rank = self.comm.rank();
-        let sight = self.spec.sight;
-        if sight == DirScope::Node {
+        let dir_scope = self.spec.dir_scope;
+        if dir_scope == DirScope::Node {
             std::fs::create_dir_all(checkpoint_dir.dir()).map_err(|e| e.to_string())?;
         }
-        if rank == 0 || sight == DirScope::Node {
+        if rank == 0 || dir_scope == DirScope::Node {
             checkpoint_dir.prepare("bench")?;
         }
         self.comm.barrier();
         let inventory = self.inventory(&checkpoint_dir)?;
         Ok(Some(Storage {
-            sight,
-            seat: if sight == DirScope::Node { rank as u64 } else { 0 },
+            dir_scope,
+            dir_id: if dir_scope == DirScope::Node { rank as u64 } else { 0 },
             every: Interval::Seconds(1e9),
             helpers: Helpers::Threads,
             arithmetic: "none: the matrix is noise".into(),
@@ -61,7 +61,7 @@ impl Probe<'_> {
     /// What lies there, the same on every rank.
     fn inventory(&self, checkpoint_dir: &CheckpointDir) -> Result<Inventory, String> {
         let mine = checkpoint_dir.survey()?;
-        if self.spec.sight == DirScope::Shared {
+        if self.spec.dir_scope == DirScope::Shared {
             return Ok(mine);
         }
         let bytes = serde_json::to_vec(&mine).map_err(|e| e.to_string())?;
@@ -94,7 +94,7 @@ impl Probe<'_> {
             let memory_store = &self.memory_store;
             let copy = dir.join(format!("dd.{rank}"));
             let mut copied = Ok(());
-            let parts: &[Part] = match self.spec.sight {
+            let parts: &[Part] = match self.spec.dir_scope {
                 DirScope::Shared => &[Part::B],
                 DirScope::Node => &[Part::B, Part::C],
             };
@@ -113,7 +113,7 @@ impl Probe<'_> {
             let mut read = Ok(());
             this.dd_read_s = self.timed(|| read = dd(&mine, null, &["iflag=direct"]));
             read?;
-            if self.spec.sight == DirScope::Node {
+            if self.spec.dir_scope == DirScope::Node {
                 if rank == round % self.comm.size() {
                     let own = self.checkpoint_dir().expect("there is a folder");
                     std::fs::remove_dir_all(own.dir()).map_err(|e| e.to_string())?;
@@ -127,10 +127,10 @@ impl Probe<'_> {
         }
         self.comm.barrier();
         let checkpoint_dir = self.checkpoint_dir().expect("there is a folder");
-        if rank == 0 || self.spec.sight == DirScope::Node {
+        if rank == 0 || self.spec.dir_scope == DirScope::Node {
             checkpoint_dir.clean(&Flow::default())?;
         }
-        if self.spec.sight == DirScope::Node {
+        if self.spec.dir_scope == DirScope::Node {
             std::fs::remove_dir(checkpoint_dir.dir()).map_err(|e| e.to_string())?;
         }
         Ok(started)

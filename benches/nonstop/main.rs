@@ -253,7 +253,7 @@ struct Cost {
     bare_s: f64,
     took_s: f64,
     going_on_s: f64,
-    regain_s: f64,
+    recompute_s: f64,
 }
 
 impl Cost {
@@ -299,7 +299,7 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
             bare_s: before + rest(&unprotected)?,
             took_s: struck.outcome.seconds,
             going_on_s: told.going_on_s,
-            regain_s: told.regain_s,
+            recompute_s: told.recompute_s,
         };
         // The first turn warms the machine up.
         if turn > 0 {
@@ -310,7 +310,7 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
     report.at_most("a loss recovered by checksums, iterations, median", middle(&iterations), 2.0);
     let bare: Vec<f64> = all.iter().map(|cost| cost.iterations(cost.bare_s)).collect();
     let row = |cost: &Cost| {
-        let seconds = [cost.expected_s, cost.took_s, cost.going_on_s, cost.regain_s];
+        let seconds = [cost.expected_s, cost.took_s, cost.going_on_s, cost.recompute_s];
         let seconds = seconds.map(|v| format!("{v:.3}"));
         let iteration = format!("{:.4}", cost.iteration_s);
         let mut row = vec![cost.boundary.to_string(), iteration];
@@ -324,7 +324,7 @@ fn loss(flags: &Flags, machine: &Machine, report: &mut Report) -> Result<(), Str
         "expected",
         "took",
         "from notice to computing",
-        "regaining U",
+        "recomputing U",
         "cost, iterations",
         "with an unprotected rest",
     ];

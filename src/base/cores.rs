@@ -157,12 +157,12 @@ pub fn bound_to() -> &'static BTreeSet<usize> {
 /// Processors on which helpers of this process run; empty if none were reserved.
 static ASIDE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// Reserves `seats` for helpers. All other threads of this process, existing and future, run on `left`.
+/// Reserves `processors` for helpers. All other threads of this process, existing and future, run on `left`.
 ///
 /// Must be called once, before the process has pinned a thread. Returns false and changes nothing if the system does not permit
 /// it.
-pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
-    let wanted: BTreeSet<usize> = seats.iter().copied().collect();
+pub fn set_aside(processors: &[usize], left: BTreeSet<usize>) -> bool {
+    let wanted: BTreeSet<usize> = processors.iter().copied().collect();
     let tried = wanted.clone();
     let trial =
         new_thread::start("trial", move || allow(tried.iter().copied()) && allowed() == tried);
@@ -178,18 +178,18 @@ pub fn set_aside(seats: &[usize], left: BTreeSet<usize>) -> bool {
             }
         }
     }
-    *ASIDE.lock().unwrap_or_else(|e| e.into_inner()) = seats.to_vec();
+    *ASIDE.lock().unwrap_or_else(|e| e.into_inner()) = processors.to_vec();
     true
 }
 
 /// Moves the calling thread, a helper, to the processors reserved for helpers. If none are reserved, it may run on all processors
 /// of the process.
 pub fn go_aside() {
-    let seats = ASIDE.lock().unwrap_or_else(|e| e.into_inner()).clone();
-    if seats.is_empty() {
+    let processors = ASIDE.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    if processors.is_empty() {
         unpin();
     } else {
-        allow(seats);
+        allow(processors);
     }
 }
 
@@ -225,15 +225,15 @@ pub fn keep_to(processors: &[usize]) {
 /// Binds the calling thread, `part` of `parts` that start together, to one of the pool's processors, over which the parts are
 /// spread evenly. If the pool is not pinned, the thread may run on all processors of the process.
 pub fn spread(part: usize, parts: usize) {
-    let seat = seat(&OWN.lock().unwrap_or_else(|e| e.into_inner()), part, parts);
-    match seat {
+    let core = core_of(&OWN.lock().unwrap_or_else(|e| e.into_inner()), part, parts);
+    match core {
         Some(processor) => _ = pin(processor),
         None => unpin(),
     }
 }
 
 /// Returns the processor of a part.
-pub fn seat(own: &[usize], part: usize, parts: usize) -> Option<usize> {
+pub fn core_of(own: &[usize], part: usize, parts: usize) -> Option<usize> {
     own.get(part * own.len() / parts).copied()
 }
 
@@ -410,14 +410,14 @@ pub mod tests {
     #[test]
     fn threads_that_are_started_together_are_spread_evenly() {
         let own: Vec<usize> = (10..26).collect();
-        let seats = |parts: usize| -> Vec<_> {
-            (0..parts).map(|part| seat(&own, part, parts).unwrap()).collect()
+        let processors = |parts: usize| -> Vec<_> {
+            (0..parts).map(|part| core_of(&own, part, parts).unwrap()).collect()
         };
-        assert_eq!(seats(1), [10]);
-        assert_eq!(seats(4), [10, 14, 18, 22]);
-        assert_eq!(seats(3), [10, 15, 20]);
-        assert_eq!(seats(16), own);
-        assert_eq!(seat(&[], 0, 1), None);
+        assert_eq!(processors(1), [10]);
+        assert_eq!(processors(4), [10, 14, 18, 22]);
+        assert_eq!(processors(3), [10, 15, 20]);
+        assert_eq!(processors(16), own);
+        assert_eq!(core_of(&[], 0, 1), None);
     }
 
     #[test]

@@ -68,7 +68,7 @@ macro_rules! points {
             /// Returns whether this is a step of the solver itself, which exists under any protection. `tests/nonstop` injects
             /// faults there.
             pub fn is_solvers(self) -> bool {
-                Point::between(Point::PanelHalf, Point::RegainHalf).contains(&self)
+                Point::between(Point::PanelHalf, Point::RecomputeHalf).contains(&self)
                     || matches!(self, Point::SolveHalf | Point::SolveSent)
             }
         }
@@ -119,7 +119,7 @@ points! {
     /// All rows of the checksum columns are rebuilt.
     Renewed = "renewed",
     /// Half of the lost part of U is recomputed.
-    RegainHalf = "regain-half",
+    RecomputeHalf = "recompute_u-half",
     /// The matrix is frozen, and no step of the save is done.
     SaveBegin = "save-begin",
     /// The small state is in its spare place.
@@ -567,7 +567,7 @@ sabotages! {
     /// The order of the manifest and the removal of older checkpoints.
     PrunesFirst = "prunes-first",
     /// The recomputation of U after a loss under checksum columns.
-    NoRegain = "no-regain",
+    NoRecompute = "no-recompute_u",
     /// The wait for a record before the supervisor takes the step.
     NoRecord = "no-record",
     /// The second call of a node whose connection ended.

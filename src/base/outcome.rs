@@ -216,7 +216,7 @@ pub struct Checksums {
     /// Time from the first notice of each loss until all ranks continued.
     pub going_on_s: f64,
     /// Time to recompute the lost part of U.
-    pub regain_s: f64,
+    pub recompute_s: f64,
     /// Boundary of each rebuilt checksum column, in order, and the time to rebuild them.
     #[serde(default)]
     pub renewed_at: Vec<u64>,

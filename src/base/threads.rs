@@ -58,7 +58,7 @@ struct Orders {
     /// State of the parts, by the number of the thread.
     parts: Vec<Part>,
     /// Number of workers that are panel threads in this round.
-    mates: AtomicUsize,
+    panel_workers: AtomicUsize,
     /// True when the lead has finished: the panel threads may run tasks.
     dismissed: AtomicBool,
 }
@@ -153,7 +153,7 @@ impl Orders {
         Self {
             present: Order::default(),
             parts: (0..threads).map(|_| Part::default()).collect(),
-            mates: AtomicUsize::new(0),
+            panel_workers: AtomicUsize::new(0),
             dismissed: AtomicBool::new(false),
         }
     }
@@ -187,18 +187,18 @@ pub enum Turn<'t, 'p> {
 /// The main thread and the workers lent to it, while it leads.
 pub struct PanelThreads<'a> {
     shared: Option<&'a Shared>,
-    mates: usize,
+    panel_workers: usize,
 }
 
 impl PanelThreads<'_> {
     /// Returns panel threads that are the main thread alone.
     pub fn alone() -> Self {
-        Self { shared: None, mates: 0 }
+        Self { shared: None, panel_workers: 0 }
     }
 
     /// Number of threads: the main thread and the lent workers.
     pub fn size(&self) -> usize {
-        self.mates + 1
+        self.panel_workers + 1
     }
 
     /// Runs `work(0)` to `work(parts - 1)`, each on its own thread if that thread is in time. Returns when all are done.
@@ -207,7 +207,7 @@ impl PanelThreads<'_> {
     /// small values and not references to them.
     pub fn run(&mut self, parts: usize, work: impl Fn(usize) + Sync + Copy) {
         assert!(parts <= self.size(), "{parts} parts for {} threads", self.size());
-        let Some(shared) = self.shared.filter(|_| self.mates > 0 && parts > 1) else {
+        let Some(shared) = self.shared.filter(|_| self.panel_workers > 0 && parts > 1) else {
             (0..parts).for_each(work);
             return;
         };
@@ -407,18 +407,18 @@ impl Pool {
         });
     }
 
-    /// Runs tasks as [`Pool::run`] does, but the main thread first calls `main` with [`Turn::Lead`], with `mates` workers as
-    /// panel threads. Afterwards these workers run tasks like the others, and the main thread calls `main` after each of its
+    /// Runs tasks as [`Pool::run`] does, but the main thread first calls `main` with [`Turn::Lead`], with `panel_workers` workers
+    /// as panel threads. Afterwards these workers run tasks like the others, and the main thread calls `main` after each of its
     /// tasks.
     pub fn spread(
         &mut self,
         tasks: usize,
         task: impl Fn(usize) + Sync,
-        mates: usize,
+        panel_workers: usize,
         mut main: impl FnMut(Turn),
     ) {
-        let mates = mates.min(self.workers.len());
-        if self.workers.is_empty() || (tasks == 0 && mates == 0) {
+        let panel_workers = panel_workers.min(self.workers.len());
+        if self.workers.is_empty() || (tasks == 0 && panel_workers == 0) {
             main(Turn::Lead(&mut PanelThreads::alone()));
             for i in 0..tasks {
                 task(i);
@@ -432,9 +432,9 @@ impl Pool {
         // SAFETY: the borrow is only used by workers inside the round. This function neither returns nor unwinds past `Close`
         // before the round is closed and they have left it.
         let work: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(work) };
-        shared.open(tasks, work, mates);
+        shared.open(tasks, work, panel_workers);
         let close = Close(shared);
-        main(Turn::Lead(&mut PanelThreads { shared: Some(shared), mates }));
+        main(Turn::Lead(&mut PanelThreads { shared: Some(shared), panel_workers }));
         loop {
             let i = shared.next.0.fetch_add(1, Ordering::Relaxed);
             if i >= tasks {
@@ -521,9 +521,9 @@ impl Shared {
         }
     }
 
-    fn open(&self, tasks: usize, work: Task<'static>, mates: usize) {
-        self.orders.mates.store(mates, Ordering::SeqCst);
-        self.orders.dismissed.store(mates == 0, Ordering::SeqCst);
+    fn open(&self, tasks: usize, work: Task<'static>, panel_workers: usize) {
+        self.orders.panel_workers.store(panel_workers, Ordering::SeqCst);
+        self.orders.dismissed.store(panel_workers == 0, Ordering::SeqCst);
         // SAFETY: no round is open, and the previous one has waited until no worker was inside.
         unsafe { *self.present.0.get() = (tasks, Some(work)) };
         self.next.0.store(0, Ordering::Relaxed);
@@ -542,7 +542,7 @@ impl Shared {
             if self.round.0.number() == round {
                 // SAFETY: the round is open, or the main thread that closes it waits for this worker, which is inside.
                 let (tasks, work) = unsafe { *self.present.0.get() };
-                if number <= self.orders.mates.load(Ordering::SeqCst) {
+                if number <= self.orders.panel_workers.load(Ordering::SeqCst) {
                     self.follow(number);
                 }
                 if let Some(work) = work {
@@ -723,7 +723,7 @@ mod tests {
     fn a_crew_does_every_part_once_and_then_takes_tasks() {
         for threads in 1..5 {
             let mut pool = Pool::new(threads);
-            for mates in 0..threads + 1 {
+            for panel_workers in 0..threads + 1 {
                 for _ in 0..100 {
                     let tasks = AtomicUsize::new(0);
                     let mut size = 0;
@@ -732,7 +732,7 @@ mod tests {
                         |_| {
                             tasks.fetch_add(1, Ordering::Relaxed);
                         },
-                        mates,
+                        panel_workers,
                         |turn| {
                             let Turn::Lead(panel_threads) = turn else { return };
                             for parts in 0..=panel_threads.size() {
@@ -746,7 +746,7 @@ mod tests {
                             size = panel_threads.size();
                         },
                     );
-                    assert_eq!(size, mates.min(threads - 1) + 1);
+                    assert_eq!(size, panel_workers.min(threads - 1) + 1);
                     assert_eq!(tasks.into_inner(), 20);
                 }
             }
@@ -773,7 +773,7 @@ mod tests {
     #[test]
     fn the_lead_does_what_no_mate_comes_for() {
         let shared = Shared::new(4);
-        let mut panel_threads = PanelThreads { shared: Some(&shared), mates: 3 };
+        let mut panel_threads = PanelThreads { shared: Some(&shared), panel_workers: 3 };
         for round in 1..50 {
             let hits: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
             panel_threads.run(4, |part| {

@@ -13,13 +13,13 @@ pub fn rounds(players: usize) -> usize {
 /// stays, the others move on by a place from round to round.
 pub fn pairs(players: usize, round: usize) -> Vec<(usize, usize)> {
     // With an odd number a node rests in each round: the one that meets the absent place.
-    let seats = players + players % 2;
-    let seated = |seat: usize| match seat {
+    let places = players + players % 2;
+    let placed = |place: usize| match place {
         0 => 0,
-        _ => (seat - 1 + round) % (seats - 1) + 1,
+        _ => (place - 1 + round) % (places - 1) + 1,
     };
-    (0..seats / 2)
-        .map(|seat| (seated(seat), seated(seats - 1 - seat)))
+    (0..places / 2)
+        .map(|place| (placed(place), placed(places - 1 - place)))
         .map(|(one, other)| (one.min(other), one.max(other)))
         .filter(|&(_, other)| other < players)
         .collect()

@@ -366,9 +366,9 @@ mod tests {
         let mut there: Vec<Option<usize>> = cast(&candidates, TEST + 1);
         there.sort_unstable();
         assert!(there.iter().copied().eq((0..POSITIONS).map(Some)));
-        for (rank, player) in candidates.iter_mut().enumerate() {
+        for (rank, candidate) in candidates.iter_mut().enumerate() {
             let kept = taken[rank].filter(|_| rank / PER_NODE != 17);
-            (player.kept, player.members) = (kept, Vec::new());
+            (candidate.kept, candidate.members) = (kept, Vec::new());
         }
         for members in &groups {
             // One member of each group knows the group.

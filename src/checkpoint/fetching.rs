@@ -188,12 +188,12 @@ struct Damage(usize, usize, String);
 
 impl Apart {
     /// Collects the files in each DIR, according to their headers.
-    fn gather(world: &impl World, stored: StoredCheckpoint, seats: &[usize]) -> Self {
+    fn gather(world: &impl World, stored: StoredCheckpoint, dir_ids: &[usize]) -> Self {
         let me = world.rank();
         let (checkpoint_dir, key) = (&stored.storage.checkpoint_dir, stored.about.key());
-        let mut mine = Told { seat: seats[me], seen: Vec::new() };
+        let mut mine = Told { dir_id: dir_ids[me], seen: Vec::new() };
         let mut wrong: Vec<(usize, String)> = Vec::new();
-        let files = if mine.seat == me { checkpoint_dir.positions(key) } else { Ok(Vec::new()) };
+        let files = if mine.dir_id == me { checkpoint_dir.positions(key) } else { Ok(Vec::new()) };
         // Opening the files one by one would show their problems as well.
         let files = files.unwrap_or_else(|why| {
             wrong.push((me, why));
@@ -230,8 +230,8 @@ impl Apart {
         if world.all(mine.is_empty()) {
             return false;
         }
-        for Damage(seat, position, why) in world.gather(&mine).into_iter().flatten() {
-            self.bad.insert((seat, position));
+        for Damage(dir_id, position, why) in world.gather(&mine).into_iter().flatten() {
+            self.bad.insert((dir_id, position));
             self.wrong.push((position, why));
         }
         true
@@ -260,7 +260,7 @@ impl Apart {
                     let opened = Opened::of(source, shape)?;
                     opened.rows(None, || {}).and_then(|()| opened.parity(None))
                 });
-                damage.extend(read.err().map(|why| Damage(reader.seat, position, why)));
+                damage.extend(read.err().map(|why| Damage(reader.dir_id, position, why)));
             }
             if !self.learn(world, damage) {
                 return Ok(());
@@ -275,15 +275,15 @@ pub(super) fn look(
     world: &impl World,
     terms: Terms,
     about: &About,
-    seats: &[usize],
+    dir_ids: &[usize],
     whole: bool,
 ) -> Result<Way, String> {
     let Terms { config, test } = terms;
     let storage = config.storage.as_ref().expect("a checkpoint on storage was chosen");
     let stored = StoredCheckpoint { storage, about };
     let me = world.rank();
-    if storage.sight == DirScope::Node {
-        let mut apart = Apart::gather(world, stored, seats);
+    if storage.dir_scope == DirScope::Node {
+        let mut apart = Apart::gather(world, stored, dir_ids);
         if whole {
             apart.look(world, terms, stored)?;
         } else {
@@ -403,7 +403,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
                 if plan.needs_parity(me) { opened.parity(Some(bytes_mut(parity))) } else { Ok(()) }
             });
             let damage = read.err().zip(plan.readers[me]);
-            let damage = damage.map(|(why, reader)| Damage(reader.seat, me, why));
+            let damage = damage.map(|(why, reader)| Damage(reader.dir_id, me, why));
             if apart.learn(world, damage.into_iter().collect()) {
                 continue;
             }

@@ -113,7 +113,7 @@ pub(super) struct Write {
 /// Data for writing a manifest.
 pub(super) struct List {
     pub(super) about: About,
-    pub(super) sight: DirScope,
+    pub(super) dir_scope: DirScope,
     /// Positions whose files the manifest lists.
     pub(super) positions: Vec<u32>,
     pub(super) stays: Option<Key>,
@@ -139,8 +139,8 @@ impl IoRequest {
                 }
                 if late { Err(Stopped::GivenUp) } else { written }
             }
-            What::List(List { about, sight, positions, stays, all }) => {
-                let listed = checkpoint_dir.conclude(about, *sight, positions, *stays, flow)?;
+            What::List(List { about, dir_scope, positions, stays, all }) => {
+                let listed = checkpoint_dir.conclude(about, *dir_scope, positions, *stays, flow)?;
                 Ok(all.unwrap_or(listed))
             }
             What::MakeRoom { over, keep } => {

@@ -46,9 +46,9 @@ use crate::shm::{MemoryStore, Part};
 pub struct Storage {
     /// Checkpoint directory of this rank.
     pub checkpoint_dir: CheckpointDir,
-    pub sight: DirScope,
+    pub dir_scope: DirScope,
     /// Directory id: equal on ranks that see one DIR.
-    pub seat: u64,
+    pub dir_id: u64,
     /// Interval in saves or seconds; with seconds, the next save after that time goes to storage.
     pub every: Interval,
     /// Determines whether ranks compute while helpers write.
@@ -85,13 +85,13 @@ pub(super) const LOOK: u64 = 4;
 pub(super) const STORE: u64 = 8;
 
 /// Directory id for each position: the first position that sees the same DIR.
-pub(super) fn seats(world: &impl World, storage: &Storage) -> Vec<usize> {
-    match storage.sight {
+pub(super) fn dir_ids(world: &impl World, storage: &Storage) -> Vec<usize> {
+    match storage.dir_scope {
         DirScope::Shared => vec![0; world.size()],
         DirScope::Node => {
-            let all = world.gather(&storage.seat);
+            let all = world.gather(&storage.dir_id);
             let mut firsts = HashMap::new();
-            let first = |(rank, seat)| *firsts.entry(seat).or_insert(rank);
+            let first = |(rank, dir_id)| *firsts.entry(dir_id).or_insert(rank);
             all.iter().enumerate().map(first).collect()
         }
     }
@@ -170,15 +170,15 @@ impl Level2 {
     pub(super) fn new(
         storage: Storage,
         memory_store: &MemoryStore,
-        seats: &[usize],
+        dir_ids: &[usize],
         working: usize,
         me: usize,
         alone: bool,
     ) -> Self {
         let scheduler = Scheduler::new(storage.every, 0, 0.0);
         let waited = storage.helpers == Helpers::Off;
-        let writes = |position: usize| storage.sight == DirScope::Node || position < working;
-        let here = seats.iter().enumerate().filter(|(_, seat)| **seat == me);
+        let writes = |position: usize| storage.dir_scope == DirScope::Node || position < working;
+        let here = dir_ids.iter().enumerate().filter(|(_, dir_id)| **dir_id == me);
         let lists = here.map(|(position, _)| position).filter(|&position| writes(position));
         let lists = lists.map(|position| position as u32).collect();
         let stuck = left_at(&storage.checkpoint_dir);
@@ -410,7 +410,7 @@ impl Level2 {
 
     /// Returns true if all nodes share DIR, so that each rank finds its own file wherever it runs.
     pub(super) fn is_shared(&self) -> bool {
-        self.storage.sight == DirScope::Shared
+        self.storage.dir_scope == DirScope::Shared
     }
 
     /// Parts that a helper is reading now, through files that it has opened itself.
@@ -548,8 +548,8 @@ mod tests {
     fn level2(dir: &std::path::Path) -> Level2 {
         let storage = Storage {
             checkpoint_dir: CheckpointDir::new(dir, "job"),
-            sight: DirScope::Shared,
-            seat: 0,
+            dir_scope: DirScope::Shared,
+            dir_id: 0,
             every: Interval::Iterations(1),
             helpers: Helpers::Threads,
             arithmetic: String::new(),

@@ -176,7 +176,7 @@ pub fn reassign(
     let mut vacant: Vec<usize> = (0..positions).filter(|&p| holder[p].is_none()).collect();
 
     // Ranks on the node with the position's memory.
-    let best = remembering(positions, candidates.iter().map(|player| player.node).zip(found));
+    let best = remembering(positions, candidates.iter().map(|candidate| candidate.node).zip(found));
     let mut on_node = free_by(&taken, |rank| candidates[rank].node);
     vacant.retain(|&position| {
         let rank = best[position].and_then(|node| on_node.get_mut(&node)?.pop());
@@ -218,7 +218,7 @@ pub fn reassign(
 /// Group of each position, as candidate ranks know it; empty if none does.
 fn groups_known(positions: usize, candidates: &[RankCandidate]) -> Vec<&[usize]> {
     let mut group: Vec<&[usize]> = vec![&[]; positions];
-    for members in candidates.iter().map(|player| &player.members) {
+    for members in candidates.iter().map(|candidate| &candidate.members) {
         for &position in members.iter().filter(|&&position| position < positions) {
             if group[position].is_empty() {
                 group[position] = members;
@@ -475,8 +475,8 @@ mod tests {
                     let mut all: Vec<usize> = taken.iter().flatten().copied().collect();
                     all.sort_unstable();
                     prop_assert!(all.iter().copied().eq(0..positions));
-                    for (player, taken) in candidates.iter().zip(taken) {
-                        prop_assert!(player.kept.is_none() || player.kept == taken);
+                    for (candidate, taken) in candidates.iter().zip(taken) {
+                        prop_assert!(candidate.kept.is_none() || candidate.kept == taken);
                     }
                 }
             }

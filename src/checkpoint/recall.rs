@@ -23,7 +23,7 @@ pub struct Seen {
 /// Report of one rank: its directory id, and, from the first rank that sees the DIR, the files there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    pub seat: usize,
+    pub dir_id: usize,
     pub seen: Vec<Seen>,
 }
 
@@ -50,7 +50,7 @@ pub struct Recall {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader {
-    pub seat: usize,
+    pub dir_id: usize,
     pub rank: usize,
 }
 
@@ -118,16 +118,16 @@ pub fn recall(
     let mut readers: Vec<Option<Reader>> = vec![None; positions];
     let mut groups: BTreeMap<u32, (usize, &Check)> = BTreeMap::new();
     for told_here in told {
-        let seat = told_here.seat;
+        let dir_id = told_here.dir_id;
         for seen in &told_here.seen {
             let (at, check) = (seen.position, &seen.check);
-            if at >= positions || bad.contains(&(seat, at)) {
+            if at >= positions || bad.contains(&(dir_id, at)) {
                 continue;
             }
             // Of several copies of a file, the one on the position's own node; otherwise the first.
-            let own = told[at].seat == seat;
+            let own = told[at].dir_id == dir_id;
             if readers[at].is_none() || own {
-                readers[at] = Some(Reader { seat, rank: if own { at } else { seat } });
+                readers[at] = Some(Reader { dir_id, rank: if own { at } else { dir_id } });
             }
             let (_, known) = groups.entry(check.group).or_insert((at, check));
             if made(known) != made(check) {
@@ -177,8 +177,8 @@ mod tests {
 
     /// Each rank has a DIR of its own, with the files of these positions.
     fn apart(files: &[&[usize]], size: usize, losses: u32) -> Vec<Told> {
-        let told = |(seat, files): (usize, &&[usize])| Told {
-            seat,
+        let told = |(dir_id, files): (usize, &&[usize])| Told {
+            dir_id,
             seen: files.iter().map(|&position| seen(position, size, losses)).collect(),
         };
         files.iter().enumerate().map(told).collect()
@@ -203,11 +203,11 @@ mod tests {
         assert!(!found.needs_parity(0) && found.needs_parity(2));
         // Of two nodes with the file, the one of the position.
         let found = recall(4, &apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1), &none).unwrap();
-        assert_eq!(found.readers[1], Some(Reader { seat: 1, rank: 1 }));
+        assert_eq!(found.readers[1], Some(Reader { dir_id: 1, rank: 1 }));
         // If that file is damaged, the other; if both are, the position is rebuilt.
         let told = apart(&[&[0, 1], &[1], &[2], &[3]], 2, 1);
         let mut bad = BTreeSet::from([(1, 1)]);
-        assert_eq!(recall(4, &told, &bad).unwrap().readers[1], Some(Reader { seat: 0, rank: 0 }));
+        assert_eq!(recall(4, &told, &bad).unwrap().readers[1], Some(Reader { dir_id: 0, rank: 0 }));
         bad.insert((0, 1));
         assert_eq!(recall(4, &told, &bad).unwrap().lost(), [1]);
     }
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn ranks_of_one_node_read_their_own_files() {
         let mut told = apart(&[&[0, 1], &[], &[2, 3], &[]], 2, 1);
-        told[1].seat = 0;
-        told[3].seat = 2;
+        told[1].dir_id = 0;
+        told[3].dir_id = 2;
         let found = recall(4, &told, &BTreeSet::new()).unwrap();
         assert_eq!(ranks(&found), [Some(0), Some(1), Some(2), Some(3)]);
     }
@@ -309,9 +309,9 @@ mod tests {
                     prop_assert!(bears);
                     for (position, reader) in found.readers.iter().enumerate() {
                         prop_assert_eq!(reader.is_some(), there(position));
-                        if let Some(Reader { seat, rank }) = *reader {
-                            prop_assert!(files[seat].contains(&position) && rank == seat);
-                            prop_assert!(!bad.contains(&(seat, position)));
+                        if let Some(Reader { dir_id, rank }) = *reader {
+                            prop_assert!(files[dir_id].contains(&position) && rank == dir_id);
+                            prop_assert!(!bad.contains(&(dir_id, position)));
                         }
                     }
                 }

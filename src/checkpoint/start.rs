@@ -9,7 +9,7 @@ use super::holding::{Holding, OpenHead, open_head};
 use super::identity::identity;
 use super::known::{Fact, Known};
 use super::lease::Lease;
-use super::level2::{Level2, seats};
+use super::level2::{Level2, dir_ids};
 use super::protocol::{Decision, Method, Recovery, Setup, Transitions};
 use super::save::Checkpointer;
 use super::taking::{PositionMemory, Taken, make_way};
@@ -123,7 +123,7 @@ struct Offers {
     /// Problems of other checkpoints, in words.
     unusable: Vec<String>,
     /// Directory id for each position: the first position that sees the same DIR.
-    seats: Vec<usize>,
+    dir_ids: Vec<usize>,
 }
 
 impl Offers {
@@ -132,7 +132,7 @@ impl Offers {
         Self {
             stored: storage.map(|s| s.stored.clone()).unwrap_or_default(),
             unusable: storage.map(|s| s.damaged.clone()).unwrap_or_default(),
-            seats: storage.map(|storage| seats(world, storage)).unwrap_or_default(),
+            dir_ids: storage.map(|storage| dir_ids(world, storage)).unwrap_or_default(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Offers {
         whole: bool,
     ) -> Option<(About, Way)> {
         let about = self.stored.remove(0);
-        match look(world, terms, &about, &self.seats, whole) {
+        match look(world, terms, &about, &self.dir_ids, whole) {
             Ok(way) => Some((about, way)),
             Err(trouble) => {
                 self.unusable.push(trouble);
@@ -159,7 +159,10 @@ impl Offers {
         let dir = config.storage.as_ref().map(|s| s.checkpoint_dir.dir().display().to_string());
         StartError::Storage {
             dir: dir.unwrap_or_default(),
-            apart: config.storage.as_ref().is_some_and(|storage| storage.sight == DirScope::Node),
+            apart: config
+                .storage
+                .as_ref()
+                .is_some_and(|storage| storage.dir_scope == DirScope::Node),
             job: config.memory_store.job().into(),
             what: format!("{memory}{what}"),
         }
@@ -395,8 +398,8 @@ impl Agreement<'_> {
         let Terms { config, test } = self.terms;
         let storage = config.storage.clone().filter(|storage| !storage.read_only)?;
         let disk = config.scheme.method == Method::Disk;
-        let (seats, working) = (&self.offers.seats, test.layout.working());
-        Some(Level2::new(storage, &config.memory_store, seats, working, me, disk))
+        let (dir_ids, working) = (&self.offers.dir_ids, test.layout.working());
+        Some(Level2::new(storage, &config.memory_store, dir_ids, working, me, disk))
     }
 }
 

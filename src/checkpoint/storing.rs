@@ -52,9 +52,9 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
         let (about, task) = level2.flight.take().expect("all ranks have one");
         let began = task.began;
         let mine = task.end().unwrap_or(0);
-        let sight = level2.storage.sight;
+        let dir_scope = level2.storage.dir_scope;
         // No single manifest has the sizes of all files.
-        let all = match sight {
+        let all = match dir_scope {
             DirScope::Shared if level2.alone.is_none() => None,
             _ => {
                 let all: Vec<u64> = self.world.gather(&mine);
@@ -65,7 +65,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             level2.believed.push(about.clone());
             let stays = level2.alone.and_then(|alone| alone.last).map(|last| last.key);
             let positions = level2.lists.clone();
-            let list = List { about: about.clone(), sight, positions, stays, all };
+            let list = List { about: about.clone(), dir_scope, positions, stays, all };
             let task = level2.send(What::List(list));
             level2.manifest = Some((about, began, task));
         }
@@ -194,7 +194,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             self.holding.buffers.committed_parts(about.checkpoint);
         let buffers = self.holding.buffers;
         let id = &self.header.id;
-        let apart = level2.storage.sight == DirScope::Node;
+        let apart = level2.storage.dir_scope == DirScope::Node;
         let check = apart.then(|| {
             let words = buffers.checksum_words() as u64;
             let (members, losses) = (id.members.clone(), id.losses.into());

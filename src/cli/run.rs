@@ -825,7 +825,7 @@ mod tests {
                 hosts: vec![Host::new("n1", 1)],
                 spares: Vec::new(),
                 job: Some("77_2".to_owned()),
-                anew: false,
+                from_scratch: false,
                 supervisor_host: "h".to_owned(),
                 supervisor_pid: 1,
             })

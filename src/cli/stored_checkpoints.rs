@@ -73,7 +73,7 @@ pub fn survey(dir: &Path) -> Result<Vec<Job>, String> {
                 q: about.q,
                 arithmetic: about.arithmetic.clone(),
                 bytes: manifest.bytes(),
-                positions: match manifest.sight {
+                positions: match manifest.dir_scope {
                     DirScope::Shared => None,
                     DirScope::Node => Some(manifest.files.iter().map(|f| f.position).collect()),
                 },

@@ -596,7 +596,7 @@ pub struct Settings {
     pub power_command: Option<String>,
     /// Whether a progress line may be shown on a terminal, because no setting turns the progress on or off.
     #[serde(default)]
-    pub glance: bool,
+    pub terminal_progress: bool,
     pub protection: Protection,
 }
 
@@ -780,7 +780,7 @@ impl From<&Overrides> for Settings {
             blas: set.blas.clone(),
             preflight: set.preflight.unwrap_or(true),
             power_command: set.power_command.clone(),
-            glance: set.progress.is_none(),
+            terminal_progress: set.progress.is_none(),
             protection: if set.method == Some(Guarding::Checksums) {
                 Protection::Checksums {
                     columns: set.checksum_columns.unwrap_or(1),

@@ -41,7 +41,7 @@ use crate::config::flags::{self, BenchFlags};
 use crate::config::memory_need::{Means, OnNode, Room, TooLarge, enough_ranks, fits};
 use crate::config::settings;
 use crate::kernels::{self, Library, preflight, set_library_threads};
-use crate::lu::{Context, Event, Milestone, Observer, Seat, Start, own_part, solve_test};
+use crate::lu::{Context, Event, GridPlace, Milestone, Observer, Start, own_part, solve_test};
 use crate::report::machine::Machine;
 use crate::report::text;
 use crate::shm::{self, MemoryStore, Store};
@@ -828,9 +828,10 @@ impl Job<'_> {
             let columns = self.run.loaded.settings.sums();
             let roles = replacement::assign_roles(params, columns, &history.statuses(number));
             let roles = roles.map_err(|why| history.is_lost(&why))?;
-            let taken: Vec<_> = roles.seats.iter().map(|seat| seat.map(|s| s.place)).collect();
+            let taken: Vec<_> =
+                roles.grid_places.iter().map(|grid_place| grid_place.map(|s| s.place)).collect();
             history.deal(comm, number, &taken);
-            replacement::take_role(&mut self.kept.held, roles.seats[comm.rank()], &roles);
+            replacement::take_role(&mut self.kept.held, roles.grid_places[comm.rank()], &roles);
             return Ok((roles, None));
         }
         let Some(session) = self.session.as_ref().filter(|_| params.n > 0) else {
@@ -861,17 +862,17 @@ impl Job<'_> {
         let (roles, beside) = self.roles(number, params).map_err(Trouble::Ended)?;
         let settings = &self.run.loaded.settings;
         let session = self.session.as_ref().filter(|_| params.n > 0);
-        let position = roles.seats[comm.rank()];
+        let position = roles.grid_places[comm.rank()];
         let idle = position.is_none();
         // An idle rank drops its state of this test, and must not offer it after the next loss. The other ranks generate new
         // parts only after a collective call below, which this rank reaches later.
         self.kept.held.take_if(|held| idle && held.is_of(number));
         let engine = self.run.common.engines.of(params);
         let order = self.run.common.order(settings.split_update);
-        let mut context = Context::seated(comm, params, engine, order, position, roles.sums);
+        let mut context = Context::placed(comm, params, engine, order, position, roles.sums);
         // State of the previous test could still be needed by a rank that did not know its result. By now all ranks know it.
         self.kept.held.take_if(|_| idle);
-        let place = position.map(|seat| seat.place).or(beside);
+        let place = position.map(|grid_place| grid_place.place).or(beside);
         let everybody = session.and_then(|session| session.with_dedicated(params, place));
         let mut watcher = self.watcher(params, place.is_some());
         let test = self.test_id(number);
@@ -902,7 +903,7 @@ impl Job<'_> {
         // All ranks of the grid know the verdict. The rank at the first position sends it to ranks without a position and to rank
         // 0, which reports.
         let teller = roles.first_rank();
-        stand_by(comm, &roles.seats, teller);
+        stand_by(comm, &roles.grid_places, teller);
         if let Some(session) = session {
             session.follow(teller);
             // A failed test counts as ended, too: the run then ends, and the information is not used.
@@ -968,7 +969,7 @@ impl Job<'_> {
         self.node.all_reduce(&mut first_here, Reduce::Min);
         let measures = takes_part && first_here[0] == self.node.rank() as u64;
         let command = settings.power_command.as_deref();
-        let tells = settings.glance && comm.rank() == 0 && own_run_id().is_none();
+        let tells = settings.terminal_progress && comm.rank() == 0 && own_run_id().is_none();
         Watcher {
             power: if measures { power::Source::here(command) } else { None },
             meter: None,
@@ -1007,7 +1008,7 @@ impl Job<'_> {
 }
 
 /// Puts ranks without a part in the test to sleep until rank `teller` has its verdict, or a rank is lost.
-fn stand_by(comm: &Comm, taken: &[Option<Seat>], teller: usize) {
+fn stand_by(comm: &Comm, taken: &[Option<GridPlace>], teller: usize) {
     const TAG: i32 = 40;
     // The verdict is not urgent, but a loss must be noticed soon.
     const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -29,7 +29,7 @@ type Files = Vec<(Key, Vec<u32>)>;
 #[derive(Serialize, Deserialize)]
 struct Report {
     /// Directory id.
-    seat: usize,
+    dir_id: usize,
     /// Contents of DIR, from the first rank that sees it.
     contents: Option<Contents>,
 }
@@ -49,10 +49,10 @@ pub struct Level2<'a> {
     /// Checkpoint directory of this rank.
     pub checkpoint_dir: CheckpointDir,
     /// Directory id: the first rank of those that see this DIR.
-    seat: usize,
+    dir_id: usize,
     /// Directory ids of all ranks. `files` has, at the first rank of each DIR, the positions with files there, by checkpoint.
     /// Both are empty if all nodes share one DIR.
-    seats: Vec<usize>,
+    dir_ids: Vec<usize>,
     files: Vec<Files>,
     /// Inventory of checkpoints when the run began; the same on every rank.
     pub inventory: Inventory,
@@ -70,8 +70,13 @@ pub fn checkpoint_dir(settings: &settings::Saves, domain: &str) -> Option<Checkp
 }
 
 /// Returns the directory id: the first rank of those that see the same DIR as this one. Collective call.
-pub fn seat(comm: &Comm, node: &Comm, sight: DirScope, checkpoint_dir: &CheckpointDir) -> usize {
-    if sight == DirScope::Shared {
+pub fn dir_id(
+    comm: &Comm,
+    node: &Comm,
+    dir_scope: DirScope,
+    checkpoint_dir: &CheckpointDir,
+) -> usize {
+    if dir_scope == DirScope::Shared {
         return 0;
     }
     let rank = comm.rank() as u64;
@@ -99,8 +104,8 @@ type Check = fn(&CheckpointDir, &str) -> Result<(), String>;
 struct Opening<'c> {
     comm: &'c Comm,
     checkpoint_dir: CheckpointDir,
-    sight: DirScope,
-    seat: usize,
+    dir_scope: DirScope,
+    dir_id: usize,
     token: String,
     patience: Duration,
     /// True on the rank that reads this DIR for all ranks that see it.
@@ -115,19 +120,19 @@ impl<'c> Opening<'c> {
         comm: &'c Comm,
         node: &Comm,
         checkpoint_dir: CheckpointDir,
-        sight: DirScope,
+        dir_scope: DirScope,
         patience: Duration,
     ) -> Self {
-        let seat = seat(comm, node, sight, &checkpoint_dir);
+        let dir_id = dir_id(comm, node, dir_scope, &checkpoint_dir);
         let mut token = format!("{:032x}", new_run()).into_bytes();
         comm.broadcast_bytes(&mut token, 0);
         let mut token = String::from_utf8(token).expect("hexadecimal digits");
-        if sight == DirScope::Node {
-            token += &format!(".{seat}");
+        if dir_scope == DirScope::Node {
+            token += &format!(".{dir_id}");
         }
-        let first = comm.rank() == seat;
-        let leads = if sight == DirScope::Node { first } else { node.rank() == 0 };
-        Self { comm, checkpoint_dir, sight, seat, token, patience, first, leads }
+        let first = comm.rank() == dir_id;
+        let leads = if dir_scope == DirScope::Node { first } else { node.rank() == 0 };
+        Self { comm, checkpoint_dir, dir_scope, dir_id, token, patience, first, leads }
     }
 
     fn ended(&self, why: String) -> Ended {
@@ -165,7 +170,7 @@ impl<'c> Opening<'c> {
                 None => self.refusal(CheckpointDir::prepare, self.first)?,
                 refused => refused,
             };
-        match (&unwritable, self.sight) {
+        match (&unwritable, self.dir_scope) {
             (Some(refused), _) if must_write => return Err(refused.clone()),
             (Some(_), _) => {}
             (None, DirScope::Shared) => self.look(CheckpointDir::sees, self.leads)?,
@@ -180,10 +185,10 @@ impl<'c> Opening<'c> {
             if from_scratch {
                 return Ok((Inventory::default(), Vec::new()));
             }
-            let (checkpoint_dir, sight) = (self.checkpoint_dir.clone(), self.sight);
+            let (checkpoint_dir, dir_scope) = (self.checkpoint_dir.clone(), self.dir_scope);
             patiently_for(self.patience, move |flow| {
                 let files =
-                    if sight == DirScope::Node { checkpoint_dir.files()? } else { Vec::new() };
+                    if dir_scope == DirScope::Node { checkpoint_dir.files()? } else { Vec::new() };
                 Ok((checkpoint_dir.survey_for(flow)?, files))
             })
         };
@@ -193,9 +198,9 @@ impl<'c> Opening<'c> {
     /// Collects the contents of each DIR, with failure domains, and for each rank its directory id and the files that it has
     /// found. Collective call.
     fn gather(&self, contents: Option<Contents>) -> Result<Gathered, Ended> {
-        let mine = Report { seat: self.seat, contents };
+        let mine = Report { dir_id: self.dir_id, contents };
         let mut bytes = serde_json::to_vec(&mine).expect("plain values have a JSON form");
-        let all = match self.sight {
+        let all = match self.dir_scope {
             DirScope::Shared => {
                 self.comm.broadcast_bytes(&mut bytes, 0);
                 vec![bytes]
@@ -204,7 +209,7 @@ impl<'c> Opening<'c> {
         };
         let mut gathered = Gathered::default();
         for bytes in &all {
-            let Report { seat, contents } =
+            let Report { dir_id, contents } =
                 serde_json::from_slice(bytes).expect("ranks of one run are one program");
             let mut here = Vec::new();
             if let Some(Contents { domain, read }) = contents {
@@ -212,7 +217,7 @@ impl<'c> Opening<'c> {
                 gathered.stocks.push((domain, inventory));
                 here = files;
             }
-            gathered.seats.push(seat);
+            gathered.dir_ids.push(dir_id);
             gathered.files.push(here);
         }
         Ok(gathered)
@@ -223,16 +228,20 @@ impl<'c> Opening<'c> {
 #[derive(Default)]
 struct Gathered {
     stocks: Vec<(String, Inventory)>,
-    seats: Vec<usize>,
+    dir_ids: Vec<usize>,
     files: Vec<Files>,
 }
 
 /// Refuses checkpoints that were written with another directory scope.
-fn check_written_scope(inventory: &Inventory, sight: DirScope, dir: &Path) -> Result<(), Ended> {
-    if inventory.sights.iter().all(|other| *other == sight) {
+fn check_written_scope(
+    inventory: &Inventory,
+    dir_scope: DirScope,
+    dir: &Path,
+) -> Result<(), Ended> {
+    if inventory.sights.iter().all(|other| *other == dir_scope) {
         return Ok(());
     }
-    let (was, is) = match sight {
+    let (was, is) = match dir_scope {
         DirScope::Shared => ("node", "shared"),
         DirScope::Node => ("shared", "node"),
     };
@@ -274,13 +283,13 @@ impl<'a> Level2<'a> {
         let Conditions { tests, known, patience, from_scratch } = conditions;
         let Some(checkpoint_dir) = checkpoint_dir(settings, domain) else { return Ok(None) };
         let level2 = settings.level2.as_ref().expect("it has a checkpoint directory");
-        let sight = level2.scope;
-        let opening = Opening::new(comm, node, checkpoint_dir, sight, patience);
+        let dir_scope = level2.scope;
+        let opening = Opening::new(comm, node, checkpoint_dir, dir_scope, patience);
         let must_write = from_scratch || settings.scheme.method == Method::Disk;
         let unwritable = opening.check_scope(must_write)?;
         let contents = opening.contents(domain, from_scratch);
-        let Gathered { mut stocks, mut seats, mut files } = opening.gather(contents)?;
-        let (inventory, strays) = match sight {
+        let Gathered { mut stocks, mut dir_ids, mut files } = opening.gather(contents)?;
+        let (inventory, strays) = match dir_scope {
             DirScope::Shared => (stocks.swap_remove(0).1, Vec::new()),
             DirScope::Node => {
                 let strays = leave_out_strays(&mut stocks, tests, known);
@@ -294,14 +303,14 @@ impl<'a> Level2<'a> {
             return Err(refused.clone());
         }
         let unwritable = unwritable.map(|refused| refused.why);
-        let Opening { checkpoint_dir, seat, .. } = opening;
-        check_written_scope(&inventory, sight, checkpoint_dir.dir())?;
+        let Opening { checkpoint_dir, dir_id, .. } = opening;
+        check_written_scope(&inventory, dir_scope, checkpoint_dir.dir())?;
         if comm.rank() == 0 {
             print_unused(&strays, &inventory);
         }
-        if sight == DirScope::Shared {
+        if dir_scope == DirScope::Shared {
             // All nodes see all files.
-            (seats, files) = (Vec::new(), Vec::new());
+            (dir_ids, files) = (Vec::new(), Vec::new());
         }
         let (helpers, first) = (settings.helpers, Cell::new(None));
         let settings = level2;
@@ -309,8 +318,8 @@ impl<'a> Level2<'a> {
             settings,
             helpers,
             checkpoint_dir,
-            seat,
-            seats,
+            dir_id,
+            dir_ids,
             files,
             inventory,
             unwritable,
@@ -327,7 +336,7 @@ impl<'a> Level2<'a> {
     /// to a rank that sees its file. None if there is no difference. The same on every rank, including idle ones.
     pub fn files_of(&self, number: u32, digest: u64) -> Option<(&[usize], Vec<Vec<Found>>)> {
         let stored = self.inventory.for_test(number, digest);
-        if stored.is_empty() || self.seats.is_empty() {
+        if stored.is_empty() || self.dir_ids.is_empty() {
             return None;
         }
         let keys: Vec<Key> = stored.iter().map(About::key).collect();
@@ -344,7 +353,7 @@ impl<'a> Level2<'a> {
             worth.map(found).unwrap_or_default()
         };
         let found = |files: &Files| files.iter().flat_map(of_checkpoint).collect();
-        Some((&self.seats, self.files.iter().map(found).collect()))
+        Some((&self.dir_ids, self.files.iter().map(found).collect()))
     }
 
     /// Refuses to start if DIR has checkpoints that no test of this run can have written.
@@ -386,8 +395,8 @@ impl<'a> Level2<'a> {
         let first = self.first.get() == Some(number);
         Storage {
             checkpoint_dir: self.checkpoint_dir.clone().held_by(fresh_run),
-            sight: self.settings.scope,
-            seat: self.seat as u64,
+            dir_scope: self.settings.scope,
+            dir_id: self.dir_id as u64,
             every: self.settings.every,
             helpers: self.helpers,
             arithmetic: rounding.to_owned(),

@@ -299,7 +299,7 @@ impl RecoveryHistory {
 
     /// Candidate ranks for a test, with the data that each of them has, according to the last roll call.
     pub fn candidates(&self, test: usize) -> Vec<RankCandidate> {
-        let player = |a: &Answer| {
+        let candidate = |a: &Answer| {
             let part = Some(&a.part).filter(|part| part.test == test);
             RankCandidate {
                 node: a.node,
@@ -308,7 +308,7 @@ impl RecoveryHistory {
                 members: part.map(|part| part.members.clone()).unwrap_or_default(),
             }
         };
-        self.people.iter().map(player).collect()
+        self.people.iter().map(candidate).collect()
     }
 
     /// State of a test on each rank, according to the last roll call.

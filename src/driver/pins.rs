@@ -344,13 +344,13 @@ impl Bound {
 /// Sets the cores in `--helper-cores` aside. Afterwards, only helpers of this rank run there. Collective call.
 pub fn set_aside(comm: &Comm, named: &List) -> Result<(), Ended> {
     let (ranks, me) = under_one_kernel(comm, Has::here(0, true));
-    let (seats, left) = aside(&ranks, me, Topology::here(), &named.0)
+    let (processors, left) = aside(&ranks, me, Topology::here(), &named.0)
         .map_err(|why| Ended::new(Exit::BadInput, why))?;
-    if cores::set_aside(&seats, left) {
+    if cores::set_aside(&processors, left) {
         return Ok(());
     }
-    let seats = List(seats.into_iter().collect());
-    let why = format!("--helper-cores: the system does not let this rank run on {seats}");
+    let processors = List(processors.into_iter().collect());
+    let why = format!("--helper-cores: the system does not let this rank run on {processors}");
     Err(Ended::new(Exit::Environment, why))
 }
 
@@ -721,8 +721,8 @@ mod tests {
         // Without binding, each helper gets a core next to those of its rank.
         let ranks = vec![has(0..16, 0); 4];
         for me in 0..4 {
-            let (seats, left) = aside(&ranks, me, &large, &set(&[3, 7, 11, 15])).unwrap();
-            assert_eq!((seats, left.len()), (vec![4 * me + 3], 12));
+            let (processors, left) = aside(&ranks, me, &large, &set(&[3, 7, 11, 15])).unwrap();
+            assert_eq!((processors, left.len()), (vec![4 * me + 3], 12));
             let rest = vec![Has { processors: left, ..has([], 3) }; 4];
             let wanted: Vec<usize> = (4 * me..4 * me + 3).collect();
             assert_eq!(pins(&rest, me, &large), Ok(wanted));

@@ -378,7 +378,7 @@ fn tell_protection(outcome: &Outcome) {
     let rest = outcome.seconds - p.save_s - p.lost_s - p.down_s - p.restore_s;
     say(format_args!(
         "{:.2} s in {} attempt(s){}: {rest:.2} computing, {:.2} in {} save(s), {:.2} lost \
-         since a save, {:.2} down, {:.2} restarting and restoring; {} of named memory at most a \
+         since a save, {:.2} down, {:.2} restarting and restoring; {} of shared memory at most a \
          rank{}",
         outcome.seconds,
         p.attempts,
@@ -450,7 +450,7 @@ fn tell_checksums(outcome: &Outcome) {
             };
             format!(
                 "{losses} loss(es) recovered in place: {whose}{:.3} s from notice to computing, {:.3} s regaining U{renewed}",
-                c.going_on_s, c.regain_s
+                c.going_on_s, c.recompute_s
             )
         }
     };

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::in_steps::{InSteps, Summing};
 use super::observer::{Event, Milestone, Observer, Silent};
 use super::operations::Operations;
-use super::regain::regain;
+use super::recompute_u::recompute_u;
 use super::roles::{Exchanges, Past, Progress, weight};
 use super::schedule::Run;
 use super::solve::back_substitute;
@@ -24,7 +24,7 @@ use crate::comm::set_phase;
 use crate::matrix::{HugeBuffer, Local, Shape};
 
 /// Part of one rank in a test under `--method abft`.
-pub struct Standing {
+pub struct AbftTest {
     local: Local<HugeBuffer>,
     /// Work arrays; freed after factorisation and back substitution.
     work: Option<Work>,
@@ -40,11 +40,11 @@ pub struct From {
     pub ready: bool,
     /// Replacements so far, and the checksum columns that were to be rebuilt.
     pub past: Past,
-    /// Numbers of the checksum columns to rebuild now. Their ranks have joined the test since ([`Standing::joining`]).
+    /// Numbers of the checksum columns to rebuild now. Their ranks have joined the test since ([`AbftTest::joining`]).
     pub renew: Vec<usize>,
 }
 
-impl Standing {
+impl AbftTest {
     /// Allocates this rank's part. All ranks of the grid call this together. Fails on all of them if any rank cannot allocate.
     pub fn new(context: &Context, pool: &mut Pool) -> io::Result<Self> {
         let local = own_part(context)?;
@@ -117,18 +117,18 @@ impl Standing {
         set_phase("solving");
         observer.observe(Event::Reached(Milestone::Factored));
         let mut x = Vec::new();
-        let mut regain_s = 0.0;
+        let mut recompute_s = 0.0;
         if !shape.is_sums() {
             let began = std::time::Instant::now();
-            if !exchanges.there.is_empty() && !sabotaged(Sabotage::NoRegain) {
-                regain(context, self.local.view_mut(), exchanges, &mut progress.regained);
-                regain_s = began.elapsed().as_secs_f64();
+            if !exchanges.there.is_empty() && !sabotaged(Sabotage::NoRecompute) {
+                recompute_u(context, self.local.view_mut(), exchanges, &mut progress.recomputed);
+                recompute_s = began.elapsed().as_secs_f64();
             }
             x = back_substitute(context, self.local.view(), pool, &mut timer.clock);
             settle(context, exchanges, &mut x);
         }
         let outcome = conclude(context, timer, &mut self.work, x, pool, observer);
-        (outcome, regain_s)
+        (outcome, recompute_s)
     }
 
     fn generate<O: Observer>(&mut self, context: &Context, pool: &mut Pool, observer: &mut O) {

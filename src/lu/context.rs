@@ -44,7 +44,7 @@ pub struct Context<'a> {
 
 /// A position in the grid, or in a process column of checksums to the right of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct GridPlace {
     pub row: usize,
     /// Process column. Numbers from Q on stand for checksum columns.
     pub col: usize,
@@ -63,22 +63,24 @@ impl<'a> Context<'a> {
         position: Option<(usize, usize)>,
     ) -> Option<Self> {
         let grid = ProcessGrid::of(params);
-        let seat = position.map(|(row, col)| Seat { row, col, place: grid.rank(row, col) });
-        Self::seated(world, params, engine, order, seat, 0)
+        let grid_place =
+            position.map(|(row, col)| GridPlace { row, col, place: grid.rank(row, col) });
+        Self::placed(world, params, engine, order, grid_place, 0)
     }
 
     /// Splits `world` as [`Context::new`] does, for a test with `sums` process columns of checksums beyond the grid.
-    pub fn seated(
+    pub fn placed(
         world: &Comm,
         params: &'a TestParams,
         engine: Engine,
         order: Order,
-        seat: Option<Seat>,
+        grid_place: Option<GridPlace>,
         sums: usize,
     ) -> Option<Self> {
-        let key = seat.map_or(0, |seat| seat.row * (params.q + SUMS_EVER) + seat.col);
-        let grid = world.split(seat.map(|_| 0), key);
-        let (grid, Seat { row, col, place }) = grid.zip(seat)?;
+        let key = grid_place
+            .map_or(0, |grid_place| grid_place.row * (params.q + SUMS_EVER) + grid_place.col);
+        let grid = world.split(grid_place.map(|_| 0), key);
+        let (grid, GridPlace { row, col, place }) = grid.zip(grid_place)?;
         let alone = params.p * (col + 1).saturating_sub(params.q);
         let along_row = grid.split(Some(row + alone), col).expect("every rank has a row");
         let wide = (sums > 0).then(|| grid.split(Some(row), col).expect("every rank has a row"));

@@ -10,7 +10,7 @@
 //! iteration knows it. The time at which a rank starts its exchange is free.
 
 use super::context::{Context, Order};
-use super::panel_threads::mates;
+use super::panel_threads::panel_workers;
 use super::update::{blas_strips, from_rest};
 use crate::base::params::SplitUpdate;
 use crate::kernels::Engine;
@@ -60,7 +60,7 @@ fn pays(shape: &Shape, depth: usize, order: Order, k: usize, cut: usize) -> bool
         && order.overlap()
         && shape.col_map.owner(next * shape.nb) == shape.col;
     operations >= WORTHWHILE * order.threads as f64
-        && !(factors && mates(order.threads, shape.nb, right, shape.grid.q) > 0)
+        && !(factors && panel_workers(order.threads, shape.nb, right, shape.grid.q) > 0)
 }
 
 /// Returns the offset of the right half's upper block, of `of` doubles, in a buffer of `len` doubles.

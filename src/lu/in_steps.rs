@@ -1,7 +1,7 @@
 //! The steps of a factorisation with checksum columns: a process column completes each step or does none of it.
 //!
 //! So the factorisation can continue from the point where an attempt was lost, with other roles, and rebuild checksum columns on
-//! its way. `schedule` calls this; `standing` begins it.
+//! its way. `schedule` calls this; `abft_test` begins it.
 
 use std::time::Instant;
 

@@ -18,15 +18,16 @@
 //! | check of the solution | `residual` | pdtest |
 //! | roles of the process columns and the weights of checksum columns | `roles` | |
 //! | sums along a process row, a piece at a time | `carry` | |
-//! | recomputation of U in replaced process columns | `regain` | |
+//! | recomputation of U in replaced process columns | `recompute_u` | |
 //! | rebuilding of checksum columns during a test | `renew` | |
-//! | a test that continues after a lost attempt | `standing` | |
+//! | a test that continues after a lost attempt | `abft_test` | |
 //! | memory of every buffer | `need` | |
 //!
 //! This folder knows nothing of checkpoints: the schedule notifies an [`Observer`] at each boundary, and asks it beforehand where
 //! to drain. Nor does this folder know of failures: its terms are process columns, their roles, and attempts that may have been
 //! abandoned.
 
+mod abft_test;
 mod arrays;
 mod carry;
 mod clock;
@@ -44,7 +45,7 @@ mod operations;
 mod panel;
 mod panel_threads;
 mod pivots;
-mod regain;
+mod recompute_u;
 mod renew;
 mod residual;
 mod roles;
@@ -52,20 +53,19 @@ mod sample;
 mod schedule;
 mod section;
 mod solve;
-mod standing;
 mod swap;
 mod test;
 mod update;
 mod work;
 
+pub use abft_test::{AbftTest, From};
 pub use arrays::own_part;
 pub use carry::LONGEST as LONGEST_SUMS;
 pub use clock::{Clock, Part};
-pub use context::{Context, Order, Seat};
+pub use context::{Context, GridPlace, Order};
 pub use in_steps::DEPTH_IN_STEPS;
 pub use observer::{Event, Halt, Milestone, Observer, Silent};
-pub use panel_threads::mates;
+pub use panel_threads::panel_workers;
 pub use roles::{Exchange, Exchanges, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
 pub use sample::time_stretches;
-pub use standing::{From, Standing};
 pub use test::{Start, solve_test, unix_seconds};

@@ -16,7 +16,7 @@
 ///
 /// The number of panel threads is chosen so that both sides take equally long. If other process columns wait for the panel as
 /// well (`q` > 1), the panel's share counts double.
-pub fn mates(threads: usize, width: usize, columns: usize, q: usize) -> usize {
+pub fn panel_workers(threads: usize, width: usize, columns: usize, q: usize) -> usize {
     let share = if q > 1 { 4 * width } else { 2 * width };
     let panel_threads = (share * threads).div_ceil(columns + share);
     panel_threads.clamp(1, threads) - 1
@@ -31,17 +31,17 @@ mod tests {
         for (threads, q) in (1..130).flat_map(|threads| [(threads, 1), (threads, 2)]) {
             let mut last = 0;
             for columns in (0..40_000).rev().step_by(500) {
-                let now = mates(threads, 192, columns, q);
+                let now = panel_workers(threads, 192, columns, q);
                 assert!(now >= last && now < threads);
-                assert!(now >= mates(threads, 192, columns, 1), "others wait for it");
+                assert!(now >= panel_workers(threads, 192, columns, 1), "others wait for it");
                 last = now;
             }
-            assert_eq!(mates(threads, 192, 0, q), threads - 1, "nothing else to do");
+            assert_eq!(panel_workers(threads, 192, 0, q), threads - 1, "nothing else to do");
         }
-        assert_eq!(mates(2, 256, 15_000, 2), 0);
-        assert_eq!(mates(16, 384, 40_000, 2), 0);
-        assert_eq!((mates(64, 256, 15_000, 1), mates(64, 256, 15_000, 2)), (2, 4));
-        assert_eq!((mates(2, 192, 616, 1), mates(2, 192, 616, 2)), (0, 1));
-        assert_eq!(mates(1, 384, 40_000, 2), 0);
+        assert_eq!(panel_workers(2, 256, 15_000, 2), 0);
+        assert_eq!(panel_workers(16, 384, 40_000, 2), 0);
+        assert_eq!((panel_workers(64, 256, 15_000, 1), panel_workers(64, 256, 15_000, 2)), (2, 4));
+        assert_eq!((panel_workers(2, 192, 616, 1), panel_workers(2, 192, 616, 2)), (0, 1));
+        assert_eq!(panel_workers(1, 384, 40_000, 2), 0);
     }
 }

@@ -33,19 +33,19 @@ struct Band {
 
 /// Recomputes all lost elements. All ranks that have columns of the matrix call this together.
 ///
-/// `a` is the whole local matrix. `regained` is the number of local rows that are done; it is used on the ranks that have sums.
-pub fn regain(
+/// `a` is the whole local matrix. `recomputed` is the number of local rows that are done; it is used on the ranks that have sums.
+pub fn recompute_u(
     context: &Context,
     mut a: ArrayViewMut2<f64>,
     exchanges: &Exchanges,
-    regained: &mut usize,
+    recomputed: &mut usize,
 ) {
     let shape = &context.shape;
     let mut columns: Vec<Column> = Vec::new();
     let mut end = 0;
     for &which in &exchanges.there {
         let exchange = exchanges.of(which);
-        let mut done = [*regained as u64];
+        let mut done = [*recomputed as u64];
         context.row.broadcast(&mut done, exchange.col);
         let boundary = (exchange.boundary * shape.nb).min(shape.n);
         end = end.max(shape.row_map.count_below(boundary, shape.row));
@@ -73,7 +73,7 @@ pub fn regain(
     let mut found = Vec::new();
     carry(&context.row, &pieces, |&(band, j), sums| {
         if band.rows.start >= middle {
-            hit(Point::RegainHalf, context.place);
+            hit(Point::RecomputeHalf, context.place);
         }
         shares.put(&a, band, j, sums);
         if mine == Some(j) {
@@ -89,7 +89,7 @@ pub fn regain(
                 let row = row.as_slice_mut().expect("a row lies in one piece");
                 row[lost.clone()].copy_from_slice(line);
             }
-            *regained = band.rows.end;
+            *recomputed = band.rows.end;
         }
     });
 }

@@ -332,7 +332,7 @@ pub struct Progress {
     /// Number of panels factored, as far as this rank knows. It always knows its own.
     pub factored: usize,
     /// Number of local rows in which the lost part of U is recomputed.
-    pub regained: usize,
+    pub recomputed: usize,
     /// Time at which the clock first started.
     pub began_unix_s: f64,
 }
@@ -474,14 +474,16 @@ mod tests {
                 None => map.global(l, col),
             };
         let place = |made: &[Exchange], j: usize| lies(made, map.owner(j), map.local(j));
-        let mut regained = vec![0; ever];
-        let regain = |all: &mut Dense, past: &Past, regained: &mut [usize], until: usize| {
+        let mut recomputed = vec![0; ever];
+        let recompute_u = |all: &mut Dense, past: &Past, recomputed: &mut [usize], until: usize| {
             let (roles, made) = (Exchanges::new(past, &one), &past.exchanges);
             for i in 0..until {
                 for l in 0..wide {
                     let is_lost = |j: &usize| {
                         let e = &made[*j];
-                        l < roles.first_sum(*j) && i >= regained[e.by] && counts(&one, e.col, i, l)
+                        l < roles.first_sum(*j)
+                            && i >= recomputed[e.by]
+                            && counts(&one, e.col, i, l)
                     };
                     let wanted: Vec<usize> = roles.there.iter().copied().filter(is_lost).collect();
                     let mask = wanted.iter().map(|j| 1 << j).sum();
@@ -506,7 +508,7 @@ mod tests {
                     }
                 }
             }
-            made.iter().for_each(|e| regained[e.by] = regained[e.by].max(until));
+            made.iter().for_each(|e| recomputed[e.by] = recomputed[e.by].max(until));
         };
         for k in 0..=n.div_ceil(nb) {
             for &(what, boundary) in happens.iter().filter(|&&(_, boundary)| boundary == k) {
@@ -542,7 +544,7 @@ mod tests {
                     }
                     Happens::Lost(col) => {
                         if k == n.div_ceil(nb) {
-                            regain(&mut all, &past, &mut regained, amid);
+                            recompute_u(&mut all, &past, &mut recomputed, amid);
                         }
                         for row in &mut all.0 {
                             for l in 0..map.count_below(n, col) {
@@ -573,7 +575,7 @@ mod tests {
                 all.eliminate(c, lead, &applies);
             }
         }
-        regain(&mut all, &past, &mut regained, n);
+        recompute_u(&mut all, &past, &mut recomputed, n);
         let made = &past.exchanges;
         let mut y = vec![0.0; n];
         for i in (0..n).rev() {

@@ -20,7 +20,7 @@ use super::in_steps::InSteps;
 use super::lookahead::Lookahead;
 use super::observer::{Event, Halt, Observer};
 use super::operations::Operations;
-use super::panel_threads::mates;
+use super::panel_threads::panel_workers;
 use super::section::Section;
 use super::swap::Advance;
 use super::work::Work;
@@ -266,7 +266,8 @@ impl<'a, O: Observer> Run<'a, O> {
         }
         beside.operations.flops += rest.flops();
         let before = beside.operations.clock.enter(Part::Multiply);
-        let mates = ready.map_or(0, |next| mates(threads, context.width(next), rest.columns(), q));
+        let panel_workers =
+            ready.map_or(0, |next| panel_workers(threads, context.width(next), rest.columns(), q));
         let main = |turn: Turn| match turn {
             Turn::Lead(panel_threads) => {
                 if let Some(next) = ready {
@@ -279,7 +280,7 @@ impl<'a, O: Observer> Run<'a, O> {
             }
             Turn::AfterTask => beside.look_after_all(),
         };
-        pool.spread(rest.tasks(), |task| rest.run(task), mates, main);
+        pool.spread(rest.tasks(), |task| rest.run(task), panel_workers, main);
         beside.look_after_panel(true);
         let begun = beside.begun;
         self.operations.clock.enter(before);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::ModelError;
 use super::error::{Result, finite, positive};
 use super::fit::flops;
-use crate::lu::mates;
+use crate::lu::panel_workers;
 
 /// Largest number of iterations of a test: more are a typing error.
 const ITERATIONS_MOST: f64 = 1e7;
@@ -233,7 +233,7 @@ impl Paces {
             }
             if next > 0.0 {
                 let panel_threads =
-                    1 + mates(threads as usize, next as usize, (rows - next) as usize, 1);
+                    1 + panel_workers(threads as usize, next as usize, (rows - next) as usize, 1);
                 let panel_threads = panel_threads as f64;
                 let takes = panel(rows, next, panel_threads);
                 // Threads that factor no panel multiply meanwhile, and finish before the panel or after it.
@@ -358,7 +358,7 @@ mod tests {
         let ahead = paces.expected(300.0, 1, 1, Memory::All).unwrap();
         assert!((ahead.seconds - one.seconds).abs() < 1e-12, "one thread does it all itself");
         // With two, the panel threads of the second panel are both: 100 columns are left, compared with 2 x 100.
-        assert_eq!(mates(2, 100, 100, 1), 1);
+        assert_eq!(panel_workers(2, 100, 100, 1), 1);
         let two = paces.expected(300.0, 2, 1, Memory::All).unwrap();
         // The first panel 0.015, the next two with what they hide: 0.01 of panel and 0.004 left to multiply, then 0.005.
         let hidden = (0.004 + 2.0 * 0.01) / 2.0 - 0.002 + 0.005;

@@ -269,7 +269,7 @@ impl Shape {
 fn disturbed(outcome: &Value) -> f64 {
     let parts = [
         ("protection", &["save_s", "lost_s", "down_s", "restore_s"][..]),
-        ("checksums", &["going_on_s", "regain_s", "renew_s"]),
+        ("checksums", &["going_on_s", "recompute_s", "renew_s"]),
     ];
     let seconds = |(part, names): (&str, &[&str])| -> f64 {
         names.iter().filter_map(|name| outcome.get(part)?.get(name)?.as_f64()).sum()

@@ -347,14 +347,14 @@ pub fn rebuilt_by_recovery(x: f64) -> Result<f64> {
 }
 
 /// Part of the matrix that hot replacement recomputes: U's triangle alone, x^2/2. The checksums stand for the rest.
-pub fn regained_by_replacement(x: f64) -> Result<f64> {
+pub fn recomputed_by_replacement(x: f64) -> Result<f64> {
     fraction("the share of the rows", x)?;
     Ok(0.5 * x * x)
 }
 
 /// The recomputed part on average over losses at any moment of a run whose time goes as 1 - (1-x)^3: half of 1 - 2 (3/4) + 3/5, a
 /// twentieth.
-pub const REGAINED_ON_AVERAGE: f64 = 0.05;
+pub const RECOMPUTED_ON_AVERAGE: f64 = 0.05;
 
 /// Part of a process's matrix of which it adds its share to new checksums: the part not factored, and U's rows from their
 /// diagonals on, (1-x)^2 + x(1-x) + x^2/2, which is as much as [`rebuilt_by_recovery`]. On average over a loss at any moment, as
@@ -395,7 +395,7 @@ impl Repair {
     }
 
     /// Seconds to recompute that part of a process's matrix from the checksums. A single column takes as long as two.
-    fn regain(&self, part: f64) -> Result<f64> {
+    fn recompute_u(&self, part: f64) -> Result<f64> {
         fraction("the part of a process's matrix", part)?;
         self.summed(part * self.process_bytes()?, self.q.max(2), Code::Plain)
     }
@@ -409,11 +409,11 @@ impl Repair {
     /// Seconds of hot replacement: U recomputed, and x = T y, for which the replaced column's part of y goes once along each
     /// process row. The change of roles itself costs no more than the notice, and does not depend on the matrix.
     pub fn replacement(&self, x: f64) -> Result<f64> {
-        let regained = self.regain(regained_by_replacement(x)?)?;
+        let recomputed = self.recompute_u(recomputed_by_replacement(x)?)?;
         let vector = 8.0 * self.n / self.q as f64;
         finite(
             "the time of a replacement",
-            regained + self.link.alpha + vector * (self.link.beta + self.link.gamma),
+            recomputed + self.link.alpha + vector * (self.link.beta + self.link.gamma),
         )
     }
 
@@ -427,7 +427,7 @@ impl Repair {
 
     /// Seconds of hot replacement on average over the moments of a loss.
     pub fn replacement_on_average(&self) -> Result<f64> {
-        Ok(self.regain(REGAINED_ON_AVERAGE)? + self.replacement(0.0)?)
+        Ok(self.recompute_u(RECOMPUTED_ON_AVERAGE)? + self.replacement(0.0)?)
     }
 }
 
@@ -612,8 +612,8 @@ mod tests {
         let repair = Repair { n: 200_000.0, p: 30, q: 29, link: LINK };
         assert!(close(repair.process_bytes().unwrap(), 367_816_091.95));
         assert_eq!(rebuilt_by_recovery(0.0).unwrap(), 1.0);
-        assert_eq!(regained_by_replacement(0.0).unwrap(), 0.0);
-        assert_eq!(rebuilt_by_recovery(1.0).unwrap(), regained_by_replacement(1.0).unwrap());
+        assert_eq!(recomputed_by_replacement(0.0).unwrap(), 0.0);
+        assert_eq!(rebuilt_by_recovery(1.0).unwrap(), recomputed_by_replacement(1.0).unwrap());
         assert!(close(rebuilt_by_recovery(0.5).unwrap(), 0.625));
         assert!(close(repair.additions().unwrap(), 193_103.448));
         // 701.553 pieces of 512 KiB along a chain of thirty: 28 + 701.553 times 577.717 us.
@@ -632,10 +632,10 @@ mod tests {
         let sum: f64 = (0..steps)
             .map(|i| {
                 let t = (f64::from(i) + 0.5) / f64::from(steps);
-                regained_by_replacement(1.0 - (1.0 - t).cbrt()).unwrap()
+                recomputed_by_replacement(1.0 - (1.0 - t).cbrt()).unwrap()
             })
             .sum();
-        assert!((sum / f64::from(steps) - REGAINED_ON_AVERAGE).abs() < 1e-5);
+        assert!((sum / f64::from(steps) - RECOMPUTED_ON_AVERAGE).abs() < 1e-5);
     }
 
     proptest! {
@@ -666,7 +666,7 @@ mod tests {
 
         #[test]
         fn replacing_never_costs_more_than_rebuilding(x in 0.0..=1.0f64) {
-            prop_assert!(regained_by_replacement(x).unwrap() <= rebuilt_by_recovery(x).unwrap());
+            prop_assert!(recomputed_by_replacement(x).unwrap() <= rebuilt_by_recovery(x).unwrap());
         }
 
         #[test]

@@ -202,7 +202,7 @@ pub fn beside(prediction: &Prediction, solved: &Solved) -> Vec<[String; 3]> {
     let outcome = solved.outcome;
     let protection = outcome.protection.unwrap_or_default();
     let in_place = outcome.checksums.as_ref();
-    let in_place = in_place.map_or(0.0, |c| c.going_on_s + c.regain_s + c.renew_s);
+    let in_place = in_place.map_or(0.0, |c| c.going_on_s + c.recompute_s + c.renew_s);
     let undisturbed =
         outcome.seconds - protection.lost_s - protection.down_s - protection.restore_s - in_place;
     let mut rows = vec![
@@ -311,7 +311,7 @@ mod tests {
         // With checksums, losses are recovered within the time that counts.
         outcome.protection = None;
         outcome.checksums =
-            Some(Checksums { going_on_s: 0.25, regain_s: 0.5, renew_s: 0.75, ..checksums });
+            Some(Checksums { going_on_s: 0.25, recompute_s: 0.5, renew_s: 0.75, ..checksums });
         let rows = beside(plan, &Solved { outcome: &outcome, ..all[0] });
         assert_eq!(rows[0][2], show_seconds(outcome.seconds - 1.5));
     }

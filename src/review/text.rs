@@ -107,7 +107,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
             "  checksums: {} loss(es) recovered in place in {}, {} regaining U, {} making new ones",
             c.losses,
             show_seconds(c.going_on_s),
-            show_seconds(c.regain_s),
+            show_seconds(c.recompute_s),
             show_seconds(c.renew_s)
         );
     }

@@ -269,8 +269,8 @@ mod tests {
             let threads = fillers(machine.cores(), machine.own_memories(), 1 << 20);
             let mut parts = BTreeMap::new();
             for thread in 0..threads {
-                let seat = cores::seat(&own, thread, threads).unwrap();
-                *parts.entry(machine.memory_of(seat)).or_insert(0) += 1;
+                let core = cores::core_of(&own, thread, threads).unwrap();
+                *parts.entry(machine.memory_of(core)).or_insert(0) += 1;
             }
             assert_eq!(parts.len(), memories, "{parts:?}");
             assert!(parts.values().all(|&part| part == threads / memories), "{parts:?}");

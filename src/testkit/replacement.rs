@@ -606,14 +606,14 @@ impl Steps {
                 (r.pc, r.col) = (Pc::Idle, NOBODY);
             }
         }
-        for (&i, seat) in alive.iter().zip(&found.seats) {
+        for (&i, grid_place) in alive.iter().zip(&found.grid_places) {
             let r = &mut s.ranks[i];
-            let Some(seat) = seat else {
+            let Some(grid_place) = grid_place else {
                 (r.pc, r.col, r.new, r.pending) = (Pc::Idle, NOBODY, false, false);
                 continue;
             };
-            if found.new.contains(&seat.col) {
-                (r.row, r.sums, r.new, r.half) = (seat.row as u8, true, true, false);
+            if found.new.contains(&grid_place.col) {
+                (r.row, r.sums, r.new, r.half) = (grid_place.row as u8, true, true, false);
                 (r.applied, r.factored) = (from.boundary as u8, from.boundary as u8);
                 (r.with, r.has) = ([NOBODY; MOST_BLOCKS], [NOBODY; MOST_BLOCKS]);
                 r.exchanges = [None; MOST_SUMS];
@@ -623,16 +623,16 @@ impl Steps {
             }
             r.renewals = from.past.renewals.len() as u8;
             let behind = (r.applied as usize) < from.boundary;
-            r.col = seat.col as u8;
+            r.col = grid_place.col as u8;
             for (known, e) in r.exchanges.iter_mut().zip(exchanges) {
                 *known = Some((e.col as u8, e.by as u8, e.boundary as u8));
             }
-            let stays = self.broken == Broken::SumsStayBehind && seat.col >= self.q;
+            let stays = self.broken == Broken::SumsStayBehind && grid_place.col >= self.q;
             r.pc = if behind && !stays { Pc::CatchUp } else { Pc::Start };
             if behind && r.has[r.applied as usize] == NOBODY {
                 s.bad = Some(Bad::NothingToCatchUpWith);
             }
-            if from.boundary < self.blocks && from.boundary % self.q == seat.col {
+            if from.boundary < self.blocks && from.boundary % self.q == grid_place.col {
                 let has = r.has[from.boundary] != NOBODY && r.factored as usize > from.boundary;
                 let will = behind && self.depth > 0 && !r.sums;
                 if from.ready && !has && !will {

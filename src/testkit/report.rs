@@ -148,7 +148,7 @@ pub fn outcome() -> Outcome {
             losses: 1,
             replaced: vec![Replaced { column: 1, boundary: 20 }],
             going_on_s: 0.125,
-            regain_s: 0.0625,
+            recompute_s: 0.0625,
             renewed_at: vec![21],
             renew_s: 0.25,
             matrix_bytes: 1_152_000_000,

@@ -90,22 +90,22 @@ impl Race {
     }
 
     /// All measured candidates, the best first, with the time as a part of the best one's.
-    pub fn standing(&self) -> Vec<(usize, f64)> {
+    pub fn ranking(&self) -> Vec<(usize, f64)> {
         let Some(best) = self.best() else { return Vec::new() };
         let mut all: Vec<usize> = self.rounds.iter().flatten().map(|(who, _)| *who).collect();
         all.sort_unstable();
         all.dedup();
-        let mut standing: Vec<(usize, f64)> =
+        let mut ranking: Vec<(usize, f64)> =
             all.into_iter().filter_map(|who| Some((who, self.ratio(who, best)?))).collect();
-        standing.sort_by(|a, b| a.1.total_cmp(&b.1));
-        standing
+        ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
+        ranking
     }
 
     /// Scatter of a measurement, as a part of it: from the differences of the candidates' ratios from round to round.
     pub fn noise(&self) -> f64 {
         let Some(best) = self.best() else { return NOISE };
         let deviations: Vec<f64> = self
-            .standing()
+            .ranking()
             .iter()
             .filter(|(who, _)| *who != best)
             .flat_map(|(who, middle)| {
@@ -173,9 +173,9 @@ mod tests {
         let race = run(&truth, 0.0, 1);
         let best = race.best().unwrap();
         assert_eq!(truth[best], 10.0);
-        let standing = race.standing();
-        assert_eq!(standing.len(), 18);
-        for (who, ratio) in standing {
+        let ranking = race.ranking();
+        assert_eq!(ranking.len(), 18);
+        for (who, ratio) in ranking {
             assert!((ratio - truth[who] / 10.0).abs() < 1e-9);
         }
         assert_eq!(race.active().len(), 3);
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(race.best(), Some(0));
         let mut none = Race::new(2);
         assert!(none.take_in(&[None, None]), "nobody can be measured at all");
-        assert_eq!((none.best(), none.standing()), (None, Vec::new()));
+        assert_eq!((none.best(), none.ranking()), (None, Vec::new()));
         none.thin();
         assert!(!race.take_in(&[None, None]), "they could be before");
         assert_eq!((race.active(), race.best(), race.rounds()), (&[0, 2][..], Some(0), 1));

@@ -249,7 +249,7 @@ struct Shapes {
 /// The candidates of a race, the best first.
 fn placed(race: &Race, all: &[&Candidate]) -> Vec<Placed> {
     let placed = |&(at, ratio): &(usize, f64)| Placed { candidate: all[at].clone(), ratio };
-    race.standing().iter().map(placed).collect()
+    race.ranking().iter().map(placed).collect()
 }
 
 /// Searches `domain` for about `budget` seconds.

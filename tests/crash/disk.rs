@@ -80,12 +80,12 @@ impl Disk {
     /// Injects faults one after the other, each of which leads back to storage once there is a checkpoint; then an end with the
     /// right bits that leaves nothing.
     fn chain(&self, strikes: &[(&str, usize, u64, Gone)]) {
-        let mut story = String::new();
+        let mut history = String::new();
         let mut before: Option<usize> = None;
         let mut lost: Vec<usize> = Vec::new();
         for &(point, position, hit, gone) in strikes {
-            story += &format!("{point}:{position}:{hit} {gone:?}; ");
-            println!("{story}");
+            history += &format!("{point}:{position}:{hit} {gone:?}; ");
+            println!("{history}");
             let ran = self.strike(&format!("{point}:{position}:{hit}:kill"));
             self.expect_back(&ran, before, &lost);
             before = resumed_at(&ran).or(before);

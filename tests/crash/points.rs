@@ -71,17 +71,17 @@ fn every_point_is_on_one_list() {
 /// well.
 fn chain(p: usize, q: usize, strikes: &[(Point, usize, u64, bool)]) {
     let scene = Scene::new(p, q);
-    let mut story = String::new();
+    let mut history = String::new();
     for &(point, position, hit, lost) in strikes {
         let fault = format!("{}:{position}:{hit}:kill", point.name());
-        story += &format!("{fault}{} ", if lost { " lost" } else { "" });
+        history += &format!("{fault}{} ", if lost { " lost" } else { "" });
         scene.strike(&fault);
         if lost {
             scene.lose(position);
         }
     }
     // The test's output is shown if it fails: the whole chain.
-    println!("{p} x {q}: {story}");
+    println!("{p} x {q}: {history}");
     scene.finish();
 }
 

@@ -86,7 +86,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
         protect.extend(["--level2-every", dice.one_of(&["1", "2"]), "--helpers", helpers]);
     }
     let scene = Scene::of(p, q, problem).solver(&["--depth", depth]).protect(&protect);
-    let mut story = format!("N {} {p} x {q} depth {depth} {}: ", problem[1], protect.join(" "));
+    let mut history = format!("N {} {p} x {q} depth {depth} {}: ", problem[1], protect.join(" "));
     let mut starts = 1;
     let mut lost = false;
     // Positions that may be lost: the same few all through the run, so that no group ever lacks more.
@@ -100,7 +100,7 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             let ranks = running.ranks();
             let who = dice.below(2 * ranks.len().max(1));
             let whom = if who < ranks.len() { format!("rank {who}") } else { "all".into() };
-            story += &format!("{whom} killed after {wait} ms");
+            history += &format!("{whom} killed after {wait} ms");
             // A single rank, or all of them.
             for (i, rank) in ranks.iter().enumerate() {
                 if (who == i || who >= ranks.len()) && !running.over() {
@@ -117,20 +117,24 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
             };
             let (position, hit) = (dice.below(p * q), 1 + dice.below(hits));
             let fault = format!("{}:{position}:{hit}:kill", point.name());
-            story += &fault;
+            history += &fault;
             scene.may_strike(&fault)
         };
         if ended.code == Some(0) {
-            story += " (ended) ";
-            println!("{story}");
+            history += " (ended) ";
+            println!("{history}");
             scene.expect_finished(ended);
             expect_nothing_left(storage.as_ref(), &scene);
-            return (story, starts - 1);
+            return (history, starts - 1);
         }
         // The fault ended it; it did not refuse, nor fail.
-        assert!(!matches!(ended.code, Some(2..=6)), "{story}: {}", ended.told());
+        assert!(!matches!(ended.code, Some(2..=6)), "{history}: {}", ended.told());
         let worries = ["panicked", "is kept", "cannot be allocated"];
-        assert!(!worries.iter().any(|word| ended.err.contains(word)), "{story}: {}", ended.told());
+        assert!(
+            !worries.iter().any(|word| ended.err.contains(word)),
+            "{history}: {}",
+            ended.told()
+        );
         if victims.is_empty() {
             for group in scene.groups() {
                 let mut group = group.clone();
@@ -145,30 +149,30 @@ fn run(dice: &mut Dice, stored: bool) -> (String, usize) {
         // All nodes are off at once: in other places memory has nothing.
         let outage = storage.as_ref().filter(|_| dice.below(2) == 0);
         if let Some(storage) = outage {
-            story += " all off";
+            history += " all off";
             lose_all(&scene);
             for &victim in &victims {
                 if storage.scope() == "node" && dice.below(2) == 0 {
-                    story += &format!(", {victim} with its storage");
+                    history += &format!(", {victim} with its storage");
                     storage.renew(victim);
                 }
             }
-            story += "; ";
+            history += "; ";
             continue;
         }
         for &victim in &victims {
             if dice.below(2) == 0 {
-                story += &format!(" lost {victim}");
+                history += &format!(" lost {victim}");
                 scene.lose(victim);
                 lost = true;
             }
         }
-        story += "; ";
+        history += "; ";
     }
-    println!("{story}");
+    println!("{history}");
     scene.finish();
     expect_nothing_left(storage.as_ref(), &scene);
-    (story, starts)
+    (history, starts)
 }
 
 /// Runs as many times as asked for, or `by_default`.

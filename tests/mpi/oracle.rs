@@ -12,8 +12,8 @@ use skt_hpl::comm::{World, set_phase};
 use skt_hpl::grid::ProcessGrid;
 use skt_hpl::kernels::{Engine, one_library_thread_each, set_library_threads};
 use skt_hpl::lu::{
-    Context, Event, Observer, Order, Seat, Silent, Standing, Start, solve_test, time_stretches,
-    weight,
+    AbftTest, Context, Event, GridPlace, Observer, Order, Silent, Start, solve_test,
+    time_stretches, weight,
 };
 use skt_hpl::matrix::{Generator, HugeBuffer, Local, Shape};
 
@@ -257,16 +257,17 @@ fn sums(world: &World) {
             let engine = Engine::select(choice).unwrap();
             let wide = ProcessGrid { p, q: q + columns, mapping: params.mapping };
             let place = comm.rank();
-            let seat = wide.coordinates(place).map(|(row, col)| Seat { row, col, place });
+            let grid_place =
+                wide.coordinates(place).map(|(row, col)| GridPlace { row, col, place });
             let context =
-                Context::seated(comm, &params, engine, order(turn % 2 + 1), seat, columns);
+                Context::placed(comm, &params, engine, order(turn % 2 + 1), grid_place, columns);
             let Some(mut context) = context else { continue };
-            let mut standing = Standing::new(&context, &mut pool).unwrap();
-            let (outcome, _) = standing.solve(&mut context, None, &mut pool, &mut Silent);
-            if !standing.holds_sums() {
+            let mut abft_test = AbftTest::new(&context, &mut pool).unwrap();
+            let (outcome, _) = abft_test.solve(&mut context, None, &mut pool, &mut Silent);
+            if !abft_test.holds_sums() {
                 assert_eq!(outcome.verdict, Verdict::Passed, "{params:?}");
             }
-            compare_sums(&context, columns, &mut standing);
+            compare_sums(&context, columns, &mut abft_test);
         }
     }
     if comm.rank() == 0 {
@@ -274,8 +275,8 @@ fn sums(world: &World) {
     }
 }
 
-fn compare_sums(context: &Context, columns: usize, standing: &mut Standing) {
-    let (shape, mine) = standing.part();
+fn compare_sums(context: &Context, columns: usize, abft_test: &mut AbftTest) {
+    let (shape, mine) = abft_test.part();
     let (q, nb) = (shape.grid.q, shape.nb);
     let rank = |col: usize| shape.row * (q + columns) + col;
     let Some(by) = shape.sums() else {

@@ -47,14 +47,14 @@ pub fn whole(s: &Sys) -> Vec<Stored> {
 pub fn best(s: &Sys) -> Option<(Stored, Recall)> {
     whole(s).into_iter().find_map(|of| {
         let told: Vec<Told> = (0..RANKS)
-            .map(|seat| {
-                let group = seat / 2;
+            .map(|dir_id| {
+                let group = dir_id / 2;
                 let members = GROUPS[group].map(|member| member as u32).to_vec();
                 let code = Code::Xor.to_byte();
                 let check =
                     Check { group: group as u32, members, losses: 1, code, layout: 0, words: 1 };
-                let here = file_of(&s.ranks[seat], of).map(|_| Seen { position: seat, check });
-                Told { seat, seen: here.into_iter().collect() }
+                let here = file_of(&s.ranks[dir_id], of).map(|_| Seen { position: dir_id, check });
+                Told { dir_id, seen: here.into_iter().collect() }
             })
             .collect();
         Some((of, recall(RANKS, &told, &BTreeSet::new()).ok()?))

@@ -284,8 +284,8 @@ impl CheckpointDir {
                 match self.manifest(key) {
                     Ok(Some(manifest)) => {
                         inventory.whole.push(manifest.about);
-                        if !inventory.sights.contains(&manifest.sight) {
-                            inventory.sights.push(manifest.sight);
+                        if !inventory.sights.contains(&manifest.dir_scope) {
+                            inventory.sights.push(manifest.dir_scope);
                         }
                     }
                     Ok(None) => inventory.unfinished.push(path.display().to_string()),
@@ -332,7 +332,7 @@ impl CheckpointDir {
     pub fn conclude(
         &self,
         about: &About,
-        sight: DirScope,
+        dir_scope: DirScope,
         positions: &[u32],
         stays: Option<Key>,
         flow: &Flow,
@@ -344,7 +344,7 @@ impl CheckpointDir {
             self.prune_before(Some(key), first, flow)?;
         }
         let bytes =
-            self.list(about, sight, positions, || hit(Point::ManifestSynced, first), flow)?;
+            self.list(about, dir_scope, positions, || hit(Point::ManifestSynced, first), flow)?;
         hit(Point::ManifestWhole, first);
         // A cancelled request must not remove files that others have begun since.
         flow.went_on(0)?;
@@ -372,7 +372,7 @@ impl CheckpointDir {
     fn list(
         &self,
         about: &About,
-        sight: DirScope,
+        dir_scope: DirScope,
         positions: &[u32],
         synced: impl FnOnce(),
         flow: &Flow,
@@ -382,7 +382,7 @@ impl CheckpointDir {
         for &position in positions {
             let path = self.position(key, position);
             let source = Source::open(&path, about, position).map_err(|why| {
-                let asks = match sight {
+                let asks = match dir_scope {
                     DirScope::Shared => format!(
                         ". It was written by the node of position {position}: is {} on a file system that all nodes \
                          share?",
@@ -401,7 +401,7 @@ impl CheckpointDir {
         }
         flow.went_on(0)?;
         let written_unix_s = clock::since_1970().as_secs();
-        let manifest = Manifest { about: about.clone(), sight, written_unix_s, files };
+        let manifest = Manifest { about: about.clone(), dir_scope, written_unix_s, files };
         let path = self.folder_of(key).join(MANIFEST);
         write_whole(&path, manifest.to_text().as_bytes(), synced).map_err(Stopped::Failed)?;
         Ok(manifest.bytes())

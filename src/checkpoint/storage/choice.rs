@@ -146,7 +146,7 @@ impl Inventory {
             let counts = best(texts).filter(|(_, votes)| 2 * votes > nodes);
             all.results.extend(counts.map(|(bytes, _)| (test, bytes)));
         }
-        all.sights.sort_by_key(|sight| *sight == DirScope::Node);
+        all.sights.sort_by_key(|dir_scope| *dir_scope == DirScope::Node);
         all.sights.dedup();
         // If only this node's manifest is missing, the checkpoint was completed.
         let whole: Vec<Key> = all.whole.iter().map(About::key).collect();

@@ -183,7 +183,7 @@ pub struct File {
 pub struct Manifest {
     pub about: About,
     #[serde(default)]
-    pub sight: DirScope,
+    pub dir_scope: DirScope,
     pub written_unix_s: u64,
     pub files: Vec<File>,
 }
@@ -204,7 +204,7 @@ impl Manifest {
         let ordered = files.windows(2).all(|pair| pair[0].position < pair[1].position);
         let listed = ordered && !files.is_empty();
         // A node's own storage may have parity of dedicated positions.
-        if listed && (manifest.sight == DirScope::Node || (known && files.len() == positions)) {
+        if listed && (manifest.dir_scope == DirScope::Node || (known && files.len() == positions)) {
             Ok(manifest)
         } else {
             Err(Fault::Damaged)
@@ -311,8 +311,8 @@ pub(crate) mod tests {
 
     pub(crate) fn manifest(about: About) -> Manifest {
         let file = |position| File { position, bytes: 8192, root: 7 + u64::from(position) };
-        let sight = DirScope::Shared;
-        Manifest { about, sight, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }
+        let dir_scope = DirScope::Shared;
+        Manifest { about, dir_scope, written_unix_s: 1_790_000_000, files: vec![file(0), file(1)] }
     }
 
     #[test]
@@ -384,7 +384,7 @@ pub(crate) mod tests {
         short.files.pop();
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Err(Fault::Damaged));
         // A manifest of one node may list fewer files, but not none, and none twice.
-        short.sight = DirScope::Node;
+        short.dir_scope = DirScope::Node;
         assert_eq!(Manifest::from_text(short.to_text().as_bytes()), Ok(short.clone()));
         let file = short.files[0];
         for files in [vec![], vec![file, file]] {

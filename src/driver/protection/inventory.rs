@@ -324,7 +324,7 @@ impl<'a> ProtectionSession<'a> {
             Some(number) => checkpoint_dir.held_by(number),
         });
         let checkpoint_dir = checkpoint_dir.filter(|checkpoint_dir| {
-            level2::seat(self.comm, node, scope, checkpoint_dir) == self.comm.rank()
+            level2::dir_id(self.comm, node, scope, checkpoint_dir) == self.comm.rank()
         });
         let left = match checkpoint_dir
             .map_or(Ok(()), |checkpoint_dir| self.clean_storage(checkpoint_dir))

@@ -117,7 +117,7 @@ impl ProtectionSession<'_> {
         let level2 = self.level2.as_ref().inspect(|level2| level2.comes_to(number as u32));
         let files = level2.and_then(|level2| level2.files_of(number as u32, digest));
         let files = files.as_ref().map(|(nodes, found)| Lying { nodes, found });
-        let nobody_keeps = candidates.iter().all(|player| player.kept.is_none());
+        let nobody_keeps = candidates.iter().all(|candidate| candidate.kept.is_none());
         // After a loss, a new rank finds its position's data in memory of the group. Files decide only if all ranks start.
         let by_files = files.is_some() && nobody_keeps && candidates.len() >= positions;
         if candidates.is_empty() || by_files {

@@ -23,7 +23,7 @@ use crate::lu::{Context, Observer, Start, solve_test, unix_seconds};
 use crate::matrix::Local;
 use crate::shm::Part;
 use crate::shm::header::{Doing, Head};
-use crate::supervise::start::in_place::{self, ANEW};
+use crate::supervise::start::in_place::{self, FROM_SCRATCH};
 use crate::supervise::start::launcher::own_run_id;
 
 /// Beginning of a test in this start.
@@ -178,7 +178,7 @@ impl ProtectionSession<'_> {
                 if context.grid.rank() == 0
                     && let Some(notice) = history.notice.take()
                 {
-                    let how = format!("test {} {ANEW}, nothing was saved", number + 1);
+                    let how = format!("test {} {FROM_SCRATCH}, nothing was saved", number + 1);
                     say(notice.told(&how));
                 }
                 Start::Fresh

@@ -20,17 +20,18 @@ use crate::base::terminal::say;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
 use crate::lu::{
-    Context, Event, Exchange, Milestone, Observer, Past, SUMS_EVER, Seat, Standing, unix_seconds,
+    AbftTest, Context, Event, Exchange, GridPlace, Milestone, Observer, Past, SUMS_EVER,
+    unix_seconds,
 };
-use crate::supervise::start::in_place::{self, ANEW, Notice};
+use crate::supervise::start::in_place::{self, FROM_SCRATCH, Notice};
 
 pub use roles::{RoleAssignment, Status, assign_roles, listed};
 
 /// State of a test that a rank keeps from one in-place attempt to the next.
 pub struct Held {
     test: usize,
-    seat: Seat,
-    standing: Standing,
+    grid_place: GridPlace,
+    abft_test: AbftTest,
     past: Past,
     /// New checksums that are complete as far as this rank knows, but perhaps not yet elsewhere.
     renewed: Option<Renewed>,
@@ -62,7 +63,7 @@ impl Renewed {
     /// Returns true if they are complete, by the roles of the next attempt.
     fn stand(&self, roles: &RoleAssignment, q: usize) -> bool {
         let exchanges = roles.from.iter().flat_map(|from| &from.past.exchanges);
-        let cols = roles.seats.iter().flatten().map(|seat| seat.col);
+        let cols = roles.grid_places.iter().flatten().map(|grid_place| grid_place.col);
         cols.chain(exchanges.map(|e| q + e.by)).any(|col| self.cols.contains(&col))
     }
 }
@@ -75,12 +76,12 @@ impl Held {
     pub fn status(&self) -> Status {
         Status {
             test: self.test,
-            row: self.seat.row,
-            col: self.seat.col,
-            place: self.seat.place,
-            sums: self.standing.holds_sums(),
+            row: self.grid_place.row,
+            col: self.grid_place.col,
+            place: self.grid_place.place,
+            sums: self.abft_test.holds_sums(),
             columns: self.told.columns as usize,
-            progress: self.standing.progress,
+            progress: self.abft_test.progress,
             past: self.past.clone(),
         }
     }
@@ -88,14 +89,14 @@ impl Held {
 
 /// Adopts this rank's new role. All ranks must call this as soon as the role is known: a rank that leaves the attempt later must
 /// not report an older role.
-pub fn take_role(held: &mut Option<Held>, seat: Option<Seat>, roles: &RoleAssignment) {
+pub fn take_role(held: &mut Option<Held>, grid_place: Option<GridPlace>, roles: &RoleAssignment) {
     // Idle ranks have no role. State of another test is freed when this one begins.
-    let (Some(seat), Some(from)) = (seat, &roles.from) else { return };
-    if roles.new.contains(&seat.col) {
+    let (Some(grid_place), Some(from)) = (grid_place, &roles.from) else { return };
+    if roles.new.contains(&grid_place.col) {
         // The rank has no state until it has room for new checksums.
         *held = None;
     } else if let Some(held) = held {
-        (held.seat, held.past) = (seat, from.past.clone());
+        (held.grid_place, held.past) = (grid_place, from.past.clone());
     }
 }
 
@@ -110,12 +111,12 @@ fn join(
 ) {
     let (began_unix_s, told, way) = shared_by(&context.grid, 0, || {
         let held = held.as_ref().expect("the first of the grid has a part");
-        (held.standing.progress.began_unix_s, held.told.clone(), held.way.clone())
+        (held.abft_test.progress.began_unix_s, held.told.clone(), held.way.clone())
     });
     if held.is_some() {
         return;
     }
-    let standing = Standing::joining(context, began_unix_s, pool).unwrap_or_else(|error| {
+    let abft_test = AbftTest::joining(context, began_unix_s, pool).unwrap_or_else(|error| {
         say(format_args!(
             "no room for new checksums here ({error}): this rank ends, and the others go on"
         ));
@@ -123,9 +124,10 @@ fn join(
         let _ = raise(Signal::SIGKILL);
         unreachable!("nobody outlives that signal")
     });
-    let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
+    let grid_place =
+        GridPlace { row: context.shape.row, col: context.shape.col, place: context.place };
     let past = roles.from.as_ref().map(|from| from.past.clone()).unwrap_or_default();
-    *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
+    *held = Some(Held { test: number, grid_place, abft_test, past, renewed: None, way, told });
 }
 
 /// Test that an in-place attempt solves.
@@ -149,17 +151,18 @@ pub fn solve(
     if roles.from.is_none() {
         // State of another test, or of this one before it starts again, is freed first.
         let losses = held.take().filter(|held| held.test == number).map_or(0, |h| h.told.losses);
-        let standing = Standing::new(context, pool).map_err(|error| error.to_string())?;
+        let abft_test = AbftTest::new(context, pool).map_err(|error| error.to_string())?;
         let mut bytes = [0, 0];
-        bytes[usize::from(standing.holds_sums())] = standing.bytes();
+        bytes[usize::from(abft_test.holds_sums())] = abft_test.bytes();
         context.grid.all_reduce(&mut bytes, Reduce::Sum);
         let [matrix_bytes, checksum_bytes] = bytes;
         let columns = roles.sums as u64;
         let told =
             Checksums { losses, columns, matrix_bytes, checksum_bytes, ..Checksums::default() };
-        let seat = Seat { row: context.shape.row, col: context.shape.col, place: context.place };
+        let grid_place =
+            GridPlace { row: context.shape.row, col: context.shape.col, place: context.place };
         let (past, way) = (Past::default(), Recorder::default());
-        *held = Some(Held { test: number, seat, standing, past, renewed: None, way, told });
+        *held = Some(Held { test: number, grid_place, abft_test, past, renewed: None, way, told });
         // After this barrier each rank knows that all have generated their parts: a rank without state cannot be taken for a lost
         // one.
         context.grid.barrier();
@@ -167,9 +170,9 @@ pub fn solve(
     if !roles.new.is_empty() {
         join(context, number, roles, pool, held);
     }
-    let Held { standing, renewed, way, told, .. } =
+    let Held { abft_test, renewed, way, told, .. } =
         held.as_mut().expect("who has a role has a part");
-    let mut shown = Signs::beneath(context, number, standing.holds_sums(), watcher);
+    let mut shown = Signs::beneath(context, number, abft_test.holds_sums(), watcher);
     let replaced = |e: &Exchange| Replaced { column: e.col as u64, boundary: e.boundary as u64 };
     let exchanges = roles.from.as_ref().map_or(&[][..], |from| &from.past.exchanges);
     told.replaced = exchanges.iter().map(replaced).collect();
@@ -193,8 +196,8 @@ pub fn solve(
         told,
         watcher: &mut shown,
     };
-    let (outcome, regain_s) = standing.solve(context, roles.from.as_ref(), pool, &mut observer);
-    told.regain_s = regain_s;
+    let (outcome, recompute_s) = abft_test.solve(context, roles.from.as_ref(), pool, &mut observer);
+    told.recompute_s = recompute_s;
     let course = way.course(context.params.n, context.params.nb);
     Ok(Some(Outcome { checksums: Some(told.clone()), course, ..outcome }))
 }
@@ -214,7 +217,7 @@ fn words(
             sums if sums < columns => format!(" with {}", so_many(sums)),
             _ => String::new(),
         };
-        return format!("test {test} {ANEW}{with}, nothing was factored");
+        return format!("test {test} {FROM_SCRATCH}{with}, nothing was factored");
     };
     let (left, exchanges) = (roles.sums - roles.new.len(), from.past.exchanges.len());
     let how = match roles.exchanges() {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::params::TestParams;
 use crate::grid::ProcessGrid;
-use crate::lu::{Exchange, Exchanges, From, Past, Progress, Renewal, SUMS_EVER, Seat};
+use crate::lu::{Exchange, Exchanges, From, GridPlace, Past, Progress, Renewal, SUMS_EVER};
 use crate::matrix::Shape;
 
 /// State of a test on one rank, as sent to the others.
@@ -29,7 +29,7 @@ pub struct Status {
 /// Role assignment of one in-place attempt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoleAssignment {
-    pub seats: Vec<Option<Seat>>,
+    pub grid_places: Vec<Option<GridPlace>>,
     /// Number of checksum columns.
     pub sums: usize,
     /// State from which all resume; None if the test begins.
@@ -46,17 +46,20 @@ impl RoleAssignment {
     /// Assignment without checksums: the positions of ranks in a test.
     pub fn plain(params: &TestParams, taken: impl Iterator<Item = Option<usize>>) -> Self {
         let grid = ProcessGrid::of(params);
-        let seat = |position: Option<usize>| {
+        let grid_place = |position: Option<usize>| {
             let (row, col) = grid.coordinates(position?)?;
-            Some(Seat { row, col, place: position? })
+            Some(GridPlace { row, col, place: position? })
         };
-        Self { seats: taken.map(seat).collect(), ..Self::default() }
+        Self { grid_places: taken.map(grid_place).collect(), ..Self::default() }
     }
 
     /// First rank of the grid.
     pub fn first_rank(&self) -> usize {
-        let first = |seat: &Seat| (seat.row, seat.col) == (0, 0);
-        self.seats.iter().position(|seat| seat.as_ref().is_some_and(first)).expect("it is taken")
+        let first = |grid_place: &GridPlace| (grid_place.row, grid_place.col) == (0, 0);
+        self.grid_places
+            .iter()
+            .position(|grid_place| grid_place.as_ref().is_some_and(first))
+            .expect("it is taken")
     }
 
     /// Exchanges that are new in this attempt.
@@ -80,22 +83,22 @@ impl Status {
 /// Process columns of a test after losses, by the states of the ranks that are left.
 struct Survivors<'a> {
     params: &'a TestParams,
-    players: &'a [Option<Status>],
+    candidates: &'a [Option<Status>],
     /// All exchanges and renewals: a rank may have left an attempt before it heard of the last ones.
     past: Past,
 }
 
 impl<'a> Survivors<'a> {
-    fn new(params: &'a TestParams, players: &'a [Option<Status>]) -> Self {
-        let told = players.iter().flatten().map(|s| &s.past);
+    fn new(params: &'a TestParams, candidates: &'a [Option<Status>]) -> Self {
+        let told = candidates.iter().flatten().map(|s| &s.past);
         let longest = told.max_by_key(|past| (past.exchanges.len(), past.renewals.len()));
-        Self { params, players, past: longest.cloned().unwrap_or_default() }
+        Self { params, candidates, past: longest.cloned().unwrap_or_default() }
     }
 
     /// States of ranks with a part in the test. Unfinished checksums do not count.
     fn known(&self) -> impl Iterator<Item = &'a Status> {
         let q = self.params.q;
-        self.players.iter().flatten().filter(move |s| !s.lacks_new_ones(q))
+        self.candidates.iter().flatten().filter(move |s| !s.lacks_new_ones(q))
     }
 
     /// Process column of a rank after all exchanges; None if it is idle.
@@ -144,15 +147,18 @@ impl<'a> Survivors<'a> {
     }
 
     /// Positions of all ranks after these exchanges; None for an idle rank.
-    fn assign_seats(&self, exchanges: &[Exchange]) -> Vec<Option<Seat>> {
+    fn assign_seats(&self, exchanges: &[Exchange]) -> Vec<Option<GridPlace>> {
         let q = self.params.q;
-        let seat = |s: &Status| {
+        let grid_place = |s: &Status| {
             let col = after(self.col(s)?, exchanges, q)?;
             // Remaining ranks of an incomplete checksum column become idle.
-            (col < q || self.is_whole(col)).then_some(Seat { row: s.row, col, place: s.place })
+            (col < q || self.is_whole(col)).then_some(GridPlace { row: s.row, col, place: s.place })
         };
         let has_part = |s: &&Status| !s.lacks_new_ones(q);
-        self.players.iter().map(|player| player.as_ref().filter(has_part).and_then(seat)).collect()
+        self.candidates
+            .iter()
+            .map(|candidate| candidate.as_ref().filter(has_part).and_then(grid_place))
+            .collect()
     }
 }
 
@@ -164,13 +170,13 @@ impl<'a> Survivors<'a> {
 pub fn assign_roles(
     params: &TestParams,
     asked: usize,
-    players: &[Option<Status>],
+    candidates: &[Option<Status>],
 ) -> Result<RoleAssignment, String> {
     let (p, q) = (params.p, params.q);
-    let all = Survivors::new(params, players);
+    let all = Survivors::new(params, candidates);
     if all.known().next().is_none() || all.known().any(|s| !s.progress.generated) {
         // No rank computes before all have generated their parts.
-        return begin(params, asked, players.len());
+        return begin(params, asked, candidates.len());
     }
     let columns = all.known().map(|s| s.columns).max().unwrap_or(0);
     let past = &all.past;
@@ -181,7 +187,7 @@ pub fn assign_roles(
     if lacking.len() > sums.len() {
         if all.known().all(|s| s.has_not_computed()) {
             // Only generated data are lost, which are soon generated again.
-            return begin(params, asked, players.len());
+            return begin(params, asked, candidates.len());
         }
         return Err(too_many(&lacking, &sums, before, columns, past.renewals.len()));
     }
@@ -192,10 +198,11 @@ pub fn assign_roles(
     let best = Exchanges::new(past, &shape).best(&sums, &lacking);
     let now: Vec<Exchange> = lacking.iter().zip(&best).map(exchange).collect();
     let ready = all.is_ready(boundary, &lacking);
-    let mut seats = all.assign_seats(&now);
+    let mut grid_places = all.assign_seats(&now);
     let (left, exchanged) = (sums.len() - now.len(), now.len());
     // Idle ranks make new checksums: as many columns as there were, or as there are ranks for.
-    let idle: Vec<usize> = (0..seats.len()).filter(|&rank| seats[rank].is_none()).collect();
+    let idle: Vec<usize> =
+        (0..grid_places.len()).filter(|&rank| grid_places[rank].is_none()).collect();
     // New checksums are made at a boundary without a panel factored ahead, and are useful as long as there are panels.
     let in_time = boundary + usize::from(ready) < params.blocks();
     let most = if in_time { SUMS_EVER - numbers } else { 0 };
@@ -204,7 +211,7 @@ pub fn assign_roles(
     let roles = new.clone().flat_map(|col| (0..p).map(move |row| (row, col)));
     for (&rank, (row, col)) in idle.iter().zip(roles) {
         // No earlier rank had this number.
-        seats[rank] = Some(Seat { row, col, place: col * p + row });
+        grid_places[rank] = Some(GridPlace { row, col, place: col * p + row });
     }
     let renew: Vec<usize> = (numbers..numbers + count).collect();
     let made = before.len() + exchanged;
@@ -214,7 +221,7 @@ pub fn assign_roles(
     let past = Past { exchanges: [before, &now[..]].concat(), renewals };
     let idle = idle.len() - count * p;
     let from = Some(From { boundary, ready, past, renew });
-    Ok(RoleAssignment { seats, sums: left + count, from, exchanged, new, idle })
+    Ok(RoleAssignment { grid_places, sums: left + count, from, exchanged, new, idle })
 }
 
 /// Role of a column after exchanges; None if it becomes idle.
@@ -291,13 +298,13 @@ fn begin(params: &TestParams, asked: usize, ranks: usize) -> Result<RoleAssignme
     }
     let sums = ((ranks - p * q) / p).min(asked);
     let grid = ProcessGrid { p, q: q + sums, mapping: params.mapping };
-    let seat = |rank| {
+    let grid_place = |rank| {
         let (row, col) = grid.coordinates(rank)?;
-        Some(Seat { row, col, place: rank })
+        Some(GridPlace { row, col, place: rank })
     };
     let idle = ranks - p * (q + sums);
-    let seats = (0..ranks).map(seat).collect();
-    Ok(RoleAssignment { seats, sums, idle, ..RoleAssignment::default() })
+    let grid_places = (0..ranks).map(grid_place).collect();
+    Ok(RoleAssignment { grid_places, sums, idle, ..RoleAssignment::default() })
 }
 
 impl Status {
@@ -359,12 +366,12 @@ mod tests {
     }
 
     /// Takes a role like `take_role`.
-    fn take(status: &mut Option<Status>, seat: Option<Seat>, from: &From) {
-        let joins = |seat: &Seat| from.renew.iter().any(|by| seat.col == Q + by);
-        let seat = seat.filter(|seat| !joins(seat));
-        *status = status.take().zip(seat).map(|(s, seat)| Status {
-            row: seat.row,
-            col: seat.col,
+    fn take(status: &mut Option<Status>, grid_place: Option<GridPlace>, from: &From) {
+        let joins = |grid_place: &GridPlace| from.renew.iter().any(|by| grid_place.col == Q + by);
+        let grid_place = grid_place.filter(|grid_place| !joins(grid_place));
+        *status = status.take().zip(grid_place).map(|(s, grid_place)| Status {
+            row: grid_place.row,
+            col: grid_place.col,
             past: from.past.clone(),
             ..s
         });
@@ -372,29 +379,29 @@ mod tests {
 
     /// Takes roles on all ranks. Ranks with new checksums have room for them; the ones in `finished` have also completed them.
     fn take_all(
-        players: &[Option<Status>],
+        candidates: &[Option<Status>],
         found: &RoleAssignment,
         finished: usize,
     ) -> Vec<Option<Status>> {
         let from = found.from.as_ref().unwrap();
-        let columns = players.iter().flatten().map(|s| s.columns).max().unwrap();
+        let columns = candidates.iter().flatten().map(|s| s.columns).max().unwrap();
         let mut joined = 0;
-        let one = |(player, seat): (&Option<Status>, &Option<Seat>)| {
-            let mut status = player.clone();
-            take(&mut status, *seat, from);
-            let seat = (*seat)?;
-            if !found.new.contains(&seat.col) {
+        let one = |(candidate, grid_place): (&Option<Status>, &Option<GridPlace>)| {
+            let mut status = candidate.clone();
+            take(&mut status, *grid_place, from);
+            let grid_place = (*grid_place)?;
+            if !found.new.contains(&grid_place.col) {
                 return status;
             }
             let generated = finished >> joined & 1 == 1;
             joined += 1;
             let (applied, factored) = (from.boundary, from.boundary);
             let progress = Progress { generated, applied, factored, ..Progress::default() };
-            let Seat { row, col, place } = seat;
+            let GridPlace { row, col, place } = grid_place;
             let past = from.past.clone();
             Some(Status { test: 0, row, col, place, sums: true, columns, progress, past })
         };
-        players.iter().zip(&found.seats).map(one).collect()
+        candidates.iter().zip(&found.grid_places).map(one).collect()
     }
 
     fn columns_hit(lost: usize) -> Vec<usize> {
@@ -410,14 +417,14 @@ mod tests {
                     [false, true].into_iter().flat_map(|f| (1..1 << RANKS).map(move |l| (f, l)))
                 {
                     let all = everybody(behind, factored);
-                    let players = left(&all, lost);
+                    let candidates = left(&all, lost);
                     let hit = columns_hit(lost);
                     if hit.len() > 1 {
-                        let found = assign_roles(&params(depth), 1, &players);
+                        let found = assign_roles(&params(depth), 1, &candidates);
                         assert!(found.is_err(), "{lost:b} {found:?}");
                         continue;
                     }
-                    let found = assign_roles(&params(depth), 1, &players).unwrap();
+                    let found = assign_roles(&params(depth), 1, &candidates).unwrap();
                     let from = found.from.clone().unwrap();
                     // If no complete column has taken the step, no other must take it.
                     let whole = |col: &usize| *col != hit[0];
@@ -433,17 +440,18 @@ mod tests {
                     );
                     assert_eq!(found.sums, 0);
                     let mut roles: Vec<_> =
-                        found.seats.iter().flatten().map(|s| (s.row, s.col)).collect();
+                        found.grid_places.iter().flatten().map(|s| (s.row, s.col)).collect();
                     roles.sort_unstable();
                     assert_eq!(roles, [(0, 0), (0, 1), (1, 0), (1, 1)], "{lost:b}");
-                    for (status, seat) in players.iter().flatten().zip(&found.seats) {
+                    for (status, grid_place) in candidates.iter().flatten().zip(&found.grid_places)
+                    {
                         let wanted = match status.col {
                             col if col == hit[0] => None,
                             Q => Some(hit[0]),
                             col => Some(col),
                         };
                         assert_eq!(
-                            seat.map(|s| (s.col, s.place)),
+                            grid_place.map(|s| (s.col, s.place)),
                             wanted.map(|c| (c, status.place))
                         );
                     }
@@ -468,20 +476,20 @@ mod tests {
     #[test]
     fn a_roll_call_that_is_cut_short_changes_nothing() {
         for (behind, lost) in (0..7).flat_map(|b| (0..RANKS).map(move |rank| (b, 1 << rank))) {
-            let players = left(&everybody(behind, true), lost);
-            let first = assign_roles(&params(1), 1, &players).unwrap();
+            let candidates = left(&everybody(behind, true), lost);
+            let first = assign_roles(&params(1), 1, &candidates).unwrap();
             let from = first.from.clone().unwrap();
-            for heard in 0usize..1 << players.len() {
-                let mut now = players.clone();
+            for heard in 0usize..1 << candidates.len() {
+                let mut now = candidates.clone();
                 for (i, status) in now.iter_mut().enumerate() {
                     if heard >> i & 1 == 1 {
-                        take(status, first.seats[i], &from);
+                        take(status, first.grid_places[i], &from);
                     }
                 }
                 let again = assign_roles(&params(1), 1, &now).unwrap();
                 assert_eq!(
-                    (&again.seats, &again.from),
-                    (&first.seats, &first.from),
+                    (&again.grid_places, &again.from),
+                    (&first.grid_places, &first.from),
                     "{lost:b} {heard:b}"
                 );
             }
@@ -491,18 +499,18 @@ mod tests {
     #[test]
     fn what_cannot_be_borne_is_said() {
         let refused = |lost: usize, first: Option<usize>| {
-            let mut players: Vec<Option<Status>> =
+            let mut candidates: Vec<Option<Status>> =
                 everybody(0, true).into_iter().map(Some).collect();
             if let Some(first) = first {
-                players = left(&everybody(0, true), first);
-                let found = assign_roles(&params(1), 1, &players).unwrap();
-                let seats = found.seats.clone();
-                for (status, seat) in players.iter_mut().zip(seats) {
-                    take(status, seat, found.from.as_ref().unwrap());
+                candidates = left(&everybody(0, true), first);
+                let found = assign_roles(&params(1), 1, &candidates).unwrap();
+                let grid_places = found.grid_places.clone();
+                for (status, grid_place) in candidates.iter_mut().zip(grid_places) {
+                    take(status, grid_place, found.from.as_ref().unwrap());
                 }
             }
-            players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
-            assign_roles(&params(1), 1, &players)
+            candidates.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
+            assign_roles(&params(1), 1, &candidates)
         };
         let says = |lost, first, words: &str| {
             let why = refused(lost, first).unwrap_err();
@@ -535,11 +543,11 @@ mod tests {
         let begins = |ranks: usize| assign_roles(&params(1), 1, &vec![None; ranks]);
         let all = begins(7).unwrap();
         assert!(all.sums == 1 && all.from.is_none());
-        assert_eq!(all.seats[2], Some(Seat { row: 0, col: 2, place: 2 }));
-        assert_eq!(all.seats[6], None);
+        assert_eq!(all.grid_places[2], Some(GridPlace { row: 0, col: 2, place: 2 }));
+        assert_eq!(all.grid_places[6], None);
         let few = begins(5).unwrap();
         assert_eq!(few.sums, 0);
-        assert_eq!(few.seats[2], Some(Seat { row: 1, col: 0, place: 2 }));
+        assert_eq!(few.grid_places[2], Some(GridPlace { row: 1, col: 0, place: 2 }));
         assert!(begins(3).unwrap_err().contains("3 ranks are left, and the grid needs 4"));
         // With as many checksum columns as there are ranks for.
         let sums = |ranks| assign_roles(&params(1), 2, &vec![None; ranks]).unwrap().sums;
@@ -554,11 +562,11 @@ mod tests {
     #[test]
     fn what_was_only_generated_begins_from_scratch() {
         let with = |applied: usize, factored: usize| {
-            let mut players = left(&everybody(0, true), 0b000_011);
-            for status in players.iter_mut().flatten() {
+            let mut candidates = left(&everybody(0, true), 0b000_011);
+            for status in candidates.iter_mut().flatten() {
                 (status.progress.applied, status.progress.factored) = (applied, factored);
             }
-            assign_roles(&params(1), 1, &players)
+            assign_roles(&params(1), 1, &candidates)
         };
         let begun = with(0, 0).unwrap();
         assert_eq!((begun.from, begun.sums), (None, 0));
@@ -584,9 +592,10 @@ mod tests {
     /// Two ranks with the same row do not form a column.
     #[test]
     fn a_column_has_each_row_once() {
-        let mut players: Vec<Option<Status>> = everybody(0, true).into_iter().map(Some).collect();
-        players[4].as_mut().unwrap().row = 0;
-        let found = assign_roles(&params(1), 1, &players).unwrap();
+        let mut candidates: Vec<Option<Status>> =
+            everybody(0, true).into_iter().map(Some).collect();
+        candidates[4].as_mut().unwrap().row = 0;
+        let found = assign_roles(&params(1), 1, &candidates).unwrap();
         assert_eq!(found.exchanges(), [Exchange { col: 1, by: 0, boundary: K }]);
     }
 
@@ -601,18 +610,19 @@ mod tests {
             (0..WIDE).filter(|col| (0..P).any(|row| lost >> (row * WIDE + col) & 1 == 1)).count()
         };
         let complete = |found: &RoleAssignment| {
-            let mut roles: Vec<_> = found.seats.iter().flatten().map(|s| (s.row, s.col)).collect();
+            let mut roles: Vec<_> =
+                found.grid_places.iter().flatten().map(|s| (s.row, s.col)).collect();
             roles.sort_unstable();
             roles.dedup();
-            assert_eq!(roles.len(), found.seats.iter().flatten().count(), "{found:?}");
+            assert_eq!(roles.len(), found.grid_places.iter().flatten().count(), "{found:?}");
             assert_eq!(roles.iter().filter(|(_, col)| *col < Q).count(), P * Q, "{found:?}");
             assert_eq!(roles.len(), P * (Q + found.sums));
         };
         for (behind, lost) in
             [0, 1, 2, 4, 8, 9].into_iter().flat_map(|b| (1..1 << ranks).map(move |l| (b, l)))
         {
-            let players = left(&everybody_with(COLUMNS, behind, true), lost);
-            let found = assign_roles(&params(1), COLUMNS, &players);
+            let candidates = left(&everybody_with(COLUMNS, behind, true), lost);
+            let found = assign_roles(&params(1), COLUMNS, &candidates);
             assert_eq!(found.is_ok(), hit(lost) <= COLUMNS, "{lost:b} {found:?}");
             let Ok(first) = found else { continue };
             complete(&first);
@@ -623,10 +633,10 @@ mod tests {
             for (then, heard) in (0..ranks)
                 .flat_map(|then| [0usize, 1, 0b1010101, 0b0110011, 0b1111111].map(|h| (then, h)))
             {
-                let mut now = players.clone();
+                let mut now = candidates.clone();
                 for (i, status) in now.iter_mut().enumerate() {
                     if heard >> i & 1 == 1 {
-                        take(status, first.seats[i], &from);
+                        take(status, first.grid_places[i], &from);
                     }
                 }
                 now.retain(|s| s.as_ref().is_none_or(|s| s.place != then));
@@ -656,10 +666,10 @@ mod tests {
                 status.progress.factored += owner_of - K;
             }
             for col in 0..Q {
-                let players = left(&all, 1 << col);
-                let first = assign_roles(&params(1), COLUMNS, &players).unwrap();
+                let candidates = left(&all, 1 << col);
+                let first = assign_roles(&params(1), COLUMNS, &candidates).unwrap();
                 assert_eq!(first.from.as_ref().unwrap().boundary, owner_of);
-                let mut now = take_all(&players, &first, 0);
+                let mut now = take_all(&candidates, &first, 0);
                 now.retain(|s| s.as_ref().is_none_or(|s| s.place != AHEAD));
                 let second = assign_roles(&params(1), COLUMNS, &now).unwrap().from.unwrap();
                 assert_eq!(second.boundary, owner_of, "{col}");
@@ -671,24 +681,24 @@ mod tests {
     /// The first checksum column has lost a rank as well. Of the others, the third has the largest weight of process column 1.
     #[test]
     fn the_checksums_with_the_largest_weight_take_the_place() {
-        let players = left(&everybody_with(4, 0, true), 0b110);
-        let from = assign_roles(&params(1), 4, &players).unwrap().from.unwrap();
+        let candidates = left(&everybody_with(4, 0, true), 0b110);
+        let from = assign_roles(&params(1), 4, &candidates).unwrap().from.unwrap();
         assert_eq!(from.past.exchanges, [Exchange { col: 1, by: 3, boundary: K }]);
     }
 
     #[test]
     fn no_checksums_are_made_beyond_the_last_number() {
-        let mut players = with_a_spare();
+        let mut candidates = with_a_spare();
         let mut made = 1;
         let refused = loop {
-            let there = players.iter().flatten().find(|s| s.col < Q).map(|s| s.place);
-            let mut left = without(&players, there.unwrap());
+            let there = candidates.iter().flatten().find(|s| s.col < Q).map(|s| s.place);
+            let mut left = without(&candidates, there.unwrap());
             // As many idle ranks as a column needs.
             left.extend([None, None]);
             match assign_roles(&params(1), 1, &left) {
                 Ok(found) => {
                     made += found.new.len();
-                    players = take_all(&left, &found, 0b11);
+                    candidates = take_all(&left, &found, 0b11);
                 }
                 Err(why) => break why,
             }
@@ -700,15 +710,15 @@ mod tests {
     #[test]
     fn what_two_columns_of_checksums_cannot_bear_is_said() {
         let refused = |losses: &[usize]| {
-            let mut players: Vec<Option<Status>> =
+            let mut candidates: Vec<Option<Status>> =
                 everybody_with(2, 0, true).into_iter().map(Some).collect();
             let mut found = Err(String::new());
             for lost in losses {
-                players.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
-                found = assign_roles(&params(1), 2, &players);
+                candidates.retain(|s| s.as_ref().is_none_or(|s| lost >> s.place & 1 == 0));
+                found = assign_roles(&params(1), 2, &candidates);
                 let Ok(found) = &found else { break };
-                for (status, &seat) in players.iter_mut().zip(&found.seats) {
-                    take(status, seat, found.from.as_ref().unwrap());
+                for (status, &grid_place) in candidates.iter_mut().zip(&found.grid_places) {
+                    take(status, grid_place, found.from.as_ref().unwrap());
                 }
             }
             found.unwrap_err()
@@ -744,9 +754,9 @@ mod tests {
         everybody(0, true).into_iter().map(Some).chain([None]).collect()
     }
 
-    fn without(players: &[Option<Status>], place: usize) -> Vec<Option<Status>> {
+    fn without(candidates: &[Option<Status>], place: usize) -> Vec<Option<Status>> {
         let lives = |s: &&Option<Status>| s.as_ref().is_none_or(|s| s.place != place);
-        players.iter().filter(lives).cloned().collect()
+        candidates.iter().filter(lives).cloned().collect()
     }
 
     /// Loses any rank, of a process column or of the checksums. Idle ranks make new checksums, and these replace the next loss.
@@ -758,11 +768,16 @@ mod tests {
             let from = first.from.clone().unwrap();
             let made = from.past.exchanges.len();
             assert_eq!(from.past.renewals, [Renewal { by: 1, after: made, drawn: false }]);
-            let players = take_all(&without(&with_a_spare(), lost), &first, 0b11);
-            for then in players.iter().flatten().map(|s| s.place).collect::<Vec<_>>() {
-                let left = without(&players, then);
+            let candidates = take_all(&without(&with_a_spare(), lost), &first, 0b11);
+            for then in candidates.iter().flatten().map(|s| s.place).collect::<Vec<_>>() {
+                let left = without(&candidates, then);
                 let second = assign_roles(&params(1), 1, &left).unwrap();
-                let roles = second.seats.iter().flatten().filter(|seat| seat.col < Q).count();
+                let roles = second
+                    .grid_places
+                    .iter()
+                    .flatten()
+                    .filter(|grid_place| grid_place.col < Q)
+                    .count();
                 assert_eq!(roles, P * Q, "{lost} {then}");
                 let past = second.from.clone().unwrap().past;
                 assert_eq!(past.exchanges[..made], from.past.exchanges[..]);
@@ -784,11 +799,11 @@ mod tests {
     #[test]
     fn checksums_that_are_not_finished_are_none() {
         let two_spares: Vec<_> = with_a_spare().into_iter().chain([None]).collect();
-        let players = without(&two_spares, 0);
-        let first = assign_roles(&params(1), 1, &players).unwrap();
+        let candidates = without(&two_spares, 0);
+        let first = assign_roles(&params(1), 1, &candidates).unwrap();
         assert_eq!(first.idle, 1);
         for finished in 0..3 {
-            let now = take_all(&players, &first, finished);
+            let now = take_all(&candidates, &first, finished);
             // A rank without a role is lost.
             let mut left = now.clone();
             left.retain(Option::is_some);
@@ -808,12 +823,12 @@ mod tests {
     #[test]
     fn new_checksums_are_made_while_there_are_panels() {
         let at = |applied: usize, factored: usize| {
-            let mut players = without(&with_a_spare(), 2);
-            for status in players.iter_mut().flatten() {
+            let mut candidates = without(&with_a_spare(), 2);
+            for status in candidates.iter_mut().flatten() {
                 status.progress.applied = applied;
                 status.progress.factored = factored;
             }
-            assign_roles(&params(1), 1, &players).unwrap().new.len()
+            assign_roles(&params(1), 1, &candidates).unwrap().new.len()
         };
         assert_eq!([at(8, 9), at(9, 9), at(9, 10), at(10, 10)], [1, 1, 0, 0]);
         let nobody_lost: Vec<_> = with_a_spare().into_iter().chain([None, None]).collect();

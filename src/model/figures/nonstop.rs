@@ -6,7 +6,7 @@ use super::super::measured::{
 };
 use super::super::nonstop::{
     Columns, Failing, IN_PLACE_S, Renewing, Repair, Ways, rebuilt_by_recovery,
-    regained_by_replacement,
+    recomputed_by_replacement,
 };
 use super::super::plot::{Axis, Figure, Panel, Series};
 use super::{ASSUMED_LINK, curve, even, spread, through};
@@ -106,7 +106,7 @@ pub(super) fn replacement_figure() -> Result<Figure> {
                     Series::line("ABFT recovery, all wait", over_time(rebuilt_by_recovery)?),
                     Series::line(
                         "hot replacement, at the end",
-                        over_time(regained_by_replacement)?,
+                        over_time(recomputed_by_replacement)?,
                     ),
                 ],
             ),

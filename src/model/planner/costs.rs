@@ -95,7 +95,7 @@ impl Machine<'_> {
             flush,
             fixed: if choice.method.saves() { barriers } else { 0.0 },
             recover: match choice.method {
-                Method::Abft => self.regain(n, choice)?,
+                Method::Abft => self.recompute_u(n, choice)?,
                 // All of it is read once, as fast as it is written.
                 Method::Disk => encode,
                 // A rank lost before helpers are done costs the interval before, too: on average, over all moments, as much work
@@ -110,7 +110,7 @@ impl Machine<'_> {
     }
 
     /// Seconds that each column of checksums in the place of a lost one costs at the end, on average.
-    fn regain(&self, n: u64, choice: &Choice) -> Result<f64> {
+    fn recompute_u(&self, n: u64, choice: &Choice) -> Result<f64> {
         self.repair(n, choice).replacement_on_average()
     }
 

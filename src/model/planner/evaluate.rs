@@ -209,7 +209,7 @@ impl Machine<'_> {
             Some(n) if self.fits(n, choice)? => n,
             Some(n) if self.fits_memory(n, choice)? => {
                 return does_not_fit(format!(
-                    "N = {n} keeps {} in named memory of each node, and {}; the largest N that fits is {most}",
+                    "N = {n} keeps {} in shared memory of each node, and {}; the largest N that fits is {most}",
                     show_bytes(self.named(n, choice)?),
                     self.more_room()
                 ));

@@ -207,8 +207,8 @@ impl Inputs {
             value.map_or(Ok(0.0), |v| positive(what, v))?;
         }
         for (what, value) in [
-            ("the room for named memory", self.named.posix),
-            ("the room for named memory", self.named.sysv),
+            ("the room for shared memory", self.named.posix),
+            ("the room for shared memory", self.named.sysv),
             ("the reserved memory", self.reserve),
             ("the detection time", self.detect),
             ("the restart time", self.restart),

@@ -494,7 +494,7 @@ mod tests {
         let mut declared = judged_lost();
         declared.nodes.forget(1);
         declared.hear(Report::AgentUp { node: 1, boot: "another".into() });
-        assert_eq!(declared.lost().len(), 1, "it is nobody's concern until it answers anew");
+        assert_eq!(declared.lost().len(), 1, "it is nobody's concern until it answers again");
     }
 
     #[test]

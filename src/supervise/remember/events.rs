@@ -87,7 +87,7 @@ pub enum Event {
         /// Name of the ranks' memory, if they have any.
         job: Option<String>,
         /// An earlier run was given up for this run, which does not use that run's checkpoints.
-        anew: bool,
+        from_scratch: bool,
         supervisor_host: String,
         supervisor_pid: u32,
     },
@@ -236,7 +236,7 @@ mod tests {
                 hosts: hosts.clone(),
                 spares: vec![Host::new("n3", 2)],
                 job: Some("j".to_string()),
-                anew: false,
+                from_scratch: false,
                 supervisor_host: "h".to_string(),
                 supervisor_pid: 1,
             },

@@ -284,7 +284,7 @@ pub struct RunState {
     /// Name of the ranks' memory.
     pub job: Option<String>,
     /// An earlier run was given up for this one.
-    pub anew: bool,
+    pub from_scratch: bool,
     /// Nodes on which the last attempt runs, or ran.
     pub placed: Vec<Host>,
     /// Nodes of the last attempt that computed: they have the memory from which the run resumes. As first given, if none has
@@ -345,7 +345,9 @@ impl RunState {
 
     pub fn apply(&mut self, record: &Record) {
         match &record.event {
-            Event::RunStarted { run_id, command, ranks, hosts, spares, job, anew, .. } => {
+            Event::RunStarted {
+                run_id, command, ranks, hosts, spares, job, from_scratch, ..
+            } => {
                 *self = Self {
                     run_id: run_id.clone(),
                     command: command.clone(),
@@ -353,7 +355,7 @@ impl RunState {
                     hosts: hosts.clone(),
                     spares: spares.clone(),
                     job: job.clone(),
-                    anew: *anew,
+                    from_scratch: *from_scratch,
                     placed: hosts.clone(),
                     computed_on: hosts.clone(),
                     started_ms: record.at_ms,

@@ -62,7 +62,7 @@ const AFTER: &str = " s after the notice";
 const BOUNDARY: &str = "resumes at boundary ";
 
 /// Words of a test that begins from scratch.
-pub const ANEW: &str = "begins from scratch";
+pub const FROM_SCRATCH: &str = "begins from scratch";
 
 impl Display for Notice {
     fn fmt(&self, f: &mut Formatter) -> Written {
@@ -130,7 +130,7 @@ impl GoneOn {
         let (how, since) = rest.strip_suffix(AFTER)?.rsplit_once("; ")?;
         let boundary = match how.split_once(BOUNDARY) {
             Some((_, rest)) => Some(rest.split(' ').next()?.parse().ok()?),
-            None => how.contains(ANEW).then_some(0),
+            None => how.contains(FROM_SCRATCH).then_some(0),
         };
         Some(Self {
             lost: lost?,
@@ -189,7 +189,7 @@ mod tests {
         notice.lost.push(gone(5, None));
         let ways = [
             (from_boundary(2, 17, 40) + " (checkpoint 3); rebuilt positions [1]", Some(17)),
-            (format!("test 1 {ANEW}, nothing was saved"), Some(0)),
+            (format!("test 1 {FROM_SCRATCH}, nothing was saved"), Some(0)),
             ("all tests are done".to_owned(), None),
         ];
         for (how, boundary) in ways {

@@ -234,7 +234,7 @@ impl Supervisor<'_> {
     /// nothing after a launch, because files have come and gone since the agents looked.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
         let begun = self.state.attempts != self.began_after;
-        if begun || self.settings.throws_away(self.state.anew, self.state.attempts) {
+        if begun || self.settings.throws_away(self.state.from_scratch, self.state.attempts) {
             return HashMap::new();
         }
         let told = self.cluster.nodes.iter().filter(|node| node.lost.is_none());

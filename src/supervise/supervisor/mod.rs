@@ -166,7 +166,7 @@ fn supervise_to_the_end(settings: &Settings) -> anyhow::Result<u8> {
     if !resumed {
         this.note_start()?;
     }
-    if this.state.anew {
+    if this.state.from_scratch {
         // The journal has the fact from here on.
         let _ = std::fs::remove_file(settings.folder.given_up());
     }

@@ -83,7 +83,7 @@ impl Run {
             state.run_id = fresh_run_id();
             // The old run was given up by this command, or by an earlier one that was interrupted. Memory under other names is
             // not given up.
-            state.anew = std::fs::read_to_string(folder.given_up())
+            state.from_scratch = std::fs::read_to_string(folder.given_up())
                 .is_ok_and(|job| settings.job.as_ref() == Some(&job));
         }
         Ok(run)
@@ -169,7 +169,7 @@ impl<'a> Supervisor<'a> {
             },
             began_after: state.attempts,
             settings,
-            env: settings.variables(state.anew),
+            env: settings.variables(state.from_scratch),
             journal_writer,
             io_thread,
             backlog: VecDeque::new(),
@@ -201,7 +201,7 @@ impl<'a> Supervisor<'a> {
             hosts: settings.hosts.clone(),
             spares: settings.spares.clone(),
             job: settings.job.clone(),
-            anew: self.state.anew,
+            from_scratch: self.state.from_scratch,
             supervisor_host: self.status.supervisor_host.clone(),
             supervisor_pid: std::process::id(),
         })?;

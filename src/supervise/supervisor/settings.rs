@@ -121,15 +121,16 @@ impl Settings {
 
     /// Returns whether this launch discards checkpoints that lie on nodes. Only the first launch does: later they are the run's
     /// own.
-    pub(super) fn throws_away(&self, anew: bool, attempts: u32) -> bool {
-        attempts == 0 && (anew || self.benchmark.restarts_never)
+    pub(super) fn throws_away(&self, from_scratch: bool, attempts: u32) -> bool {
+        attempts == 0 && (from_scratch || self.benchmark.restarts_never)
     }
 
-    /// Returns the variables for the ranks. If the run begins from scratch (`anew`) and ranks save, they say so, unless the user
-    /// set the variable.
-    pub(super) fn variables(&self, anew: bool) -> Vec<(String, String)> {
+    /// Returns the variables for the ranks. If the run begins from scratch (`from_scratch`) and ranks save, they say so, unless
+    /// the user set the variable.
+    pub(super) fn variables(&self, from_scratch: bool) -> Vec<(String, String)> {
         let mut all = self.env.clone();
-        if anew && self.benchmark.saves && !all.iter().any(|(name, _)| name == RESTART_VAR) {
+        if from_scratch && self.benchmark.saves && !all.iter().any(|(name, _)| name == RESTART_VAR)
+        {
             all.push((RESTART_VAR.to_owned(), "never".to_owned()));
         }
         all

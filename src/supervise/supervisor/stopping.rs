@@ -61,7 +61,7 @@ impl Supervisor<'_> {
         let (ended, failed) =
             self.end_on(&asked, &clean, |this| this.nodes.is_alone() && late(this))?;
         // A node that was rebooted has answered.
-        let silent = failed.iter().map(|(node, _)| *node).filter(|at| !self.is_anew(*at));
+        let silent = failed.iter().map(|(node, _)| *node).filter(|at| !self.was_restarted(*at));
         let nobody = self.nodes.is_alone() || self.nodes.none_answers(&asked, silent);
         let mut unreachable = self.state.lost.clone();
         unreachable
@@ -85,7 +85,7 @@ impl Supervisor<'_> {
     }
 
     /// Returns whether the node was judged lost because it was rebooted.
-    fn is_anew(&self, node: usize) -> bool {
+    fn was_restarted(&self, node: usize) -> bool {
         self.contact
             .losses
             .iter()

@@ -146,7 +146,7 @@ impl Supervisor<'_> {
     }
 
     /// Returns the role of a node that is not being called, and a note on it.
-    fn standing(&self, node: &Node, placed: bool) -> (NodeRole, String) {
+    fn role_of(&self, node: &Node, placed: bool) -> (NodeRole, String) {
         let name = &node.host.name;
         match self.cluster.fitness(name, &self.expected_of(name, placed)) {
             Fitness::Lost { returned } => {
@@ -180,7 +180,7 @@ impl Supervisor<'_> {
                 let (role, note) = match (self.contact.given_up.get(&at), self.called(node)) {
                     (Some(why), _) => (NodeRole::Unfit, why.clone()),
                     (None, Some(note)) => (NodeRole::Called, note),
-                    (None, None) => self.standing(node, ranks_of(name).is_some()),
+                    (None, None) => self.role_of(node, ranks_of(name).is_some()),
                 };
                 let has_ranks = matches!(role, NodeRole::Working | NodeRole::Called);
                 let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };

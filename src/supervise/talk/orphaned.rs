@@ -112,7 +112,7 @@ mod tests {
         let ended = ended_after(3000, |second| (5, slow(second.min(0)))).unwrap();
         assert!((200..=300).contains(&ended), "{ended}");
         // Pauses of earlier processes do not count: these ranks are new.
-        let anew = |second: i64| if second < -10 { (5, slow(second)) } else { (6, 0) };
-        assert!((60..=66).contains(&ended_after(3000, anew).unwrap()));
+        let restarted = |second: i64| if second < -10 { (5, slow(second)) } else { (6, 0) };
+        assert!((60..=66).contains(&ended_after(3000, restarted).unwrap()));
     }
 }

@@ -212,7 +212,7 @@ fn protection(dice: &mut Dice, methods: &[&str], losses: usize, positions: usize
 fn point(dice: &mut Dice, kind: Kind, again: bool) -> Point {
     let (first, last) = match (kind, dice.below(4)) {
         (_, 0) => (Point::ALL[0], Point::Told),
-        (Kind::Abft, _) => (Point::Iteration, Point::RegainHalf),
+        (Kind::Abft, _) => (Point::Iteration, Point::RecomputeHalf),
         (_, 1) if again || kind == Kind::InPlace => (Point::AgreeBegin, Point::Resumed),
         (_, 2) => (Point::StreamBegin, Point::Pruned),
         (_, _) => (Point::SaveBegin, Point::Committed),

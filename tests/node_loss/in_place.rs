@@ -352,7 +352,7 @@ mod rest {
         let faults = "1.1@iteration:1:20:kill,1.2@iteration:2:10:kill";
         let end = lab.in_place("run").faults(faults).start().end();
         restarted(&lab, &end, &["n1", "n2", "n3", "n4", "n5"]);
-        assert!(end.errors.contains("cannot go on in place"), "{}", end.told());
+        assert!(end.errors.contains("cannot be recovered in place"), "{}", end.told());
     }
 
     /// Two ranks a node: positions 0 and 1 are on n1, 2 and 3 on n2, 4 and 5 on n3, and two ranks stand by on n4. The rank left

@@ -83,7 +83,7 @@ mod rest {
         for (layout, lost) in [(LOCALISED, &[0, 1, 5][..]), (GRID, &[4, 5])] {
             let scene = six(layout, 3);
             let ran = at_once(&scene, lost, "sealed", 3, true).expect_code(75);
-            assert!(ran.err.contains("cannot go on in place"), "{layout:?}: {}", ran.told());
+            assert!(ran.err.contains("cannot be recovered in place"), "{layout:?}: {}", ran.told());
             let gone = lost.iter().map(|position| format!("position {position}"));
             let gone: Vec<String> = gone.collect();
             scene.expect_refused(4, &gone.iter().map(String::as_str).collect::<Vec<&str>>());

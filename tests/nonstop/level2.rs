@@ -154,7 +154,7 @@ fn coming_back_from_storage_survives_a_loss() {
 fn more_than_a_group_survives_is_left_to_a_restart() {
     let stored = Stored::new(2, "shared");
     let ran = crate::limits::at_once(&stored, &[1, 2], "iteration", 60, true).expect_code(75);
-    assert!(ran.err.contains("cannot go on in place"), "{}", ran.told());
+    assert!(ran.err.contains("cannot be recovered in place"), "{}", ran.told());
     assert!(!from_storage(&ran), "{}", ran.told());
     stored.comes_back();
 }

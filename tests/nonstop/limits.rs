@@ -73,7 +73,7 @@ fn several_at_once_are_one_loss_or_several() {
 fn more_than_a_group_survives_ends_with_the_memory_kept() {
     let scene = Scene::new(2, 2).nonstop(2);
     let ran = at_once(&scene, &[1, 2], "sealed", 2, true).expect_code(75);
-    assert!(ran.err.contains("cannot go on in place"), "{}", ran.told());
+    assert!(ran.err.contains("cannot be recovered in place"), "{}", ran.told());
     scene.expect_refused(4, &["position 1", "position 2"]);
 }
 

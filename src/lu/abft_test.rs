@@ -110,7 +110,8 @@ impl AbftTest {
         let (work, progress) = (self.work.as_mut(), &mut self.progress);
         if let (true, Some(work)) = (start < context.params.blocks(), work) {
             let clock = &mut timer.clock;
-            let operations = Operations { context, a, work, clock, flops: 0.0 };
+            // SAFETY: the local matrix is borrowed mutably for the whole attempt.
+            let operations = unsafe { Operations::new(context, a, work, clock) };
             let steps = InSteps::begin(context, progress, Some(summing));
             Run::new(operations, pool, observer, Some(steps)).all(start, ready);
         }
@@ -157,7 +158,10 @@ impl AbftTest {
             if self.progress.generated && self.progress.applied < from.boundary {
                 set_phase("catching up after a loss");
                 debug_assert_eq!(self.progress.applied + 1, from.boundary);
-                catch_up(context, a, work, &mut self.progress, pool);
+                let clock = &mut Clock::start();
+                // SAFETY: the local matrix is borrowed mutably.
+                let operations = unsafe { Operations::new(context, a, work, clock) };
+                catch_up(operations, &mut self.progress, pool);
             }
         }
         if self.local.shape.is_sums() && !new.is_sums() {
@@ -181,16 +185,9 @@ impl AbftTest {
 }
 
 /// Takes the one step by which this process column is behind the others, with the panel that it has.
-fn catch_up(
-    context: &Context,
-    a: *mut f64,
-    work: &mut Work,
-    progress: &mut Progress,
-    pool: &mut Pool,
-) {
-    let k = progress.applied;
+fn catch_up(operations: Operations, progress: &mut Progress, pool: &mut Pool) {
+    let (k, context) = (progress.applied, operations.context);
     let ahead = context.params.depth > 0 && k + 1 < context.params.blocks();
-    let operations = Operations { context, a, work, clock: &mut Clock::start(), flops: 0.0 };
     let (mut observer, steps) = (Silent, InSteps::begin(context, progress, None));
     let mut run = Run::new(operations, pool, &mut observer, Some(steps));
     run.iterate(k, ahead.then_some(k + 1), k + 1 + usize::from(ahead));

@@ -26,7 +26,7 @@ pub enum Milestone {
     Solved,
 }
 
-/// What an observer is told of a test in progress.
+/// Event of a test in progress.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'x> {
     /// The clock started, in this or an earlier attempt, in seconds since the Unix epoch.

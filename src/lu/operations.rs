@@ -38,6 +38,17 @@ pub(super) struct Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
+    /// # Safety
+    /// `a` is the whole local matrix. Nothing else touches it as long as the operations exist.
+    pub(super) unsafe fn new(
+        context: &'a Context<'a>,
+        a: *mut f64,
+        work: &'a mut Work,
+        clock: &'a mut Clock,
+    ) -> Self {
+        Self { context, a, work, clock, flops: 0.0 }
+    }
+
     /// Returns the whole local matrix.
     pub(super) fn view(&mut self) -> ArrayViewMut2<'a, f64> {
         let Shape { rows, cols, ld, .. } = self.context.shape;

@@ -43,8 +43,9 @@ pub unsafe fn factorise<O: Observer>(
     clock: &mut Clock,
     observer: &mut O,
 ) -> Halt {
-    Run::new(Operations { context, a, work, clock, flops: 0.0 }, pool, observer, None)
-        .all(start, false)
+    // SAFETY: ensured by the caller.
+    let operations = unsafe { Operations::new(context, a, work, clock) };
+    Run::new(operations, pool, observer, None).all(start, false)
 }
 
 /// A factorisation in progress on one rank.
@@ -199,7 +200,7 @@ impl<'a, O: Observer> Run<'a, O> {
     /// Returns whether the panel that is factored in iteration `k` waits until the other ranks of the process column have come,
     /// while the first section is multiplied.
     ///
-    /// That pays with a single process column, as nobody else waits for the panel. If columns are split, the other ranks may
+    /// Waiting pays with a single process column, as no other one waits for the panel. If columns are split, the other ranks may
     /// still multiply their last section. All ranks decide alike, because they wait for messages in the same order.
     fn meets(&self, k: usize) -> bool {
         let context = self.operations.context;
@@ -385,6 +386,10 @@ impl Beside<'_, '_> {
             self.begun = true;
         }
         let Operations { context, work, clock, .. } = &mut *self.operations;
+        // Most calls come after the exchange is complete.
+        if !work.far.is_active() {
+            return;
+        }
         let before = clock.enter(Part::Swap);
         let polls_for = POLLS_FOR * (self.threads as u32 - 1);
         let mut since = Instant::now();

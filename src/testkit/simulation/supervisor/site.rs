@@ -326,11 +326,9 @@ impl Site {
             self.condemns_all();
         }
         // The silence of a node that is struck already lasts as long as the outage.
-        let nodes: Vec<String> = self.nodes.keys().cloned().collect();
-        for node in
-            nodes.iter().filter(|node| self.evidence.holds(node, self.now_ms)).collect::<Vec<_>>()
-        {
-            self.evidence.condemns(node, self.now_ms, until_ms);
+        let struck = self.nodes.keys().filter(|node| self.evidence.holds(node, self.now_ms));
+        for node in struck.cloned().collect::<Vec<String>>() {
+            self.evidence.condemns(&node, self.now_ms, until_ms);
         }
         self.judges_outage();
     }
@@ -344,12 +342,10 @@ impl Site {
         let begins = self.now_ms < self.first_calls_ms;
         // Nodes that were given up tell nothing, unless they are in use again.
         let hosts = self.attempt.iter().flat_map(|attempt| &attempt.hosts);
-        let given_up: BTreeSet<_> =
-            self.given_up.iter().filter(|node| !hosts.clone().any(|host| host == *node)).collect();
-        let well = self
-            .nodes
-            .keys()
-            .filter(|node| !given_up.contains(node) && !self.evidence.holds(node, self.now_ms));
+        let counts =
+            |node: &String| !self.given_up.contains(node) || hosts.clone().any(|host| host == node);
+        let well = |node: &&String| counts(node) && !self.evidence.holds(node, self.now_ms);
+        let well = self.nodes.keys().filter(well);
         if !runs && begins || well.count() < 2 {
             self.condemns_all();
         }

@@ -14,12 +14,16 @@ mod job;
 mod kernels;
 #[path = "../benches/speed/limit.rs"]
 mod limit;
+#[path = "../benches/speed/panel.rs"]
+mod panel;
 #[path = "../benches/speed/race.rs"]
 mod race;
 #[path = "../benches/speed/stats.rs"]
 mod stats;
 #[path = "../benches/speed/table.rs"]
 mod table;
+#[path = "../benches/speed/tile.rs"]
+mod tile;
 #[path = "../benches/speed/usual.rs"]
 mod usual;
 

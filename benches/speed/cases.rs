@@ -49,6 +49,14 @@ pub struct Flags {
     #[arg(long, conflicts_with = "standard")]
     pub race: bool,
 
+    /// Factor single panels of N rows and NB columns on one rank, beside multiplications of their shape
+    #[arg(long, conflicts_with_all = ["standard", "race", "p", "q"])]
+    pub panel: bool,
+
+    /// Multiply with parts of the work left out: operands in the first cache, C in the cache, huge pages
+    #[arg(long, conflicts_with_all = ["standard", "race", "panel", "n", "p", "q", "threads"])]
+    pub tile: bool,
+
     /// What multiplies in skt-hpl, as its flag of this name says
     #[arg(long, value_name = "NAME", default_value = "auto", ignore_case = true)]
     pub engine: Engine,

@@ -12,9 +12,11 @@ mod cases;
 mod job;
 mod kernels;
 mod limit;
+mod panel;
 mod race;
 mod stats;
 mod table;
+mod tile;
 mod usual;
 
 use std::path::{Path, PathBuf};
@@ -79,6 +81,12 @@ impl Programs {
 fn measure(flags: &Flags, blas: String) -> Result<usize, String> {
     let cores = cores::count();
     let cases = flags.cases(cores)?;
+    if flags.panel {
+        return panel::run(flags, &cases).map(|()| 0);
+    }
+    if flags.tile {
+        return tile::run(flags).map(|()| 0);
+    }
     let programs = Programs::find(flags)?;
     let mpi_library = World::library();
     let mpi = Mpi::of_library(&mpi_library);

@@ -67,5 +67,5 @@ pub use in_steps::DEPTH_IN_STEPS;
 pub use observer::{Event, Halt, Milestone, Observer, Silent};
 pub use panel_threads::panel_workers;
 pub use roles::{Exchange, Exchanges, Past, Progress, Renewal, SUMS_EVER, SUMS_MAX, weight};
-pub use sample::time_stretches;
+pub use sample::{time_panel, time_stretches};
 pub use test::{Start, solve_test, unix_seconds};

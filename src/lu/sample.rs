@@ -1,4 +1,4 @@
-//! Times stretches of a factorisation instead of all of it.
+//! Times parts of a factorisation instead of all of it: stretches of iterations, or one panel.
 //!
 //! The time of an iteration depends on the size of the trailing submatrix and hardly on its values. So the factorisation may
 //! start at any boundary of a matrix that was only generated. The first iteration factors a panel without overlap, unlike in a
@@ -10,7 +10,9 @@ use std::ops::Range;
 use super::arrays::{own_part, work_arrays};
 use super::clock::Clock;
 use super::context::Context;
+use super::factor::Factor;
 use super::observer::{Event, Observer};
+use super::panel::Panel;
 use super::schedule::factorise;
 use crate::base::threads::Pool;
 use crate::comm::Reduce;
@@ -67,4 +69,32 @@ pub fn time_stretches(
         seconds.push(took[0]);
     }
     Ok(seconds)
+}
+
+/// Returns the seconds in which a grid of one rank factors its first panel with all threads: the shortest of `tries`.
+///
+/// The matrix consists of the panel's columns alone, so N may be far larger than memory has room for.
+///
+/// # Errors
+/// If there is no memory for the panel.
+pub fn time_panel(mut context: Context, tries: usize, pool: &mut Pool) -> io::Result<f64> {
+    let params = context.params;
+    assert!(params.p * params.q == 1, "the panel is that of one rank");
+    context.shape = context.shape.first_columns(context.width(0));
+    let lengths = context.lengths(pool.threads());
+    let mut local = own_part(&context)?;
+    let (mut panel, mut factor) = (Panel::new(&lengths, pool)?, Factor::new(&lengths, pool)?);
+    let generator = Generator::new(params.rng, params.seed, params.n);
+    let mut shortest = f64::INFINITY;
+    for _ in 0..tries {
+        local.generate(&generator, pool);
+        panel.begin(&context, 0);
+        let (a, mut clock) = (local.pointer(), Clock::start());
+        // SAFETY: the local matrix, which is used nowhere else.
+        pool.together(|threads| unsafe {
+            factor.run(&context, &mut panel, a, threads, &mut clock);
+        });
+        shortest = shortest.min(clock.elapsed());
+    }
+    Ok(shortest)
 }

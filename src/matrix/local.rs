@@ -87,6 +87,11 @@ impl Shape {
         Self { ld: self.ld, ..Self::of(self.n, self.nb, self.grid, self.row, col) }
     }
 
+    /// Returns the shape of the first `cols` local columns alone.
+    pub fn first_columns(self, cols: usize) -> Self {
+        Self { cols, ld: leading_dimension(cols), ..self }
+    }
+
     /// Returns the local column of b, if it is local.
     pub fn rhs(&self) -> Option<usize> {
         if self.is_sums() {

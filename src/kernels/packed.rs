@@ -477,11 +477,6 @@ unsafe fn multiply_in_slabs(
         for first in (0..cols).step_by(kernel.panel_cols) {
             let width = (cols - first).min(kernel.panel_cols);
             let group = right[k * first..].as_ptr();
-            if lays {
-                for j in first + width..(first + width + kernel.panel_cols).min(cols) {
-                    ask_for(c.wrapping_add(j * ld + from), len);
-                }
-            }
             // SAFETY: those rows, in the columns of C from `first` on.
             unsafe {
                 let c = Matrix::new(c.add(first * ld + from), ld);

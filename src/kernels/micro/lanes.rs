@@ -3,6 +3,7 @@
 //! All functions here are inlined into functions that are compiled for an instruction set. On their own they would be slow.
 
 use super::Slabs;
+use crate::kernels::cache::ask_for;
 use crate::kernels::operands::Matrix;
 
 /// A register of doubles.
@@ -32,6 +33,8 @@ pub trait Lanes {
 
 /// Computes C(v, s) -= sum over p < k of V(p, v) S(p, s) for R registers times H rows. V and S are stored by rows.
 ///
+/// `next` is the same part of a later tile of C, which is prefetched; it need not be valid.
+///
 /// # Safety
 /// The ranges are valid and the processor has the instructions.
 #[inline(always)]
@@ -41,6 +44,7 @@ pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
     mut v: Matrix<*const f64>,
     mut s: Matrix<*const f64>,
     c: Matrix<*mut f64>,
+    next: Option<*const f64>,
 ) {
     // SAFETY: ensured by the caller.
     unsafe {
@@ -50,10 +54,14 @@ pub unsafe fn multiply<L: Lanes, const R: usize, const H: usize>(
                 sum[h][r] = L::load(c.at.add(h * c.ld + r * L::LEN));
             }
         }
-        for _ in 0..k {
+        for p in 0..k {
             let mut a = [L::splat(0.0); R];
             for r in 0..R {
                 a[r] = L::load(v.at.add(r * L::LEN));
+            }
+            // One row in each step: a core has few buffers for lines in transit.
+            if let Some(next) = next.filter(|_| p < H) {
+                ask_for(next.wrapping_add(p * c.ld), R * L::LEN);
             }
             for h in 0..H {
                 let b = L::splat(*s.at.add(h));
@@ -89,10 +97,10 @@ pub unsafe fn narrow<L: Lanes, const R: usize, const H: usize>(
     // SAFETY: ensured by the caller; no more registers than a tile has.
     unsafe {
         match width.div_ceil(L::LEN).min(R) {
-            1 => multiply::<L, 1, H>(k, v, s, c),
-            2 => multiply::<L, 2, H>(k, v, s, c),
-            3 => multiply::<L, 3, H>(k, v, s, c),
-            _ => multiply::<L, R, H>(k, v, s, c),
+            1 => multiply::<L, 1, H>(k, v, s, c, None),
+            2 => multiply::<L, 2, H>(k, v, s, c, None),
+            3 => multiply::<L, 3, H>(k, v, s, c, None),
+            _ => multiply::<L, R, H>(k, v, s, c, None),
         }
     }
 }
@@ -141,18 +149,21 @@ pub unsafe fn in_panel<L: Lanes, const R: usize, const H: usize>(
     let tall = R * L::LEN;
     let whole = rows / tall;
     let (right, ld) = (Matrix::new(b, H), c.ld);
+    // Slabs are packed if A is large. C then comes from memory, too.
+    let is_packed = a.stride == tall;
     // SAFETY: ensured by the caller.
     unsafe {
         for i in 0..whole {
             let (part, c) = (a.at.add(i * a.slab), c.at.add(i * tall));
-            multiply::<L, R, H>(k, Matrix::new(part, a.stride), right, Matrix::new(c, ld));
+            let next = is_packed.then(|| c.wrapping_add(tall).cast_const());
+            multiply::<L, R, H>(k, Matrix::new(part, a.stride), right, Matrix::new(c, ld), next);
         }
         // The last slab may have fewer rows.
         let (part, c) = (a.at.add(whole * a.slab), c.at.add(whole * tall));
         let mut i = 0;
         while i + L::LEN <= rows % tall {
             let (left, c) = (Matrix::new(part.add(i), a.stride), Matrix::new(c.add(i), ld));
-            multiply::<L, 1, H>(k, left, right, c);
+            multiply::<L, 1, H>(k, left, right, c, None);
             i += L::LEN;
         }
         for i in i..rows % tall {

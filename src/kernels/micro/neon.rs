@@ -65,7 +65,7 @@ macro_rules! kernel {
         unsafe fn $tile(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc: usize, _: Soon) {
             let (v, s, c) = (Matrix::new(v, 2 * $r), Matrix::new(s, $h), Matrix::new(c, ldc));
             // SAFETY: ensured by the caller.
-            unsafe { lanes::multiply::<Neon, $r, $h>(k, v, s, c) }
+            unsafe { lanes::multiply::<Neon, $r, $h>(k, v, s, c, None) }
         }
 
         unsafe fn $narrow(

@@ -50,7 +50,7 @@ unsafe fn tile_anywhere(k: usize, v: *const f64, s: *const f64, c: *mut f64, ldc
     // SAFETY: ensured by the caller.
     unsafe {
         let (v, s, c) = (Matrix::new(v, 4), Matrix::new(s, 4), Matrix::new(c, ldc));
-        lanes::multiply::<Plain, 1, 4>(k, v, s, c);
+        lanes::multiply::<Plain, 1, 4>(k, v, s, c, None);
     }
 }
 

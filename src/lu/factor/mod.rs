@@ -25,7 +25,7 @@ pub use rows::found_len;
 
 use candidate::Candidates;
 use copies::{lay_lower, transpose_in};
-use rows::{Columns, Cuts, Found, Owed};
+use rows::{Columns, Cuts, Found, Owed, largest};
 
 use super::clock::{Clock, Part};
 use super::context::Context;
@@ -40,6 +40,9 @@ use crate::kernels::{
 use crate::matrix::HugeBuffer;
 use std::io;
 use std::ops::Range;
+
+/// Rows of a part of the base that are updated and searched together: those of a few columns fit in a first-level cache.
+const PIECE: usize = 512;
 
 /// Work array of the factorisation, reused for every panel.
 pub struct Factor {
@@ -389,19 +392,19 @@ impl Run<'_, '_> {
         };
         let factors = Factors::new(&mut factors);
         let start = c.start;
-        let work = move |part: usize, rows: Range<usize>| {
-            // SAFETY: each part has its own rows and its own space for its result; the columns written are not among those read.
+        let update = move |rows: &Range<usize>| {
+            // SAFETY: each part has its own rows; the columns written are not among those read.
             unsafe {
-                owed.pay(columns, width, &rows);
+                owed.pay(columns, width, rows);
                 let factors = factors.get();
                 if pfact == Fact::Right {
                     for (t, factor) in factors.iter().enumerate() {
-                        let y = columns.get_mut(j + t, &rows);
-                        vector::subtract_scaled(y, *factor, columns.get(j - 1, &rows));
+                        let y = columns.get_mut(j + t, rows);
+                        vector::subtract_scaled(y, *factor, columns.get(j - 1, rows));
                     }
                 } else {
-                    let y = columns.get_mut(j, &rows);
-                    let x = |t: usize| columns.get(start + t, &rows);
+                    let y = columns.get_mut(j, rows);
+                    let x = |t: usize| columns.get(start + t, rows);
                     let (fours, rest) = factors.as_chunks::<4>();
                     for (at, four) in fours.iter().enumerate() {
                         vector::subtract_four(y, four, &[0, 1, 2, 3].map(|i| x(4 * at + i)));
@@ -410,8 +413,18 @@ impl Run<'_, '_> {
                         vector::subtract_scaled(y, *factor, x(4 * fours.len() + i));
                     }
                 }
-                found.look(columns, j, part, &rows);
             }
+        };
+        let work = move |part: usize, rows: Range<usize>| {
+            let pieces = rows.clone().step_by(PIECE).map(|at| at..(at + PIECE).min(rows.end));
+            let best = largest(pieces.map(|piece| {
+                update(&piece);
+                // SAFETY: as above.
+                let (magnitude, at) = vector::max_abs(unsafe { columns.get(j, &piece) });
+                (magnitude, piece.start + at)
+            }));
+            // SAFETY: each part has its own space for its result.
+            unsafe { found.put(columns, part, best) };
         };
         self.parts = self.cuts.share(self.panel_threads, first, factors.len + 2, work);
     }

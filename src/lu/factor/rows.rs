@@ -143,18 +143,19 @@ impl Found {
         unsafe { self.at.get().add(part * found_len(self.width)) }
     }
 
-    /// Searches `rows` of column `j` and stores the result of part `part`.
+    /// Stores the result of part `part`: the largest magnitude in its rows and the row that has it, with the row's elements.
+    /// `None` if the part has no rows.
     ///
     /// # Safety
-    /// The rows are within the array and are not written meanwhile, nor is the result of this part.
-    pub(super) unsafe fn look(self, columns: Columns, j: usize, part: usize, rows: &Range<usize>) {
+    /// The row is within the array and is not written meanwhile, nor is the result of this part.
+    pub(super) unsafe fn put(self, columns: Columns, part: usize, best: Option<(f64, usize)>) {
         // SAFETY: ensured by the caller.
         unsafe {
-            let (magnitude, at) = vector::max_abs(columns.get(j, rows));
-            let (at, to) = (rows.start + at, self.of(part));
+            let to = self.of(part);
+            let (magnitude, at) = best.unwrap_or((-1.0, 0));
             *to = magnitude;
             *to.add(1) = at as f64;
-            if !rows.is_empty() {
+            if best.is_some() {
                 for t in 0..self.width {
                     *to.add(FOUND_HEAD + t) = *columns.w.get().add(t * columns.ld + at);
                 }
@@ -170,26 +171,24 @@ impl Found {
     pub(super) unsafe fn largest<'a>(self, parts: usize) -> (f64, usize, &'a [f64]) {
         // SAFETY: ensured by the caller.
         unsafe {
-            let best = self.of(largest((0..parts).map(|part| *self.of(part))));
+            let (_, best) = largest((0..parts).map(|part| (*self.of(part), part)))
+                .expect("a search has at least one part");
+            let best = self.of(best);
             let row = std::slice::from_raw_parts(best.add(FOUND_HEAD), self.width);
             (*best, *best.add(1) as usize, row)
         }
     }
 }
 
-/// Returns the part with the largest magnitude, the first of several. A part without rows has magnitude -1. NaN is chosen only if
-/// no part has a number.
-fn largest(magnitudes: impl Iterator<Item = f64>) -> usize {
-    let mut best = (-1.0, 0);
-    for (part, magnitude) in magnitudes.enumerate() {
-        if magnitude > best.0
-            || (best.0.is_nan() && magnitude >= 0.0)
-            || (best.0 == -1.0 && magnitude.is_nan())
-        {
-            best = (magnitude, part);
-        }
-    }
-    best.1
+/// Returns the largest of these magnitudes with its place, the first of several. A part without rows has magnitude -1. NaN is
+/// chosen only if no part has a number.
+pub(super) fn largest(found: impl Iterator<Item = (f64, usize)>) -> Option<(f64, usize)> {
+    found.reduce(|best, next| {
+        let larger = next.0 > best.0
+            || (best.0.is_nan() && next.0 >= 0.0)
+            || (best.0 == -1.0 && next.0.is_nan());
+        if larger { next } else { best }
+    })
 }
 
 #[cfg(test)]
@@ -199,7 +198,9 @@ mod tests {
 
     #[test]
     fn the_first_largest_part_wins_and_nan_only_alone() {
-        let largest = |found: &[f64]| largest(found.iter().copied());
+        let largest = |found: &[f64]| {
+            largest(found.iter().copied().zip(0..)).expect("some magnitudes are given").1
+        };
         assert_eq!(largest(&[2.0, 3.0, 3.0]), 1);
         assert_eq!(largest(&[f64::NAN, 1.0, 0.5]), 1);
         assert_eq!(largest(&[f64::NAN, f64::NAN]), 0);

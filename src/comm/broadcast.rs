@@ -1,5 +1,6 @@
 //! A panel's broadcast in progress: carries out a [`schedule`](super::schedule) without blocking.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::communicator::{Comm, Pending};
@@ -20,8 +21,8 @@ pub struct Broadcast {
     steps: Vec<Step>,
     /// First step that is not yet begun.
     next: usize,
-    /// Receives that are begun and not known to be complete: index of the step, and its request.
-    receives: Vec<(usize, Pending)>,
+    /// Receives that are begun and not known to be complete, in their order: index of the step, and its request.
+    receives: VecDeque<(usize, Pending)>,
     sends: Pending,
 }
 
@@ -48,7 +49,7 @@ impl Broadcast {
             tag,
             steps: schedule(kind, comm.size(), me),
             next: 0,
-            receives: Vec::new(),
+            receives: VecDeque::new(),
             sends: Pending::default(),
         };
         this.poll(comm);
@@ -57,7 +58,10 @@ impl Broadcast {
 
     /// Advances the broadcast as far as possible without waiting.
     pub fn poll(&mut self, comm: &Comm) {
-        self.receives.retain_mut(|(_, pending)| !pending.test());
+        // The first is tested alone: with many ranks there may be as many receives, and messages arrive about in order.
+        while self.receives.front_mut().is_some_and(|(_, pending)| pending.test()) {
+            self.receives.pop_front();
+        }
         while let Some(step) = self.steps.get(self.next) {
             match step.clone() {
                 Step::Recv { from, piece } => {
@@ -74,7 +78,7 @@ impl Broadcast {
                             &mut pending,
                         )
                     };
-                    self.receives.push((self.next, pending));
+                    self.receives.push_back((self.next, pending));
                 }
                 Step::Send { to, piece } => {
                     let waits = self.receives.iter().any(|(at, _)| match &self.steps[*at] {
@@ -122,7 +126,7 @@ impl Broadcast {
             if self.arrived() {
                 return;
             }
-            if let Some((_, pending)) = self.receives.first_mut() {
+            if let Some((_, pending)) = self.receives.front_mut() {
                 pending.wait();
             }
         }

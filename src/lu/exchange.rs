@@ -131,6 +131,21 @@ fn gathered(own: &dyn Fn(usize, &mut Vec<usize>), v: usize, distance: usize, to:
     }
 }
 
+/// Returns whether a binary exchange of a panel of width `nb` in `wide` columns takes less time than passing solved shares, among
+/// `rows` process rows.
+///
+/// Shares need a round for each process row, a binary exchange only one for each power of two. But then each process row solves
+/// all of U itself.
+pub fn binary_pays(rows: usize, nb: usize, wide: usize) -> bool {
+    /// Seconds of a round: latency, and the time until all ranks look for the message.
+    const ROUND_S: f64 = 5e-6;
+    /// Operations per second of the solve on one core.
+    const SOLVE_RATE: f64 = 3e10;
+    let spared_rounds = rows - 1 - rows.ilog2() as usize;
+    let solved_again = (nb * nb * wide) as f64 * (1.0 - 1.0 / rows as f64);
+    spared_rounds as f64 * ROUND_S > solved_again / SOLVE_RATE
+}
+
 /// Plans a binary exchange.
 pub fn binary(holdings: &Holdings, me: usize) -> Vec<Round> {
     let mut b = Builder { holdings, me, rounds: Vec::new() };
@@ -249,6 +264,57 @@ pub fn shared(holdings: &Holdings, me: usize) -> Vec<Round> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Returns rows of U and displaced rows that are spread evenly.
+    fn even(size: usize, width: usize) -> Holdings {
+        let of = |v: usize| (0..width).filter(|i| i % size == v).collect();
+        let sources: Vec<Vec<usize>> = (0..size).map(of).collect();
+        let mut displaced = sources.clone();
+        displaced[0].clear();
+        Holdings { root: 0, sources, displaced }
+    }
+
+    /// Rounds and messages sent, at most, of one process row.
+    fn most(holdings: &Holdings, plan: impl Fn(usize) -> Vec<Round>) -> (usize, usize) {
+        let size = holdings.sources.len();
+        let plans: Vec<Vec<Round>> = (0..size).map(plan).collect();
+        let messages = |round: &Round| match round {
+            Round::Rows { send, .. } => usize::from(send.is_some()),
+            Round::Gather => size - 1,
+            Round::Solve => 0,
+            Round::Pass { .. } => 1,
+        };
+        let sent = |plan: &Vec<Round>| plan.iter().map(messages).sum();
+        let rounds = plans.iter().map(Vec::len).max().unwrap();
+        (rounds, plans.iter().map(sent).max().unwrap())
+    }
+
+    #[test]
+    fn rounds_and_messages_grow_as_the_plans_say() {
+        for size in [2usize, 3, 8, 31, 64, 100, 128] {
+            let holdings = even(size, 256);
+            let log = size.next_power_of_two().ilog2() as usize;
+            let (rounds, sent) = most(&holdings, |me| binary(&holdings, me));
+            assert!(rounds <= log + 1 && sent <= log + 1, "{size}: {rounds} {sent}");
+            let (rounds, sent) = most(&holdings, |me| long(&holdings, me, true));
+            assert!(rounds <= log + 2 + size && sent <= log + 2 + size, "{size}: {rounds} {sent}");
+            let (rounds, sent) = most(&holdings, |me| shared(&holdings, me));
+            assert!(rounds <= log + 1 + size, "{size}: {rounds}");
+            assert!(sent <= 2 * (size - 1) + log, "{size}: {sent}");
+        }
+    }
+
+    /// Next to a panel, few columns are exchanged. With many process rows, rounds then cost more than the solve.
+    #[test]
+    fn a_binary_exchange_pays_for_few_columns_of_many_process_rows() {
+        assert!(!binary_pays(2, 128, 128) && !binary_pays(16, 192, 192));
+        assert!(
+            binary_pays(32, 128, 128) && binary_pays(64, 192, 192) && binary_pays(128, 256, 256)
+        );
+        for rows in 1..200 {
+            assert!(!binary_pays(rows, 256, 8000), "wide columns are solved in shares");
+        }
+    }
 
     /// Returns the receiver and the rows sent in a round of rows.
     fn sent(round: &Round) -> Option<&(usize, Parcel)> {

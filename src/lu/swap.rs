@@ -450,10 +450,11 @@ impl Swapper {
 
 /// Returns whether rows of `wide` columns are exchanged by the binary algorithm.
 fn binary(context: &Context, wide: usize) -> bool {
-    match context.params.swap {
+    let params = context.params;
+    match params.swap {
         Swap::BinaryExchange => true,
-        Swap::Long => false,
-        Swap::Mix => wide <= context.params.swap_threshold,
+        Swap::Mix if wide <= params.swap_threshold => true,
+        Swap::Long | Swap::Mix => exchange::binary_pays(params.p, params.nb, wide),
     }
 }
 

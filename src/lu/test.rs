@@ -18,6 +18,8 @@ use crate::comm::{Reduce, Wire, set_phase};
 use crate::matrix::{Generator, Local, Storage};
 use xxhash_rust::xxh3::Xxh3;
 
+const DIGEST_TAG: i32 = 6;
+
 /// State in which a test begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
@@ -189,20 +191,31 @@ fn resident_peak() -> f64 {
 }
 
 /// Returns a hash over the bits of x in index order, the same on all ranks that have a part of x.
+///
+/// The first rank of each process row receives x block by block, so that no rank needs memory for all of it.
 fn digest(context: &Context, x: &[f64]) -> String {
-    if context.shape.is_sums() {
+    let Context { shape, params, row, .. } = context;
+    if shape.is_sums() {
         return String::new();
     }
-    let n = context.params.n;
-    let map = context.shape.col_map;
-    // Each rank contributes as much as the largest part, so that lengths need not travel.
-    let room = map.count_below(n, 0);
-    let mut padded = x.to_vec();
-    padded.resize(room, 0.0);
-    let all = context.row.all_gather(&padded);
-    let mut hash = Xxh3::new();
-    for g in 0..n {
-        hash.update(&all[map.owner(g) * room + map.local(g)].to_bits().to_le_bytes());
+    let (mut hash, mut received) = (Xxh3::new(), vec![0.0; params.nb.min(params.n)]);
+    for k in 0..params.blocks() {
+        let first = k * params.nb;
+        let (owner, at, width) =
+            (shape.col_map.owner(first), shape.col_map.local(first), context.width(k));
+        if shape.col == 0 {
+            let block = if owner == 0 {
+                &x[at..at + width]
+            } else {
+                row.recv(&mut received[..width], owner, DIGEST_TAG);
+                &received[..width]
+            };
+            block.iter().for_each(|x| hash.update(&x.to_bits().to_le_bytes()));
+        } else if shape.col == owner {
+            row.send(&x[at..at + width], 0, DIGEST_TAG);
+        }
     }
-    format!("{:016x}", hash.digest())
+    let mut digest = [hash.digest()];
+    row.broadcast(&mut digest, 0);
+    format!("{:016x}", digest[0])
 }

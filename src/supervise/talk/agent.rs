@@ -38,7 +38,7 @@ use crate::base::cores;
 use crate::base::timed_command::ask;
 use crate::base::topology::{Topology, read_list};
 use crate::kernels::arithmetic::Arithmetic;
-use crate::shm::{MemoryStore, Store, huge, hugetlbfs, room};
+use crate::shm::{MemoryStore, Store, hugetlbfs, room};
 use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::machine::Connections;
 use crate::supervise::remember::io_thread::Answer;
@@ -612,9 +612,6 @@ pub fn facts(asked: &Asked) -> Facts {
         let named = read_list(list).into_iter().collect();
         cannot_have(list, &named, Topology::here(), cores::bound_to())
     });
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let resident_pages: u64 =
-        statm.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
     let host = nix::unistd::gethostname().unwrap_or_default();
     Facts {
         wire: WIRE_VERSION,
@@ -630,7 +627,6 @@ pub fn facts(asked: &Asked) -> Facts {
         shm: shm(),
         remove_ipc: remove_ipc(),
         uid: nix::unistd::getuid().as_raw(),
-        agent_resident_bytes: resident_pages * huge::page() as u64,
         storage,
         helper_cores,
     }

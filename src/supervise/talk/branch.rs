@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::tree::{Step, place};
-use super::wire::{Attend, Beat, Charge, FromAgent, ToAgent, from_line, to_line};
+use super::wire::{Attend, Charge, FromAgent, ToAgent, from_line, to_line};
 
 /// Connections to children, by a number that the branch gives them.
 pub trait Lines {
@@ -51,49 +51,11 @@ struct Link {
     /// Nodes that the child is in charge of, at any depth.
     below: BTreeSet<u32>,
     asked: VecDeque<(u64, u64)>,
-    /// Last heartbeat of the child, with later changes.
-    said: Option<Beat>,
-    /// Last heartbeat that was reported upward, and the time of that.
-    told: Option<(Beat, u64)>,
 }
 
 impl Link {
     fn is_well(&self) -> bool {
         self.greeted_ms.is_some() && self.quiet_ms.is_none() && !self.bypassed
-    }
-
-    /// Returns the part of a heartbeat to report now: news in full, and values that change all the time in few bytes now and
-    /// then.
-    fn worth_telling(&mut self, beat: Beat, now_ms: u64) -> Option<FromAgent> {
-        if let Some((last, at_ms)) = &mut self.told
-            && now_ms.saturating_sub(*at_ms) < SLIGHT_MS
-            && beat.is_like(last)
-        {
-            return None;
-        }
-        let last = self.told.take().map(|(last, _)| last);
-        let word = match last.as_ref().and_then(|last| beat.moved_since(last)) {
-            Some(moved) => FromAgent::Moved(moved),
-            None => FromAgent::Beat(beat.clone()),
-        };
-        // Slight differences stay as they were reported.
-        let told = match (&word, last) {
-            (FromAgent::Moved(moved), Some(mut last)) => {
-                last.moves(moved);
-                last
-            }
-            _ => beat,
-        };
-        self.told = Some((told, now_ms));
-        Some(word)
-    }
-
-    /// Takes in the child's own heartbeat and returns the report on it, if any. If `all` are reported, the report is in full.
-    fn beats(&mut self, mut beat: Beat, now_ms: u64, all: bool, node: u32) -> Option<Told> {
-        beat.round_trip_ms = self.answers(beat.seq, now_ms);
-        self.said = Some(beat.clone());
-        let word = if all { Some(FromAgent::Beat(beat)) } else { self.worth_telling(beat, now_ms) };
-        word.map(|word| (node, word))
     }
 
     /// Notes the answer to a request, and returns the time it took.
@@ -131,9 +93,6 @@ pub const MOST_TIMES: usize = 3;
 /// Number of unanswered requests that are remembered of each child.
 const MOST_ASKED: usize = 100;
 
-/// Least time between reports of heartbeats in which only the progress of ranks has changed.
-const SLIGHT_MS: u64 = 1000;
-
 pub struct Branch {
     attend: Attend,
     names: BTreeMap<u32, String>,
@@ -153,8 +112,6 @@ pub struct Branch {
     ticked_ms: Option<u64>,
     /// Quickest first answer of a child, which measures a login here.
     quickest_ms: Option<u64>,
-    /// Whether every heartbeat is reported, also those with little news.
-    all_beats: bool,
     paused: bool,
 }
 
@@ -168,8 +125,8 @@ fn unheard(node: u32) -> Told {
 }
 
 impl Branch {
-    /// Makes a branch; `first_line` is the number of its first line. The supervisor wants `all_beats` of its own children.
-    pub fn new(attend: Attend, first_line: u64, all_beats: bool) -> Self {
+    /// Makes a branch; `first_line` is the number of its first line.
+    pub fn new(attend: Attend, first_line: u64) -> Self {
         Self {
             names: BTreeMap::new(),
             been_up: BTreeSet::new(),
@@ -184,7 +141,6 @@ impl Branch {
             ticked_ms: None,
             quickest_ms: attend.login_ms,
             attend,
-            all_beats,
             paused: false,
         }
     }
@@ -339,8 +295,6 @@ impl Branch {
                 bypassed: false,
                 below: BTreeSet::new(),
                 asked: VecDeque::new(),
-                said: None,
-                told: None,
             },
         );
         lines.send(line, &to_line(&ToAgent::Attend(attend)));
@@ -410,7 +364,6 @@ impl Branch {
         now_ms: u64,
         lines: &mut dyn Lines,
     ) -> Vec<Told> {
-        let all_beats = self.all_beats;
         let Some(link) = self.links.get_mut(&child) else { return Vec::new() };
         let mut told = Vec::new();
         link.heard_ms = now_ms;
@@ -428,21 +381,18 @@ impl Branch {
                 let waiting: Vec<u32> = std::mem::take(&mut self.unplaced).into_iter().collect();
                 self.reach(&waiting, now_ms, lines);
             }
-            FromAgent::Beat(beat) => told.extend(link.beats(beat, now_ms, all_beats, child)),
-            FromAgent::Moved(moved) => {
-                if let Some(mut beat) = link.said.take() {
-                    beat.moves(&moved);
-                    told.extend(link.beats(beat, now_ms, all_beats, child));
-                }
+            FromAgent::Beat(mut beat) => {
+                beat.round_trip_ms = link.answers(beat.seq, now_ms);
+                told.push((child, FromAgent::Beat(beat)));
+            }
+            FromAgent::Moved(mut moved) => {
+                moved.1 = link.answers(moved.0, now_ms);
+                told.push((child, FromAgent::Moved(moved)));
             }
             FromAgent::Below { told: news } => told.extend(self.hear_below(child, news, lines)),
             // No agent reports these about itself.
             FromAgent::Closed { .. } | FromAgent::Quiet { .. } | FromAgent::Heard => {}
-            own @ FromAgent::Ended { .. } => {
-                // This message has brought a heartbeat to the end of the work, so the next heartbeat is reported in full.
-                (link.said, link.told) = (None, None);
-                told.push((child, own));
-            }
+            own @ FromAgent::Ended { .. } => told.push((child, own)),
         }
         told
     }

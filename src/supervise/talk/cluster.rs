@@ -135,7 +135,7 @@ impl Cluster {
             .collect();
         let by_name = nodes.iter().enumerate().map(|(at, n)| (n.host.name.clone(), at)).collect();
         Ok(Self {
-            branch: Branch::new(attend, 0, true),
+            branch: Branch::new(attend, 0),
             links: simulated()
                 .map_or_else(|| Box::new(Links::default()) as _, Machine::connections),
             nodes,

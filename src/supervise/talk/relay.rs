@@ -36,12 +36,17 @@ pub struct Relay {
     /// Index of each node's last message in `pending`.
     last: BTreeMap<u32, usize>,
     urgent: bool,
+    /// Time of the last message with news from below.
+    flushed_ms: u64,
     /// Last report on this node to the parent, if that was a heartbeat.
     said: Option<Beat>,
 }
 
 /// Number of the first line to a child; the agent's own line has number 0.
 const FIRST_LINE: u64 = 1;
+
+/// Least time between messages with news from below in which only the progress of ranks has changed.
+const SLIGHT_MS: u64 = 1000;
 
 /// Number of looks at the ranks within the time after which an agent is orphaned.
 pub const LOOKS: u32 = 20;
@@ -56,6 +61,7 @@ impl Relay {
             pending: Vec::new(),
             last: BTreeMap::new(),
             urgent: false,
+            flushed_ms: now_ms,
             said: None,
         }
     }
@@ -90,7 +96,7 @@ impl Relay {
                 hands.attend(&attend);
                 self.orphan_timeout_ms = attend.orphan_timeout_ms;
                 self.said = None;
-                self.branch = Some(Branch::new(attend, FIRST_LINE, false));
+                self.branch = Some(Branch::new(attend, FIRST_LINE));
             }
             ToAgent::Beat { seq } => {
                 let beat = hands.beat(Some(seq));
@@ -101,7 +107,12 @@ impl Relay {
                     }
                     None => self.beats(beat, up),
                 }
-                self.flush(up);
+                let is_slight = |(_, word): &Told| matches!(word, FromAgent::Moved(_));
+                if now_ms.saturating_sub(self.flushed_ms) >= SLIGHT_MS
+                    || !self.pending.iter().all(is_slight)
+                {
+                    self.flush(now_ms, up);
+                }
             }
             ToAgent::End { id, clean } => hands.end(id, clean),
             ToAgent::EndRank { which, below } => hands.end_rank(which, below),
@@ -199,7 +210,7 @@ impl Relay {
             self.note(told);
         }
         if self.urgent {
-            self.flush(up);
+            self.flush(now_ms, up);
         }
         true
     }
@@ -225,8 +236,9 @@ impl Relay {
         }
     }
 
-    fn flush(&mut self, up: &mut Vec<String>) {
+    fn flush(&mut self, now_ms: u64, up: &mut Vec<String>) {
         self.urgent = false;
+        self.flushed_ms = now_ms;
         self.last.clear();
         if !self.pending.is_empty() {
             up.push(to_line(&FromAgent::Below { told: std::mem::take(&mut self.pending) }));

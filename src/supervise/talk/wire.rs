@@ -10,7 +10,7 @@ use crate::kernels::arithmetic::Arithmetic;
 pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
-pub const WIRE_VERSION: u32 = 15;
+pub const WIRE_VERSION: u32 = 16;
 
 /// Number of connections that the supervisor or an agent has; more nodes make a tree.
 pub const FANOUT: usize = 32;
@@ -150,7 +150,7 @@ pub struct Beat {
 /// The values of a heartbeat that change all the time, in few bytes. These are the request's number and the time until the
 /// answer, as in [`Beat`], and the ranks that have moved since the last message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved(pub Option<u64>, Option<u32>, Vec<Counters>);
+pub struct Moved(pub Option<u64>, pub Option<u32>, Vec<Counters>);
 
 /// A rank's index in the list, heartbeat, iteration, own time and operations, count of waits, and the letter of its process's
 /// state. The index, since a list may have a position twice: of this job and of another that has kept its memory.
@@ -192,7 +192,7 @@ const FREE_PART: u64 = 64;
 
 impl Beat {
     /// Returns whether only those values have changed since `last` that change all the time.
-    pub fn is_like(&self, last: &Self) -> bool {
+    fn is_like(&self, last: &Self) -> bool {
         let like = |free: u64, before: u64| free.abs_diff(before) <= before / FREE_PART;
         let like_some = |free: Option<u64>, before: Option<u64>| match (free, before) {
             (Some(free), Some(before)) => like(free, before),
@@ -226,9 +226,8 @@ impl Beat {
 
     /// Updates a heartbeat.
     pub fn moves(&mut self, moved: &Moved) {
-        let Moved(seq, round_trip_ms, ranks) = moved;
-        (self.seq, self.round_trip_ms) = (*seq, *round_trip_ms);
-        for Counters(at, beat, iteration, busy_us, flops, waits, state) in ranks {
+        (self.seq, self.round_trip_ms) = (moved.0, moved.1);
+        for Counters(at, beat, iteration, busy_us, flops, waits, state) in &moved.2 {
             let Some(RankSeen { progress, state: known }) = self.ranks.get_mut(*at) else {
                 continue;
             };
@@ -281,8 +280,6 @@ pub struct Facts {
     /// Whether systemd-logind removes a user's shared memory at the last logout: this matters for users other than system users.
     pub remove_ipc: Option<bool>,
     pub uid: u32,
-    /// Memory of the agent.
-    pub agent_resident_bytes: u64,
     /// State of the checkpoint directory, if there is one, or the reason why it cannot be used.
     pub storage: Option<Result<Storage, String>>,
     /// Reason why helpers cannot have the processors here that they are to have for themselves.

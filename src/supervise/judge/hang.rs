@@ -52,13 +52,11 @@ impl Hang {
         let usual_ms = ranks.iteration_ms();
         let in_step = ranks.in_step();
         self.in_step_since_ms = in_step.then(|| self.in_step_since_ms.unwrap_or(now_ms));
-        let latest_ms = ranks.latest_ms().unwrap_or(now_ms);
+        let latest_ms = ranks.latest_ms.unwrap_or(now_ms);
         let limit_ms = match usual_ms {
             Some(usual) if in_step => t.hang_min_ms.max((t.hang_factor * usual as f64) as u64),
             // The only measure is the longest time that such a phase has taken before.
-            _ => {
-                t.progress_timeout_ms.max((t.hang_factor * ranks.longest_other_ms() as f64) as u64)
-            }
+            _ => t.progress_timeout_ms.max((t.hang_factor * ranks.longest_other_ms as f64) as u64),
         };
         let other = self
             .find_lingering(now_ms, ranks)
@@ -101,7 +99,8 @@ impl Hang {
             rank.state
         );
         let position = Some(rank.last.position);
-        Some(Breakage { position, ..make_breakage(ranks, Some(rank.node), struck_ms, detail) })
+        let breakage = ranks.breakage(FaultKind::RankHung, struck_ms, Some(rank.node), detail);
+        Some(Breakage { position, ..breakage })
     }
 
     /// Returns a breakage if all ranks are done, but do not end: they wait for the MPI library or the launcher.
@@ -114,7 +113,7 @@ impl Hang {
         let detail =
             format!("all ranks are through, but have not ended for {} s", waited_ms / 1000);
         (waited_ms >= self.thresholds.progress_timeout_ms)
-            .then(|| make_breakage(ranks, None, last_ms, detail))
+            .then(|| ranks.breakage(FaultKind::RankHung, last_ms, None, detail))
     }
 
     /// Returns a breakage if a process is stopped that may show no progress yet, or never: the launcher's own.
@@ -136,20 +135,7 @@ impl Hang {
             name(node),
             (now_ms - since_ms) as f64 / 1e3
         );
-        Some(make_breakage(ranks, Some(node), since_ms, detail))
-    }
-}
-
-/// Makes the breakage of a hanging run, without a position.
-fn make_breakage(ranks: &Ranks, node: Option<usize>, struck_ms: u64, detail: String) -> Breakage {
-    Breakage {
-        kind: FaultKind::RankHung,
-        struck_ms,
-        node,
-        position: None,
-        test: ranks.front().0,
-        iteration: ranks.foremost(),
-        detail,
+        Some(ranks.breakage(FaultKind::RankHung, since_ms, Some(node), detail))
     }
 }
 

@@ -123,11 +123,10 @@ struct Node {
 
 /// Sums over the ranks of a node, computed when the ranks have changed. Most of them have not between two looks of the watch:
 /// going through hundreds of thousands with every look takes more than a core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
-    /// Number of ranks that work, and how many of these do something else than compute.
-    at_work: usize,
-    elsewhere: usize,
+    /// Whether a rank that works does something else than compute.
+    elsewhere: bool,
     /// Number of ranks in each activity.
     doing: [usize; DOINGS],
     /// Of those that work: place of the hindmost, and moment of the last progress of one of them.
@@ -152,20 +151,8 @@ impl Sum {
                 Some(self.stopped_since_ms.map_or(since_ms, |at| at.min(since_ms)));
         }
         if !rank.is_through() {
-            self.at_work += 1;
-            self.elsewhere += usize::from(rank.last.doing != Doing::Computing);
+            self.elsewhere |= rank.last.doing != Doing::Computing;
             self.hindmost = hindmost(self.hindmost, Some((rank.at(), rank.changed_ms)));
-        }
-    }
-
-    /// Updates a count of all nodes' ranks after a node's sum changed from `before`.
-    fn replace(&mut self, before: &Sum, now: &Sum) {
-        let change = |count: &mut usize, before: usize, now: usize| *count = *count + now - before;
-        change(&mut self.at_work, before.at_work, now.at_work);
-        change(&mut self.elsewhere, before.elsewhere, now.elsewhere);
-        for (count, (before, now)) in self.doing.iter_mut().zip(before.doing.iter().zip(now.doing))
-        {
-            change(count, *before, now);
         }
     }
 }
@@ -187,8 +174,6 @@ pub(super) fn hindmost(
 pub struct Ranks {
     ranks: BTreeMap<u32, Rank>,
     on: BTreeMap<usize, Node>,
-    /// Sums over all nodes; only the counts are used.
-    all: Sum,
     /// Positions of ranks that have died.
     dead: BTreeSet<u32>,
     computing: bool,
@@ -201,9 +186,9 @@ pub struct Ranks {
     foremost: u64,
     foremost_ms: Option<u64>,
     /// Longest time without progress outside of iterations.
-    longest_other_ms: u64,
+    pub(super) longest_other_ms: u64,
     /// Moment of the last progress of any rank: asked with every heartbeat, so it is not searched for among all ranks.
-    latest_ms: Option<u64>,
+    pub(super) latest_ms: Option<u64>,
     /// Moment at which a living rank last made progress in computing. Idle ranks follow from it when they are asked for: going
     /// through all ranks for that with every heartbeat would cost more than a core with thousands of nodes.
     computing_ms: Option<u64>,
@@ -225,12 +210,12 @@ impl Ranks {
 
     /// Whether all working ranks compute.
     pub(super) fn in_step(&self) -> bool {
-        self.all.elsewhere == 0
+        self.sums().all(|(_, sum)| !sum.elsewhere)
     }
 
     /// Whether all ranks that have appeared are done, or have ended.
     pub fn all_through(&self) -> bool {
-        self.all.at_work == 0
+        self.sums().all(|(_, sum)| sum.hindmost.is_none())
     }
 
     /// Renews the sums of nodes whose ranks have changed.
@@ -240,8 +225,7 @@ impl Ranks {
             let mut sum = Sum::default();
             let here = state.positions.iter().filter_map(|position| self.ranks.get(position));
             here.filter(|rank| rank.node == node).for_each(|rank| sum.add(rank));
-            let before = std::mem::replace(&mut state.sum, sum);
-            self.all.replace(&before, &sum);
+            state.sum = sum;
         }
     }
 
@@ -250,17 +234,7 @@ impl Ranks {
         self.sum_up(nodes);
     }
 
-    /// Moment of the last progress of any rank.
-    pub(super) fn latest_ms(&self) -> Option<u64> {
-        self.latest_ms
-    }
-
-    /// The furthest iteration any rank has been seen at.
-    pub fn foremost(&self) -> u64 {
-        self.foremost
-    }
-
-    /// The test and iteration of the foremost rank.
+    /// The test, and the furthest iteration any rank has been seen at.
     pub fn front(&self) -> (u32, u64) {
         (self.test, self.foremost)
     }
@@ -277,16 +251,12 @@ impl Ranks {
         Some(self.ranks.get(&position)?.at())
     }
 
-    /// Longest time without progress in anything else than iterations.
-    pub(super) fn longest_other_ms(&self) -> u64 {
-        self.longest_other_ms
-    }
-
     /// Activity of most ranks.
     pub fn doing(&self) -> Doing {
-        let most = self.all.doing.iter().zip(0..).max_by_key(|(count, _)| **count);
-        let most = most.filter(|_| !self.is_empty());
-        most.and_then(|(_, word)| Doing::from_word(word)).unwrap_or(Doing::Starting)
+        let count =
+            |word: &u64| -> usize { self.sums().map(|(_, sum)| sum.doing[*word as usize]).sum() };
+        let most = (0..DOINGS as u64).max_by_key(count).filter(|_| !self.is_empty());
+        most.and_then(Doing::from_word).unwrap_or(Doing::Starting)
     }
 
     /// Usual milliseconds an iteration takes, once three have been seen.
@@ -468,7 +438,7 @@ impl Ranks {
     /// Takes in a sample of a known rank that lives; returns whether it makes progress in computing.
     fn take_sample(&mut self, now_ms: u64, seen: &RankSeen, steps: &mut Vec<Step>) -> bool {
         let progress = seen.progress;
-        let latest_ms = self.latest_ms().unwrap_or(now_ms);
+        let latest_ms = self.latest_ms.unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else { return false };
         rank.idle = progress.doing == Doing::Done && rank.stands_idle(self.computing_ms);
         rank.stopped_since_ms = match seen.state {
@@ -554,21 +524,27 @@ impl Ranks {
         let long_ago = died.filter(|(_, (_, at))| now_ms.saturating_sub(*at) >= grace_ms);
         // The others may have been ended for it.
         let (rank, (struck_ms, _)) = long_ago.min_by_key(|(_, (_, noticed_ms))| *noticed_ms)?;
+        let position = rank.last.position;
+        let detail = format!(
+            "the process of position {position} on {} is gone, while it was {}",
+            name(rank.node),
+            words(rank.last.doing)
+        );
         let (test, iteration) = self.front().max(rank.at());
-        Some(Breakage {
-            kind: FaultKind::RankDied,
-            struck_ms,
-            node: Some(rank.node),
-            position: Some(rank.last.position),
-            test,
-            iteration,
-            detail: format!(
-                "the process of position {} on {} is gone, while it was {}",
-                rank.last.position,
-                name(rank.node),
-                words(rank.last.doing)
-            ),
-        })
+        let breakage = self.breakage(FaultKind::RankDied, struck_ms, Some(rank.node), detail);
+        Some(Breakage { position: Some(position), test, iteration, ..breakage })
+    }
+
+    /// Returns a breakage at the present place of the run, without a position.
+    pub(super) fn breakage(
+        &self,
+        kind: FaultKind,
+        struck_ms: u64,
+        node: Option<usize>,
+        detail: String,
+    ) -> Breakage {
+        let (test, iteration) = self.front();
+        Breakage { kind, struck_ms, node, position: None, test, iteration, detail }
     }
 
     /// Notes that a node answers again after it was unresponsive: its ranks' progress meanwhile is unknown.

@@ -6,6 +6,7 @@
 //!
 //! Times are milliseconds of any clock that only goes forward.
 
+use super::ending::End;
 use super::hang::Hang;
 use super::nodes::Loss;
 use super::ranks::{Breakage, Ranks, Step};
@@ -16,11 +17,8 @@ use crate::supervise::talk::wire::Beat;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// The launcher ended; its status decides whether that is the end of the run. `death` is the first rank that was seen to die,
-    /// if any, and its node.
-    Ended { code: Option<i32>, struck_ms: u64, death: Option<(usize, u32)> },
-    /// The run is broken. Given once; nothing more follows.
-    Broken(Breakage),
+    /// The attempt has come to its end. Given once; nothing more follows.
+    Over(End),
     /// A rank hangs, and the others can continue without it once this process of it is ended.
     Hung { node: usize, pid: u32, detail: String },
     /// A node has become much slower than the others; given once a node and reason.
@@ -115,7 +113,7 @@ impl Watch {
         let first = self.ranks.first_death();
         let struck_ms = first.map_or(self.ticked_ms.min(now_ms), |(at, _, _)| at);
         let death = first.map(|(_, node, position)| (node, position));
-        vec![Verdict::Ended { code, struck_ms, death }]
+        vec![Verdict::Over(End::Exit { code, struck_ms, death })]
     }
 
     /// Notes that a node with ranks is lost.
@@ -124,14 +122,12 @@ impl Watch {
             return Vec::new();
         }
         let Loss { node, kind, struck_ms, detail } = loss;
-        let (test, iteration) = self.ranks.front();
-        let (node, position) = (Some(node), None);
-        self.broken(Breakage { kind, struck_ms, node, position, test, iteration, detail })
+        self.broken(self.ranks.breakage(kind, struck_ms, Some(node), detail))
     }
 
     fn broken(&mut self, breakage: Breakage) -> Vec<Verdict> {
         self.over = true;
-        vec![Verdict::Broken(breakage)]
+        vec![Verdict::Over(End::Broken(breakage))]
     }
 
     /// Judges missing progress, on the nodes that can be `heard` now. To be called several times a second, except while no node
@@ -206,15 +202,8 @@ impl Watch {
         } else {
             "no process of the run has appeared on any node"
         };
-        Some(Breakage {
-            kind: FaultKind::LaunchFailed,
-            struck_ms: self.started_ms,
-            node: None,
-            position: None,
-            test: 0,
-            iteration: 0,
-            detail: format!("{} s after the launch {detail}", startup_timeout_ms / 1000),
-        })
+        let detail = format!("{} s after the launch {detail}", startup_timeout_ms / 1000);
+        Some(self.ranks.breakage(FaultKind::LaunchFailed, self.started_ms, None, detail))
     }
 
     fn forgive(&mut self, gap_ms: u64) {
@@ -331,7 +320,7 @@ mod tests {
                 .verdicts
                 .iter()
                 .filter_map(|(at, v)| match v {
-                    Verdict::Broken(b) => Some((*at, b)),
+                    Verdict::Over(End::Broken(b)) => Some((*at, b)),
                     _ => None,
                 })
                 .collect();
@@ -349,7 +338,7 @@ mod tests {
             [(500, Verdict::Step(Step::Computing { test: 0, iteration: 0 }))],
             "only that it computes"
         );
-        assert_eq!(run.watch.ranks.foremost(), 100);
+        assert_eq!(run.watch.ranks.front().1, 100);
         assert!(run.watch.ranks.iteration_ms().unwrap().abs_diff(1000) <= 500);
     }
 
@@ -444,10 +433,11 @@ mod tests {
             run.until(2_000).stuck = [Some(2_000); 4];
             run.states[3] = 'X';
             run.until(100_000);
-            let broken = run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Broken(_)));
+            let broken =
+                run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Over(End::Broken(_))));
             assert_eq!(broken, !goes_on, "{:?}", run.verdicts);
             run.until(130_000);
-            assert!(run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Broken(_))));
+            assert!(run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Over(End::Broken(_)))));
         }
     }
 
@@ -482,7 +472,11 @@ mod tests {
             run.verdicts.last(),
             Some(&(
                 20_600,
-                Verdict::Ended { code: Some(137), struck_ms: 20_000, death: Some((3, 3)) }
+                Verdict::Over(End::Exit {
+                    code: Some(137),
+                    struck_ms: 20_000,
+                    death: Some((3, 3))
+                })
             ))
         );
     }
@@ -496,7 +490,7 @@ mod tests {
             run.verdicts.last(),
             Some(&(
                 24_000,
-                Verdict::Ended { code: Some(4), struck_ms: 20_000, death: Some((0, 0)) }
+                Verdict::Over(End::Exit { code: Some(4), struck_ms: 20_000, death: Some((0, 0)) })
             ))
         );
     }
@@ -507,7 +501,7 @@ mod tests {
         run.until(20_000).doing = Doing::Done;
         run.until(21_000).states = ['X'; 4];
         run.until(100_000);
-        assert!(!run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Broken(_))));
+        assert!(!run.verdicts.iter().any(|(_, v)| matches!(v, Verdict::Over(End::Broken(_)))));
     }
 
     #[test]
@@ -642,7 +636,9 @@ mod tests {
             watch.beat(now, 0, &beat(0, 0, vec![]));
             found.extend(watch.tick(now, |_| true));
         }
-        assert!(matches!(&found[..], [Verdict::Broken(b)] if b.kind == FaultKind::LaunchFailed));
+        assert!(
+            matches!(&found[..], [Verdict::Over(End::Broken(b))] if b.kind == FaultKind::LaunchFailed)
+        );
     }
 
     #[test]
@@ -658,7 +654,9 @@ mod tests {
             }
             assert_eq!(found.len(), verdicts, "of another program nobody knows: {found:?}");
             for verdict in found {
-                assert!(matches!(verdict, Verdict::Broken(b) if b.kind == FaultKind::LaunchFailed));
+                assert!(
+                    matches!(verdict, Verdict::Over(End::Broken(b)) if b.kind == FaultKind::LaunchFailed)
+                );
             }
         }
     }
@@ -695,7 +693,7 @@ mod tests {
             let mut now = 0;
             let mut broken = 0;
             let mut count = |more: Vec<Verdict>| {
-                broken += more.iter().filter(|v| matches!(v, Verdict::Broken(_) | Verdict::Ended { .. })).count();
+                broken += more.iter().filter(|v| matches!(v, Verdict::Over(_))).count();
                 broken
             };
             for (beat, delay) in delays.iter().enumerate() {

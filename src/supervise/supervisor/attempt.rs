@@ -146,7 +146,7 @@ impl Supervisor<'_> {
         self.status.attempt = self.state.attempts;
         self.display.echo.again();
         let mut watch = self.new_watch();
-        let (end, came_to) = self.watch(&mut job, &mut watch)?;
+        let end = self.watch(&mut job, &mut watch)?;
         self.hear_out(&mut job, &mut watch)?;
         job.forward(&mut self.display.echo);
         let zero_counts =
@@ -161,6 +161,7 @@ impl Supervisor<'_> {
                 over(STATUS_RESUMABLE, why)
             }
             Next::Fault { mut fault, code } => {
+                let came_to = fault.position.and_then(|position| watch.ranks.seen_at(position));
                 let rank_iteration = self.complete(&mut fault, &job, came_to)?;
                 self.recover(&mut job, fault, rank_iteration, code)
             }

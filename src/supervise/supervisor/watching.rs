@@ -76,13 +76,8 @@ impl Supervisor<'_> {
         watch
     }
 
-    /// Watches the job until it ends, breaks or is halted. Returns its end, and the progress of the rank that was seen to die
-    /// first, if any.
-    pub(super) fn watch(
-        &mut self,
-        job: &mut Job,
-        watch: &mut Watch,
-    ) -> anyhow::Result<(End, Option<Front>)> {
+    /// Watches the job until it ends, breaks or is halted.
+    pub(super) fn watch(&mut self, job: &mut Job, watch: &mut Watch) -> anyhow::Result<End> {
         let mut course = self.begin_course()?;
         loop {
             self.show_progress();
@@ -105,14 +100,14 @@ impl Supervisor<'_> {
             if course.looking.is_some() && job.has_looked() {
                 self.read_files(job, watch, &mut course)?;
                 if course.done_since.is_some_and(|since| since.elapsed() > LINGER) {
-                    return Ok((End::Lingering, None));
+                    return Ok(End::Lingering);
                 }
                 if let Some(code) = job.poll() {
                     verdicts.extend(watch.launcher_ends(self.now_ms(), code));
                 }
             }
             self.begin_test(watch);
-            self.status.iteration = watch.ranks.foremost();
+            self.status.iteration = watch.ranks.front().1;
             // News come by the thousand; time passes in tens of milliseconds.
             if course.ticked.elapsed() >= TICK_EVERY {
                 verdicts.extend(self.tick(watch, &mut course));
@@ -120,13 +115,13 @@ impl Supervisor<'_> {
             self.attempt.ranks_seen |= watch.has_seen_ranks();
             self.ranks.seen |= self.attempt.ranks_seen;
             for verdict in verdicts {
-                if let Some(end) = self.act_on(verdict, watch, &mut course)? {
+                if let Some(end) = self.act_on(verdict, &mut course)? {
                     return Ok(end);
                 }
             }
             self.note_caught_up(watch, &mut course)?;
             if looks && let Some(why) = self.halting()? {
-                return Ok((End::Halted { why }, None));
+                return Ok(End::Halted { why });
             }
             watch.end_expected = self.halt.is_some();
         }
@@ -228,7 +223,7 @@ impl Supervisor<'_> {
     fn tick(&mut self, watch: &mut Watch, course: &mut Course) -> Vec<Verdict> {
         let now = self.now_ms();
         course.ticked = Instant::now();
-        self.status.doing = words(watch.ranks.doing()).to_string();
+        self.status.doing = words(watch.ranks.doing());
         let due = course.positions_taken.is_none_or(|at| at.elapsed() >= PLACES_EVERY);
         if self.settings.benchmark.in_place && !watch.ranks.is_empty() && due {
             course.positions_taken = Some(course.ticked);
@@ -242,24 +237,11 @@ impl Supervisor<'_> {
         watch.tick(now, |node| !self.nodes.is_in_trouble(node))
     }
 
-    /// Acts on a verdict. Some: the attempt has ended, as [`watch`](Self::watch) returns it.
-    fn act_on(
-        &mut self,
-        verdict: Verdict,
-        watch: &Watch,
-        course: &mut Course,
-    ) -> anyhow::Result<Option<(End, Option<Front>)>> {
+    /// Acts on a verdict. Some: the attempt has ended.
+    fn act_on(&mut self, verdict: Verdict, course: &mut Course) -> anyhow::Result<Option<End>> {
         let attempt = self.state.attempts;
-        let came_to = |position| watch.ranks.seen_at(position);
         match verdict {
-            Verdict::Ended { code, struck_ms, death } => {
-                let came_to = death.and_then(|(_, position)| came_to(position));
-                return Ok(Some((End::Exit { code, struck_ms, death }, came_to)));
-            }
-            Verdict::Broken(breakage) => {
-                let came_to = breakage.position.and_then(came_to);
-                return Ok(Some((End::Broken(breakage), came_to)));
-            }
+            Verdict::Over(end) => return Ok(Some(end)),
             Verdict::Hung { node, pid, detail } => {
                 self.print(&format!("{detail}; its process is ended, so that the others go on"));
                 self.cluster.ask_end_rank(node, Which::Process(pid), attempt + 1);

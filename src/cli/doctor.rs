@@ -409,10 +409,10 @@ fn try_mpi(
     let Some(end) = end else {
         return Ok(Err(Trouble { nodes: Vec::new(), what: INTERRUPTED.into() }));
     };
-    let (output, complaint) = job.words().wait().unwrap_or_default();
+    let words = job.last_words().wait().unwrap_or_default();
     let named = nodes.iter().map(|(host, place)| (host.name.clone(), place.clone()));
     let named: Vec<(String, Place)> = named.collect();
-    let judged = trial::judge(&output, &complaint.words, &end, &named, plan.ranks);
+    let judged = trial::judge(&words, &end, &named, plan.ranks);
     let (ranks, nodes) = (plan.ranks, nodes.len());
     Ok(judged
         .map(|()| format!("{ranks} rank(s) on {nodes} node(s) in {:.1} s", took.as_secs_f64())))

@@ -231,7 +231,7 @@ impl Measuring<'_> {
 
     /// Error: the measurements ended after so many sweeps. `late`: nothing was measured for too long.
     fn failure(&self, job: &Job, said: &[Said], measured: usize, late: bool) -> Refusal {
-        let complaint = wait(&job.words()).map(|(_, complaint)| complaint.words);
+        let complaint = wait(&job.last_words()).map(|words| words.complaint);
         let complaint = complaint.filter(|words| !words.is_empty());
         let complaint = complaint.map_or(String::new(), |words| format!(" ({words})"));
         environment(match (samples::waits_for(said), late) {

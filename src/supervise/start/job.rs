@@ -219,30 +219,31 @@ impl Files {
     }
 }
 
-/// Complaint of a launcher when it ended.
+/// Words of a launcher that has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Complaint {
+pub struct LastWords {
+    /// All of its output.
+    pub output: String,
     /// Node on which a process ended first.
     pub first_to_end: Option<String>,
     /// Last lines of the errors.
-    pub words: String,
+    pub complaint: String,
 }
 
-impl Complaint {
+impl LastWords {
     fn read(output: &Path, errors: &Path) -> Self {
         let read = |path| fs::read(path).unwrap_or_default();
-        let (output, errors) = (read(output), read(errors));
-        let texts = [&errors, &output].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        Self {
-            // Hydra writes it to its standard output.
-            first_to_end: texts.iter().find_map(|text| witness::first_to_end(text)),
-            words: last_words(&errors),
-        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (output, errors) = (text(&read(output)), read(errors));
+        // Hydra writes it to its standard output.
+        let first_to_end = witness::first_to_end(&text(&errors));
+        let first_to_end = first_to_end.or_else(|| witness::first_to_end(&output));
+        Self { output, first_to_end, complaint: last_lines(&errors) }
     }
 }
 
 /// Returns the last lines of the launcher's errors.
-fn last_words(errors: &[u8]) -> String {
+fn last_lines(errors: &[u8]) -> String {
     let text = String::from_utf8_lossy(&errors[errors.len().saturating_sub(2000)..]).into_owned();
     // Open MPI frames its messages, and adds a hint at further ones.
     let tells = |line: &&str| {
@@ -440,20 +441,10 @@ impl Job {
         &self.gone_on
     }
 
-    /// Reads the launcher's complaint.
-    pub fn complaint(&self) -> Answer<Complaint> {
+    /// Reads the words of the launcher, which has ended.
+    pub fn last_words(&self) -> Answer<LastWords> {
         let (output, errors) = (self.output.clone(), self.errors.clone());
-        self.io_thread.ask(move || Complaint::read(&output, &errors))
-    }
-
-    /// Reads all of its output, and the launcher's complaint.
-    pub fn words(&self) -> Answer<(String, Complaint)> {
-        let (output, errors) = (self.output.clone(), self.errors.clone());
-        self.io_thread.ask(move || {
-            let printed = fs::read(&output).unwrap_or_default();
-            let printed = String::from_utf8_lossy(&printed).into_owned();
-            (printed, Complaint::read(&output, &errors))
-        })
+        self.io_thread.ask(move || LastWords::read(&output, &errors))
     }
 }
 

@@ -41,39 +41,14 @@ pub fn has_option(words: &[String], name: &str) -> bool {
 }
 
 /// Options of any launcher that may put ranks elsewhere than in the order of the hosts.
-const MAPPING: [&str; 25] = [
-    "map-by",
-    "rank-by",
-    "npernode",
-    "npersocket",
-    "pernode",
-    "bynode",
-    "N",
-    "ppn",
-    "rr",
-    "rf",
-    "rankfile",
-    "hostfile",
-    "machinefile",
-    "f",
-    "host",
-    "hosts",
-    "H",
-    "distribution",
-    "m",
-    "ntasks-per-node",
-    "nodes",
-    "nodelist",
-    "w",
-    "relative",
-    "r",
-];
+const MAPPING: &str = "map-by rank-by npernode npersocket pernode bynode N ppn rr rf rankfile hostfile machinefile f host \
+                       hosts H distribution m ntasks-per-node nodes nodelist w relative r";
 
 /// Whether the user's words for a launcher may put ranks elsewhere than in the order of the hosts.
 pub fn maps(words: &[String]) -> bool {
     // Such as `--mca rmaps_base_mapping_policy node`.
     let by_parameter = |word: &String| word.starts_with("rmaps");
-    words.iter().any(by_parameter) || MAPPING.iter().any(|name| has_option(words, name))
+    words.iter().any(by_parameter) || MAPPING.split(' ').any(|name| has_option(words, name))
 }
 
 /// Whether this word is the option, and if so, whether it carries its value.
@@ -88,50 +63,30 @@ fn is_option(word: &str, name: &str) -> Option<bool> {
     }
 }
 
-/// Options of a launcher that decide the cores of a rank, and the number of words that follow each.
-fn placing(launcher: Launcher) -> &'static [(&'static str, usize)] {
+/// Options of a launcher that decide the cores of a rank: those that are followed by a value, and those that are not.
+fn placing(launcher: Launcher) -> [&'static str; 2] {
     match launcher {
-        Launcher::Openmpi => &[
-            ("bind-to", 1),
-            ("map-by", 1),
-            ("rank-by", 1),
-            ("npernode", 1),
-            ("N", 1),
-            ("cpus-per-proc", 1),
-            ("cpus-per-rank", 1),
-            ("cpu-set", 1),
-            ("cpu-list", 1),
-            ("bind-to-core", 0),
-            ("bind-to-socket", 0),
-            ("nooversubscribe", 0),
+        Launcher::Openmpi => [
+            "bind-to map-by rank-by npernode N cpus-per-proc cpus-per-rank cpu-set cpu-list",
+            "bind-to-core bind-to-socket nooversubscribe",
         ],
-        Launcher::Mpich => &[("bind-to", 1), ("map-by", 1), ("ppn", 1)],
-        Launcher::Srun => &[
-            ("c", 1),
-            ("cpus-per-task", 1),
-            ("cpu-bind", 1),
-            ("ntasks-per-node", 1),
-            ("ntasks-per-core", 1),
-            ("exact", 0),
-        ],
+        Launcher::Mpich => ["bind-to map-by ppn", ""],
+        Launcher::Srun => ["c cpus-per-task cpu-bind ntasks-per-node ntasks-per-core", "exact"],
     }
 }
 
 /// The user's arguments without those options.
 pub fn without_placement(launcher: Launcher, words: &[String]) -> Vec<String> {
+    let [valued, bare] =
+        placing(launcher).map(|names| names.split_whitespace().collect::<Vec<_>>());
+    let among = |names: &[&str], word: &str| names.iter().find_map(|name| is_option(word, name));
     let mut kept = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let found = placing(launcher)
-            .iter()
-            .find_map(|(name, more)| is_option(word, name).map(|whole| (*more, whole)));
-        match found {
-            Some((more, false)) => {
-                for _ in 0..more {
-                    words.next();
-                }
-            }
-            Some((_, true)) => {}
+        match among(&valued, word) {
+            Some(true) => {}
+            Some(false) => _ = words.next(),
+            None if among(&bare, word).is_some() => {}
             None => kept.push(word.clone()),
         }
     }

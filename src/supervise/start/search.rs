@@ -1,102 +1,61 @@
 //! Search for the nodes that spoil a trial without naming any, with the fewest further trials. Pure.
 //!
-//! The restart loop asks [`Search::next_set`] for the nodes to try together and reports the result. A set that fails is halved. A
-//! culprit among ten thousand takes some fourteen trials, each further one as many again at most, and each trial that fails may
-//! take minutes. Every set runs together with a node that is known to be well, if there is one. So a node which starts MPI by
-//! itself and cannot be reached by others is found as well.
-
-/// Nodes by number.
-type Set = Vec<usize>;
-
-#[derive(Clone, Debug)]
-enum Group {
-    /// Untried nodes.
-    Unknown(Set),
-    /// Nodes that failed together; if not `tried` themselves, they must have made a larger set fail.
-    Bad { nodes: Set, tried: bool },
-}
-
-#[derive(Clone, Debug)]
-enum Trying {
-    Whole(Set),
-    Half { left: Set, right: Set },
-}
+//! A set of nodes that fails is halved. A culprit among ten thousand takes some fourteen trials, each further one as many again
+//! at most, and each trial that fails may take minutes. Every set runs together with a node that is known to be well, if there
+//! is one. So a node which starts MPI by itself and cannot be reached by others is found as well.
 
 /// Number of culprits, while nothing has worked at all, from which the cause is not the nodes.
 const HOPELESS: usize = 3;
 
-#[derive(Clone, Debug)]
-pub struct Search {
-    groups: Vec<Group>,
+/// A search, with its trial of a set of nodes: whether it went well. An error ends the search.
+pub struct Search<F> {
+    trial: F,
     /// A node that has taken part in a successful trial.
     good: Option<usize>,
-    trying: Option<Trying>,
-    culprits: Set,
+    culprits: Vec<usize>,
 }
 
-impl Search {
-    /// Search among `suspects`, which failed together; `good` is a node that is well, if one is known.
-    pub fn among(suspects: Set, good: Option<usize>) -> Self {
-        let groups = vec![Group::Bad { nodes: suspects, tried: true }];
-        Self { groups, good, trying: None, culprits: Vec::new() }
+impl<E, F: FnMut(&[usize]) -> Result<bool, E>> Search<F> {
+    /// Returns the nodes among `suspects`, which failed together, that fail by themselves, or together with a node that is well.
+    /// `good` is such a node, if one is known. None if nothing works at all, or if it takes more than one node to fail.
+    pub fn culprits(suspects: &[usize], good: Option<usize>, trial: F) -> Result<Vec<usize>, E> {
+        let mut search = Self { trial, good, culprits: Vec::new() };
+        search.halve(suspects, true)?;
+        if search.good.is_none() && search.culprits.len() != 1 {
+            return Ok(Vec::new());
+        }
+        search.culprits.sort_unstable();
+        Ok(search.culprits)
     }
 
-    /// Returns the nodes to try next; None at the end.
-    pub fn next_set(&mut self) -> Option<Set> {
-        if self.good.is_none() && self.culprits.len() >= HOPELESS {
-            return None;
+    fn works(&mut self, nodes: &[usize]) -> Result<bool, E> {
+        let beside = self.good.filter(|good| !nodes.contains(good));
+        let set: Vec<usize> = beside.into_iter().chain(nodes.iter().copied()).collect();
+        let works = (self.trial)(&set)?;
+        if works {
+            self.good = self.good.or(nodes.first().copied());
         }
-        while let Some(group) = self.groups.pop() {
-            let (set, trying) = match group {
-                Group::Bad { nodes, tried: true } if nodes.len() <= 1 => {
-                    self.culprits.extend(nodes);
-                    continue;
-                }
-                Group::Bad { nodes, .. } if nodes.len() > 1 => {
-                    let (left, right) = nodes.split_at(nodes.len() / 2);
-                    let (left, right) = (left.to_vec(), right.to_vec());
-                    (left.clone(), Trying::Half { left, right })
-                }
-                Group::Bad { nodes, .. } | Group::Unknown(nodes) => {
-                    (nodes.clone(), Trying::Whole(nodes))
-                }
-            };
-            self.trying = Some(trying);
-            let beside = self.good.filter(|good| !set.contains(good));
-            return Some(beside.into_iter().chain(set).collect());
-        }
-        None
+        Ok(works)
     }
 
-    /// Takes in the result of the set that `next_set` named.
-    pub fn went(&mut self, well: bool) {
-        let Some(trying) = self.trying.take() else { return };
-        let tried = match (trying, well) {
-            (Trying::Whole(nodes), false) => Group::Bad { nodes, tried: true },
-            (Trying::Whole(nodes), true) => {
-                self.good = self.good.or(nodes.first().copied());
-                return;
+    /// Searches nodes that failed together; if they were not `tried` themselves, they must have made a larger set fail.
+    fn halve(&mut self, nodes: &[usize], tried: bool) -> Result<(), E> {
+        if nodes.len() <= 1 {
+            if tried || !self.works(nodes)? {
+                self.culprits.extend(nodes);
             }
-            (Trying::Half { left, right }, true) => {
-                self.good = self.good.or(left.first().copied());
-                Group::Bad { nodes: right, tried: false }
-            }
-            (Trying::Half { left, right }, false) => {
-                self.groups.push(Group::Unknown(right));
-                Group::Bad { nodes: left, tried: true }
-            }
-        };
-        self.groups.push(tried);
-    }
-
-    /// Nodes that failed by themselves, or together with a node that is well. None if nothing has worked at all, or if it takes
-    /// more than one node to fail.
-    pub fn culprits(mut self) -> Set {
-        if self.good.is_none() && self.culprits.len() != 1 {
-            return Vec::new();
+            return Ok(());
         }
-        self.culprits.sort_unstable();
-        self.culprits
+        let (left, right) = nodes.split_at(nodes.len() / 2);
+        if self.works(left)? {
+            return self.halve(right, false);
+        }
+        self.halve(left, true)?;
+        let hopeless = self.good.is_none() && self.culprits.len() >= HOPELESS;
+        if !hopeless && !self.works(right)? {
+            self.halve(right, true)?;
+        }
+        Ok(())
     }
 }
 
@@ -105,18 +64,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+    use std::convert::Infallible;
 
     /// Searches `count` nodes with a trial that `fails`; returns the culprits and the number of trials.
-    fn search(count: usize, fails: impl Fn(&[usize]) -> bool) -> (Set, usize) {
-        let mut search = Search::among((0..count).collect(), None);
+    fn search(count: usize, fails: impl Fn(&[usize]) -> bool) -> (Vec<usize>, usize) {
         let mut trials = 0;
-        while let Some(set) = search.next_set() {
+        let suspects: Vec<usize> = (0..count).collect();
+        let Ok::<_, Infallible>(found) = Search::culprits(&suspects, None, |set| {
             trials += 1;
             assert!(trials < 10_000, "it does not end");
-            let well = !fails(&set);
-            search.went(well);
-        }
-        (search.culprits(), trials)
+            Ok(!fails(set))
+        });
+        (found, trials)
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::job::Job;
+use super::job::{Job, LastWords};
 use super::launch::{Launch, LaunchPlan, launch};
 use crate::base::clock::Instant;
 use crate::supervise::talk::wire::Facts;
@@ -86,10 +86,9 @@ impl End {
     }
 }
 
-/// Judges a trial by its output. `nodes` are its hosts, each with its agent's report. Pure.
+/// Judges a trial by its words. `nodes` are its hosts, each with its agent's report. Pure.
 pub fn judge(
-    output: &str,
-    complaint: &str,
+    words: &LastWords,
     end: &End,
     nodes: &[(String, Place)],
     ranks: usize,
@@ -99,7 +98,7 @@ pub fn judge(
         nodes.iter().enumerate().rev().map(|(n, (_, place))| (place.key(), n)).collect();
     let at = |place: &Place| known.get(&place.key()).copied();
     let (mut started, mut joined) = (Vec::new(), Vec::new());
-    for report in read(output) {
+    for report in read(&words.output) {
         match report {
             Said::Started(place) => started.extend(at(&place).map(|n| (n, place.shm_device))),
             Said::Joined { size, place } => joined.push((at(&place), size)),
@@ -126,7 +125,7 @@ pub fn judge(
     if *end == End::Exit(Some(0)) && joined.len() == ranks {
         return Ok(());
     }
-    let how = end.describe(complaint);
+    let how = end.describe(&words.complaint);
     let silent = find_lacking(nodes, started.iter().map(|(n, _)| *n));
     if !silent.is_empty() {
         // If no node reported, the launcher itself may be at fault.
@@ -189,6 +188,11 @@ pub fn end_of(job: &mut Job, since: Instant, patience: Duration) -> Option<End> 
 mod tests {
     use super::*;
 
+    fn said(output: &str, complaint: &str) -> LastWords {
+        let (output, complaint) = (output.to_owned(), complaint.to_owned());
+        LastWords { output, complaint, first_to_end: None }
+    }
+
     fn place(name: &str) -> Place {
         Place { host: name.into(), boot: format!("boot of {name}"), shm_device: 7 }
     }
@@ -204,7 +208,7 @@ mod tests {
     const GOOD: End = End::Exit(Some(0));
 
     fn trouble(output: &str, end: &End) -> Trouble {
-        judge(output, "words", end, &nodes(), 3).unwrap_err()
+        judge(&said(output, "words"), end, &nodes(), 3).unwrap_err()
     }
 
     #[test]
@@ -217,7 +221,7 @@ mod tests {
         for name in all {
             output += &joined(name, 3);
         }
-        assert_eq!(judge(&output, "a warning", &GOOD, &nodes(), 3), Ok(()));
+        assert_eq!(judge(&said(&output, "a warning"), &GOOD, &nodes(), 3), Ok(()));
         assert!(trouble(&output, &End::Exit(Some(1))).what.contains("status 1 (words)"));
     }
 
@@ -265,7 +269,8 @@ mod tests {
     #[test]
     fn of_nodes_that_are_alike_the_first_is_heard_and_strangers_speak_for_nobody() {
         let alike = ["n1", "n2", "n1"].map(|n| (format!("name of {n}"), place(n)));
-        let judge = |output: &str| judge(output, "", &End::Exit(Some(1)), &alike, 3).unwrap_err();
+        let judge =
+            |output: &str| judge(&said(output, ""), &End::Exit(Some(1)), &alike, 3).unwrap_err();
         let found = judge(&(started("n1") + &started("n1") + &started("n2")));
         assert_eq!(found.nodes, [2], "{found:?}");
         let mut before = place("n2");
@@ -286,7 +291,8 @@ mod tests {
         let nodes: Vec<(String, Place)> = names.iter().map(|n| (n.clone(), place(n))).collect();
         let speaks = names.iter().enumerate().filter(|(n, _)| n % 500 != 499);
         let output: String = speaks.map(|(_, name)| started(name).repeat(EACH)).collect();
-        let found = judge(&output, "", &End::Exit(Some(1)), &nodes, NODES * EACH).unwrap_err();
+        let found =
+            judge(&said(&output, ""), &End::Exit(Some(1)), &nodes, NODES * EACH).unwrap_err();
         assert_eq!(found.nodes, [499, 999, 1499, 1999]);
         assert!(found.what.contains("nothing on n499 n999 n1499 n1999:"), "{found:?}");
     }

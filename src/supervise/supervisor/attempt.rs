@@ -17,7 +17,7 @@ use crate::supervise::judge::policy::{Attempt, next_attempt};
 use crate::supervise::judge::ranks::Breakage;
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::hosts::Host;
-use crate::supervise::start::job::{Announced, Complaint, Job, is_over};
+use crate::supervise::start::job::{Announced, Job, LastWords, is_over};
 use crate::supervise::start::launch::{LaunchPlan, launch};
 use crate::supervise::start::room::room;
 use crate::supervise::tell::status::Activity;
@@ -180,15 +180,15 @@ impl Supervisor<'_> {
             return Ok(None);
         }
         (fault.test, fault.iteration) = self.last_look((fault.test, fault.iteration))?;
-        let Complaint { first_to_end, words } = self.meanwhile(job.complaint())?;
+        let LastWords { first_to_end, complaint, .. } = self.meanwhile(job.last_words())?;
         // The first rank to end has ended the others, and may have done so before its first heartbeat.
         self.attempt.ranks_seen |= first_to_end.is_some();
         let first = first_to_end.and_then(|name| self.cluster.find_by_own_name(&name));
         if first.is_some() && first != fault.node {
             (fault.node, fault.position) = (first, None);
         }
-        if fault.kind == FaultKind::LauncherGone && !words.is_empty() {
-            fault.detail = format!("{}: {words}", fault.detail);
+        if fault.kind == FaultKind::LauncherGone && !complaint.is_empty() {
+            fault.detail = format!("{}: {complaint}", fault.detail);
         }
         let own = came_to.filter(|(test, _)| fault.position.is_some() && *test == fault.test);
         Ok(own.map(|(_, iteration)| iteration))

@@ -3,6 +3,7 @@
 //! The restart loop asks once the nodes are chosen. The loss of a node ends a trial, because MPI would wait for that node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -113,8 +114,8 @@ impl Supervisor<'_> {
                 return Ok(Vec::new());
             }
             if without_spares.is_ok() {
-                let suspects = (working.len()..all.len()).collect();
-                let found = self.find_culprits(&all, Search::among(suspects, Some(0)), trouble)?;
+                let suspects = working.len()..all.len();
+                let found = self.find_culprits(&all, suspects, Some(0), trouble)?;
                 // No spare fails alone, so all spares are at fault.
                 let each =
                     || spares.iter().map(|s| (s.name.clone(), trouble.what.clone())).collect();
@@ -124,39 +125,44 @@ impl Supervisor<'_> {
         if working.len() == 1 {
             return Ok(Vec::new());
         }
-        let search = Search::among((0..working.len()).collect(), None);
-        self.find_culprits(working, search, trouble)
+        self.find_culprits(working, 0..working.len(), None, trouble)
     }
 
-    /// Returns the hosts that make a trial fail with this `trouble`, each with its failure.
+    /// Returns the hosts that make a trial fail with this `trouble`, each with its failure. The host `good` is known to be well.
     fn find_culprits(
         &mut self,
         hosts: &[Host],
-        mut search: Search,
+        suspects: Range<usize>,
+        good: Option<usize>,
         trouble: &Trouble,
     ) -> anyhow::Result<Vec<(String, String)>> {
         // Of several failed trials with a node, the smallest says most about the node.
         let mut said: BTreeMap<usize, (usize, String)> = BTreeMap::new();
-        while let Some(set) = search.next_set() {
+        let suspects: Vec<usize> = suspects.collect();
+        let found = Search::culprits(&suspects, good, |set| {
             let part: Vec<Host> = set.iter().map(|n| hosts[*n].clone()).collect();
-            let result = self.trial(&part)?;
+            let result = self.trial(&part).map_err(Some)?;
             // The loss of a node ends the trials, and says nothing about the nodes that were tried with it.
             if self.any_lost(&part) {
-                return Ok(Vec::new());
+                return Err(None);
             }
-            search.went(result.is_ok());
-            if let Err(trouble) = result {
-                for node in &set {
+            if let Err(trouble) = &result {
+                for node in set {
                     if said.get(node).is_none_or(|(size, _)| *size >= set.len()) {
                         said.insert(*node, (set.len(), trouble.what.clone()));
                     }
                 }
             }
-        }
+            Ok(result.is_ok())
+        });
+        let culprits = match found {
+            Ok(culprits) => culprits,
+            Err(None) => Vec::new(),
+            Err(Some(error)) => return Err(error),
+        };
         // The last suspect is found by elimination, so it may not have been tried by itself.
         let words = |n: usize| said.get(&n).map_or(&trouble.what, |(_, what)| what).clone();
-        let named = search.culprits().into_iter().map(|n| (hosts[n].name.clone(), words(n)));
-        Ok(named.collect())
+        Ok(culprits.into_iter().map(|n| (hosts[n].name.clone(), words(n))).collect())
     }
 
     /// Starts one trial that takes every slot of the hosts.
@@ -199,8 +205,8 @@ impl Supervisor<'_> {
         self.meanwhile(job.end(&self.state.run_id))?;
         let result = match end {
             Ok(end) => {
-                let (output, complaint) = self.meanwhile(job.words())?;
-                judge(&output, &complaint.words, &end, &nodes, ranks)
+                let words = self.meanwhile(job.last_words())?;
+                judge(&words, &end, &nodes, ranks)
             }
             Err(trouble) => Err(trouble),
         };

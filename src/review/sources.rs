@@ -42,8 +42,7 @@ impl Material {
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), String> {
         let first = text.lines().next().unwrap_or_default();
         if journal::from_line(first).is_ok() {
-            let (records, _) = journal::parse(text.as_bytes(), Path::new(name))
-                .map_err(|error| error.to_string())?;
+            let (records, _) = journal::parse(text.as_bytes(), Path::new(name))?;
             self.logs.push((name.to_owned(), records));
             return Ok(());
         }

@@ -11,34 +11,16 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::events::{Event, FaultKind, ProcessId, Record};
-use crate::base::clock::{self, Instant, steady_ms};
+use crate::base::clock::{self, Instant};
 use crate::checkpoint::storage::writing::sync_names;
 use crate::supervise::judge::ending::{STATUS_LOSS, STATUS_RESUMABLE};
 use crate::supervise::start::hosts::Host;
-
-#[derive(Debug, Error)]
-pub enum JournalError {
-    #[error("{path}: {source}")]
-    Io { path: PathBuf, source: std::io::Error },
-    #[error(
-        "{path}: another supervisor is at work on this run; end it with `skt-hpl halt` (--state if it is not the default), see `skt-hpl status`, or choose another --state folder"
-    )]
-    Locked { path: PathBuf },
-    #[error(
-        "{path}: this file system has no locks ({source}), so nothing would keep two supervisors apart; choose a --state folder on another one"
-    )]
-    NoLocks { path: PathBuf, source: std::io::Error },
-    #[error(
-        "{path}, line {line}: the record is damaged ({what}); move the folder away to start a new run, its memory stays on the nodes until cleaned"
-    )]
-    Damaged { path: PathBuf, line: usize, what: String },
-}
 
 const SEAL: &str = ",\"sum\":\"";
 
@@ -64,8 +46,8 @@ pub fn from_line(line: &str) -> Result<Record, String> {
 }
 
 /// Returns all whole records of a journal's text, and the number of bytes they take. An unreadable last line, and text after the
-/// last complete line, are a torn tail.
-pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), JournalError> {
+/// last complete line, are a torn tail. Error: the damage elsewhere.
+pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), String> {
     let mut records: Vec<Record> = Vec::new();
     let mut good = 0;
     let mut number = 0;
@@ -83,7 +65,11 @@ pub fn parse(bytes: &[u8], path: &Path) -> Result<(Vec<Record>, usize), JournalE
             Ok(record) => records.push(record),
             Err(_) if good + length + 1 == bytes.len() => break,
             Err(what) => {
-                return Err(JournalError::Damaged { path: path.to_path_buf(), line: number, what });
+                return Err(format!(
+                    "{}, line {number}: the record is damaged ({what}); move the folder away to start a new run, its \
+                     memory stays on the nodes until cleaned",
+                    path.display()
+                ));
             }
         }
         good += length + 1;
@@ -129,7 +115,8 @@ fn lock(mut file: File) -> Result<Flock<File>, Errno> {
 pub struct Journal {
     file: Flock<File>,
     path: PathBuf,
-    next: u64,
+    /// Number of the next record.
+    pub next: u64,
     /// Bytes of whole records.
     good: u64,
     #[cfg(test)]
@@ -140,30 +127,33 @@ pub struct Journal {
 
 impl Journal {
     /// Opens or makes the journal, locks it, cuts a torn tail off and returns its records.
-    pub fn open(path: &Path) -> Result<(Self, Vec<Record>), JournalError> {
-        let io = |source| JournalError::Io { path: path.to_path_buf(), source };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(io)?;
-        let path_buf = || path.to_path_buf();
-        let mut file = lock(file).map_err(|errno| match errno {
-            Errno::EWOULDBLOCK => JournalError::Locked { path: path_buf() },
-            other => JournalError::NoLocks { path: path_buf(), source: other.into() },
-        })?;
+    pub fn open(path: &Path) -> anyhow::Result<(Self, Vec<Record>)> {
+        let name = path.display();
+        let of_path = || name.to_string();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = match lock(options.open(path).with_context(of_path)?) {
+            Ok(locked) => locked,
+            Err(Errno::EWOULDBLOCK) => bail!(
+                "{name}: another supervisor is at work on this run; end it with `skt-hpl halt` (--state if it is not the \
+                 default), see `skt-hpl status`, or choose another --state folder"
+            ),
+            Err(other) => bail!(
+                "{name}: this file system has no locks ({}), so nothing would keep two supervisors apart; choose a \
+                 --state folder on another one",
+                std::io::Error::from(other)
+            ),
+        };
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io)?;
-        let (records, good) = parse(&bytes, path)?;
+        file.read_to_end(&mut bytes).with_context(of_path)?;
+        let (records, good) = parse(&bytes, path).map_err(anyhow::Error::msg)?;
         if good < bytes.len() {
-            file.set_len(good as u64).map_err(io)?;
+            file.set_len(good as u64).with_context(of_path)?;
         }
-        file.seek(SeekFrom::Start(good as u64)).map_err(io)?;
+        file.seek(SeekFrom::Start(good as u64)).with_context(of_path)?;
         // The file's name must be on disk, too.
         if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            sync_names(folder).map_err(io)?;
+            sync_names(folder).with_context(of_path)?;
         }
         let journal = Self {
             file,
@@ -179,10 +169,10 @@ impl Journal {
     }
 
     /// Removes all records, and keeps the lock: of two supervisors that start at once, only one works.
-    pub fn clear(&mut self) -> Result<(), JournalError> {
+    pub fn clear(&mut self) -> anyhow::Result<()> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.seek(SeekFrom::Start(0)));
         let emptied = emptied.and_then(|_| self.file.sync_all());
-        emptied.map_err(|source| JournalError::Io { path: self.path.clone(), source })?;
+        emptied.with_context(|| self.path.display().to_string())?;
         (self.next, self.good) = (0, 0);
         Ok(())
     }
@@ -199,28 +189,12 @@ impl Journal {
         held_by(locked.map(drop).map_err(|(_, errno)| errno))
     }
 
-    /// Returns the number of records.
-    pub fn len(&self) -> u64 {
-        self.next
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.next == 0
-    }
-
-    /// Writes an event and waits until it is on disk.
-    pub fn append(&mut self, event: Event) -> Result<Record, JournalError> {
-        let record = Record { seq: self.next, at_ms: steady_ms(), event };
-        self.write([&record])?;
-        Ok(record)
-    }
-
     /// Writes the next records and waits until all of them are on disk. Error: none of them is left in the file, and the caller
     /// can try again.
     pub fn write<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a Record>,
-    ) -> Result<(), JournalError> {
+    ) -> anyhow::Result<()> {
         let mut lines = String::new();
         let mut next = self.next;
         for record in records {
@@ -229,12 +203,12 @@ impl Journal {
             next += 1;
         }
         let written = self.write_lines(lines.as_bytes());
-        if let Err(source) = written {
+        if written.is_err() {
             // Half a line in the middle would be damage.
             let _ = self.file.set_len(self.good);
             let _ = self.file.seek(SeekFrom::Start(self.good));
-            return Err(JournalError::Io { path: self.path.clone(), source });
         }
+        written.with_context(|| self.path.display().to_string())?;
         self.next = next;
         self.good += lines.len() as u64;
         Ok(())
@@ -432,14 +406,8 @@ impl RunState {
                 self.finished = Some(*code);
                 self.running = None;
             }
-            Event::NodeReturned { .. }
-            | Event::SlowNode { .. }
-            | Event::AgentRestarted { .. }
-            | Event::Alone
-            | Event::Together { .. }
-            | Event::Waiting { .. }
-            | Event::BackOff { .. }
-            | Event::HaltRequested { .. } => {}
+            // The others are for people.
+            _ => {}
         }
     }
 
@@ -497,9 +465,17 @@ impl RunState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::clock::steady_ms;
     use crate::supervise::remember::events::samples;
 
     impl Journal {
+        /// Writes an event and waits until it is on disk.
+        pub fn append(&mut self, event: Event) -> anyhow::Result<Record> {
+            let record = Record { seq: self.next, at_ms: steady_ms(), event };
+            self.write([&record])?;
+            Ok(record)
+        }
+
         /// Returns the counter of waits for the disk.
         pub(in crate::supervise::remember) fn syncs(
             &self,
@@ -530,7 +506,7 @@ mod tests {
         let (path, _) = written(dir.path());
         let (mut journal, _) = Journal::open(&path).unwrap();
         journal.clear().unwrap();
-        assert!(journal.is_empty());
+        assert_eq!(journal.next, 0);
         assert_eq!(Journal::held(&path), Held::Yes);
         let first = journal.append(samples().remove(0)).unwrap();
         drop(journal);
@@ -678,6 +654,10 @@ mod tests {
         }
     }
 
+    fn refusal(path: &Path) -> String {
+        Journal::open(path).unwrap_err().to_string()
+    }
+
     #[test]
     fn damage_in_the_middle_is_told_with_its_line() {
         let dir = tempfile::tempdir().unwrap();
@@ -688,16 +668,13 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             std::fs::write(&path, &bytes).unwrap();
-            match Journal::open(&path) {
-                Err(JournalError::Damaged { line: 2, .. }) => {}
-                other => panic!("byte {at} changed: {other:?}"),
-            }
+            assert!(refusal(&path).contains("line 2: the record is damaged"), "byte {at} changed");
         }
         // A line that is missing as a whole shows in the numbering.
         let third = second + whole[second..].iter().position(|&b| b == b'\n').unwrap() + 1;
         let without = [&whole[..second], &whole[third..]].concat();
         std::fs::write(&path, without).unwrap();
-        assert!(matches!(Journal::open(&path), Err(JournalError::Damaged { line: 2, .. })));
+        assert!(refusal(&path).contains("line 2: the record is damaged"));
     }
 
     #[test]
@@ -707,7 +684,7 @@ mod tests {
         assert_eq!(Journal::held(&path), Held::No);
         let (journal, _) = Journal::open(&path).unwrap();
         assert_eq!(Journal::held(&path), Held::Yes);
-        assert!(matches!(Journal::open(&path), Err(JournalError::Locked { .. })));
+        assert!(refusal(&path).contains("another supervisor is at work"));
         drop(journal);
         // A process that a parallel test starts has the file open, too, until it becomes another program.
         let since = Instant::now();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::events::{Event, Record};
 use super::folder::write_bytes;
 use super::io_thread::{Answer, IoThread};
-use super::journal::{Journal, JournalError};
+use super::journal::Journal;
 use crate::base::clock::steady_ms;
 use crate::base::new_thread::NoThread;
 
@@ -43,7 +43,7 @@ impl JournalWriter {
     pub fn new(journal: Journal) -> Result<Self, NoThread> {
         Ok(Self {
             io_thread: IoThread::new("journal")?,
-            next: journal.len(),
+            next: journal.next,
             desk: Arc::default(),
             journal: Arc::new(Mutex::new(journal)),
         })
@@ -67,7 +67,7 @@ impl JournalWriter {
     }
 
     /// Removes all records, also those that wait for the disk.
-    pub fn clear(&mut self) -> Result<(), JournalError> {
+    pub fn clear(&mut self) -> anyhow::Result<()> {
         // A write that still runs has the journal.
         let mut journal = open(&self.journal);
         open(&self.desk).records.clear();
@@ -108,7 +108,7 @@ fn write_all(journal: &mut Journal, desk: &Mutex<Desk>) {
         if written.is_ok() {
             desk.records.drain(..records.len());
         }
-        desk.trouble = written.err().map(|error| error.to_string());
+        desk.trouble = written.err().map(|error| format!("{error:#}"));
     }
     if let Some((path, bytes)) = file {
         let _ = write_bytes(&path, &bytes);

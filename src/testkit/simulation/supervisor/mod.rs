@@ -106,7 +106,7 @@ impl Office {
         let text = fs::read(folder.journal()).unwrap_or_default();
         let _ = fs::remove_dir_all(&self.folder);
         let records = journal::parse(&text, &folder.journal());
-        let records = records.map(|(records, _)| records).map_err(|error| error.to_string());
+        let records = records.map(|(records, _)| records);
         (world, records, ended)
     }
 }

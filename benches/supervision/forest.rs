@@ -20,7 +20,7 @@ use skt_hpl::supervise::talk::agent::{Asked, facts};
 use skt_hpl::supervise::talk::branch::{Heard, Lines};
 use skt_hpl::supervise::talk::progress::{Doing, Progress};
 use skt_hpl::supervise::talk::relay::Hands;
-use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, Free, RankSeen, Shm, Which};
+use skt_hpl::supervise::talk::wire::{Attend, Beat, Facts, Free, Shm, Which};
 use skt_hpl::testkit::simulated_agents::{Manner, Nodes, SimulatedAgents};
 
 const MANNER: Manner = Manner { login_ms: 300, refused_ms: 4000, travel_ms: (1, 5), seed: 1 };
@@ -85,7 +85,7 @@ impl Hands for Node {
                 flops: time.as_micros() as u64 * 1000,
                 ..Progress::default()
             };
-            RankSeen { progress, state: 'R' }
+            Progress { state: 'R', ..progress }
         });
         Beat {
             seq,

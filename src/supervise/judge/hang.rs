@@ -96,7 +96,7 @@ impl Hang {
             rank.last.position,
             name(rank.node),
             words(rank.last.doing),
-            rank.state
+            rank.last.state
         );
         let position = Some(rank.last.position);
         let breakage = ranks.breakage(FaultKind::RankHung, struck_ms, Some(rank.node), detail);
@@ -141,7 +141,6 @@ impl Hang {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ranks::RankSeen;
     use super::*;
     use crate::supervise::talk::progress::Progress;
 
@@ -162,7 +161,7 @@ mod tests {
                 let progress =
                     Progress { position, pid: 5, beat, iteration, doing, ..Progress::default() };
                 if now < still || heard(node) {
-                    ranks.beat(now, node, &[RankSeen { progress, state: 'S' }]);
+                    ranks.beat(now, node, &[Progress { state: 'S', ..progress }]);
                 }
                 hang.beat(now, node, 0);
             }

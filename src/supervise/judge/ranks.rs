@@ -6,25 +6,9 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use serde::{Deserialize, Serialize};
-
 use crate::shm::header::CheckpointId;
 use crate::supervise::remember::events::FaultKind;
 use crate::supervise::talk::progress::{Doing, Progress, Role, words};
-
-/// A rank as its node's agent sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankSeen {
-    pub progress: Progress,
-    /// State letter of the process as in /proc/PID/stat; 'X' if the process has ended.
-    pub state: char,
-}
-
-impl RankSeen {
-    pub fn lives(&self) -> bool {
-        !matches!(self.state, 'X' | 'Z')
-    }
-}
 
 /// Reason why a run is broken.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +37,6 @@ pub(super) struct Rank {
     pub node: usize,
     pid: u32,
     pub last: Progress,
-    pub state: char,
     pub changed_ms: u64,
     /// Moment at which it was last seen to wait for others.
     waited_ms: Option<u64>,
@@ -117,7 +100,7 @@ struct Node {
     /// All positions that it has had.
     positions: BTreeSet<u32>,
     /// Ranks in its last heartbeat.
-    seen: Vec<RankSeen>,
+    seen: Vec<Progress>,
     sum: Sum,
 }
 
@@ -325,7 +308,7 @@ impl Ranks {
     }
 
     /// Takes in a heartbeat: the state of all ranks on this node.
-    pub fn beat(&mut self, now_ms: u64, node: usize, ranks: &[RankSeen]) -> Vec<Step> {
+    pub fn beat(&mut self, now_ms: u64, node: usize, ranks: &[Progress]) -> Vec<Step> {
         let fresh = || Node { heard_ms: now_ms, ..Node::default() };
         let state = self.on.entry(node).or_insert_with(fresh);
         let before_ms = std::mem::replace(&mut state.heard_ms, now_ms);
@@ -339,14 +322,13 @@ impl Ranks {
         for (at, seen) in ranks.iter().enumerate() {
             // A rank with an unchanged state has done nothing.
             if last.get(at) != Some(seen) {
-                let from = self.ranks.get(&seen.progress.position).map(|rank| rank.node);
+                let from = self.ranks.get(&seen.position).map(|rank| rank.node);
                 gets_on |= self.rank(now_ms, before_ms, node, seen, &mut steps);
                 touched.extend(from);
             }
         }
-        let positions = |ranks: &[RankSeen]| -> Vec<u32> {
-            ranks.iter().map(|seen| seen.progress.position).collect()
-        };
+        let positions =
+            |ranks: &[Progress]| -> Vec<u32> { ranks.iter().map(|seen| seen.position).collect() };
         if positions(&last) != positions(ranks) {
             self.miss(now_ms, node, &positions(ranks).into_iter().collect());
         }
@@ -379,11 +361,10 @@ impl Ranks {
         now_ms: u64,
         before_ms: u64,
         node: usize,
-        seen: &RankSeen,
+        progress: &Progress,
         steps: &mut Vec<Step>,
     ) -> bool {
-        let progress = seen.progress;
-        let gone = !seen.lives();
+        let gone = !progress.lives();
         let Some(rank) = self.ranks.get_mut(&progress.position) else {
             // Memory left by an earlier attempt is not a rank that died.
             if gone {
@@ -392,8 +373,7 @@ impl Ranks {
             let rank = Rank {
                 node,
                 pid: progress.pid,
-                last: progress,
-                state: seen.state,
+                last: *progress,
                 changed_ms: now_ms,
                 waited_ms: None,
                 stopped_since_ms: None,
@@ -421,7 +401,7 @@ impl Ranks {
             rank.excused = false;
             self.on.entry(node).or_default().positions.insert(progress.position);
         }
-        rank.state = seen.state;
+        rank.last.state = progress.state;
         if gone {
             // A rank that had finished may end.
             if !rank.is_through() && progress.doing != Doing::Done {
@@ -432,16 +412,15 @@ impl Ranks {
             }
             return false;
         }
-        self.take_sample(now_ms, seen, steps)
+        self.take_sample(now_ms, progress, steps)
     }
 
     /// Takes in a sample of a known rank that lives; returns whether it makes progress in computing.
-    fn take_sample(&mut self, now_ms: u64, seen: &RankSeen, steps: &mut Vec<Step>) -> bool {
-        let progress = seen.progress;
+    fn take_sample(&mut self, now_ms: u64, progress: &Progress, steps: &mut Vec<Step>) -> bool {
         let latest_ms = self.latest_ms.unwrap_or(now_ms);
         let Some(rank) = self.ranks.get_mut(&progress.position) else { return false };
         rank.idle = progress.doing == Doing::Done && rank.stands_idle(self.computing_ms);
-        rank.stopped_since_ms = match seen.state {
+        rank.stopped_since_ms = match progress.state {
             'T' | 't' => rank.stopped_since_ms.or(Some(now_ms)),
             _ => None,
         };
@@ -460,14 +439,14 @@ impl Ranks {
             }
             rank.changed_ms = now_ms;
             self.latest_ms = self.latest_ms.max(Some(now_ms));
-            rank.last = progress;
+            rank.last = *progress;
         }
         self.advance(now_ms, progress, steps);
         computes
     }
 
     /// Derives the events of a new sample for the run as a whole.
-    fn advance(&mut self, now_ms: u64, progress: Progress, steps: &mut Vec<Step>) {
+    fn advance(&mut self, now_ms: u64, progress: &Progress, steps: &mut Vec<Step>) {
         let works = matches!(
             progress.doing,
             Doing::Computing | Doing::Saving | Doing::Solving | Doing::Verifying | Doing::Done
@@ -583,11 +562,10 @@ impl Ranks {
 mod tests {
     use super::*;
 
-    fn seen(position: u32, beat: u64, iteration: u64, state: char) -> RankSeen {
+    fn seen(position: u32, beat: u64, iteration: u64, state: char) -> Progress {
         let doing = Doing::Computing;
-        let progress =
-            Progress { position, pid: 7 + position, beat, iteration, doing, ..Progress::default() };
-        RankSeen { progress, state }
+        let pid = 7 + position;
+        Progress { position, pid, beat, iteration, doing, state, ..Progress::default() }
     }
     fn name(node: usize) -> String {
         format!("n{node}")
@@ -665,8 +643,8 @@ mod tests {
         }
         // A rank that only waits, solves or dies makes no progress in computing.
         let mut others = [seen(0, 1, 5, 'R'), seen(0, 2, 5, 'R'), seen(0, 2, 6, 'X')];
-        others[0].progress.waits = 9;
-        others[1].progress.doing = Doing::Solving;
+        others[0].waits = 9;
+        others[1].doing = Doing::Solving;
         for other in others {
             let mut ranks = one_is_through();
             ranks.beat(5000, 0, &[other]);
@@ -686,8 +664,8 @@ mod tests {
             ranks
         };
         let mut done = seen(1, 2, 5, 'R');
-        done.progress.doing = Doing::Done;
-        type Event = fn(&mut Ranks, RankSeen);
+        done.doing = Doing::Done;
+        type Event = fn(&mut Ranks, Progress);
         let kept: [Event; 5] = [
             |ranks, _| ranks.get_on(2500),
             |ranks, _| ranks.heard_again(2500, 1),
@@ -742,7 +720,7 @@ mod tests {
             for node in 0..NODES {
                 let works = node % 2 == 0 || round == 0;
                 let here = (node * EACH..(node + 1) * EACH).filter(|_| works);
-                let beat: Vec<RankSeen> = here.map(|p| seen(p, round, round, 'R')).collect();
+                let beat: Vec<Progress> = here.map(|p| seen(p, round, round, 'R')).collect();
                 ranks.beat(500 * round + u64::from(node) / 16, node as usize, &beat);
             }
         }
@@ -804,9 +782,9 @@ mod tests {
             ranks.beat(0, 1, &[seen(1, 1, 5, 'R')]);
             ranks.beat(500, 1, &[seen(1, 1, 5, 'X')]);
             let mut taker = seen(1, 1, 4, 'R');
-            taker.progress.pid = pid;
+            taker.pid = pid;
             for at in 1..9 {
-                taker.progress.beat += 1;
+                taker.beat += 1;
                 ranks.beat(500 + 1000 * at, 4, &[taker]);
                 ranks.beat(600 + 1000 * at, 1, &[seen(1, 1, 5, 'X')]);
                 assert_eq!(ranks.dead(600 + 1000 * at, 300, name), None, "pid {pid}");
@@ -823,7 +801,7 @@ mod tests {
         let mut ranks = Ranks::default();
         let at = |number, boundary| {
             let mut seen = seen(0, number, boundary, 'R');
-            seen.progress.saved = Some((CheckpointId { number, made: 1 }, boundary));
+            seen.saved = Some((CheckpointId { number, made: 1 }, boundary));
             [seen]
         };
         assert_eq!(ranks.beat(0, 0, &at(3, 12)), [Step::Computing { test: 0, iteration: 12 }]);
@@ -837,7 +815,7 @@ mod tests {
         let at = |position, test, number, iteration| {
             let mut seen = seen(position, 100 * u64::from(test) + number, iteration, 'R');
             let saved = Some((CheckpointId { number, made: 1 }, iteration));
-            (seen.progress.test, seen.progress.saved) = (test, saved.filter(|_| number > 0));
+            (seen.test, seen.saved) = (test, saved.filter(|_| number > 0));
             [seen]
         };
         let saves = |steps: Vec<Step>| -> Vec<u64> {

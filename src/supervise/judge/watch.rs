@@ -219,7 +219,6 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::shm::header::CheckpointId;
-    use crate::supervise::judge::ranks::RankSeen;
     use crate::supervise::talk::progress::{Doing, Progress};
     use proptest::prelude::*;
 
@@ -240,7 +239,7 @@ mod tests {
         saved: Option<(CheckpointId, u64)>,
     }
 
-    fn beat(processes: usize, stopped: usize, ranks: Vec<RankSeen>) -> Beat {
+    fn beat(processes: usize, stopped: usize, ranks: Vec<Progress>) -> Beat {
         Beat { round_trip_ms: Some(1), processes, stopped, ranks, ..Beat::default() }
     }
 
@@ -290,18 +289,16 @@ mod tests {
             }
             let moved = if self.moving { self.now } else { 20_000 };
             let at = self.stuck[node].unwrap_or(moved);
-            let seen = RankSeen {
-                progress: Progress {
-                    position: node as u32,
-                    pid: 100 + node as u32,
-                    beat: at / 250,
-                    iteration: at / 1000,
-                    doing: self.own[node].unwrap_or(self.doing),
-                    saved: self.saved,
-                    waits: if self.waiting[node] { self.now as u16 } else { 0 },
-                    ..Progress::default()
-                },
+            let seen = Progress {
+                position: node as u32,
+                pid: 100 + node as u32,
+                beat: at / 250,
+                iteration: at / 1000,
+                doing: self.own[node].unwrap_or(self.doing),
+                saved: self.saved,
+                waits: if self.waiting[node] { self.now as u16 } else { 0 },
                 state: self.states[node],
+                ..Progress::default()
             };
             let beat = beat(1, usize::from(self.states[node] == 'T'), vec![seen]);
             let more = self.watch.beat(self.now, node, &beat);
@@ -706,7 +703,7 @@ mod tests {
                         position: node as u32, pid: 1, beat: beat as u64, iteration: beat as u64,
                         doing: Doing::Computing, ..Progress::default()
                     };
-                    let ranks = vec![RankSeen { progress, state: 'R' }];
+                    let ranks = vec![Progress { state: 'R', ..progress }];
                     prop_assert_eq!(count(watch.beat(now, node, &self::beat(1, 0, ranks))), 0);
                 }
             }

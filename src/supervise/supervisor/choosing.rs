@@ -13,9 +13,9 @@ use crate::supervise::judge::ending::{STATUS_ENVIRONMENT, STATUS_RESUMABLE};
 use crate::supervise::judge::fitness::{Expected, Need};
 use crate::supervise::judge::node_files::{NodeFiles, of_best};
 use crate::supervise::judge::policy::{Fitness, Placement, Situation, place};
-use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::Event;
 use crate::supervise::start::hosts::Host;
+use crate::supervise::talk::progress::Progress;
 use crate::supervise::talk::wire::Storage;
 use crate::supervise::tell::status::Activity;
 
@@ -260,9 +260,9 @@ impl Supervisor<'_> {
     }
 
     /// Remembers which positions a node's ranks have, in case the node is lost.
-    pub(super) fn see_members(&mut self, node: usize, ranks: &[RankSeen]) {
+    pub(super) fn see_members(&mut self, node: usize, ranks: &[Progress]) {
         let all = self.settings.benchmark.groups.len();
-        let positions = ranks.iter().map(|rank| rank.progress.position);
+        let positions = ranks.iter().map(|rank| rank.position);
         let positions = positions.filter(|position| (*position as usize) < all);
         let node = &self.cluster.nodes[node].host.name;
         // Nearly every heartbeat repeats the known positions.

@@ -10,12 +10,12 @@ use anyhow::anyhow;
 use super::Supervisor;
 use crate::base::clock::{Instant, steady_ms};
 use crate::supervise::judge::ending::End;
-use crate::supervise::judge::ranks::{RankSeen, Step};
+use crate::supervise::judge::ranks::Step;
 use crate::supervise::judge::watch::{Verdict, Watch};
 use crate::supervise::remember::events::{Event, FaultKind};
 use crate::supervise::start::job::{Announced, Job};
 use crate::supervise::talk::cluster::News;
-use crate::supervise::talk::progress::words;
+use crate::supervise::talk::progress::{Progress, words};
 use crate::supervise::talk::wire::Which;
 use crate::supervise::tell::status::{Activity, LastSave, Problem};
 
@@ -344,9 +344,9 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn learn_problem(&mut self, ranks: &[RankSeen]) {
-        if let Some(rank) = ranks.iter().find(|r| r.progress.n > 0 && r.progress.nb > 0) {
-            self.status.problem = Some(Problem { n: rank.progress.n, nb: rank.progress.nb });
+    pub(super) fn learn_problem(&mut self, ranks: &[Progress]) {
+        if let Some(rank) = ranks.iter().find(|r| r.n > 0 && r.nb > 0) {
+            self.status.problem = Some(Problem { n: rank.n, nb: rank.nb });
         }
     }
 
@@ -356,8 +356,8 @@ impl Supervisor<'_> {
         self.await_beats(self.cluster.up(), LAST_LOOK, |this, beat| {
             this.ranks.seen |= !beat.ranks.is_empty();
             // Dead ranks may belong to an earlier attempt.
-            this.attempt.ranks_seen |= beat.ranks.iter().any(RankSeen::lives);
-            let seen = beat.ranks.iter().map(|r| (r.progress.test, r.progress.iteration));
+            this.attempt.ranks_seen |= beat.ranks.iter().any(Progress::lives);
+            let seen = beat.ranks.iter().map(|r| (r.test, r.iteration));
             latest = seen.fold(latest, Ord::max);
         })?;
         Ok(latest)

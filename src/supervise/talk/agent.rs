@@ -39,7 +39,6 @@ use crate::base::timed_command::ask;
 use crate::base::topology::{Topology, read_list};
 use crate::kernels::arithmetic::Arithmetic;
 use crate::shm::{MemoryStore, Store, hugetlbfs, room};
-use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::machine::Connections;
 use crate::supervise::remember::io_thread::Answer;
 use crate::supervise::signals::pass_over_warnings;
@@ -218,19 +217,15 @@ impl Hands for Agent {
     }
 
     fn beat(&mut self, seq: Option<u64>) -> Beat {
-        let sample = self.source.sample();
-        self.orphaned.sees(Instant::now(), &sample);
-        self.census(&sample);
+        let mut ranks = self.source.sample();
+        self.orphaned.sees(Instant::now(), &ranks);
+        self.census(&ranks);
         let (held_bytes, held_positions) = self.source.held();
-        let ranks: Vec<RankSeen> = sample
-            .into_iter()
-            .filter(|p| p.pid != 0)
-            .map(|progress| {
-                // If the pid is not one of this run, it was reused, or the memory belongs to another run.
-                let state = self.known.get(&progress.pid).map_or('X', |process| process.state);
-                RankSeen { progress, state }
-            })
-            .collect();
+        ranks.retain(|rank| rank.pid != 0);
+        for rank in &mut ranks {
+            // If the pid is not one of this run, it was reused, or the memory belongs to another run.
+            rank.state = self.known.get(&rank.pid).map_or('X', |process| process.state);
+        }
         Beat {
             seq,
             round_trip_ms: None,

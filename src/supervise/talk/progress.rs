@@ -42,7 +42,7 @@ impl Role {
     }
 }
 
-/// Progress of a rank.
+/// Progress of a rank, as its node's agent sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     pub position: u32,
@@ -64,9 +64,15 @@ pub struct Progress {
     /// Changes while the rank waits for others, if it can show that.
     pub waits: u16,
     pub role: Role,
+    /// State letter of the process as in /proc/PID/stat; 'X' if the process has ended.
+    pub state: char,
 }
 
 impl Progress {
+    pub fn lives(&self) -> bool {
+        !matches!(self.state, 'X' | 'Z')
+    }
+
     /// Returns whether the same process has made progress since `before`; reported waiting counts, too.
     pub fn has_got_on_since(&self, before: &Self) -> bool {
         let counts = |p: &Self| (p.beat, p.iteration, p.busy_us, p.waits);
@@ -137,6 +143,7 @@ fn shown(position: u32, head: &Head) -> Option<Progress> {
         busy_us: words.busy_us,
         flops: words.flops,
         waits: words.waits as u16,
+        state: 'X',
         ..Progress::default()
     };
     if let Ok(header) = head.read() {
@@ -190,6 +197,7 @@ mod tests {
             beat: 1,
             iteration: 12,
             doing: Doing::Computing,
+            state: 'X',
             ..Progress::default()
         };
         assert_eq!(sample, [expected]);

@@ -252,7 +252,7 @@ const TICK_MS: u64 = 100;
 #[cfg(test)]
 mod tests {
     use super::super::shell::RemoteShell;
-    use super::super::wire::{Charge, Facts, RankSeen};
+    use super::super::wire::{Charge, Facts};
     use super::*;
     use crate::supervise::talk::progress::{Doing, Progress};
 
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    struct Node(Vec<RankSeen>);
+    struct Node(Vec<Progress>);
 
     impl Hands for Node {
         fn attend(&mut self, _: &Attend) {}
@@ -314,7 +314,7 @@ mod tests {
         let rank = |position, pid| {
             let progress =
                 Progress { position, pid, doing: Doing::Computing, ..Progress::default() };
-            RankSeen { progress, state: 'R' }
+            Progress { state: 'R', ..progress }
         };
         let mut node = Node((0..20).map(|position| rank(position, 5)).collect());
         let mut up = Vec::new();
@@ -334,9 +334,8 @@ mod tests {
             let rests = now_ms % 10_000 > 7_000;
             if !rests && random(4) == 0 {
                 for rank in &mut node.0 {
-                    let progress = &mut rank.progress;
-                    progress.beat += random(2);
-                    progress.iteration += u64::from(random(8) == 0);
+                    rank.beat += random(2);
+                    rank.iteration += u64::from(random(8) == 0);
                     rank.state = if random(5) == 0 { 'S' } else { rank.state };
                 }
             }
@@ -345,9 +344,9 @@ mod tests {
                 let at = random(node.0.len() as u64) as usize;
                 match random(4) {
                     0 => node.0[at].state = 'T',
-                    1 => node.0[at] = rank(node.0[at].progress.position, 6 + now_ms as u32),
+                    1 => node.0[at] = rank(node.0[at].position, 6 + now_ms as u32),
                     2 if node.0.len() > 5 => drop(node.0.remove(at)),
-                    _ => node.0[at].progress.doing = Doing::Saving,
+                    _ => node.0[at].doing = Doing::Saving,
                 }
             }
             // Now and then the agent is asked to halt, or has ended processes.

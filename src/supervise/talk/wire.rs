@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::progress::Progress;
 use super::shell::RemoteShell;
 use crate::kernels::arithmetic::Arithmetic;
-pub use crate::supervise::judge::ranks::RankSeen;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
 pub const WIRE_VERSION: u32 = 16;
@@ -140,7 +140,7 @@ pub struct Beat {
     pub processes: usize,
     /// Number of these processes that are stopped (state T), ranks or not.
     pub stopped: usize,
-    pub ranks: Vec<RankSeen>,
+    pub ranks: Vec<Progress>,
     pub free: Free,
     /// Bytes and number of positions of this job's memory here.
     pub held_bytes: u64,
@@ -158,9 +158,8 @@ pub struct Moved(pub Option<u64>, pub Option<u32>, Vec<Counters>);
 struct Counters(usize, u64, u64, u64, u64, u16, char);
 
 impl Counters {
-    fn of(at: usize, rank: &RankSeen) -> Self {
-        let p = &rank.progress;
-        Self(at, p.beat, p.iteration, p.busy_us, p.flops, p.waits, rank.state)
+    fn of(at: usize, p: &Progress) -> Self {
+        Self(at, p.beat, p.iteration, p.busy_us, p.flops, p.waits, p.state)
     }
 }
 
@@ -179,11 +178,11 @@ impl Moved {
 }
 
 /// Process states that are reported at once if they change; the others count as equal.
-fn told_at_once(state: char) -> Option<char> {
+fn told_at_once(state: char) -> char {
     match state {
-        'T' | 't' => Some('T'),
-        'X' | 'Z' => Some('X'),
-        _ => None,
+        'T' | 't' => 'T',
+        'X' | 'Z' => 'X',
+        _ => 'R',
     }
 }
 
@@ -198,16 +197,18 @@ impl Beat {
             (Some(free), Some(before)) => like(free, before),
             (free, before) => free == before,
         };
-        let same_rank = |(a, b): (&RankSeen, &RankSeen)| {
-            let (p, q) = (&a.progress, &b.progress);
-            told_at_once(a.state) == told_at_once(b.state)
-                && (p.position, p.pid, p.doing, p.saved, p.test, p.n, p.nb, p.role)
-                    == (q.position, q.pid, q.doing, q.saved, q.test, q.n, q.nb, q.role)
+        let resting = |rank: &Progress| Progress {
+            beat: 0,
+            iteration: 0,
+            busy_us: 0,
+            flops: 0,
+            waits: 0,
+            state: told_at_once(rank.state),
+            ..*rank
         };
         (self.processes, self.stopped, self.held_bytes, self.held_positions)
             == (last.processes, last.stopped, last.held_bytes, last.held_positions)
-            && self.ranks.len() == last.ranks.len()
-            && self.ranks.iter().zip(&last.ranks).all(same_rank)
+            && self.ranks.iter().map(resting).eq(last.ranks.iter().map(resting))
             && like(self.free.shm_bytes, last.free.shm_bytes)
             && like(self.free.memory_bytes, last.free.memory_bytes)
             && like_some(self.free.huge_bytes, last.free.huge_bytes)
@@ -227,13 +228,10 @@ impl Beat {
     /// Updates a heartbeat.
     pub fn moves(&mut self, moved: &Moved) {
         (self.seq, self.round_trip_ms) = (moved.0, moved.1);
-        for Counters(at, beat, iteration, busy_us, flops, waits, state) in &moved.2 {
-            let Some(RankSeen { progress, state: known }) = self.ranks.get_mut(*at) else {
-                continue;
-            };
-            (progress.beat, progress.iteration) = (*beat, *iteration);
-            (progress.busy_us, progress.flops) = (*busy_us, *flops);
-            (progress.waits, *known) = (*waits, *state);
+        for &Counters(at, beat, iteration, busy_us, flops, waits, state) in &moved.2 {
+            if let Some(rank) = self.ranks.get_mut(at) {
+                *rank = Progress { beat, iteration, busy_us, flops, waits, state, ..*rank };
+            }
         }
     }
 }
@@ -370,16 +368,14 @@ mod tests {
 
     #[test]
     fn what_moves_all_the_time_travels_in_few_bytes_and_brings_the_beat_up_to_date() {
-        use crate::supervise::talk::progress::{Doing, Progress, Role};
-        let rank = |position, iteration, doing| RankSeen {
-            progress: Progress {
-                position,
-                iteration,
-                doing,
-                flops: 1 << 50,
-                ..Progress::default()
-            },
+        use crate::supervise::talk::progress::{Doing, Role};
+        let rank = |position, iteration, doing| Progress {
+            position,
+            iteration,
+            doing,
+            flops: 1 << 50,
             state: 'R',
+            ..Progress::default()
         };
         let beat = |iteration, doing, free| Beat {
             processes: 2,
@@ -408,9 +404,9 @@ mod tests {
         assert_eq!(later.moved_since(&later).unwrap().2, []);
         // A position is there twice, and the second has moved.
         let mut twice = later.clone();
-        twice.ranks[0] = RankSeen { state: 'X', ..rank(5, 3, Doing::Computing) };
+        twice.ranks[0] = Progress { state: 'X', ..rank(5, 3, Doing::Computing) };
         let mut moves_on = twice.clone();
-        moves_on.ranks[1].progress.beat += 1;
+        moves_on.ranks[1].beat += 1;
         let moved = moves_on.moved_since(&twice).unwrap();
         twice.moves(&moved);
         assert_eq!(twice, moves_on);
@@ -436,7 +432,7 @@ mod tests {
         assert!(pool(1 << 30).moved_since(&pool(1 << 30)).is_some());
         assert_eq!(Beat { ranks: vec![], ..first.clone() }.moved_since(&first), None);
         let mut replaced = later.clone();
-        replaced.ranks[1].progress.role = Role::InPlaceOf(1);
+        replaced.ranks[1].role = Role::InPlaceOf(1);
         assert_eq!(replaced.moved_since(&first), None);
         assert_eq!(Beat { stopped: 1, ..first.clone() }.moved_since(&first), None);
     }

@@ -7,9 +7,8 @@ pub mod trips;
 
 use self::pace::{Pace, Work};
 use self::trips::Trips;
-use super::ranks::RankSeen;
 use super::thresholds::Thresholds;
-use crate::supervise::talk::progress::Doing;
+use crate::supervise::talk::progress::{Doing, Progress};
 
 #[derive(Clone, Debug)]
 pub struct Speed {
@@ -28,11 +27,10 @@ impl Speed {
         now_ms: u64,
         node: usize,
         trip_ms: f64,
-        ranks: &[RankSeen],
+        ranks: &[Progress],
     ) -> Option<String> {
-        for rank in ranks {
-            let progress = &rank.progress;
-            if progress.doing == Doing::Computing && rank.lives() {
+        for progress in ranks {
+            if progress.doing == Doing::Computing && progress.lives() {
                 let (pid, busy_us, flops) = (progress.pid, progress.busy_us, progress.flops);
                 let work = Work { pid, busy_us, flops };
                 self.pace.see(now_ms, progress.position, node, work);

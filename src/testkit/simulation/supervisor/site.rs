@@ -6,7 +6,6 @@ use std::io::Write as _;
 
 use super::evidence::Evidence;
 use crate::shm::header::CheckpointId;
-use crate::supervise::judge::ranks::RankSeen;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::remember::folder::Folder;
 use crate::supervise::start::job::Announcement;
@@ -962,7 +961,7 @@ impl Site {
     }
 
     /// Returns a rank as its memory and its process show it.
-    fn seen(&self, name: &str, position: Position, memory: &Memory) -> RankSeen {
+    fn seen(&self, name: &str, position: Position, memory: &Memory) -> Progress {
         let saved = memory.saved.map(|at| (CheckpointId { number: at, made: 1 }, at));
         let mut progress = Progress {
             position,
@@ -971,12 +970,13 @@ impl Site {
             n: 1000,
             nb: 10,
             iteration: memory.saved.unwrap_or(0),
+            state: 'X',
             ..Progress::default()
         };
-        let Some(attempt) = &self.attempt else { return RankSeen { progress, state: 'X' } };
+        let Some(attempt) = &self.attempt else { return progress };
         let own = |rank: &&Rank| rank.position == position && rank.pid == memory.pid;
         let rank = self.ranks_on(name).find(own);
-        let Some(rank) = rank else { return RankSeen { progress, state: 'X' } };
+        let Some(rank) = rank else { return progress };
         progress.doing = match attempt.phase {
             Phase::Launching { .. } => Doing::Starting,
             Phase::Recovering { .. } if attempt.fresh => Doing::Generating,
@@ -995,12 +995,12 @@ impl Site {
         // A rank that waits for others shows that.
         let waits = !moves && rank.health == Health::Well;
         progress.waits = if waits { (self.now_ms / 100) as u16 } else { 0 };
-        let state = match rank.health {
+        progress.state = match rank.health {
             Health::Dead => 'X',
             Health::Stopped { until_ms } if self.now_ms < until_ms => 'T',
             _ => 'R',
         };
-        RankSeen { progress, state }
+        progress
     }
 }
 

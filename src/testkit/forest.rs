@@ -172,27 +172,25 @@ impl Forest {
                         let at_once = self.called.len();
                         self.logins.note(now_ms - since_ms, at_once);
                     }
-                    Report::AgentUp { node: at, boot: facts.boot }
+                    Report::AgentUp { boot: facts.boot }
                 }
-                FromAgent::Quiet { age_ms } => {
-                    Report::Quiet { node: at, heard_ms: now_ms - age_ms }
-                }
+                FromAgent::Quiet { age_ms } => Report::Quiet { heard_ms: now_ms - age_ms },
                 FromAgent::Closed { .. } => {
                     // A node that has never answered counts as unfit.
                     if !self.up.remove(&node) && self.called.remove(&node).is_some_and(|ms| ms == 0)
                     {
                         self.lost.entry(node).or_insert(now_ms);
                     }
-                    Report::Closed { node: at }
+                    Report::Closed
                 }
                 word => {
                     if matches!(word, FromAgent::Ended { .. }) {
                         *self.ended.entry(node).or_default() += 1;
                     }
-                    Report::Heard { node: at }
+                    Report::Heard
                 }
             };
-            let judged = self.judge.hear(now_ms, report);
+            let judged = self.judge.hear(now_ms, at, report);
             self.judged(judged);
         }
     }

@@ -23,24 +23,13 @@ use crate::supervise::remember::events::FaultKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The agent that calls it has heard nothing of it since then, and hears nothing now; repeated as long as that lasts.
-    Quiet { node: usize, heard_ms: u64 },
+    Quiet { heard_ms: u64 },
     /// The node has answered again after it was unresponsive.
-    Heard { node: usize },
+    Heard,
     /// The connection to its agent ended, or could not be made.
-    Closed { node: usize },
+    Closed,
     /// Its agent has answered for the first time on this connection.
-    AgentUp { node: usize, boot: String },
-}
-
-impl Report {
-    pub fn node(&self) -> usize {
-        match self {
-            Self::Quiet { node, .. }
-            | Self::Heard { node }
-            | Self::Closed { node }
-            | Self::AgentUp { node, .. } => *node,
-        }
-    }
+    AgentUp { boot: String },
 }
 
 /// A node is lost.
@@ -180,13 +169,12 @@ impl Nodes {
         self.lost_boots.remove(&node);
     }
 
-    pub fn hear(&mut self, now_ms: u64, report: Report) -> Vec<Judged> {
+    pub fn hear(&mut self, now_ms: u64, node: usize, report: Report) -> Vec<Judged> {
         self.pass(now_ms);
         let mut judged = Vec::new();
         match report {
-            Report::Quiet { node, .. } | Report::Closed { node }
-                if !self.boots.contains_key(&node) => {}
-            Report::Quiet { node, heard_ms } => {
+            Report::Quiet { .. } | Report::Closed if !self.knows(node) => {}
+            Report::Quiet { heard_ms } => {
                 let fresh = Trouble { heard_ms, closed_ms: None, again_ms: None, known_ms: 0 };
                 let trouble = self.trouble.entry(node).or_insert(fresh);
                 let since_ms = match trouble.closed_ms {
@@ -199,7 +187,7 @@ impl Nodes {
                 };
                 trouble.known_ms = now_ms.saturating_sub(since_ms);
             }
-            Report::Heard { node } => {
+            Report::Heard => {
                 // It was judged lost, and nobody has acted on that yet.
                 if let Some(boot) = self.lost_boots.remove(&node) {
                     self.boots.insert(node, boot);
@@ -208,7 +196,7 @@ impl Nodes {
                     self.speaks(now_ms, node, &mut judged);
                 }
             }
-            Report::Closed { node } => {
+            Report::Closed => {
                 if let Some(trouble) = self.trouble.get_mut(&node).filter(|t| t.closed_ms.is_some())
                 {
                     // A failed call is repeated once more, while there is time.
@@ -225,7 +213,7 @@ impl Nodes {
                     judged.push(Judged::Redial { node });
                 }
             }
-            Report::AgentUp { node, boot } => self.agent_up(now_ms, node, boot, &mut judged),
+            Report::AgentUp { boot } => self.agent_up(now_ms, node, boot, &mut judged),
         }
         judged
     }
@@ -432,14 +420,12 @@ mod tests {
             }
             world
         }
-        fn hear(&mut self, report: Report) {
+        fn hear(&mut self, node: usize, report: Report) {
             match report {
-                Report::Quiet { node, heard_ms } => drop(self.quiet.insert(node, heard_ms)),
-                Report::Heard { node } | Report::Closed { node } | Report::AgentUp { node, .. } => {
-                    self.quiet.remove(&node);
-                }
-            }
-            let more = self.nodes.hear(self.now, report);
+                Report::Quiet { heard_ms } => self.quiet.insert(node, heard_ms),
+                _ => self.quiet.remove(&node),
+            };
+            let more = self.nodes.hear(self.now, node, report);
             self.note(more);
         }
         fn note(&mut self, more: Vec<Judged>) {
@@ -451,13 +437,13 @@ mod tests {
             }
         }
         fn up(&mut self, node: usize) {
-            self.hear(Report::AgentUp { node, boot: format!("b{node}") });
+            self.hear(node, Report::AgentUp { boot: format!("b{node}") });
         }
         fn until(&mut self, end: u64) -> &mut Self {
             while self.now < end {
                 self.now += 100;
                 for (node, heard_ms) in self.quiet.clone() {
-                    self.hear(Report::Quiet { node, heard_ms });
+                    self.hear(node, Report::Quiet { heard_ms });
                 }
                 let more = self.nodes.tick(self.now);
                 self.note(more);
@@ -482,18 +468,18 @@ mod tests {
     fn a_node_that_was_judged_lost_is_judged_by_its_boot() {
         let judged_lost = || {
             let mut world = World::new();
-            world.until(1000).hear(Report::Closed { node: 1 });
+            world.until(1000).hear(1, Report::Closed);
             world.until(5000);
             assert_eq!(world.lost(), [(1700, 1, FaultKind::NodeGone)]);
             assert!(!world.nodes.knows(1));
             world
         };
         let mut rebooted = judged_lost();
-        rebooted.hear(Report::AgentUp { node: 1, boot: "another".into() });
+        rebooted.hear(1, Report::AgentUp { boot: "another".into() });
         assert_eq!(rebooted.lost()[1..], [(5000, 1, FaultKind::NodeRebooted)]);
         let mut declared = judged_lost();
         declared.nodes.forget(1);
-        declared.hear(Report::AgentUp { node: 1, boot: "another".into() });
+        declared.hear(1, Report::AgentUp { boot: "another".into() });
         assert_eq!(declared.lost().len(), 1, "it is nobody's concern until it answers again");
     }
 
@@ -508,11 +494,11 @@ mod tests {
     #[test]
     fn a_node_that_was_judged_lost_and_answers_shows_that_the_supervisor_is_not_cut_off() {
         let mut world = World::new();
-        world.hear(Report::Quiet { node: 3, heard_ms: 0 });
-        world.until(5000).hear(Report::Heard { node: 3 });
+        world.hear(3, Report::Quiet { heard_ms: 0 });
+        world.until(5000).hear(3, Report::Heard);
         assert_eq!(world.lost(), [(4000, 3, FaultKind::NodeSilent)]);
         for node in 0..3 {
-            world.hear(Report::Quiet { node, heard_ms: 5000 });
+            world.hear(node, Report::Quiet { heard_ms: 5000 });
         }
         world.until(10_000);
         let lost: Vec<usize> = world.lost().iter().map(|(_, node, _)| *node).collect();
@@ -532,7 +518,7 @@ mod tests {
                 world.nodes.hear_lost(world.now, 3, false);
             }
             for node in 0..3 {
-                world.hear(Report::Quiet { node, heard_ms: 0 });
+                world.hear(node, Report::Quiet { heard_ms: 0 });
             }
             world.until(6000);
             let lost: Vec<usize> = world.lost().iter().map(|(_, node, _)| *node).collect();
@@ -547,7 +533,7 @@ mod tests {
     #[test]
     fn silence_counts_from_the_last_word() {
         let mut world = World::new();
-        world.until(10_500).hear(Report::Quiet { node: 2, heard_ms: 8_500 });
+        world.until(10_500).hear(2, Report::Quiet { heard_ms: 8_500 });
         world.until(60_000);
         assert_eq!(world.lost(), [(12_500, 2, FaultKind::NodeSilent)]);
         assert!(!world.nodes.is_in_trouble(2), "given once");
@@ -560,17 +546,17 @@ mod tests {
             let mut world = World::new();
             world.until(20_000);
             if closed {
-                world.hear(Report::Closed { node: 2 });
+                world.hear(2, Report::Closed);
                 world.quiet.clear();
             }
             for at in [22_000, 25_000, 28_000] {
-                world.until(at).hear(Report::Quiet { node: 2, heard_ms: at - 600 });
+                world.until(at).hear(2, Report::Quiet { heard_ms: at - 600 });
                 world.quiet.clear();
             }
             world.until(60_000);
             assert_eq!(world.lost(), [], "closed: {closed}");
             assert!(world.nodes.is_in_trouble(2));
-            world.hear(Report::Quiet { node: 2, heard_ms: 59_900 });
+            world.hear(2, Report::Quiet { heard_ms: 59_900 });
             world.until(90_000);
             let (at, kind) = match closed {
                 true => (60_600, FaultKind::NodeGone),
@@ -583,8 +569,8 @@ mod tests {
     #[test]
     fn a_word_ends_the_silence() {
         let mut world = World::new();
-        world.until(10_500).hear(Report::Quiet { node: 2, heard_ms: 8_500 });
-        world.until(12_000).hear(Report::Heard { node: 2 });
+        world.until(10_500).hear(2, Report::Quiet { heard_ms: 8_500 });
+        world.until(12_000).hear(2, Report::Heard);
         world.until(60_000);
         assert_eq!(world.judged, []);
     }
@@ -592,8 +578,8 @@ mod tests {
     #[test]
     fn a_closed_connection_is_made_again_at_once_or_the_node_is_gone() {
         let mut world = World::new();
-        world.until(20_000).hear(Report::Closed { node: 1 });
-        world.hear(Report::Closed { node: 1 });
+        world.until(20_000).hear(1, Report::Closed);
+        world.hear(1, Report::Closed);
         world.until(20_500).up(1);
         assert_eq!(
             world.judged,
@@ -603,7 +589,7 @@ mod tests {
                 (20_500, Judged::Restarted { node: 1 })
             ]
         );
-        world.until(60_000).hear(Report::Closed { node: 1 });
+        world.until(60_000).hear(1, Report::Closed);
         world.until(90_000);
         assert_eq!(world.lost(), [(60_700, 1, FaultKind::NodeGone)]);
     }
@@ -613,8 +599,8 @@ mod tests {
     fn a_login_that_takes_long_is_given_its_time() {
         let mut world = World::new();
         world.nodes.redial_within(9000);
-        world.until(20_000).hear(Report::Closed { node: 1 });
-        world.hear(Report::Quiet { node: 1, heard_ms: 19_000 });
+        world.until(20_000).hear(1, Report::Closed);
+        world.hear(1, Report::Quiet { heard_ms: 19_000 });
         world.until(28_000).up(1);
         world.until(60_000);
         assert_eq!(world.lost(), []);
@@ -623,8 +609,8 @@ mod tests {
     #[test]
     fn a_node_that_comes_back_empty_is_lost() {
         let mut world = World::new();
-        world.until(20_000).hear(Report::Closed { node: 1 });
-        world.until(20_300).hear(Report::AgentUp { node: 1, boot: "another".into() });
+        world.until(20_000).hear(1, Report::Closed);
+        world.until(20_300).hear(1, Report::AgentUp { boot: "another".into() });
         assert_eq!(world.lost(), [(20_300, 1, FaultKind::NodeRebooted)]);
     }
 
@@ -632,8 +618,8 @@ mod tests {
     fn who_has_never_answered_is_not_lost_by_silence() {
         let names = vec!["n1".to_string(), "n2".to_string()];
         let mut nodes = Nodes::new(&Thresholds::default(), names);
-        assert_eq!(nodes.hear(0, Report::Quiet { node: 0, heard_ms: 0 }), []);
-        assert_eq!(nodes.hear(0, Report::Closed { node: 1 }), []);
+        assert_eq!(nodes.hear(0, 0, Report::Quiet { heard_ms: 0 }), []);
+        assert_eq!(nodes.hear(0, 1, Report::Closed), []);
         assert!((0..50_000).step_by(100).all(|now| nodes.tick(now).is_empty()));
     }
 
@@ -645,10 +631,10 @@ mod tests {
         world.now += 60_000;
         // The cluster reports its view before anything else is judged.
         for node in 0..4 {
-            world.hear(Report::Quiet { node, heard_ms: 19_800 });
+            world.hear(node, Report::Quiet { heard_ms: 19_800 });
         }
         world.until(81_000);
-        (0..4).for_each(|node| world.hear(Report::Heard { node }));
+        (0..4).for_each(|node| world.hear(node, Report::Heard));
         world.until(120_000);
         assert_eq!(world.judged, []);
     }
@@ -660,13 +646,13 @@ mod tests {
         let mut world = World::new();
         world.until(10_000).now = 71_000;
         for node in [1, 3] {
-            world.hear(Report::Closed { node });
+            world.hear(node, Report::Closed);
         }
         world.until(74_900).up(1);
         world.until(80_000);
         assert_eq!(world.lost(), [(75_700, 3, FaultKind::NodeGone)]);
         // Later the judgement is as usual.
-        world.hear(Report::Closed { node: 1 });
+        world.hear(1, Report::Closed);
         world.until(90_000);
         assert_eq!(world.lost()[1], (80_700, 1, FaultKind::NodeGone));
     }
@@ -678,9 +664,9 @@ mod tests {
             world.until(20_000);
             for node in 0..4 {
                 match closed {
-                    true => world.hear(Report::Closed { node }),
+                    true => world.hear(node, Report::Closed),
                     false => {
-                        world.hear(Report::Quiet { node, heard_ms: 18_000 + 100 * node as u64 })
+                        world.hear(node, Report::Quiet { heard_ms: 18_000 + 100 * node as u64 })
                     }
                 }
             }
@@ -705,10 +691,10 @@ mod tests {
     fn who_is_called_when_nodes_answer_again_is_called_once() {
         let mut world = World::new();
         world.until(20_000);
-        (0..4).for_each(|node| world.hear(Report::Quiet { node, heard_ms: 18_000 }));
+        (0..4).for_each(|node| world.hear(node, Report::Quiet { heard_ms: 18_000 }));
         world.until(30_000);
         assert!(world.nodes.is_alone());
-        (0..4).for_each(|node| world.hear(Report::Closed { node }));
+        (0..4).for_each(|node| world.hear(node, Report::Closed));
         world.until(30_500).up(0);
         world.until(31_000);
         let calls = world.calls(1).into_iter().filter(|at| *at >= 30_500).count();
@@ -722,7 +708,7 @@ mod tests {
         let mut world = World::new();
         world.nodes.redial_within(15_000);
         world.until(20_000);
-        (0..4).for_each(|node| world.hear(Report::Quiet { node, heard_ms: 18_000 }));
+        (0..4).for_each(|node| world.hear(node, Report::Quiet { heard_ms: 18_000 }));
         world.until(140_000);
         let calls = world.calls(0);
         assert!(calls.len() >= 4 && calls.windows(2).all(|w| w[1] - w[0] >= 30_000), "{calls:?}");
@@ -733,9 +719,9 @@ mod tests {
         let mut world = World::new();
         world.nodes.is_here(0);
         world.until(20_000);
-        (1..4).for_each(|node| world.hear(Report::Quiet { node, heard_ms: 19_000 }));
+        (1..4).for_each(|node| world.hear(node, Report::Quiet { heard_ms: 19_000 }));
         world.until(60_000);
-        world.hear(Report::Heard { node: 0 });
+        world.hear(0, Report::Heard);
         assert_eq!(world.lost(), []);
         assert!(world.nodes.is_alone());
     }
@@ -760,7 +746,7 @@ mod tests {
         let mut world = World::new();
         world.until(20_000);
         for node in [1, 2] {
-            world.hear(Report::Quiet { node, heard_ms: 19_000 });
+            world.hear(node, Report::Quiet { heard_ms: 19_000 });
         }
         world.until(60_000);
         let at = 23_000;

@@ -152,8 +152,12 @@ impl Supervisor<'_> {
 
     /// Waits until lost nodes have answered a last call, or a while has passed.
     fn await_lost(&mut self) -> anyhow::Result<()> {
-        let until = Instant::now() + LAST_CALL.max(self.cluster.lost_patience());
-        while self.cluster.awaits_lost() && Instant::now() < until && self.is_to_halt()?.is_none() {
+        let until =
+            Instant::now() + LAST_CALL.max(self.cluster.lost_patience().unwrap_or_default());
+        while self.cluster.lost_patience().is_some()
+            && Instant::now() < until
+            && self.is_to_halt()?.is_none()
+        {
             self.idle(Duration::from_millis(100))?;
         }
         Ok(())

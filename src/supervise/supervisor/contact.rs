@@ -69,7 +69,7 @@ impl Supervisor<'_> {
         let mut heard: Option<Instant> = None;
         while !calls.are_over() {
             match self.hear(FIRST_LOOK)? {
-                Some((node, News::Up(_))) => calls.answers(node),
+                Some((node, News::Up)) => calls.answers(node),
                 Some((node, News::Closed(why))) => {
                     calls.fails(self.now_ms(), node, unreachable_words(&why));
                 }
@@ -190,10 +190,9 @@ impl Supervisor<'_> {
     fn weigh_reports(&mut self) -> anyhow::Result<()> {
         self.contact.weighed = Some(Instant::now());
         let mut judged = Vec::new();
-        for (at_ms, report) in self.cluster.reports() {
-            let node = report.node();
-            let answers = matches!(report, Report::AgentUp { .. } | Report::Heard { .. });
-            if matches!(&report, Report::AgentUp { boot, .. } if *boot == self.own.boot) {
+        for (at_ms, node, report) in self.cluster.reports() {
+            let answers = matches!(report, Report::AgentUp { .. } | Report::Heard);
+            if matches!(&report, Report::AgentUp { boot } if *boot == self.own.boot) {
                 self.nodes.is_here(node);
             }
             if self.cluster.nodes[node].lost.is_some() {
@@ -203,7 +202,7 @@ impl Supervisor<'_> {
             if answers && self.nodes.is_in_trouble(node) {
                 self.contact.heard_again.push(node);
             }
-            judged.extend(self.nodes.hear(at_ms, report));
+            judged.extend(self.nodes.hear(at_ms, node, report));
         }
         let called = self.nodes.in_trouble().count();
         if called > 0 {
@@ -315,7 +314,7 @@ impl Supervisor<'_> {
             return Ok(());
         }
         match news {
-            News::Up(_) => {
+            News::Up => {
                 let (id, clean) = (self.cluster.next_end(), self.to_clean(false));
                 self.cluster.ask_end(&[node], id, &clean);
             }
@@ -349,7 +348,7 @@ impl Supervisor<'_> {
         if boot == self.own.boot {
             self.nodes.is_here(node);
         }
-        let judged = self.nodes.hear(now_ms, Report::AgentUp { node, boot });
+        let judged = self.nodes.hear(now_ms, node, Report::AgentUp { boot });
         self.heed(judged)
     }
 

@@ -129,7 +129,7 @@ impl Supervisor<'_> {
                     counts.insert(node, ended);
                 }
                 // An earlier request may have been lost on the way.
-                Some((node, News::Up(_))) if waiting.contains_key(&node) => {
+                Some((node, News::Up)) if waiting.contains_key(&node) => {
                     self.cluster.ask_end(&[node], id, clean);
                     waiting.insert(node, Instant::now());
                 }

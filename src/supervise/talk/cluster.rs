@@ -43,11 +43,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Returns whether the node is lost and was called, and this call has neither succeeded nor failed.
-    fn is_awaited(&self) -> bool {
-        self.lost.is_some() && !self.returned && self.called.is_some()
-    }
-
     /// Returns the node's free room. Room changes, unlike the other facts, so the last heartbeat counts. Before the first
     /// heartbeat, which takes longer the more nodes there are, the facts at the call count.
     fn free(&self) -> Free {
@@ -61,7 +56,7 @@ impl Node {
 /// News from a node.
 #[derive(Debug)]
 pub enum News {
-    Up(Box<Facts>),
+    Up,
     Beat(Beat),
     Ended { id: u64, ended: usize },
     Closed(String),
@@ -84,8 +79,8 @@ pub struct Cluster {
     /// Time of the last look for messages.
     looked_ms: u64,
     news: VecDeque<(usize, News)>,
-    /// Reports for the judge of nodes, and their times.
-    reports: VecDeque<(u64, Report)>,
+    /// Reports for the judge of nodes, each with its time and its node.
+    reports: VecDeque<(u64, usize, Report)>,
     next_end: u64,
     /// Times that nodes took to answer a call, and the number of nodes that are called at once.
     pub logins: Logins,
@@ -216,7 +211,7 @@ impl Cluster {
     }
 
     /// Takes the reports since the last call, in order.
-    pub fn reports(&mut self) -> VecDeque<(u64, Report)> {
+    pub fn reports(&mut self) -> VecDeque<(u64, usize, Report)> {
         std::mem::take(&mut self.reports)
     }
 
@@ -273,7 +268,7 @@ impl Cluster {
         let mut failed: BTreeMap<usize, String> = BTreeMap::new();
         while !missing.is_empty() && !asked_by_signal() {
             match self.hear(CALL_LOOK) {
-                Some((node, News::Up(_))) => drop(missing.remove(&node)),
+                Some((node, News::Up)) => drop(missing.remove(&node)),
                 Some((node, News::Closed(why))) if missing.remove(&node) => {
                     failed.insert(node, unreachable_words(&why));
                 }
@@ -345,7 +340,7 @@ impl Cluster {
             // Any message of the node's own is a heartbeat.
             let of_others = matches!(word, FromAgent::Quiet { .. } | FromAgent::Closed { .. });
             if !of_others && node.silent.take().is_some() {
-                self.reports.push_back((now_ms, Report::Heard { node: at }));
+                self.reports.push_back((now_ms, at, Report::Heard));
             }
             let news = match word {
                 FromAgent::Hello(facts) => {
@@ -356,16 +351,16 @@ impl Cluster {
                     }
                     node.up = true;
                     let boot = facts.boot.clone();
-                    self.reports.push_back((now_ms, Report::AgentUp { node: at, boot }));
-                    node.facts = Some(((*facts).clone(), unix_ms()));
-                    News::Up(facts)
+                    self.reports.push_back((now_ms, at, Report::AgentUp { boot }));
+                    node.facts = Some((*facts, unix_ms()));
+                    News::Up
                 }
-                FromAgent::Beat(_) | FromAgent::Moved(_) => {
-                    match word {
-                        FromAgent::Moved(moved) => node.beat.moves(&moved),
-                        FromAgent::Beat(beat) => node.beat = beat,
-                        _ => {}
-                    }
+                FromAgent::Beat(beat) => {
+                    node.beat = beat.clone();
+                    News::Beat(beat)
+                }
+                FromAgent::Moved(moved) => {
+                    node.beat.moves(&moved);
                     News::Beat(node.beat.clone())
                 }
                 FromAgent::Ended { id, ended, beat } => {
@@ -374,13 +369,13 @@ impl Cluster {
                 }
                 FromAgent::Closed { why } => {
                     (node.called, node.up, node.silent) = (None, false, None);
-                    self.reports.push_back((now_ms, Report::Closed { node: at }));
+                    self.reports.push_back((now_ms, at, Report::Closed));
                     News::Closed(why)
                 }
                 FromAgent::Quiet { age_ms } => {
                     node.silent = Some(Duration::from_millis(age_ms));
                     let heard_ms = now_ms.saturating_sub(age_ms);
-                    self.reports.push_back((now_ms, Report::Quiet { node: at, heard_ms }));
+                    self.reports.push_back((now_ms, at, Report::Quiet { heard_ms }));
                     continue;
                 }
                 FromAgent::Heard | FromAgent::Below { .. } => continue,
@@ -410,7 +405,7 @@ impl Cluster {
         while !waiting.is_empty() && Instant::now() < until {
             match self.hear(until.saturating_duration_since(Instant::now())) {
                 Some((node, News::Ended { .. } | News::Closed(_))) => drop(waiting.remove(&node)),
-                Some((node, News::Up(_))) => self.ask_end(&[node], id, &BTreeSet::new()),
+                Some((node, News::Up)) => self.ask_end(&[node], id, &BTreeSet::new()),
                 _ => {}
             }
         }
@@ -436,10 +431,11 @@ impl Cluster {
         node.called.is_some_and(|at| !node.up && at.elapsed() <= self.login_patience(node))
     }
 
-    /// Returns the time that the awaited lost nodes may take.
-    pub fn lost_patience(&self) -> Duration {
-        let awaited = self.nodes.iter().filter(|node| node.is_awaited());
-        awaited.map(|node| self.login_patience(node)).max().unwrap_or_default()
+    /// Returns the time that lost nodes may take that were called, if a call has neither succeeded nor failed.
+    pub fn lost_patience(&self) -> Option<Duration> {
+        let awaited = |node: &&Node| node.lost.is_some() && !node.returned && node.called.is_some();
+        let awaited = self.nodes.iter().filter(awaited);
+        awaited.map(|node| self.login_patience(node)).max()
     }
 
     /// Calls lost nodes from time to time, to see whether they are back.
@@ -468,11 +464,6 @@ impl Cluster {
         let away = self.those(|n| n.lost.is_some() && !n.returned);
         self.call_again(&self.those(|n| n.lost.is_some() && !n.returned && !self.may_answer(n)));
         !away.is_empty()
-    }
-
-    /// Returns whether some lost node was called, and the call has neither succeeded nor failed.
-    pub fn awaits_lost(&self) -> bool {
-        self.nodes.iter().any(Node::is_awaited)
     }
 
     /// Asks nodes to end the run's processes; those named in `clean` also remove the memory that the run has left.

@@ -3,6 +3,7 @@
 //! A connection that ended is made again by a login. Its time depends on the site: a home on a slow file system, a remote shell
 //! that asks a batch system. The supervisor notes each login and asks for the timeout of the next.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Number of logins that are kept.
@@ -16,9 +17,8 @@ const REST_LEAST_MS: u64 = 10_000;
 
 #[derive(Clone, Debug, Default)]
 pub struct Logins {
-    /// Times of the last logins, in milliseconds, and the place of the next one.
-    took_ms: Vec<u64>,
-    next: usize,
+    /// Times of the last logins, in milliseconds.
+    took_ms: VecDeque<u64>,
     /// Slowest time of the first calls, and the number of nodes called at once.
     first: Option<(u64, usize)>,
 }
@@ -26,11 +26,8 @@ pub struct Logins {
 impl Logins {
     /// Notes the time of a login, as one of so many at once.
     pub fn note(&mut self, ms: u64, at_once: usize) {
-        match self.took_ms.len() {
-            KEPT => self.took_ms[self.next % KEPT] = ms,
-            _ => self.took_ms.push(ms),
-        }
-        self.next += 1;
+        self.took_ms.truncate(KEPT - 1);
+        self.took_ms.push_front(ms);
         if at_once > 1 {
             let (slowest_ms, most) = self.first.unwrap_or_default();
             self.first = Some((slowest_ms.max(ms), most.max(at_once)));
@@ -58,7 +55,7 @@ impl Logins {
         if self.took_ms.is_empty() {
             return least_ms;
         }
-        let mut sorted = self.took_ms.clone();
+        let mut sorted = Vec::from(self.took_ms.clone());
         let middle = sorted.len() / 2;
         let usual_ms = *sorted.select_nth_unstable(middle).1;
         // Many logins at once wait for each other, as when all nodes were called.

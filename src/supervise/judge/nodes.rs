@@ -73,7 +73,7 @@ struct Trouble {
 }
 
 /// All nodes that have answered once and are not lost; those in trouble by name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Nodes {
     node_timeout_ms: u64,
     /// Time in which a connection that ended must be made again.
@@ -119,16 +119,7 @@ impl Nodes {
             node_timeout_ms: thresholds.node_timeout_ms,
             redial_ms: thresholds.redial_ms,
             names,
-            here: BTreeSet::new(),
-            boots: BTreeMap::new(),
-            back: BTreeSet::new(),
-            trouble: BTreeMap::new(),
-            lost_boots: BTreeMap::new(),
-            ticked_ms: None,
-            deaf_until_ms: 0,
-            alone_since_ms: None,
-            call_at_ms: 0,
-            back_off_ms: 0,
+            ..Self::default()
         }
     }
 

@@ -32,7 +32,7 @@ pub enum Step {
     Saved { test: u32, iteration: u64 },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Rank {
     pub node: usize,
     pid: u32,
@@ -375,12 +375,7 @@ impl Ranks {
                 pid: progress.pid,
                 last: *progress,
                 changed_ms: now_ms,
-                waited_ms: None,
-                stopped_since_ms: None,
-                died: None,
-                before_ms: None,
-                excused: false,
-                idle: false,
+                ..Rank::default()
             };
             self.ranks.insert(progress.position, rank);
             self.latest_ms = self.latest_ms.max(Some(now_ms));

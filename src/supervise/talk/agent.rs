@@ -435,7 +435,9 @@ impl Agent {
             self.leaves.extend(processes::session_of(pid));
             self.known.insert(pid, Watched::new(pid));
         }
-        self.leaves.extend(self.known.values_mut().flat_map(Watched::shares));
+        for process in self.known.values_mut() {
+            self.leaves.extend(process.shares(process.known_since.elapsed()));
+        }
     }
 }
 

@@ -38,6 +38,7 @@ pub enum Heard {
     Closed(String),
 }
 
+#[derive(Default)]
 struct Link {
     line: u64,
     opened_ms: u64,
@@ -288,13 +289,9 @@ impl Branch {
             Link {
                 line,
                 opened_ms: now_ms,
-                greeted_ms: None,
                 heard_ms: now_ms,
                 again: self.been_up.contains(&head),
-                quiet_ms: None,
-                bypassed: false,
-                below: BTreeSet::new(),
-                asked: VecDeque::new(),
+                ..Link::default()
             },
         );
         lines.send(line, &to_line(&ToAgent::Attend(attend)));

@@ -202,14 +202,9 @@ impl Watched {
         self.end.is_some()
     }
 
-    /// Returns the files that the process shares on this node, if they are not known and a search is due.
-    pub fn shares(&mut self) -> Vec<PathBuf> {
-        self.shares_at_age(self.known_since.elapsed())
-    }
-
-    /// Searches at this age, if a search is due. MPI makes a process's own files before it looks for those of others. So a
-    /// process with any files has its own.
-    fn shares_at_age(&mut self, age: Duration) -> Vec<PathBuf> {
+    /// Returns the files that the process shares on this node, if they are not known and a search is due at this age. MPI makes
+    /// a process's own files before it looks for those of others. So a process with any files has its own.
+    pub fn shares(&mut self, age: Duration) -> Vec<PathBuf> {
         if self.shares_at.is_none_or(|at| age < at) {
             return Vec::new();
         }
@@ -394,7 +389,7 @@ mod tests {
         let file = fs::File::open(&path).unwrap();
         let (any, of) = (std::ptr::null_mut(), file.as_raw_fd());
         let mut watched = Watched::new(std::process::id());
-        let mut shares = |ms| watched.shares_at_age(Duration::from_millis(ms));
+        let mut shares = |ms| watched.shares(Duration::from_millis(ms));
         assert!(shares(400).is_empty());
         // SAFETY: a new mapping, which nobody reads.
         let mapped = unsafe { libc::mmap(any, 4096, libc::PROT_READ, libc::MAP_SHARED, of, 0) };

@@ -24,6 +24,7 @@ pub trait Hands {
     fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool;
 }
 
+#[derive(Default)]
 pub struct Relay {
     branch: Option<Branch>,
     orphan_timeout_ms: u64,
@@ -54,15 +55,11 @@ pub const LOOKS: u32 = 20;
 impl Relay {
     pub fn new(now_ms: u64) -> Self {
         Self {
-            branch: None,
             orphan_timeout_ms: 60_000,
             heard_ms: now_ms,
             looked_ms: now_ms,
-            pending: Vec::new(),
-            last: BTreeMap::new(),
-            urgent: false,
             flushed_ms: now_ms,
-            said: None,
+            ..Self::default()
         }
     }
 

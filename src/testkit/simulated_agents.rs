@@ -461,7 +461,7 @@ impl<N: Nodes> SimulatedAgents<N> {
         let (mut asked, mut up) = (Asked::default(), Vec::new());
         let goes_on = what(&mut agent.relay, self.nodes.hands(&agent.node), &mut asked, &mut up);
         // News of children that cannot wait go up at the next tick.
-        let tick_ms = self.now_ms + agent.relay.patience_ms(self.now_ms);
+        let tick_ms = self.now_ms + agent.relay.patience_ms();
         self.most_lines = self.most_lines.max(agent.relay.load());
         if tick_ms < agent.tick_ms {
             agent.tick_ms = tick_ms;

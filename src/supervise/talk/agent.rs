@@ -160,7 +160,7 @@ pub fn run(asked: &Asked) -> io::Result<()> {
         for text in up.drain(..) {
             super::branch::Lines::send(&mut links, UP, &text);
         }
-        let patience = Duration::from_millis(relay.patience_ms(now_ms()));
+        let patience = Duration::from_millis(relay.patience_ms());
         let (ended, done) = agent.poll(&mut links, patience)?;
         if !ended.is_empty() {
             for pid in &ended {
@@ -316,10 +316,9 @@ impl Hands for Agent {
     }
 
     fn orphaned(&mut self, silent: Duration, limit: Duration) -> bool {
-        self.silent_for(silent);
         let now = Instant::now();
         self.orphaned.sees(now, &self.source.sample());
-        let over = self.orphaned.is_over(now, limit);
+        let over = self.orphaned.is_over(now, silent, limit);
         if over && !self.run_id.is_empty() {
             processes::end_run(&self.run_id, END_PATIENCE);
         }
@@ -370,29 +369,23 @@ impl Agent {
     /// Watches the run's processes after the line upward has closed. Ends them once they have stood still for too long. Until
     /// then a successor may come, which ends this agent.
     fn goes_on_alone(&mut self, silent: Duration, limit: Duration) {
+        let closed = Instant::now();
         // Work that was interrupted by the end of the line is finished first.
         if let Some(ending) = self.ending.take() {
             ending.count.wait();
         }
-        self.silent_for(silent);
         while !self.run_id.is_empty() && !processes::of_run(&self.run_id).is_empty() {
             let ranks = self.source.sample();
             let now = Instant::now();
             self.orphaned.sees(now, &ranks);
             // If a program shows no progress, its standstill cannot be seen. A closed line may only mean that the supervisor has
             // died: the next supervisor takes the job over.
-            if !ranks.is_empty() && self.orphaned.is_over(now, limit) {
+            if !ranks.is_empty() && self.orphaned.is_over(now, silent + closed.elapsed(), limit) {
                 processes::end_run(&self.run_id, END_PATIENCE);
                 return;
             }
             std::thread::sleep(limit / LOOKS);
         }
-    }
-
-    /// Notes how long ago the last message from the parent came.
-    fn silent_for(&mut self, silent: Duration) {
-        let now = Instant::now();
-        self.orphaned.heard_at(now.checked_sub(silent).unwrap_or(now));
     }
 
     /// Updates the list of the run's processes: ranks that show in memory at once, others at the next look through all processes.

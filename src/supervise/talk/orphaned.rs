@@ -17,7 +17,6 @@ const LONGER_THAN_BEFORE: u32 = 3;
 
 #[derive(Debug)]
 pub struct Orphaned {
-    heard: Instant,
     moved: Instant,
     seen: Vec<Step>,
     /// Longest pause of the present ranks that ended.
@@ -26,12 +25,7 @@ pub struct Orphaned {
 
 impl Orphaned {
     pub fn new(now: Instant) -> Self {
-        Self { heard: now, moved: now, seen: Vec::new(), longest: Duration::ZERO }
-    }
-
-    /// Notes when the parent last sent a message.
-    pub fn heard_at(&mut self, heard: Instant) {
-        self.heard = self.heard.max(heard);
+        Self { moved: now, seen: Vec::new(), longest: Duration::ZERO }
     }
 
     /// Notes the ranks' progress. To be called regularly, so that their pauses are known.
@@ -51,9 +45,10 @@ impl Orphaned {
         self.seen = steps;
     }
 
-    /// Returns whether the ranks are to be ended; `limit` is the time for which they may stand still unheard.
-    pub fn is_over(&self, now: Instant, limit: Duration) -> bool {
-        now.duration_since(self.heard) >= limit
+    /// Returns whether the ranks are to be ended, if no message has come for `silent`; `limit` is the time for which they may
+    /// stand still unheard.
+    pub fn is_over(&self, now: Instant, silent: Duration, limit: Duration) -> bool {
+        silent >= limit
             && now.duration_since(self.moved) >= limit.max(LONGER_THAN_BEFORE * self.longest)
     }
 }
@@ -79,10 +74,9 @@ mod tests {
         while now < last + 100 * LIMIT {
             now += STEP;
             let second = now.duration_since(start).as_secs() as i64 - began as i64;
-            orphaned.heard_at(now.min(last));
             let (pid, iteration) = at(second);
             orphaned.sees(now, &rank(pid, iteration));
-            if orphaned.is_over(now, LIMIT) {
+            if orphaned.is_over(now, now - now.min(last), LIMIT) {
                 return Some(second as u64);
             }
         }

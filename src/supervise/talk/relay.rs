@@ -30,8 +30,6 @@ pub struct Relay {
     orphan_timeout_ms: u64,
     /// Time of the parent's last message.
     heard_ms: u64,
-    /// Time of the last look at the ranks for lack of messages from the parent.
-    looked_ms: u64,
     /// News from below that have not been sent yet.
     pending: Vec<Told>,
     /// Index of each node's last message in `pending`.
@@ -54,13 +52,7 @@ pub const LOOKS: u32 = 20;
 
 impl Relay {
     pub fn new(now_ms: u64) -> Self {
-        Self {
-            orphan_timeout_ms: 60_000,
-            heard_ms: now_ms,
-            looked_ms: now_ms,
-            flushed_ms: now_ms,
-            ..Self::default()
-        }
+        Self { orphan_timeout_ms: 60_000, heard_ms: now_ms, flushed_ms: now_ms, ..Self::default() }
     }
 
     /// Returns the number of children.
@@ -195,8 +187,7 @@ impl Relay {
     ) -> bool {
         let (silent, limit) = self.silence(now_ms);
         let silent_ms = silent.as_millis() as u64;
-        let asks = silent >= limit || silent >= limit / 2 && self.looks_again(now_ms);
-        if asks && hands.orphaned(silent, limit) {
+        if silent >= limit / 2 && hands.orphaned(silent, limit) {
             return false;
         }
         if let Some(branch) = self.branch.as_mut().filter(|branch| !branch.is_empty()) {
@@ -212,22 +203,10 @@ impl Relay {
         true
     }
 
-    /// Returns whether the ranks should be looked at while no message comes.
-    fn looks_again(&mut self, now_ms: u64) -> bool {
-        let due =
-            now_ms.saturating_sub(self.looked_ms) >= self.orphan_timeout_ms / u64::from(LOOKS);
-        if due {
-            self.looked_ms = now_ms;
-        }
-        due
-    }
-
     /// Returns the time without messages after which `tick` is due.
-    pub fn patience_ms(&self, now_ms: u64) -> u64 {
+    pub fn patience_ms(&self) -> u64 {
         if self.branch.as_ref().is_none_or(Branch::is_empty) {
-            (self.heard_ms + self.orphan_timeout_ms / 2)
-                .saturating_sub(now_ms)
-                .max(self.orphan_timeout_ms / u64::from(LOOKS))
+            self.orphan_timeout_ms / u64::from(LOOKS)
         } else {
             TICK_MS
         }

@@ -56,7 +56,7 @@ impl Supervisor<'_> {
         });
         Expected {
             version: env!("CARGO_PKG_VERSION"),
-            binary: &self.own.binary,
+            binary: &self.own_binary,
             unix_ms: unix_ms(),
             need,
             held_bytes: 0,
@@ -235,10 +235,12 @@ impl Supervisor<'_> {
     }
 
     /// Returns, for each node, the positions whose file of the checkpoint to resume from lies on that node's own storage. Returns
-    /// nothing after a launch, because files have come and gone since the agents looked.
+    /// nothing after a launch, because files have come and gone since the agents looked. A run that discards checkpoints has none
+    /// before its first launch.
     fn files_at_hand(&self) -> HashMap<String, BTreeSet<u32>> {
         let begun = self.state.attempts != self.began_after;
-        if begun || self.settings.throws_away(self.state.from_scratch, self.state.attempts) {
+        let discards = self.state.from_scratch || self.settings.benchmark.restarts_never;
+        if begun || discards && self.state.attempts == 0 {
             return HashMap::new();
         }
         let told = self.cluster.nodes.iter().filter(|node| node.lost.is_none());

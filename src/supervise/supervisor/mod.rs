@@ -68,7 +68,9 @@ struct Supervisor<'a> {
     cluster: Cluster,
     nodes: Nodes,
     contact: Contact,
-    own: ThisProcess,
+    /// Digest of this program, and id of this machine's boot.
+    own_binary: String,
+    own_boot: String,
     status: Status,
     display: Display,
     halt: Option<Halt>,
@@ -80,12 +82,6 @@ struct Supervisor<'a> {
     began_after: u32,
     attempt: AttemptState,
     room: RoomDoubts,
-}
-
-/// This process and its machine.
-struct ThisProcess {
-    binary: String,
-    boot: String,
 }
 
 /// Facts about the ranks that outlast an attempt.

@@ -18,9 +18,7 @@ use crate::supervise::talk::cluster::News;
 const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Interval at which an awaited result is looked for.
-const LOOK: Duration = Duration::from_millis(2);
-const LOOK_LATER: Duration = Duration::from_millis(20);
-const SOON: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(5);
 
 impl Supervisor<'_> {
     pub(super) fn note(&mut self, event: Event) -> anyhow::Result<()> {
@@ -83,8 +81,7 @@ impl Supervisor<'_> {
             if let Some(it) = come(self) {
                 return Ok(it);
             }
-            let patience = if since.elapsed() < SOON { LOOK } else { LOOK_LATER };
-            let news = self.cluster.hear(patience);
+            let news = self.cluster.hear(LOOK);
             self.backlog.extend(news.filter(|(_, news)| !matches!(news, News::Beat(_))));
             self.weigh_if_due()?;
             self.keep_status();

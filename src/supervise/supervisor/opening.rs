@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
-use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
+use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor};
 use crate::base::clock::steady_ms;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::Nodes;
@@ -22,7 +22,7 @@ use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::is_over;
 use crate::supervise::talk::agent::{binary_digest, boot};
 use crate::supervise::talk::cluster::Cluster;
-use crate::supervise::tell::status::{self, Status};
+use crate::supervise::tell::status::{self, Lines, Status};
 
 /// The run in a folder, as read from its journal.
 pub(super) struct Run {
@@ -178,8 +178,12 @@ impl<'a> Supervisor<'a> {
             nodes: Nodes::new(&settings.thresholds, cluster.names()),
             cluster,
             contact: Contact::default(),
-            own: ThisProcess { binary: binary_digest(), boot: boot() },
-            display: Display::new(settings),
+            own_binary: binary_digest(),
+            own_boot: boot(),
+            display: Display {
+                lines: Lines::new(settings.progress_every.as_millis() as u64),
+                ..Display::default()
+            },
             halt: None,
             requests: Requests::default(),
             ranks: RanksKnown { bytes: settings.rank_bytes, ..RanksKnown::default() },

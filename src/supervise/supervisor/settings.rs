@@ -119,12 +119,6 @@ impl Settings {
         quote_all(&words)
     }
 
-    /// Returns whether this launch discards checkpoints that lie on nodes. Only the first launch does: later they are the run's
-    /// own.
-    pub(super) fn throws_away(&self, from_scratch: bool, attempts: u32) -> bool {
-        attempts == 0 && (from_scratch || self.benchmark.restarts_never)
-    }
-
     /// Returns the variables for the ranks. If the run begins from scratch (`from_scratch`) and ranks save, they say so, unless
     /// the user set the variable.
     pub(super) fn variables(&self, from_scratch: bool) -> Vec<(String, String)> {

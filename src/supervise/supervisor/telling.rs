@@ -3,26 +3,26 @@
 //! Nothing here may end a run: a closed terminal or a full disk is passed over.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Settings, Supervisor};
+use super::Supervisor;
 use crate::base::clock::{Instant, steady_ms, unix_ms};
 use crate::supervise::judge::fitness::Finding;
 use crate::supervise::judge::policy::Fitness;
 use crate::supervise::remember::events::{Event, Record};
-use crate::supervise::remember::journal_writer::JournalWriter;
 use crate::supervise::talk::cluster::Node;
 use crate::supervise::tell::echo::Echo;
-use crate::supervise::tell::status::{self, Lines, NodeRole, NodeStatus, Status};
+use crate::supervise::tell::status::{self, Lines, NodeRole, NodeStatus};
 use crate::supervise::tell::{say, say_on, timeline};
 
 /// Interval at which the status is written, during every step of the run: other hosts learn from it that a supervisor works.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Everything that people see of the run.
+#[derive(Default)]
 pub(super) struct Display {
-    pub(super) status_file: StatusFile,
+    /// Time at which the status was last written to the run's folder, if it was.
+    pub(super) status_written: Option<Instant>,
     /// Time at which the progress was last shown.
     pub(super) shown: Option<Instant>,
     pub(super) line_shown: bool,
@@ -31,45 +31,6 @@ pub(super) struct Display {
     pub(super) echo: Echo,
     /// Set once it is reported that records cannot be written.
     pub(super) unwritten: bool,
-}
-
-impl Display {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            status_file: StatusFile::new(settings.folder.status()),
-            shown: None,
-            line_shown: false,
-            lines: Lines::new(settings.progress_every.as_millis() as u64),
-            echo: Echo::default(),
-            unwritten: false,
-        }
-    }
-}
-
-/// The status in the run's folder.
-pub(super) struct StatusFile {
-    path: PathBuf,
-    /// Time of the last write, if any.
-    at: Option<Instant>,
-}
-
-impl StatusFile {
-    fn new(path: PathBuf) -> Self {
-        Self { path, at: None }
-    }
-
-    fn is_due(&self) -> bool {
-        self.at.is_some_and(|at| at.elapsed() >= STATUS_EVERY)
-    }
-
-    fn write(&mut self, status: &mut Status, journal_writer: &JournalWriter) {
-        self.at = Some(Instant::now());
-        status.updated_ms = unix_ms();
-        status.own_ms = steady_ms();
-        if let Ok(bytes) = serde_json::to_vec_pretty(status) {
-            journal_writer.file(self.path.clone(), bytes);
-        }
-    }
 }
 
 impl Supervisor<'_> {
@@ -133,9 +94,8 @@ impl Supervisor<'_> {
 
     /// Returns the note on a node that is not lost and is being called: for how long. During the first calls, a node's last call
     /// may have failed and the next may not be due yet.
-    fn called(&self, node: &Node) -> Option<String> {
-        let at = self.cluster.find(&node.host.name)?;
-        let is_down = node.lost.is_none() && !self.cluster.is_up(at);
+    fn called(&self, at: usize) -> Option<String> {
+        let is_down = self.cluster.nodes[at].lost.is_none() && !self.cluster.is_up(at);
         match self.cluster.called_for(at).filter(|_| is_down) {
             Some(so_long) => {
                 Some(format!("its agent has not answered for {} s", so_long.as_secs()))
@@ -177,7 +137,7 @@ impl Supervisor<'_> {
             .enumerate()
             .map(|(at, node)| {
                 let name = &node.host.name;
-                let (role, note) = match (self.contact.given_up.get(&at), self.called(node)) {
+                let (role, note) = match (self.contact.given_up.get(&at), self.called(at)) {
                     (Some(why), _) => (NodeRole::Unfit, why.clone()),
                     (None, Some(note)) => (NodeRole::Called, note),
                     (None, None) => self.role_of(node, ranks_of(name).is_some()),
@@ -186,10 +146,8 @@ impl Supervisor<'_> {
                 let ranks = if has_ranks { ranks_of(name).unwrap_or(0) } else { 0 };
                 let part = match &self.attempt.positions {
                     Some(positions) if role == NodeRole::Working => {
-                        let at = self.cluster.find(name);
-                        let here = at.and_then(|at| positions.get(&at));
-                        let here = here.map_or(&[][..], |positions| positions);
-                        let gone = at.and_then(|at| gone.get(&at)).copied().unwrap_or(0);
+                        let here = positions.get(&at).map_or(&[][..], |positions| positions);
+                        let gone = gone.get(&at).copied().unwrap_or(0);
                         status::part(ranks, here, gone, self.settings.benchmark.stays_vacant)
                     }
                     _ => String::new(),
@@ -207,12 +165,17 @@ impl Supervisor<'_> {
 
     pub(super) fn write_status(&mut self) {
         self.refresh_status();
-        self.display.status_file.write(&mut self.status, &self.journal_writer);
+        self.display.status_written = Some(Instant::now());
+        self.status.updated_ms = unix_ms();
+        self.status.own_ms = steady_ms();
+        if let Ok(bytes) = serde_json::to_vec_pretty(&self.status) {
+            self.journal_writer.file(self.settings.folder.status(), bytes);
+        }
     }
 
     /// Writes the status if that is due. Before the journal has the run, nothing is written.
     pub(super) fn keep_status(&mut self) {
-        if self.display.status_file.is_due() {
+        if self.display.status_written.is_some_and(|at| at.elapsed() >= STATUS_EVERY) {
             self.write_status();
         }
     }

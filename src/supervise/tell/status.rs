@@ -172,7 +172,7 @@ const STEP: f64 = 0.05;
 const GAP_MS: u64 = 5_000;
 
 /// Moments of lines of progress if no terminal shows one. Pure.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Lines {
     every_ms: u64,
     said_ms: u64,

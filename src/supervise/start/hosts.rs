@@ -114,6 +114,9 @@ pub fn from_allocation(
     var: impl Fn(&str) -> Option<String>,
     read: impl Fn(&str) -> std::io::Result<String>,
 ) -> Result<Option<Allocation>, String> {
+    let allocation = |system, job: &str, hosts| {
+        Ok(Some(Allocation { system, job: var(job).unwrap_or_default(), hosts }))
+    };
     if let Some(list) = var("SLURM_JOB_NODELIST").or_else(|| var("SLURM_NODELIST")) {
         let names = expand_slurm(&list).map_err(|what| format!("SLURM_JOB_NODELIST: {what}"))?;
         let tasks = match var("SLURM_TASKS_PER_NODE") {
@@ -131,21 +134,12 @@ pub fn from_allocation(
             }
             None => vec![1; names.len()],
         };
-        let hosts =
-            names.into_iter().zip(tasks).map(|(name, slots)| Host { name, slots }).collect();
-        return Ok(Some(Allocation {
-            system: BatchSystem::Slurm,
-            job: var("SLURM_JOB_ID").unwrap_or_default(),
-            hosts,
-        }));
+        let hosts = names.into_iter().zip(tasks).map(|(name, slots)| Host { name, slots });
+        return allocation(BatchSystem::Slurm, "SLURM_JOB_ID", hosts.collect());
     }
     if let Some(path) = var("PBS_NODEFILE") {
         let text = read(&path).map_err(|e| format!("PBS_NODEFILE: {path}: {e}"))?;
-        return Ok(Some(Allocation {
-            system: BatchSystem::Pbs,
-            job: var("PBS_JOBID").unwrap_or_default(),
-            hosts: read_host_file(&text, &path)?,
-        }));
+        return allocation(BatchSystem::Pbs, "PBS_JOBID", read_host_file(&text, &path)?);
     }
     const LSF: &str = "LSB_MCPU_HOSTS";
     if let Some(list) = var(LSF) {
@@ -159,11 +153,7 @@ pub fn from_allocation(
             check_name(pair[0]).map_err(fail)?;
             merged.add(pair[0], number(pair[1]).map_err(fail)?);
         }
-        return Ok(Some(Allocation {
-            system: BatchSystem::Lsf,
-            job: var("LSB_JOBID").unwrap_or_default(),
-            hosts: merged.finish(LSF)?,
-        }));
+        return allocation(BatchSystem::Lsf, "LSB_JOBID", merged.finish(LSF)?);
     }
     Ok(None)
 }
@@ -171,15 +161,8 @@ pub fn from_allocation(
 /// `n[01-03,5],login` -> n01 n02 n03 n5 login, in the list's order. Several brackets multiply.
 pub fn expand_slurm(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
-    for item in split_outside_brackets(list)? {
-        let before = names.len();
+    for item in split_outside_brackets(list) {
         expand_item(item, &mut names)?;
-        if names.len() == before {
-            return Err(format!("'{item}' names no node"));
-        }
-    }
-    if names.is_empty() {
-        return Err("the list is empty".to_string());
     }
     Ok(names)
 }
@@ -211,27 +194,13 @@ pub fn expand_counts(text: &str) -> Result<Vec<usize>, String> {
 /// Largest number of nodes, more than any machine has: it keeps a typing error from filling the memory.
 const NODES_MAX: usize = 1_000_000;
 
-fn split_outside_brackets(list: &str) -> Result<Vec<&str>, String> {
-    let mut items = Vec::new();
-    let (mut start, mut inside) = (0, false);
-    for (at, c) in list.char_indices() {
-        match c {
-            '[' if inside => return Err(format!("'{list}': a bracket within a bracket")),
-            '[' => inside = true,
-            ']' if !inside => return Err(format!("'{list}': ']' without '['")),
-            ']' => inside = false,
-            ',' if !inside => {
-                items.push(list[start..at].trim());
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    if inside {
-        return Err(format!("'{list}': '[' without ']'"));
-    }
-    items.push(list[start..].trim());
-    Ok(items)
+fn split_outside_brackets(list: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    let ends = move |c: char| {
+        inside = c == '[' || inside && c != ']';
+        c == ',' && !inside
+    };
+    list.split(ends).map(str::trim)
 }
 
 fn expand_item(item: &str, names: &mut Vec<String>) -> Result<(), String> {

@@ -139,7 +139,11 @@ impl Watch {
         let gap_ms = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = now_ms;
         if gap_ms > GAP_MS {
-            self.forgive(gap_ms);
+            self.started_ms += gap_ms;
+            self.ending.iter_mut().for_each(|(since_ms, _)| *since_ms += gap_ms);
+            self.ranks.forgive(gap_ms);
+            self.hang.forgive(gap_ms);
+            self.speed.pause(now_ms);
             return Vec::new();
         }
         let name = |node: usize| self.names[node].clone();
@@ -204,14 +208,6 @@ impl Watch {
         };
         let detail = format!("{} s after the launch {detail}", startup_timeout_ms / 1000);
         Some(self.ranks.breakage(FaultKind::LaunchFailed, self.started_ms, None, detail))
-    }
-
-    fn forgive(&mut self, gap_ms: u64) {
-        self.started_ms += gap_ms;
-        self.ending.iter_mut().for_each(|(since_ms, _)| *since_ms += gap_ms);
-        self.ranks.forgive(gap_ms);
-        self.hang.forgive(gap_ms);
-        self.speed.pause(self.ticked_ms);
     }
 }
 

@@ -205,7 +205,7 @@ pub(super) fn words_to_go_on(
         return refuse(
             Exit::Environment,
             format!(
-                "{} needs a launcher that lets a job go on without a lost rank: Open MPI 5's mpirun \
+                "{} needs a launcher that lets a job continue without a lost rank: Open MPI 5's mpirun \
                  (scripts/setup.sh --with-openmpi5); this is {}",
                 if settings.sums() > 0 { "--method abft" } else { "--nonstop" },
                 tool.program.display()
@@ -686,7 +686,7 @@ pub fn run(flags: &RunFlags) -> ExitCode {
                     None => "with these nodes",
                 };
                 tell!(
-                    "skt-hpl run: to go on, now or in another batch job {nodes}{name}:\n  {}",
+                    "skt-hpl run: to resume, now or in another batch job {nodes}{name}:\n  {}",
                     again(std::env::args_os())
                 );
             }

@@ -103,17 +103,17 @@ pub(super) fn obstacle(threads: bool) -> Option<String> {
     let library = library_version();
     if !library_goes_on() {
         return Some(format!(
-            "this MPI library ends a job that has lost a rank ({library}); Open MPI {LEAST_MAJOR} can go on \
+            "this MPI library ends a job that has lost a rank ({library}); Open MPI {LEAST_MAJOR} can continue \
              (scripts/setup.sh --with-openmpi5)"
         ));
     }
     if !threads {
         return Some(format!(
-            "this MPI library does not let several threads call it ({library}), which signs of life need"
+            "this MPI library does not let several threads call it ({library}), which heartbeats need"
         ));
     }
     (!is_enabled()).then(|| {
-        "mpirun was not told to let the job go on without a lost rank: start it with `mpirun --with-ft ulfm`".to_owned()
+        "mpirun was not told to let the job continue without a lost rank: start it with `mpirun --with-ft ulfm`".to_owned()
     })
 }
 

@@ -173,7 +173,7 @@ impl Overrides {
         let (word, help) = match self.restart {
             Some(Restart::Require) => (
                 "require",
-                "give --checkpoint as the run was given that is to go on, or leave --restart out",
+                "give --checkpoint as the run was given that is to resume, or leave --restart out",
             ),
             // With saves turned off for once, nothing is removed and nothing is resumed.
             Some(Restart::Never) if !off => {
@@ -183,7 +183,7 @@ impl Overrides {
         };
         let what = match (&self.checkpoint, self.method) {
             (Some(Saving::Every(_)), _) => return None,
-            (_, Some(Guarding::Checksums)) => "method abft leaves nothing to go on from",
+            (_, Some(Guarding::Checksums)) => "method abft leaves nothing to resume from",
             (Some(Saving::Off), _) => "checkpoint is off",
             (None, _) => "checkpoint is not set",
         };

@@ -365,7 +365,7 @@ impl<'a> Level2<'a> {
                 Exit::Environment,
                 format!(
                     "the checkpoint of this run in {dir} was computed with another arithmetic ({}) than {rounding}, \
-                     which these ranks have: going on would change the last bits of the result. Start on nodes \
+                     which these ranks have: resuming would change the last bits of the result. Start on nodes \
                      whose processors and BLAS are as before, or give this run another --job name",
                     about.arithmetic
                 ),

@@ -324,7 +324,7 @@ impl RecoveryHistory {
             Some(_) => (Exit::Environment, "It begins from scratch"),
             None => (Exit::Unrecoverable, "Start it again; it begins from scratch"),
         };
-        Ended::new(exit, format!("{notice}The run cannot go on: {why}. {then}"))
+        Ended::new(exit, format!("{notice}The run cannot continue: {why}. {then}"))
     }
 
     /// Describes the ranks that take over another rank's position.

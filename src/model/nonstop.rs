@@ -96,7 +96,7 @@ impl Failing {
     /// B_p = F (M + (1-s) B_r)/(1 - s F), and the number is M ln(1 + B/M).
     pub fn mean_down(&self, in_place: f64, restart: f64) -> Result<f64> {
         self.check()?;
-        non_negative("the time to go on in place", in_place)?;
+        non_negative("the time to continue in place", in_place)?;
         non_negative("the time of a restart", restart)?;
         let Failing { mtbf, processes } = *self;
         if processes == 0.0 {

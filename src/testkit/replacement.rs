@@ -326,7 +326,7 @@ impl Steps {
     fn go(&self, s: &mut Job, rank: usize) {
         let act = s.act;
         if s.ranks[rank].waits {
-            let yes = self.verdict(s, rank).expect("it can go on");
+            let yes = self.verdict(s, rank).expect("it can continue");
             let last = self.broken == Broken::NoLastVote;
             let r = &mut s.ranks[rank];
             r.waits = false;

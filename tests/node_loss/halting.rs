@@ -61,7 +61,7 @@ fn what_the_benchmark_refuses_after_a_halt_is_nobodys_fault() {
     let other = lab.benchmark("run").flags(&["--export", "SKT_SEED=5"]).start().end();
     assert_eq!(other.code, Some(4), "{}", other.told());
     let said = &other.errors;
-    assert!(said.contains("refuses to go on (status 1)"), "{}", other.told());
+    assert!(said.contains("refuses to resume (status 1)"), "{}", other.told());
     assert!(
         said.contains("has memory of another run") && !said.contains("a bug"),
         "{}",

@@ -203,7 +203,7 @@ impl CheckpointDir {
         let Some(start) = self.start else { return Ok(()) };
         match self.owner()? {
             Some(other) if other > start => Err(format!(
-                "another start of this job, later than this one, writes to {}. Give each run that is to go on beside others a \
+                "another start of this job, later than this one, writes to {}. Give each of several runs a \
                  --job name of its own",
                 self.folder.display()
             )),

@@ -236,7 +236,7 @@ impl<'a> ProtectionSession<'a> {
                 Exit::Environment,
                 format!(
                     "job {:?} has memory of this run that was computed with another arithmetic than {rounding}, \
-                     which these ranks have: going on would change the last bits of the result. Start on nodes \
+                     which these ranks have: resuming would change the last bits of the result. Start on nodes \
                      whose processors and BLAS are as before, or give this run another --job name",
                     self.settings.job
                 ),
@@ -364,7 +364,7 @@ impl<'a> ProtectionSession<'a> {
                 Ok(())
             }
             Err(why) => Err(format!(
-                "what job {job:?} has on storage could not be removed: {why}. The next start would go on from there: \
+                "what job {job:?} has on storage could not be removed: {why}. The next start would resume from there: \
                  `skt-hpl clean --job {job} --level2 {}` removes it",
                 dir.display()
             )),

@@ -118,7 +118,7 @@ fn join(
     }
     let abft_test = AbftTest::joining(context, began_unix_s, pool).unwrap_or_else(|error| {
         say(format_args!(
-            "no room for new checksums here ({error}): this rank ends, and the others go on"
+            "no room for new checksums here ({error}): this rank ends, and the others continue"
         ));
         // Ends like a lost rank: the others can continue without its new checksums.
         let _ = raise(Signal::SIGKILL);

@@ -58,10 +58,10 @@ pub(super) fn nonstop_figure() -> Result<Figure> {
     }
     panels.push(over_columns(&ways)?);
     Ok(Figure {
-        title: "Going on without a restart: two hours of work".into(),
+        title: "Continuing without a restart: two hours of work".into(),
         panels,
         note: "Time only: self-checkpoint computes on 47 % of the memory (G = 16), a column of checksums leaves Q of Q+1 parts. \
-               Save 16 s, detection 63 s, restart 19 s, recovery 20 s (self-checkpoint, Fig. 15); going on without a restart \
+               Save 16 s, detection 63 s, restart 19 s, recovery 20 s (self-checkpoint, Fig. 15); continuing without a restart \
                1 s, an assumption.".into(),
     })
 }

@@ -212,7 +212,7 @@ impl Inputs {
             ("the reserved memory", self.reserve),
             ("the detection time", self.detect),
             ("the restart time", self.restart),
-            ("the time to go on in place", self.in_place),
+            ("the time to continue in place", self.in_place),
         ] {
             value.map_or(Ok(0.0), |v| non_negative(what, v))?;
         }

@@ -74,7 +74,7 @@ impl Guesses<'_> {
              as its MPI takes to start (--restart-time)"
         );
         let in_place = format!(
-            "the time to go on without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
+            "the time to continue without a restart is a guess: {IN_PLACE_S} s; a few ranks take 0.01 to 0.2 s after the \
              notice (--in-place)"
         );
         [

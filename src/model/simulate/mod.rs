@@ -61,7 +61,7 @@ impl GoingOn {
     fn check(&self, method: Method) -> Result<()> {
         fraction("the share of failures that end only a process", self.processes)?;
         if let Some(s) = self.in_place {
-            non_negative("the time to go on in place", s)?;
+            non_negative("the time to continue in place", s)?;
         }
         if let Some(s) = self.renew {
             non_negative("the time to make new checksums", s)?;
@@ -96,7 +96,7 @@ impl GoingOn {
                 refuse(format!("method {} has no checksums to make again (--renew-time)", m.name()))
             }
             (m, None) if self.in_place.is_some() && !m.goes_on_in_place() => refuse(format!(
-                "method {} does not go on in place: {}; methods self and double do",
+                "method {} does not continue in place: {}; methods self and double do",
                 m.name(),
                 match m {
                     Method::Single => "a loss during a save may leave it nothing to restore",

@@ -283,7 +283,7 @@ impl Supervisor<'_> {
                 (None, Some(code)) => over(
                     STATUS_LOSS,
                     format!(
-                        "the benchmark refuses to go on (status {code}): what it says above tells why, and once that is put right \
+                        "the benchmark refuses to resume (status {code}): what it says above tells why, and once that is put right \
                          the same command continues"
                     ),
                 ),

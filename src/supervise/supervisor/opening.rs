@@ -72,7 +72,7 @@ impl Run {
         let resumed = *resumed;
         if resumed && (state.command != settings.command || state.ranks != settings.ranks) {
             bail!(
-                "{} holds an unfinished run of another command ({} ranks: {}); give that command to go on with it, \
+                "{} holds an unfinished run of another command ({} ranks: {}); give that command to resume it, \
                  another --state folder, or --new to give it up",
                 folder.path().display(),
                 state.ranks,

@@ -243,7 +243,7 @@ impl Supervisor<'_> {
         match verdict {
             Verdict::Over(end) => return Ok(Some(end)),
             Verdict::Hung { node, pid, detail } => {
-                self.print(&format!("{detail}; its process is ended, so that the others go on"));
+                self.print(&format!("{detail}; its process is ended, so that the others continue"));
                 self.cluster.ask_end_rank(node, Which::Process(pid), attempt + 1);
             }
             Verdict::Slow { node, detail } => {

@@ -37,6 +37,7 @@ use crate::supervise::start::room::maps;
 use crate::supervise::supervisor::{Benchmark, Settings, supervise};
 use crate::supervise::talk::agent::{Asked, Dir};
 use crate::supervise::talk::shell::{library_path, quote, quote_all, variables};
+use crate::supervise::talk::wire::{HEARTBEAT_MS, ORPHAN_TIMEOUT_MS};
 use crate::supervise::tell::status::Problem;
 
 /// Flags of the supervisor.
@@ -119,59 +120,67 @@ pub struct RunFlags {
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Recovery")]
     pub max_restarts: u32,
 
-    #[command(flatten)]
-    pub detection: DetectionFlags,
-
     /// Flags of the benchmark; all of this command's own flags come before them
     #[arg(value_name = "BENCHMARK FLAGS", allow_hyphen_values = true)]
     pub bench: Vec<OsString>,
+
+    // Last, because its heading would also apply to arguments after it.
+    #[command(flatten)]
+    pub detection: DetectionFlags,
 }
 
 /// Flags of heartbeats, and of nodes and ranks that are lost, hang or are slow.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Detection")]
 pub struct DetectionFlags {
     /// Time between heartbeats, from 50 ms to 10 s
-    #[arg(long, value_name = "TIME", value_parser = beat, default_value = "500ms", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = beat, default_value = flag_time(HEARTBEAT_MS))]
     pub heartbeat: Duration,
 
     /// Time without a heartbeat after which a node is lost
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "4s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(Thresholds::default().node_timeout_ms))]
     pub node_timeout: Duration,
 
     /// Time without a message of the run after which a node ends its ranks.
     ///
     /// The node ends them only if they also made no progress for this time.
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(ORPHAN_TIMEOUT_MS))]
     pub orphan_timeout: Duration,
 
     /// Factor: a rank hangs if an iteration takes so many times its usual time
-    #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor, help_heading = "Detection")]
+    #[arg(long, value_name = "X", default_value_t = Thresholds::default().hang_factor)]
     pub hang_factor: f64,
 
     /// Least time after which a rank hangs.
     ///
     /// Under --nonstop and --method abft it is at least 15 s.
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "9s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(Thresholds::default().hang_min_ms))]
     pub hang_min: Duration,
 
     /// Longest time without progress outside of iterations: generating, saving, solving
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "120s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration,
+          default_value = flag_time(Thresholds::default().progress_timeout_ms))]
     pub progress_timeout: Duration,
 
     /// Time after a launch in which the first rank must show progress
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration,
+          default_value = flag_time(Thresholds::default().startup_timeout_ms))]
     pub startup_timeout: Duration,
 
     /// Factor: a node is slow if its ranks take so many times as long as others for the same work.
     ///
     /// The supervisor names slow nodes.
-    #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor,
-          value_parser = more_than_one, help_heading = "Detection")]
+    #[arg(long, value_name = "X", default_value_t = Thresholds::default().pace_factor, value_parser = more_than_one)]
     pub slow_factor: f64,
 
     /// Time for which a node must be slow before the supervisor names it
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", help_heading = "Detection")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = flag_time(Thresholds::default().pace_ms))]
     pub slow_after: Duration,
+}
+
+/// Writes a default as the user would write it.
+fn flag_time(ms: u64) -> String {
+    if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
 }
 
 /// Parses a time between heartbeats that neither keeps nodes busy nor leaves a loss unnoticed for long.

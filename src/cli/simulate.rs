@@ -11,6 +11,7 @@ use super::json_flag;
 use crate::base::bounded_read;
 use crate::base::exit::Refusal;
 use crate::base::units::{seconds, seconds_or_none, show_seconds};
+use crate::checkpoint::groups::GROUP_DEFAULT;
 use crate::config::settings::beside_stdout;
 use crate::model::ModelError;
 use crate::model::figures::simulation_figure;
@@ -401,7 +402,7 @@ fn system(flags: &SimulateFlags, columns: Option<Columns>, recover: f64) -> Syst
     };
     System {
         nodes: failures.nodes,
-        group: protection.group.unwrap_or(16),
+        group: protection.group.unwrap_or(GROUP_DEFAULT as u64),
         losses: protection.losses.unwrap_or(1),
         placement: if protection.spread { Placement::Spread } else { Placement::Neighbours },
         domains: failures.domains(),

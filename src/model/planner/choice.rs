@@ -6,11 +6,11 @@ use super::super::error::{Result, does_not_fit};
 use super::super::memory::{Method, RankMemory, Scope, Shape, rank_memory};
 use super::super::nonstop::Columns;
 use crate::base::bisection::last_that_holds;
-use crate::checkpoint::groups::{alike, count_of_even};
+use crate::checkpoint::groups::{GROUP_DEFAULT, alike, count_of_even};
 use crate::checkpoint::layout::ParityLayout;
 
-/// The group size of the paper: larger ones save little memory.
-pub(super) const GROUP_WANTED: u64 = 16;
+/// Group size that a plan aims at: that of a run.
+const GROUP_WANTED: u64 = GROUP_DEFAULT as u64;
 
 /// A choice, which distinguishes an alternative from another.
 #[derive(Clone, Copy)]

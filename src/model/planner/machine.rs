@@ -11,7 +11,7 @@ use crate::base::units::{YEAR_S, show_bytes};
 const RESERVE_SHARE: f64 = 0.05;
 const RESERVE_LEAST: f64 = 512.0 * 1_048_576.0;
 
-/// Seconds to detect a lost node: the node timeout of 4 s, the heartbeats in between, and the judgement (docs/PROTECTION.md).
+/// Seconds to detect a lost node: the node timeout, the heartbeats in between, and the judgement (docs/PROTECTION.md).
 const DETECT_S: f64 = 5.0;
 const RESTART_S: f64 = 10.0;
 
@@ -67,7 +67,7 @@ impl Guesses<'_> {
     /// Seconds to detect a lost node, to restart, and to continue in place. They matter to `several` nodes.
     fn times_of_a_loss(&mut self, inputs: &Inputs, several: bool) -> [f64; 3] {
         let detect = format!(
-            "the time to detect a dead node is a guess: {DETECT_S} s; what is silent for 4 s is lost (--detect)"
+            "the time to detect a lost node is a guess: {DETECT_S} s, a second more than the node timeout (--detect)"
         );
         let restart = format!(
             "the time to replace it and start again is a guess: {RESTART_S} s; four nodes take 4 s, and a large job as long \

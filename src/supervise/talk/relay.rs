@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::branch::{Branch, Heard, Lines, Told};
-use super::wire::{Attend, Beat, FromAgent, ToAgent, Which, from_line, to_line};
+use super::wire::{Attend, Beat, FromAgent, ORPHAN_TIMEOUT_MS, ToAgent, Which, from_line, to_line};
 
 /// Actions of an agent on its own node.
 pub trait Hands {
@@ -52,7 +52,12 @@ pub const LOOKS: u32 = 20;
 
 impl Relay {
     pub fn new(now_ms: u64) -> Self {
-        Self { orphan_timeout_ms: 60_000, heard_ms: now_ms, flushed_ms: now_ms, ..Self::default() }
+        Self {
+            orphan_timeout_ms: ORPHAN_TIMEOUT_MS,
+            heard_ms: now_ms,
+            flushed_ms: now_ms,
+            ..Self::default()
+        }
     }
 
     /// Returns the number of children.

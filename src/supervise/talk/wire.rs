@@ -8,12 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::progress::Progress;
 use super::shell::RemoteShell;
 use crate::kernels::arithmetic::Arithmetic;
+use crate::supervise::judge::thresholds::Thresholds;
 
 /// Raised with any change to the messages; agent and supervisor come from the same binary anyway.
 pub const WIRE_VERSION: u32 = 16;
 
 /// Number of connections that the supervisor or an agent has; more nodes make a tree.
 pub const FANOUT: usize = 32;
+
+/// Default time between two heartbeats.
+pub const HEARTBEAT_MS: u64 = 500;
+
+/// Default time without a message after which an agent is orphaned.
+pub const ORPHAN_TIMEOUT_MS: u64 = 60_000;
 
 /// The run to watch, and the settings for reaching the nodes below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,9 +53,9 @@ impl Attend {
             run_id: run_id.to_string(),
             job,
             node: String::new(),
-            orphan_timeout_ms: 60_000,
-            beat_ms: 500,
-            node_timeout_ms: 4000,
+            orphan_timeout_ms: ORPHAN_TIMEOUT_MS,
+            beat_ms: HEARTBEAT_MS,
+            node_timeout_ms: Thresholds::default().node_timeout_ms,
             fanout: FANOUT,
             login_ms: None,
             shell,

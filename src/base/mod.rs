@@ -17,6 +17,7 @@ pub mod new_thread;
 pub mod outcome;
 pub mod output_target;
 pub mod params;
+pub mod repeated;
 pub mod simulated;
 pub mod statistics;
 pub mod threads;

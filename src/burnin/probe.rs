@@ -16,8 +16,8 @@ use xxhash_rust::xxh3::Xxh3;
 use super::rounds::{self, machines, turns};
 use super::samples::{Absent, Here, Passage, Said, Sweep, absent};
 use super::verdict::WHOLE_EVERY;
-use crate::base::new_thread;
 use crate::base::params;
+use crate::base::repeated::Repeated;
 use crate::base::threads::Pool;
 use crate::comm::{Comm, die};
 use crate::kernels::{Engine, Multiplication, Squares, one_library_thread_each};
@@ -93,17 +93,15 @@ impl Watch {
     fn start(say: fn(&Said)) -> Self {
         let watch = Self::default();
         let looks = watch.clone();
-        let _ = new_thread::start("watch", move || {
-            loop {
-                std::thread::sleep(Duration::from_secs(1));
-                if let Some(wait) = looks.look().as_mut() {
-                    let took = wait.since.elapsed();
-                    if took > wait.told.unwrap_or_default() + SILENCE {
-                        wait.told = Some(took);
-                        say(&Said::WaitsFor { absent: vec![wait.of], seconds: took.as_secs() });
-                    }
+        let _ = Repeated::start("watch", move |_| {
+            if let Some(wait) = looks.look().as_mut() {
+                let took = wait.since.elapsed();
+                if took > wait.told.unwrap_or_default() + SILENCE {
+                    wait.told = Some(took);
+                    say(&Said::WaitsFor { absent: vec![wait.of], seconds: took.as_secs() });
                 }
             }
+            Duration::from_secs(1)
         });
         watch
     }

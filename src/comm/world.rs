@@ -3,8 +3,6 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mpi::ffi;
@@ -18,7 +16,7 @@ use super::ulfm::library_version;
 use super::wire::Reduce;
 use super::{turn, ulfm};
 use crate::base::clock;
-use crate::base::new_thread;
+use crate::base::repeated::Repeated;
 
 /// The remaining ranks of the job. Made once; dropping it finalises MPI.
 pub struct World {
@@ -212,10 +210,7 @@ impl World {
 ///
 /// A thread of the library can do that (`mpi_ft_detector_thread`), but with it one start in twenty crashed, and no job ended
 /// (Open MPI 5.0.11).
-struct Alive {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
+struct Alive(Repeated);
 
 impl Alive {
     /// Period of the calls; short compared with the time between two heartbeats.
@@ -224,33 +219,20 @@ impl Alive {
     /// Starts the thread. Ends the job if the system gives no more threads.
     fn begin() -> Self {
         turn::begin();
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let thread = new_thread::start("skt-hpl alive", move || {
-            while !told.load(Ordering::Relaxed) {
-                let mut there = 0;
-                // SAFETY: this library lets any thread call it, and MPI is not finalised before this thread has ended. No rank
-                // sends to itself with that tag.
-                turn::if_free(|| unsafe {
-                    ffi::MPI_Iprobe(
-                        0,
-                        0,
-                        ffi::RSMPI_COMM_SELF,
-                        &mut there,
-                        ffi::RSMPI_STATUS_IGNORE,
-                    );
-                });
-                std::thread::park_timeout(Self::EVERY);
-            }
+        let thread = Repeated::start("skt-hpl alive", |_| {
+            let mut there = 0;
+            // SAFETY: this library lets any thread call it, and MPI is not finalised before this thread has ended. No rank sends
+            // to itself with that tag.
+            turn::if_free(|| unsafe {
+                ffi::MPI_Iprobe(0, 0, ffi::RSMPI_COMM_SELF, &mut there, ffi::RSMPI_STATUS_IGNORE);
+            });
+            Self::EVERY
         });
-        let thread = thread.unwrap_or_else(|why| super::die(6, &why.to_string()));
-        Self { over, thread }
+        Self(thread.unwrap_or_else(|why| super::die(6, &why.to_string())))
     }
 
     fn end(self) {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        let _ = self.thread.join();
+        self.0.end();
     }
 }
 

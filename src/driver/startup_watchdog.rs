@@ -11,13 +11,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::base::exit::Exit;
-use crate::base::new_thread;
+use crate::base::repeated::Repeated;
 use crate::base::terminal::say;
 use crate::supervise::remember::events::ProcessId;
 use crate::supervise::start::launcher::own_run_id;
@@ -40,10 +38,7 @@ const NEXT_SPEAKS: Duration = Duration::from_secs(2);
 const NAME: &str = "siblings";
 
 /// Watchdog that runs until MPI has started.
-pub struct StartupWatchdog {
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
+pub struct StartupWatchdog(Repeated);
 
 /// Ranks of this node that were seen so far, by rank.
 struct Seen {
@@ -59,28 +54,21 @@ impl StartupWatchdog {
         let (job, rank) = (std::env::var_os(JOB)?, std::env::var(RANK).ok()?.parse().ok()?);
         let parent = std::os::unix::process::parent_id();
         let mut seen = Seen { parent, job, rank, ranks: BTreeMap::new() };
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let thread = new_thread::start(NAME, move || {
-            let began = Instant::now();
-            while !told.load(Ordering::Acquire) {
-                seen.look();
-                if let Some((rank, id)) = seen.gone() {
-                    seen.end_job(rank, id, &told);
-                }
-                let often = LOOK_SOON * (1 + seen.ranks.len() as u32 / 4);
-                let soon = began.elapsed() < SOON;
-                std::thread::park_timeout(if soon { often.min(LOOK) } else { LOOK });
+        let began = Instant::now();
+        let look = move |over: &AtomicBool| {
+            seen.look();
+            if let Some((rank, id)) = seen.gone() {
+                seen.end_job(rank, id, over);
             }
-        });
-        Some(Self { over, thread: thread.ok()? })
+            let often = LOOK_SOON * (1 + seen.ranks.len() as u32 / 4);
+            if began.elapsed() < SOON { often.min(LOOK) } else { LOOK }
+        };
+        Repeated::start(NAME, look).ok().map(Self)
     }
 
     /// Ends the watchdog: MPI has started.
     pub fn end(self) {
-        self.over.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        let _ = self.thread.join();
+        self.0.end();
     }
 }
 

@@ -17,7 +17,7 @@ use crate::burnin::verdict::{Judged, WHOLE_EVERY, judge, sweeps_least, sweeps_wa
 use crate::burnin::words;
 use crate::cli::template::own_program;
 use crate::supervise::remember::folder::Folder;
-use crate::supervise::remember::io_thread::{Answer, IoThread};
+use crate::supervise::remember::io_thread::IoThread;
 use crate::supervise::signals::{asked_by_signal, listen_to_signals};
 use crate::supervise::start::hosts::Host;
 use crate::supervise::start::job::Job;
@@ -38,6 +38,9 @@ const PART: f64 = 0.25;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Longest wait for the end of the job, and for its output.
+const ENDS: Duration = Duration::from_secs(5);
 
 pub struct Pass {
     pub here: Vec<Here>,
@@ -86,18 +89,6 @@ pub fn too_short(nodes: usize, time: Duration, slot: Duration) -> Option<String>
 fn patience(extent: &Extent) -> Duration {
     let slots = GAME_SLOTS * extent.rounds as f64 + ALONE_SLOTS;
     PATIENCE + extent.slot.mul_f64(2.0 * slots)
-}
-
-/// Waits for an answer; None if it takes too long.
-fn wait<T>(answer: &Answer<T>) -> Option<T> {
-    let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(5) {
-        if let Some(found) = answer.here() {
-            return Some(found);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    None
 }
 
 /// Measures all nodes, judges the result, and puts the figures into the document.
@@ -215,7 +206,7 @@ impl Measuring<'_> {
             if ended.is_none() && !late && !interrupted {
                 continue;
             }
-            wait(&job.end(run_id));
+            job.end(run_id).wait_for(ENDS);
             if shown {
                 tell!("");
             }
@@ -231,7 +222,7 @@ impl Measuring<'_> {
 
     /// Error: the measurements ended after so many sweeps. `late`: nothing was measured for too long.
     fn failure(&self, job: &Job, said: &[Said], measured: usize, late: bool) -> Refusal {
-        let complaint = wait(&job.last_words()).map(|words| words.complaint);
+        let complaint = job.last_words().wait_for(ENDS).map(|words| words.complaint);
         let complaint = complaint.filter(|words| !words.is_empty());
         let complaint = complaint.map_or(String::new(), |words| format!(" ({words})"));
         environment(match (samples::waits_for(said), late) {

@@ -1,0 +1,39 @@
+//! Work that a thread of its own repeats until it is ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::new_thread::{self, NoThread};
+
+/// Handle of the thread. If it is dropped, the thread continues to the end of the process.
+pub struct Repeated {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Repeated {
+    /// Starts a thread that calls `work` again and again. `work` gets a flag that is set at the end, and returns the time until
+    /// its next call.
+    pub fn start(
+        name: &str,
+        mut work: impl FnMut(&AtomicBool) -> Duration + Send + 'static,
+    ) -> Result<Self, NoThread> {
+        let over = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&over);
+        let thread = new_thread::start(name, move || {
+            while !its.load(Ordering::Acquire) {
+                thread::park_timeout(work(&its));
+            }
+        })?;
+        Ok(Self { over, thread })
+    }
+
+    /// Ends the thread, and waits for a call in progress.
+    pub fn end(self) {
+        self.over.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        let _ = self.thread.join();
+    }
+}

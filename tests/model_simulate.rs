@@ -6,7 +6,7 @@ use skt_hpl::model::fit::RateModel;
 use skt_hpl::model::memory::{Method, Scope};
 use skt_hpl::model::nonstop::{Columns, Failing, Renewing, Replacement};
 use skt_hpl::model::profile::{Every, Run, SaveCost, Schedule};
-use skt_hpl::model::protocols::{Validity, waste_coordinated};
+use skt_hpl::model::protocols::Validity;
 use skt_hpl::model::reliability::{LongRun, group_overwhelmed};
 use skt_hpl::model::simulate::{
     Age, Domains, End, Failures, GoingOn, Placement, Scenario, Summary, System, simulate, summarise,
@@ -194,7 +194,7 @@ fn the_first_order_waste_holds_while_periods_are_short() {
         };
         summary(&scenario, 1000).waste.unwrap()
     };
-    let eq5 = |mu: f64, t: f64| waste_coordinated(t, mu, c, 0.0, 0.0, 0.0).unwrap();
+    let eq5 = |mu: f64, t: f64| c / t + t / 2.0 / mu;
     // The waste to all orders: one period takes mu (e^(T/mu) - 1) on average.
     let exact = |mu: f64, t: f64| 1.0 - (t - c) / (mu * (t / mu).exp_m1());
     for (mu, holds) in [(20_000.0, true), (2_000.0, true), (600.0, false), (200.0, false)] {

@@ -54,7 +54,7 @@ impl<W: World, G: GroupComm> Checkpointer<W, G> {
             let panel_threads = &mut PanelThreads::alone();
             saved.encode(&*group, coding, checkpoint.number, None, panel_threads, || {
                 // This helper is never cancelled, because the others need its rows.
-                let _ = flow.went_on(1);
+                let _ = flow.step();
                 hit(Point::EncodeBatch, position);
             });
             let root = saved.seal(checkpoint.number);

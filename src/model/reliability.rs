@@ -1,17 +1,9 @@
-//! Probability that a run ends with a result (*self-checkpoint*, section 5.2, eqs. 11 to 16).
+//! Probability that a run ends with a result (*self-checkpoint*, section 5.2, eqs. 12 to 16).
 //!
 //! The exponents of eqs. 13 and 14 carry a stray minus sign in print; with it the probabilities would be negative. Here alpha and
 //! beta are the positive expected numbers of fatal events.
 
 use super::error::{Result, at_least, finite, non_negative, positive};
-
-/// Density of the time `x` between failures, 1/s, eq. 11.
-pub fn failure_density(x: f64, mtbf_system: f64) -> Result<f64> {
-    non_negative("the time between failures", x)?;
-    positive("the MTBF of the system", mtbf_system)?;
-    let lambda = 1.0 / mtbf_system;
-    finite("the density", lambda * (-lambda * x).exp())
-}
 
 /// Mean time between failures of one group, seconds, eq. 12: N_t / N_g times that of the system.
 pub fn group_mtbf(total: u64, group: u64, mtbf_system: f64) -> Result<f64> {
@@ -192,7 +184,7 @@ mod tests {
 
         #[test]
         fn never_nan(a in any::<f64>(), b in any::<f64>(), c in any::<f64>(), g in any::<u64>(), t in any::<u64>()) {
-            for v in [failure_density(a, b), group_mtbf(t, g, a), failure_while_saving(a, b, c),
+            for v in [group_mtbf(t, g, a), failure_while_saving(a, b, c),
                       failure_while_recovering(a, b, c), survives(a, g % 100_000, t, b, c)].into_iter().flatten() {
                 prop_assert!(v.is_finite());
             }

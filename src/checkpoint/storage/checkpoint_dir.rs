@@ -247,7 +247,7 @@ impl CheckpointDir {
     /// Checks before each removal that it is not cancelled and that no later start has claimed the folder. The claim is checked
     /// last, so that nothing comes between the check and the removal.
     fn may_remove(&self, flow: &Flow) -> Result<(), Stopped> {
-        flow.went_on(0)?;
+        flow.step()?;
         self.is_held().map_err(Stopped::Failed)
     }
 
@@ -273,7 +273,7 @@ impl CheckpointDir {
         inventory.owner = found.iter().filter_map(|name| names::parse_owner(name)).max();
         found.sort();
         for name in found {
-            flow.went_on(0).map_err(|stopped| stopped.to_string())?;
+            flow.step().map_err(|stopped| stopped.to_string())?;
             let path = self.folder.join(&name);
             if let Some(test) = names::parse_result(&name) {
                 match read_sealed::<Vec<u8>>(&path) {
@@ -347,7 +347,7 @@ impl CheckpointDir {
             self.list(about, dir_scope, positions, || hit(Point::ManifestSynced, first), flow)?;
         hit(Point::ManifestWhole, first);
         // A cancelled request must not remove files that others have begun since.
-        flow.went_on(0)?;
+        flow.step()?;
         // Files that cannot be removed now are removed next time. They are not preferred to this checkpoint.
         match stays {
             None => self.prune_before(Some(key), first, flow)?,
@@ -397,9 +397,9 @@ impl CheckpointDir {
                 bytes: source.front.file_bytes(),
                 root: source.front.root,
             });
-            flow.went_on(0)?;
+            flow.step()?;
         }
-        flow.went_on(0)?;
+        flow.step()?;
         let written_unix_s = clock::since_1970().as_secs();
         let manifest = Manifest { about: about.clone(), dir_scope, written_unix_s, files };
         let path = self.folder_of(key).join(MANIFEST);
@@ -580,7 +580,7 @@ impl CheckpointDir {
         let mut folders = vec![self.folder.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-                flow.went_on(0)?;
+                flow.step()?;
                 match entry.metadata() {
                     Ok(meta) if meta.is_dir() => folders.push(entry.path()),
                     Ok(meta) => files.push((entry.path(), meta.len())),
@@ -630,7 +630,7 @@ fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
     };
     let mut removed = Ok(());
     for entry in entries {
-        flow.went_on(0)?;
+        flow.step()?;
         let gone = match entry {
             Err(error) => remove(folder, Err(error)),
             Ok(entry) if entry.file_type().is_ok_and(|what| what.is_dir()) => {
@@ -640,7 +640,7 @@ fn remove_all(folder: &Path, flow: &Flow) -> Result<Removed, Stopped> {
         };
         removed = removed.and(gone);
     }
-    flow.went_on(0)?;
+    flow.step()?;
     Ok(removed.and(remove(folder, fs::remove_dir(folder))))
 }
 
@@ -763,7 +763,7 @@ mod tests {
     }
 
     /// Claims the folder for a later start, with a checkpoint and a result, when no step remains.
-    fn late_start(_: u64) {
+    fn late_start() {
         let due = LATE_START.with_borrow_mut(|start| match start {
             Some((left @ 1.., _)) => {
                 *left -= 1;
@@ -1045,7 +1045,7 @@ mod tests {
         assert!(checkpoint_dir.clean(&flow).is_err());
         assert_eq!(all(), there);
         assert_eq!(checkpoint_dir.survey().unwrap().whole, std::slice::from_ref(&one));
-        let flow = Flow::told_to(|_| _ = REMOVED.fetch_add(1, Ordering::Relaxed));
+        let flow = Flow::told_to(|| _ = REMOVED.fetch_add(1, Ordering::Relaxed));
         checkpoint_dir.prune_but(&[two.key()], 0, &flow).unwrap();
         assert!(
             !checkpoint_dir.folder_of(one.key()).exists()

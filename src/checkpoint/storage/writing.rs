@@ -33,14 +33,13 @@ const TAKEN_BYTES: u64 = 512 << 20;
 /// Progress of a transfer, visible to other threads.
 #[derive(Debug, Default)]
 pub struct Flow {
-    moved: AtomicU64,
-    /// Steps of any kind: listing or removing files moves no bytes, but is progress.
+    /// Steps of any kind, such as a written piece, or a removed file.
     steps: AtomicU64,
     given_up: AtomicBool,
     awaited: AtomicBool,
     /// Function that a test runs at each step.
     #[cfg(test)]
-    tell: Option<fn(u64)>,
+    tell: Option<fn()>,
 }
 
 /// Reason why a transfer failed.
@@ -53,19 +52,18 @@ pub enum Stopped {
 }
 
 impl Flow {
-    /// Makes a flow whose steps a test sees, with their bytes.
+    /// Makes a flow whose steps a test sees.
     #[cfg(test)]
-    pub fn told_to(tell: fn(u64)) -> Self {
+    pub fn told_to(tell: fn()) -> Self {
         Self { tell: Some(tell), ..Self::default() }
     }
 
-    /// Reports a step of so many bytes; returns an error if the transfer is cancelled.
-    pub fn went_on(&self, bytes: u64) -> Result<(), Stopped> {
-        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    /// Reports a step; returns an error if the transfer is cancelled.
+    pub fn step(&self) -> Result<(), Stopped> {
         self.steps.fetch_add(1, Ordering::Relaxed);
         #[cfg(test)]
         if let Some(tell) = self.tell {
-            tell(bytes);
+            tell();
         }
         if self.awaited.load(Ordering::Relaxed) {
             // Only while the rank waits: heartbeats for a computing rank would hide that it hangs.
@@ -76,10 +74,6 @@ impl Flow {
 
     pub fn is_given_up(&self) -> bool {
         self.given_up.load(Ordering::Relaxed)
-    }
-
-    pub fn moved(&self) -> u64 {
-        self.moved.load(Ordering::Relaxed)
     }
 
     /// Number of steps so far.
@@ -277,7 +271,7 @@ fn stream(
     stream.part(front.data_at(), data, over.map(|over| &over.data[..]), room, halves[0])?;
     stream.part(front.check_at(), check, over.map(|over| &over.check[..]), room, halves[1])?;
     stream.target.sync().map_err(|e| failed("sync", e))?;
-    flow.went_on(0)?;
+    flow.step()?;
     hit(Point::StreamSynced, position);
     debug_assert!(over.is_some() || stream.written == front.file_bytes());
     Ok(stream.written)
@@ -295,7 +289,7 @@ impl Stream<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), Stopped> {
         self.target.put(bytes).map_err(|e| (self.failed)("write", e))?;
         self.written += bytes.len() as u64;
-        self.flow.went_on(bytes.len() as u64)
+        self.flow.step()
     }
 
     /// Writes the header, the small state and the digests; `room` is aligned memory.

@@ -616,7 +616,7 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
         node.broadcast(&mut leader, 0);
         let status = kept.held.as_ref().map(Held::status);
         kept.history.call_roll(world, leader[0] as usize, status);
-        kept.finished.truncate(kept.history.finished);
+        kept.finished.truncate(kept.history.known.finished);
     }
     let session = match settings.saves().zip(run.prerequisites.clone()) {
         None => None,
@@ -634,7 +634,7 @@ fn act(world: &World, run: &Run, kept: &mut Kept) -> Exit {
             ) {
                 Ok(session) => Some(session),
                 // Only the removal of the memory is left to do.
-                Err(ended) if kept.history.verdict.is_some() => {
+                Err(ended) if kept.history.known.verdict.is_some() => {
                     if comm.rank() == 0 {
                         say(not_removed(&ended.why));
                     }
@@ -668,7 +668,7 @@ impl Job<'_> {
     fn run(mut self) -> Exit {
         let comm = self.world.comm();
         let saves = self.session.is_some();
-        let exit = match self.kept.history.verdict {
+        let exit = match self.kept.history.known.verdict {
             Some(exit) => exit,
             None => match self.tests() {
                 Ok(exit) => exit,
@@ -680,7 +680,7 @@ impl Job<'_> {
             },
         };
         // From here on, no loss is a reason to compute again.
-        self.kept.history.verdict = Some(exit);
+        self.kept.history.known.verdict = Some(exit);
         if let Some(notice) = self.kept.history.notice.take()
             && comm.rank() == 0
         {
@@ -708,7 +708,7 @@ impl Job<'_> {
             let fit = |params: &TestParams| self.run.unfit.why(params).is_none();
             session.clear_ground(&self.node, loaded.tests().filter(fit))?;
         }
-        self.kept.history.begun = true;
+        self.kept.history.known.begun = true;
         let mut ahead = match self.out_of_turn() {
             Some((number, params)) => Some((number, self.outcome(number, &params)?)),
             None => None,
@@ -718,7 +718,7 @@ impl Job<'_> {
                 Some((_, outcome)) => outcome,
                 None => self.outcome(number, &params)?,
             };
-            let told = self.kept.history.told;
+            let told = self.kept.history.known.told;
             if let Some(reports) = self.kept.reports.as_mut().filter(|r| r.tests == number) {
                 let timing = loaded.settings.timing;
                 match &outcome {
@@ -726,12 +726,12 @@ impl Job<'_> {
                     Ok(Some(outcome)) => reports.take_in(&params, Ok(outcome), timing, told),
                     Err(why) => reports.take_in(&params, Err(why), timing, told),
                 }
-                self.kept.history.told = told.max(reports.tests);
+                self.kept.history.known.told = told.max(reports.tests);
             }
             if loaded.settings.goes_on() {
                 // Any rank may have to continue the reports after a loss, so all must know which tests are reported.
                 comm.broadcast(&mut [0u8], 0);
-                self.kept.history.told = told.max(number + 1);
+                self.kept.history.known.told = told.max(number + 1);
             }
         }
         set_phase("telling the end");
@@ -938,7 +938,7 @@ impl Job<'_> {
             self.kept.history.notice = None;
             self.kept.finished.truncate(number);
             self.kept.finished.push(ended);
-            self.kept.history.finished = self.kept.finished.len();
+            self.kept.history.known.finished = self.kept.finished.len();
         }
         let told = verdict.map(|outcome| outcome.filter(|_| comm.rank() == 0));
         told.map(|outcome| outcome.map(|outcome| Outcome { power, ..outcome }))
@@ -997,12 +997,12 @@ impl Job<'_> {
             if self.kept.reports.is_none() {
                 let Run { loaded, common, hosts, .. } = self.run;
                 let about = About { loaded, common, ranks: comm.size(), hosts: *hosts, machine };
-                self.kept.reports = Some(Reports::begin(about, self.kept.history.head)?);
+                self.kept.reports = Some(Reports::begin(about, self.kept.history.known.head)?);
             }
             Ok(())
         })?;
         // Any rank may have to continue the reports after a loss, so all must know that they have begun.
-        self.kept.history.head = true;
+        self.kept.history.known.head = true;
         Ok(())
     }
 }

@@ -52,16 +52,10 @@ pub struct TestPart {
     pub members: Vec<usize>,
 }
 
-/// Recovery history: knowledge of one rank about the attempts so far.
-#[derive(Clone, Debug, Default)]
-pub struct RecoveryHistory {
+/// Knowledge of one rank about the attempts so far, which a roll call compares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Knowledge {
     pub part: TestPart,
-    /// Losses since this test began, in this launch and in earlier ones.
-    pub losses: u32,
-    pub losses_before: u32,
-    /// True if ranks have been lost in this launch, in any test. Data on nodes of their own is out of reach here, but not for a
-    /// restart.
-    pub has_lost: bool,
     /// True once the run has begun: from then on it resumes from its own memory, whatever `--restart` says.
     pub begun: bool,
     /// First test that began in this launch: only this one can have checkpoints of an earlier launch. The flag is true once a
@@ -80,6 +74,18 @@ pub struct RecoveryHistory {
     /// Ranks lost since the last roll call, and the time at which this rank noticed.
     gone: Vec<usize>,
     noticed_unix_s: f64,
+}
+
+/// Recovery history: the attempts so far, as one rank knows them.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryHistory {
+    pub known: Knowledge,
+    /// Losses since this test began, in this launch and in earlier ones.
+    pub losses: u32,
+    pub losses_before: u32,
+    /// True if ranks have been lost in this launch, in any test. Data on nodes of their own is out of reach here, but not for a
+    /// restart.
+    pub has_lost: bool,
     /// Ranks that the launcher started, by number.
     members: Vec<Member>,
     /// Ranks present at the last roll call.
@@ -94,22 +100,11 @@ struct Answer {
     /// Rank number given by the launcher.
     launched: usize,
     node: usize,
-    part: TestPart,
-    begun: bool,
-    first: Option<usize>,
-    past_the_first: bool,
-    saved: Option<usize>,
-    head: bool,
-    told: usize,
-    verdict: Option<Exit>,
-    finished: usize,
-    /// Ranks whose loss is unreported as far as this rank knows, and ranks lost since its last roll call.
+    known: Knowledge,
+    /// Ranks whose loss is unreported as far as this rank knows.
     untold: Vec<usize>,
-    gone: Vec<usize>,
     /// State of a test with checksum columns.
     status: Option<Status>,
-    /// Time at which the loss was noticed; not sent by ranks that have noticed nothing.
-    noticed_unix_s: f64,
 }
 
 /// Facts about a rank that stay the same while its process lives.
@@ -173,8 +168,8 @@ pub fn play<T>(
             Ok(exit) => return exit,
             Err(Lost { noticed_unix_s }) => {
                 let history = history(all);
-                history.noticed_unix_s = noticed_unix_s;
-                history.gone.extend(world.close_ranks());
+                history.known.noticed_unix_s = noticed_unix_s;
+                history.known.gone.extend(world.close_ranks());
                 history.losses += 1;
                 history.has_lost = true;
                 faults::next_attempt();
@@ -204,9 +199,9 @@ impl RecoveryHistory {
 
     /// Records that the next test begins, or that the same test continues.
     pub fn comes_to(&mut self, test: usize) {
-        self.past_the_first |= *self.first.get_or_insert(test) != test;
-        if self.part.test != test {
-            self.part = TestPart { test, ..TestPart::default() };
+        self.known.past_the_first |= *self.known.first.get_or_insert(test) != test;
+        if self.known.part.test != test {
+            self.known.part = TestPart { test, ..TestPart::default() };
             (self.losses, self.losses_before) = (0, 0);
         }
     }
@@ -214,8 +209,8 @@ impl RecoveryHistory {
     /// Returns true if storage can have nothing that memory lacks. That is so if no work is left on the first test of this
     /// launch, nor on any test that was saved since. `finished` returns true if memory has a test's result.
     pub fn is_between_tests(&self, finished: impl Fn(usize) -> bool) -> bool {
-        (self.past_the_first || self.first.is_some_and(&finished))
-            && self.saved.is_none_or(finished)
+        (self.known.past_the_first || self.known.first.is_some_and(&finished))
+            && self.known.saved.is_none_or(finished)
     }
 
     /// Exchanges the knowledge of all ranks, which is the same on all of them afterwards. `node` is the first rank on this rank's
@@ -225,37 +220,28 @@ impl RecoveryHistory {
         let mine = Answer {
             launched: world.launched()[comm.rank()],
             node,
-            part: self.part.clone(),
-            begun: self.begun,
-            first: self.first,
-            past_the_first: self.past_the_first,
-            saved: self.saved,
-            head: self.head,
-            told: self.told,
-            verdict: self.verdict,
-            finished: self.finished,
+            known: self.known.clone(),
             untold: self.notice.iter().flat_map(|n| &n.lost).map(|gone| gone.rank).collect(),
-            gone: self.gone.clone(),
             status,
-            noticed_unix_s: self.noticed_unix_s,
         };
         let answers = tell_all(comm, &mine);
-        self.begun = answers.iter().any(|a| a.begun);
-        self.first = answers.iter().find_map(|a| a.first);
-        self.past_the_first = answers.iter().any(|a| a.past_the_first);
-        let saved = answers.iter().map(|a| (&a.part, a.saved));
-        self.saved = if self.begun { last_saved(saved) } else { None };
-        self.head = answers.iter().any(|a| a.head);
-        self.told = answers.iter().map(|a| a.told).max().unwrap_or(0);
-        self.verdict = answers.iter().find_map(|a| a.verdict);
-        self.finished = answers.iter().map(|a| a.finished).min().unwrap_or(0);
-        if !self.gone.is_empty() {
-            let noticed = answers.iter().map(|a| a.noticed_unix_s).fold(f64::INFINITY, f64::min);
-            let gone = std::mem::take(&mut self.gone);
+        self.known.begun = answers.iter().any(|a| a.known.begun);
+        self.known.first = answers.iter().find_map(|a| a.known.first);
+        self.known.past_the_first = answers.iter().any(|a| a.known.past_the_first);
+        let saved = answers.iter().map(|a| (&a.known.part, a.known.saved));
+        self.known.saved = if self.known.begun { last_saved(saved) } else { None };
+        self.known.head = answers.iter().any(|a| a.known.head);
+        self.known.told = answers.iter().map(|a| a.known.told).max().unwrap_or(0);
+        self.known.verdict = answers.iter().find_map(|a| a.known.verdict);
+        self.known.finished = answers.iter().map(|a| a.known.finished).min().unwrap_or(0);
+        if !self.known.gone.is_empty() {
+            let noticed =
+                answers.iter().map(|a| a.known.noticed_unix_s).fold(f64::INFINITY, f64::min);
+            let gone = std::mem::take(&mut self.known.gone);
             for &rank in &gone {
                 self.members[rank].process.end();
             }
-            let told: Vec<_> = answers.iter().map(|a| (&a.untold[..], &a.gone[..])).collect();
+            let told: Vec<_> = answers.iter().map(|a| (&a.untold[..], &a.known.gone[..])).collect();
             let untold = untold(&told);
             let before = self.notice.take();
             let known = before.filter(|n| n.lost.iter().any(|one| untold.contains(&one.rank)));
@@ -278,7 +264,7 @@ impl RecoveryHistory {
         Gone {
             rank: launched,
             node: self.members[launched].host.clone(),
-            position: known.and_then(|a| a.part.position),
+            position: known.and_then(|a| a.known.part.position),
         }
     }
 
@@ -289,18 +275,18 @@ impl RecoveryHistory {
             notice.takers = takers;
         }
         let position = taken[comm.rank()];
-        if (self.part.test, self.part.position) != (test, position) {
-            self.part = TestPart { test, position, members: Vec::new() };
+        if (self.known.part.test, self.known.part.position) != (test, position) {
+            self.known.part = TestPart { test, position, members: Vec::new() };
         }
         for (person, &position) in self.people.iter_mut().zip(taken) {
-            person.part = TestPart { test, position, members: Vec::new() };
+            person.known.part = TestPart { test, position, members: Vec::new() };
         }
     }
 
     /// Candidate ranks for a test, with the data that each of them has, according to the last roll call.
     pub fn candidates(&self, test: usize) -> Vec<RankCandidate> {
         let candidate = |a: &Answer| {
-            let part = Some(&a.part).filter(|part| part.test == test);
+            let part = Some(&a.known.part).filter(|part| part.test == test);
             RankCandidate {
                 node: a.node,
                 domain: self.members[a.launched].domain.clone(),
@@ -329,7 +315,7 @@ impl RecoveryHistory {
 
     /// Describes the ranks that take over another rank's position.
     fn takers(&self, test: usize, taken: &[Option<usize>]) -> String {
-        let of_this = |a: &Answer| a.part.position.filter(|_| a.part.test == test);
+        let of_this = |a: &Answer| a.known.part.position.filter(|_| a.known.part.test == test);
         if self.people.iter().all(|a| of_this(a).is_none()) {
             // At the beginning of a test all positions are new.
             return String::new();
@@ -433,14 +419,14 @@ mod tests {
     #[test]
     fn a_part_is_of_one_test() {
         let mut history = RecoveryHistory { losses: 2, ..RecoveryHistory::default() };
-        history.part.position = Some(3);
+        history.known.part.position = Some(3);
         history.comes_to(0);
-        assert_eq!((history.losses, history.part.position), (2, Some(3)));
+        assert_eq!((history.losses, history.known.part.position), (2, Some(3)));
         assert!(!history.is_between_tests(|_| false) && history.is_between_tests(|test| test == 0));
         history.comes_to(1);
-        assert_eq!((history.losses, history.part.position), (0, None));
+        assert_eq!((history.losses, history.known.part.position), (0, None));
         assert!(history.is_between_tests(|_| false));
-        history.saved = Some(1);
+        history.known.saved = Some(1);
         assert!(!history.is_between_tests(|test| test == 0) && history.is_between_tests(|_| true));
         // A rank that took part in the last test knows whether anything of it was saved.
         let part = |test, position| TestPart { test, position, members: Vec::new() };

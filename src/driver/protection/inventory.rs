@@ -70,7 +70,7 @@ impl<'a> ProtectionSession<'a> {
         rounding: &str,
         history: &RecoveryHistory,
     ) -> Result<Self, Ended> {
-        let begun = history.begun;
+        let begun = history.known.begun;
         let started_unix_s = unix_seconds();
         bus::install();
         signals::obey();
@@ -130,8 +130,8 @@ impl<'a> ProtectionSession<'a> {
         tests: &[u64],
         history: &RecoveryHistory,
     ) -> Result<(), Ended> {
-        let patience = if history.begun { IN_PLACE } else { PATIENCE };
-        let never = self.settings.restart == Restart::Never && !history.begun;
+        let patience = if history.known.begun { IN_PLACE } else { PATIENCE };
+        let never = self.settings.restart == Restart::Never && !history.known.begun;
         // A supervised run is one run in all its launches: memory and files of earlier launches are its own.
         let again = never && launched_before(self.comm);
         self.unwanted = never && !again;

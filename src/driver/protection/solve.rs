@@ -104,7 +104,7 @@ impl ProtectionSession<'_> {
                 self.settings.scheme.losses
             ));
         }
-        history.part.members = checkpointer.members();
+        history.known.part.members = checkpointer.members();
         if context.grid.rank() == 0 {
             self.warn_of_storage();
         }
@@ -118,7 +118,7 @@ impl ProtectionSession<'_> {
             blocks: params.blocks(),
             others_wait,
             has_state: true,
-            saved: &mut history.saved,
+            saved: &mut history.known.saved,
             test: test.number,
         };
         let mut checkpoint_observer =

@@ -321,6 +321,10 @@ impl Site {
     pub fn is_out_of_reach(&mut self, until_ms: u64) {
         self.outage_ms = self.outage_ms.max(until_ms);
         self.outage_end_ms = self.outage_end_ms.max(until_ms);
+        // First calls that no node answers are repeated.
+        if self.now_ms < self.first_calls_ms {
+            self.first_calls_ms = self.first_calls_ms.max(until_ms + CALLS_MS);
+        }
         if self.evidence.is_unjudged(self.now_ms) {
             self.condemns_all();
         }
@@ -917,6 +921,10 @@ impl Site {
 
     fn is_over(&mut self, status: i32) {
         if status == 0 {
+            // Ranks that have printed their results remove their memory.
+            if self.is_done {
+                self.last_save = None;
+            }
             let attempt = self.attempt.as_ref().expect("there is one");
             for rank in &attempt.ranks {
                 let node = self.nodes.get_mut(&rank.node).expect("ranks run on nodes");

@@ -180,18 +180,30 @@ pub enum Event {
 impl Event {
     /// Returns whether a supervisor that takes over must know of the event: then the next step waits until the record is on disk.
     pub fn is_step(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Event::RunStarted { .. }
-                | Event::TookOver { .. }
-                | Event::Rounding { .. }
-                | Event::Launched { .. }
-                | Event::Fault { .. }
-                | Event::NodeLost { .. }
-                | Event::Stopped { .. }
-                | Event::Replaced { .. }
-                | Event::Finished { .. }
-        )
+            | Event::TookOver { .. }
+            | Event::Rounding { .. }
+            | Event::Launched { .. }
+            | Event::Fault { .. }
+            | Event::NodeLost { .. }
+            | Event::Stopped { .. }
+            | Event::Replaced { .. }
+            | Event::Finished { .. } => true,
+            Event::Computing { .. }
+            | Event::GoneOn { .. }
+            | Event::CaughtUp { .. }
+            | Event::Saved { .. }
+            | Event::NodeReturned { .. }
+            | Event::MemoryRemoved { .. }
+            | Event::SlowNode { .. }
+            | Event::AgentRestarted { .. }
+            | Event::Alone
+            | Event::Together { .. }
+            | Event::Waiting { .. }
+            | Event::BackOff { .. }
+            | Event::HaltRequested { .. } => false,
+        }
     }
 }
 

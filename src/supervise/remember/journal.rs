@@ -115,8 +115,7 @@ fn lock(mut file: File) -> Result<Flock<File>, Errno> {
 pub struct Journal {
     file: Flock<File>,
     path: PathBuf,
-    /// Number of the next record.
-    pub next: u64,
+    next: u64,
     /// Bytes of whole records.
     good: u64,
     #[cfg(test)]
@@ -187,6 +186,11 @@ impl Journal {
         // The lock is a shared one: NFS refuses an exclusive one for a file that is open for reading only.
         let locked = Flock::lock(file, FlockArg::LockSharedNonblock);
         held_by(locked.map(drop).map_err(|(_, errno)| errno))
+    }
+
+    /// Returns the number of the next record.
+    pub fn next(&self) -> u64 {
+        self.next
     }
 
     /// Writes the next records and waits until all of them are on disk. Error: none of them is left in the file, and the caller
@@ -406,8 +410,14 @@ impl RunState {
                 self.finished = Some(*code);
                 self.running = None;
             }
-            // The others are for people.
-            _ => {}
+            Event::NodeReturned { .. }
+            | Event::SlowNode { .. }
+            | Event::AgentRestarted { .. }
+            | Event::Alone
+            | Event::Together { .. }
+            | Event::Waiting { .. }
+            | Event::BackOff { .. }
+            | Event::HaltRequested { .. } => {}
         }
     }
 

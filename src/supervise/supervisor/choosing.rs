@@ -56,7 +56,7 @@ impl Supervisor<'_> {
         });
         Expected {
             version: env!("CARGO_PKG_VERSION"),
-            binary: &self.own_binary,
+            binary: &self.own.binary,
             unix_ms: unix_ms(),
             need,
             held_bytes: 0,

@@ -192,7 +192,7 @@ impl Supervisor<'_> {
         let mut judged = Vec::new();
         for (at_ms, node, report) in self.cluster.reports() {
             let answers = matches!(report, Report::AgentUp { .. } | Report::Heard);
-            if matches!(&report, Report::AgentUp { boot } if *boot == self.own_boot) {
+            if matches!(&report, Report::AgentUp { boot } if *boot == self.own.boot) {
                 self.nodes.is_here(node);
             }
             if self.cluster.nodes[node].lost.is_some() {
@@ -345,7 +345,7 @@ impl Supervisor<'_> {
         state.spare = false;
         let Some((facts, _)) = &state.facts else { return Ok(()) };
         let boot = facts.boot.clone();
-        if boot == self.own_boot {
+        if boot == self.own.boot {
             self.nodes.is_here(node);
         }
         let judged = self.nodes.hear(now_ms, node, Report::AgentUp { boot });

@@ -9,7 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use super::contact::Contact;
 use super::halting::{OldRequest, Requests};
 use super::telling::Display;
-use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor};
+use super::{AttemptState, RanksKnown, RoomDoubts, Settings, Supervisor, ThisProcess};
 use crate::base::clock::steady_ms;
 use crate::supervise::judge::fitness::Need;
 use crate::supervise::judge::nodes::Nodes;
@@ -178,8 +178,7 @@ impl<'a> Supervisor<'a> {
             nodes: Nodes::new(&settings.thresholds, cluster.names()),
             cluster,
             contact: Contact::default(),
-            own_binary: binary_digest(),
-            own_boot: boot(),
+            own: ThisProcess { binary: binary_digest(), boot: boot() },
             display: Display {
                 lines: Lines::new(settings.progress_every.as_millis() as u64),
                 ..Display::default()

@@ -13,8 +13,17 @@ use crate::shm::memory_store::Listed;
 use crate::shm::{Held, MemoryStore, Part, Store};
 
 /// Returns the rank's activity in a word for people.
-pub fn words(doing: Doing) -> String {
-    format!("{doing:?}").to_lowercase()
+pub fn words(doing: Doing) -> &'static str {
+    match doing {
+        Doing::Starting => "starting",
+        Doing::Generating => "generating",
+        Doing::Computing => "computing",
+        Doing::Saving => "saving",
+        Doing::Recovering => "recovering",
+        Doing::Solving => "solving",
+        Doing::Verifying => "verifying",
+        Doing::Done => "done",
+    }
 }
 
 /// Role of a position's rank in a test that checksums protect.

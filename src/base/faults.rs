@@ -119,7 +119,7 @@ points! {
     /// All rows of the checksum columns are rebuilt.
     Renewed = "renewed",
     /// Half of the lost part of U is recomputed.
-    RecomputeHalf = "recompute_u-half",
+    RecomputeHalf = "recompute-half",
     /// The matrix is frozen, and no step of the save is done.
     SaveBegin = "save-begin",
     /// The small state is in its spare place.
@@ -567,7 +567,7 @@ sabotages! {
     /// The order of the manifest and the removal of older checkpoints.
     PrunesFirst = "prunes-first",
     /// The recomputation of U after a loss under checksum columns.
-    NoRecompute = "no-recompute_u",
+    NoRecompute = "no-recompute",
     /// The wait for a record before the supervisor takes the step.
     NoRecord = "no-record",
     /// The second call of a node whose connection ended.

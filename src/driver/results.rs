@@ -449,7 +449,7 @@ fn tell_checksums(outcome: &Outcome) {
                 count => format!(", {:.3} s making {count} column(s) of new checksums", c.renew_s),
             };
             format!(
-                "{losses} loss(es) recovered in place: {whose}{:.3} s from notice to computing, {:.3} s regaining U{renewed}",
+                "{losses} loss(es) recovered in place: {whose}{:.3} s from notice to computing, {:.3} s recomputing U{renewed}",
                 c.going_on_s, c.recompute_s
             )
         }

@@ -192,7 +192,7 @@ mod tests {
 
     /// Each row that is not done is in one band, with all its lost elements.
     #[test]
-    fn bands_are_all_that_is_to_be_regained() {
+    fn bands_are_all_that_is_to_be_recomputed() {
         let grid = ProcessGrid { p: 2, q: 3, mapping: Mapping::Row };
         for (n, nb) in [(1, 4), (97, 8), (301, 10), (900, 300), (6000, 1000)] {
             let shape = Shape::of(n, nb, grid, 1, 0);

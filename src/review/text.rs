@@ -104,7 +104,7 @@ fn test(out: &mut String, one: &Solved, material: &Material) {
     if let Some(c) = &outcome.checksums {
         let _ = writeln!(
             out,
-            "  checksums: {} loss(es) recovered in place in {}, {} regaining U, {} making new ones",
+            "  checksums: {} loss(es) recovered in place in {}, {} recomputing U, {} making new ones",
             c.losses,
             show_seconds(c.going_on_s),
             show_seconds(c.recompute_s),

@@ -102,7 +102,7 @@ fn a_piece_that_is_refused_amid_a_multiplication_has_not_arrived() {
 #[ignore = "needs Open MPI 5"]
 fn who_stands_idle_is_not_missed() {
     let undisturbed = undisturbed();
-    let faults = "1@step-end:1:20:kill,2@recompute_u-half:0:1:stop";
+    let faults = "1@step-end:1:20:kill,2@recompute-half:0:1:stop";
     let ran = scene().amid(faults, &[0], &[4]).expect_code(0);
     let outcome = outcome(&ran);
     assert_eq!(outcome.checksums.unwrap().losses, 2, "{}", ran.told());
@@ -356,7 +356,7 @@ mod rest {
             ("1@step-end:4:9:kill,2@step-end:7:5:kill", &[1], 1),
             // New ones are made at the boundary of the loss, and used when all is factored.
             ("1@generate-end:1:1:kill,2@solve-half:3:1:kill", &[1, 0], 1),
-            ("1@iteration:4:25:kill,2@recompute_u-half:0:1:kill", &[1, 0], 1),
+            ("1@iteration:4:25:kill,2@recompute-half:0:1:kill", &[1, 0], 1),
         ];
         for (turn, (faults, columns, renewed)) in cases.iter().enumerate() {
             println!("{faults}");
@@ -408,7 +408,7 @@ mod rest {
         // Positions 2 and 3 keep checksums in the first row, 6 and 7 in the second.
         let cases: &[(&str, &str, &[u64])] = &[
             ("panel-half:1:4", "swap-solved:4:7", &[1, 0]),
-            ("step-end:5:9", "recompute_u-half:0:1", &[1, 0]),
+            ("step-end:5:9", "recompute-half:0:1", &[1, 0]),
             ("multiply-begin:0:6", "exchanged:5:1", &[0, 1]),
             ("step-begin:4:12", "panel-sent:2:4", &[0, 0]),
             ("panel-sent:1:5", "solve-half:4:1", &[1, 0]),

@@ -104,16 +104,11 @@ fn copy(tries: usize, pool: &mut Pool) -> std::io::Result<f64> {
     let (mut from, mut to) = (HugeBuffer::new(COPIED / 8)?, HugeBuffer::new(COPIED / 8)?);
     from.as_mut_slice().fill(0.5);
     to.as_mut_slice().fill(0.5);
-    let parts = pool.threads();
     let (source, target) = (from.as_slice(), to.as_mut_slice());
-    let each = source.len().div_ceil(parts);
-    let pieces: Vec<_> = source.chunks(each).zip(target.chunks_mut(each)).collect();
-    let pieces: Vec<_> = pieces.into_iter().map(std::sync::Mutex::new).collect();
+    let each = source.len().div_ceil(pool.threads());
     let seconds = shortest(tries + 1, || {
-        pool.run(pieces.len(), |task| {
-            let mut piece = pieces[task].lock().expect("no copy panics");
-            let (from, to) = &mut *piece;
-            to.copy_from_slice(from);
+        pool.rows(target, each, each, |part, to| {
+            to.copy_from_slice(&source[part * each..][..to.len()]);
         });
     });
     Ok(2.0 * COPIED as f64 / seconds / 1e9)

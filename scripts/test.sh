@@ -371,6 +371,14 @@ come() { # name
 # What of that is to be run here, and by which command.
 protocol="tests: every interleaving of the protocol"
 beside_others=("$protocol")
+largest_searches() {
+    local parts=(src/checkpoint/{protocol,recall,placement}.rs src/shm/header.rs tests/protocol_model)
+    if [[ $extent != all ]] && ! changed_lately "${parts[@]}"; then
+        skipped+=("the two largest searches of the protocol: no commit of the last day changes it")
+        protocol_share=("${not_in_quick_protocol[@]}")
+    fi
+}
+protocol_share=()
 emulate() {
     if [[ $extent != all ]] && ! changed_lately src/kernels src/lu/factor src/lu/solve.rs tests/other_processors; then
         skipped+=("emulated processors: no commit of the last day changes a kernel")
@@ -394,12 +402,16 @@ changed_lately() { # path...
     git rev-parse --verify --quiet HEAD >/dev/null || return 0
     [[ -n $(git log -1 --since='1 day ago' --format=%h -- "$@")$(git status --porcelain -- "$@") ]]
 }
-[[ $extent == quick ]] || emulate
+if [[ $extent != quick ]]; then
+    emulate
+    largest_searches
+fi
 tests_ahead() {
     local name
     for name in "${beside_others[@]}"; do
         case $name in
-            "$protocol") go_ahead "$name" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test protocol_model ;;
+            "$protocol") go_ahead "$name" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test protocol_model -- \
+                "${protocol_share[@]}" ;;
             "$neon") go_ahead "$name" "${with_neon[@]}" ;;
             *)
                 go_ahead "$name" "${open_mpi[@]}" CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="qemu-x86_64 -cpu ${name##*: }" \
@@ -479,7 +491,7 @@ all_tests() {
     ahead=$!
     node_loss_with_open_mpi
     if [[ -z $(nodes_missing) ]]; then
-        tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 1 "${rest[@]}"
+        tests "tests: unfit nodes" "${open_mpi[@]}" cargo test --locked --no-fail-fast --test fit_nodes -- --ignored --test-threads 3 "${rest[@]}"
     else
         skip "tests: unfit nodes" "$(nodes_missing)"
     fi
